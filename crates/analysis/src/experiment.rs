@@ -6,13 +6,17 @@
 
 #[cfg(test)]
 mod calibration;
+mod remedy;
 
 use std::time::Duration;
+
+pub use remedy::{Again, Harm, Remedy};
 
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::workload::Arrival;
 
+use crate::stats::correction;
 use crate::stats::{
     CellState, CellSummary, CellVerdict, Tail, interval_of_rates, interval_of_times, repetitions_of,
     time_floor, verdict_on,
@@ -24,8 +28,6 @@ const EFFECT: f64 = 1.10;
 const NO_EFFECT: f64 = 1.15;
 /// A changed cell may fail this share of its requests; if it fails more, its figures are of other work.
 const FAILED: f64 = 0.02;
-/// The share of runs that may have a false claim.
-const FALSE: f64 = 0.05;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +99,7 @@ pub struct Effect {
 impl Effect {
     /// With an interval so many times wider, in the logarithm.
     fn widened(self, by: f64) -> Self {
-        let wider = |end: f64| ((end / self.ratio).ln() * by).exp() * self.ratio;
+        let wider = |end: f64| correction::widened(self.ratio, end, by);
         Self { low: wider(self.low), high: wider(self.high), ..self }
     }
 
@@ -172,7 +174,7 @@ impl Experiment {
         let twin = setup.twin.and_then(|twin| summary(&repetitions_of(run, twin)));
         let metric = metric(&subject);
         let gap = twin.as_ref().and_then(|twin| effect(&subject, twin, metric, run.seed));
-        let widened = correction(setup.knobs.len() as u32 * setup.looks);
+        let widened = correction::of_looks(setup.knobs.len() as u32 * setup.looks);
         let trials = setup.knobs.iter().filter_map(|(index, knob)| {
             let changed = repetitions_of(run, *index);
             let beside = beside(&repetitions_of(run, setup.subject), &changed);
@@ -321,20 +323,6 @@ fn closed(gap: Effect, effect: Effect) -> Option<f64> {
     (gap.low > 1.0).then(|| (effect.ratio.ln() / gap.ratio.ln()).clamp(0.0, 1.0))
 }
 
-/// How many times wider than of a single look an interval is of so many: the normal quantile of the share that is left for each.
-fn correction(looks: u32) -> f64 {
-    let quantile = |looks: u32| upper_normal(FALSE / 2.0 / f64::from(looks.max(1)));
-    quantile(looks) / quantile(1)
-}
-
-/// The value that a standard normal variable exceeds with this probability, 0 to ½: Abramowitz and Stegun 26.2.23, to 0.00045.
-fn upper_normal(probability: f64) -> f64 {
-    let t = (-2.0 * probability.ln()).sqrt();
-    let above = 0.010_328_f64.mul_add(t, 0.802_853).mul_add(t, 2.515_517);
-    let below = 0.001_308_f64.mul_add(t, 0.189_269).mul_add(t, 1.432_788).mul_add(t, 1.0);
-    t - above / below
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -431,19 +419,5 @@ mod tests {
                 assert!(crate::diagnose::cause(id).is_some(), "{id} of {knob:?}");
             }
         }
-    }
-
-    #[test]
-    fn many_looks_widen_the_interval_as_bonferroni_says() {
-        assert!((correction(1) - 1.0).abs() < 1e-9);
-        assert!((upper_normal(0.025) - 1.959_964).abs() < 5e-4);
-        assert!((upper_normal(0.001) - 3.090_232).abs() < 5e-4);
-        let one = Effect { ratio: 2.0, low: 1.0, high: 4.0, before: 1.0, after: 0.5 };
-        let wide = one.widened(2.0);
-        assert!(
-            (wide.low - 0.5).abs() < 1e-9
-                && (wide.high - 8.0).abs() < 1e-9
-                && (wide.ratio - 2.0).abs() < 1e-9
-        );
     }
 }

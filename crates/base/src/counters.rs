@@ -75,20 +75,20 @@ pub struct QuicSummary {
     pub congestion_control: String,
 }
 
-/// `TCP_INFO` of a client socket at one time; sampled every 10 ms while a cell runs.
+/// `TCP_INFO` of a socket at one time, or the same of QUIC's path; sampled every 10 ms while a cell runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpTick {
     /// When.
     pub at: Time,
     /// The connection's index.
     pub connection: u32,
-    /// Retransmitted segments so far.
+    /// Retransmitted segments so far; in QUIC packets declared lost, whose contents are sent again.
     pub retransmits: u32,
-    /// Congestion window in segments.
+    /// Congestion window in segments; in QUIC in datagrams of the path's MTU.
     pub cwnd: u32,
     /// Smoothed round-trip time in microseconds.
     pub rtt_us: u32,
-    /// Segments sent and not acknowledged.
+    /// Segments sent and not acknowledged; in QUIC bytes in flight, in datagrams of the path's MTU.
     pub unacked: u32,
     /// Whether this is the server's end of the connection.
     pub server: bool,

@@ -135,6 +135,7 @@ fn cell(arguments: &Arguments, path: &str) -> Cell {
         capture: h2lab_model::scenario::CaptureOptions::default(),
         client: EngineSettings::default(),
         server: h2lab_model::workload::EngineSettings::default(),
+        setup: h2lab_model::scenario::ServerSetup::default(),
         max_requests_per_connection: None,
         dial: h2lab_model::workload::DialPolicy::default(),
         policy: h2lab_model::workload::ClientPolicy::default(),

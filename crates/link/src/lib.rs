@@ -44,6 +44,7 @@ use text_form;
 
 pub mod blackout;
 pub mod bottleneck;
+pub mod capture_file;
 mod chance;
 mod checksum;
 pub mod codel;

@@ -2,7 +2,7 @@
 
 use h2lab_base::units::format_bytes;
 
-use crate::scenario::{Cell, Target};
+use crate::scenario::{Cell, Change, Target};
 use crate::workload::engine::LEAST_WINDOW;
 use crate::workload::{ClientPolicy, DialPolicy, EngineSettings};
 
@@ -12,6 +12,10 @@ const LARGE_WINDOW: u32 = 16 << 20;
 const LARGE_FRAME: u32 = 64 << 10;
 /// As many streams as RFC 9113 §6.5.2 recommends that a server allows at least.
 const MANY_STREAMS: u32 = 100;
+/// What the kernel sends in the first round trip of a connection (RFC 6928), in bytes: shorter bodies need no larger window.
+const FIRST_FLIGHT: u64 = 14_600;
+/// Whether the congestion window of a connection that was idle is that of a new one again (tcp(7)).
+const RESTART: &str = "net.ipv4.tcp_slow_start_after_idle";
 /// Connections that a live server is never asked to exceed.
 const MOST_CONNECTIONS: u32 = 16;
 
@@ -28,7 +32,7 @@ pub enum Knob {
     DefaultCredit,
     /// Our client accepts long frames.
     LongFrames,
-    /// Our client joins frames in a write.
+    /// Our client and our origin join frames in a write.
     JoinedWrites,
     /// Our client dials one connection for all that wait.
     SingleFlight,
@@ -44,6 +48,21 @@ pub enum Knob {
     LargeServerWindows,
     /// This congestion control at both ends.
     Congestion(String),
+    /// Connections keep their congestion windows while they are idle.
+    KeptCongestionWindow,
+    /// A setting of the server that we started.
+    Server(ServerSetting),
+}
+
+/// A setting of a server, as its product writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSetting {
+    /// What is changed.
+    pub change: Change,
+    /// The product and the line: `nginx: keepalive_requests 100000;`.
+    pub words: String,
+    /// The ids of the causes that it takes away.
+    pub causes: Vec<String>,
 }
 
 impl Knob {
@@ -65,6 +84,7 @@ impl Knob {
             Self::NoPush,
             Self::LargeServerWindows,
             Self::Congestion(congestion.to_owned()),
+            Self::KeptCongestionWindow,
         ];
         all.into_iter().filter(|knob| knob.apply(cell) != *cell).collect()
     }
@@ -101,7 +121,9 @@ impl Knob {
             Self::LongFrames if client.max_frame_size.is_none_or(|size| size < LARGE_FRAME) => {
                 client.max_frame_size = Some(LARGE_FRAME);
             }
-            Self::JoinedWrites => client.no_coalesce = false,
+            Self::JoinedWrites => {
+                (client.no_coalesce, changed.server.no_coalesce) = (false, false);
+            }
             Self::SingleFlight => changed.dial = DialPolicy::SingleFlight,
             Self::KeptConnections => {
                 changed.policy = ClientPolicy { reconnect_every: None, pool_size: None, ..changed.policy };
@@ -110,7 +132,9 @@ impl Knob {
             Self::ManyStreams => changed.streams = changed.streams.max(MANY_STREAMS),
             Self::NoPush => client.push = false,
             Self::LargeServerWindows
+                // Only what serves bulk data has flags of ours for them; the other server's are settings (`Server`).
                 if changed.target == Target::Origin
+                    && changed.work.bulk
                     && changed.work.body_length() > u64::from(LEAST_WINDOW)
                     && changed.server.stream_window.is_none_or(|window| window < LARGE_WINDOW) =>
             {
@@ -124,7 +148,22 @@ impl Knob {
             Self::Congestion(name) if changed.link.is_some() && changed.congestion.is_some() => {
                 changed.congestion = Some(name.clone());
             }
-            Self::LargeWindows | Self::LongFrames | Self::LargeServerWindows | Self::Congestion(_) => {}
+            Self::Server(setting) => {
+                let own = &mut changed.setup.changes;
+                own.retain(|change| change.knob != setting.change.knob);
+                own.push(setting.change.clone());
+            }
+            // The same; responses of the servers that we start fit into the first round trip.
+            Self::KeptCongestionWindow
+                if changed.link.is_some() && changed.work.body_length() > FIRST_FLIGHT =>
+            {
+                changed.sysctls.client.insert(RESTART.to_owned(), "0".to_owned());
+            }
+            Self::LargeWindows
+            | Self::LongFrames
+            | Self::LargeServerWindows
+            | Self::Congestion(_)
+            | Self::KeptCongestionWindow => {}
         }
         changed
     }
@@ -149,6 +188,8 @@ impl Knob {
                 format!("a server's stream window of {}", format_bytes(LARGE_WINDOW.into()))
             }
             Self::Congestion(name) => format!("congestion control {name}"),
+            Self::Server(setting) => setting.words.clone(),
+            Self::KeptCongestionWindow => "congestion windows are kept while idle".to_owned(),
         }
     }
 
@@ -163,18 +204,20 @@ impl Knob {
             Self::ManyStreams => Some(format!("-m {MANY_STREAMS}")),
             Self::SingleFlight => Some(format!("--dial-policy {}", DialPolicy::SingleFlight.name())),
             Self::Congestion(name) => Some(format!("--congestion {name}")),
+            Self::KeptCongestionWindow => Some(format!("--sysctl-client {RESTART}=0")),
             Self::DefaultCredit
             | Self::JoinedWrites
             | Self::KeptConnections
             | Self::TlsResumption
             | Self::NoPush
-            | Self::LargeServerWindows => None,
+            | Self::LargeServerWindows
+            | Self::Server(_) => None,
         }
     }
 
     /// The ids of the causes that it takes away.
-    pub const fn causes(&self) -> &'static [&'static str] {
-        match self {
+    pub fn causes(&self) -> Vec<&str> {
+        let ids: &[&'static str] = match self {
             Self::Connections(_) => {
                 &["LOSS101", "LOSS102", "FLOW103", "MUX101", "MUX102", "MUX103", "MUX105"]
             }
@@ -188,8 +231,11 @@ impl Knob {
             Self::NoPush => &["MUX107"],
             Self::LargeServerWindows => &["FLOW102", "FLOW103"],
             Self::Congestion(_) => &["LOSS102"],
+            Self::KeptCongestionWindow => &["LOSS103"],
             Self::TlsResumption => &["CONN111"],
-        }
+            Self::Server(setting) => return setting.causes.iter().map(String::as_str).collect(),
+        };
+        ids.to_vec()
     }
 }
 
@@ -197,6 +243,7 @@ impl Knob {
 mod tests {
     use super::*;
     use crate::record::testing::cell;
+    use crate::settings::Knob as Setting;
     use crate::workload::Protocol;
 
     #[test]
@@ -245,6 +292,33 @@ mod tests {
         assert!(!knobs.iter().any(|knob| matches!(knob, Knob::Connections(_))), "16 are the most");
         let windows = Knob::LargeWindows.apply(&odd);
         assert_eq!(windows.client.window_update_bytes, Some(1), "that is another knob");
+    }
+
+    #[test]
+    fn a_setting_of_the_server_replaces_another_value_of_the_same_and_nothing_else() {
+        let knob = |knob, value| {
+            let change = Change { knob, value: Some(value) };
+            Knob::Server(ServerSetting { change, words: "x".to_owned(), causes: vec!["CONN101".to_owned()] })
+        };
+        let plain = cell(0, 0, Protocol::H2c, 1, 0.0);
+        let once = knob(Setting::H2Requests, 7).apply(&plain);
+        let twice = knob(Setting::H2Requests, 9).apply(&knob(Setting::Push, 1).apply(&once));
+        let values: Vec<Option<u64>> = twice.setup.changes.iter().map(|change| change.value).collect();
+        assert_eq!(values, [Some(1), Some(9)]);
+        assert_eq!(Cell { setup: plain.setup.clone(), ..once }, plain);
+        assert_eq!(knob(Setting::Push, 1).causes(), ["CONN101"]);
+    }
+
+    #[test]
+    fn congestion_windows_are_kept_where_bodies_need_more_than_a_new_connection_sends_at_once() {
+        let mut upload = cell(0, 0, Protocol::H2c, 1, 0.0);
+        let is_tried = |cell: &Cell| Knob::of(cell).contains(&Knob::KeptCongestionWindow);
+        upload.work.body_bytes = FIRST_FLIGHT;
+        assert!(!is_tried(&upload));
+        upload.work.body_bytes += 1;
+        assert!(is_tried(&upload));
+        upload.link = None;
+        assert!(!is_tried(&upload), "the kernel of a live network is the user's");
     }
 
     #[test]

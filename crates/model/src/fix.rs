@@ -3,7 +3,7 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings;
+use crate::settings::{self, Wish};
 
 /// A change that should help.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -14,12 +14,15 @@ pub struct Fix {
     pub setting: String,
     /// What it does and what it costs.
     pub why: String,
+    /// What of the table of settings it was made of, for who applies it; documents have it as text.
+    #[serde(skip)]
+    pub wish: Option<Wish>,
 }
 
 impl Fix {
     /// A change of this setting of this product.
     pub fn new(product: &str, setting: &str, why: impl Into<String>) -> Self {
-        Self { product: product.to_owned(), setting: setting.to_owned(), why: why.into() }
+        Self { product: product.to_owned(), setting: setting.to_owned(), why: why.into(), wish: None }
     }
 
     /// Whether it names a setting, rather than why there is none or none is known.

@@ -85,8 +85,8 @@ pub struct ConnectOptions<'a> {
     pub congestion: Option<&'a str>,
 }
 
-/// A non-blocking TCP or Unix socket, connected or connecting. `TCP_NODELAY` is always set on TCP: the engines write whole
-/// batches, and Nagle's algorithm would delay the last segment of each by a round trip.
+/// A non-blocking TCP or Unix socket, connected or connecting. `TCP_NODELAY` is set on TCP unless a listener is asked for the
+/// opposite: the engines write whole batches, and Nagle's algorithm would delay the last segment of each by a round trip.
 #[derive(Debug)]
 pub struct StreamSocket {
     fd: OwnedFd,
@@ -132,7 +132,11 @@ impl StreamSocket {
     }
 
     fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        sockopt::set_tcp_nodelay(&fd, true)?;
+        Self::accepted(fd, true)
+    }
+
+    fn accepted(fd: OwnedFd, nodelay: bool) -> io::Result<Self> {
+        sockopt::set_tcp_nodelay(&fd, nodelay)?;
         Ok(Self { fd, calls: Cell::default(), written: Cell::default() })
     }
 
@@ -370,6 +374,7 @@ pub fn largest_buffers() -> (Option<u64>, Option<u64>) {
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
+    nodelay: bool,
 }
 
 impl Listener {
@@ -391,7 +396,13 @@ impl Listener {
         }
         bind(&fd, &address)?;
         listen(&fd, Self::BACKLOG)?;
-        Ok(Self { fd })
+        Ok(Self { fd, nodelay: true })
+    }
+
+    /// The same, whose connections keep Nagle's algorithm (RFC 9293 §3.7.4): to show what it costs.
+    #[must_use]
+    pub fn with_nagle(self) -> Self {
+        Self { nodelay: false, ..self }
     }
 
     /// Takes the next connection; `None` when none waits.
@@ -399,7 +410,7 @@ impl Listener {
         loop {
             return match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 // What cannot be set up was reset meanwhile, and says nothing of the others.
-                Ok(fd) => match StreamSocket::from_fd(fd) {
+                Ok(fd) => match StreamSocket::accepted(fd, self.nodelay) {
                     Ok(stream) => Ok(Some(stream)),
                     Err(_) => continue,
                 },
@@ -503,5 +514,17 @@ mod tests {
         let server = Listener::bind(address).unwrap();
         drop(reserved);
         assert!(knock(address).is_ok() && server.accept().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_listener_decides_whether_its_connections_have_nagles_algorithm() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let accepted = |listener: Listener| {
+            let _client = std::net::TcpStream::connect(listener.local_address().unwrap()).unwrap();
+            let stream = (0..1_000_000).find_map(|_| listener.accept().unwrap()).expect("it was connected");
+            sockopt::tcp_nodelay(&stream.fd).unwrap()
+        };
+        assert!(accepted(Listener::bind(any).unwrap()));
+        assert!(!accepted(Listener::bind(any).unwrap().with_nagle()));
     }
 }

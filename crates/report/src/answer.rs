@@ -9,7 +9,7 @@ use super::format::{bound, count, millis_unit, per_second, plural, rate, ratio};
 use super::history::is_planned;
 use super::sentences::{self, name};
 use super::style::{Paint, TextStyle, painted};
-use super::{Report, condition, notes};
+use super::{Report, condition, notes, pairs};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::diagnose::waits::CauseKind;
 use h2lab_analysis::stats::{
@@ -28,7 +28,7 @@ pub(super) fn of(report: &Report<'_>) -> Vec<String> {
         return of_bulk(&cells);
     }
     let mut sentences = match report.analysis.verdicts.as_slice() {
-        [] => uncompared(report).into_iter().chain(of_cells(report)).collect(),
+        [] => uncompared(report).into_iter().chain(pairs::answer(report)).chain(of_cells(report)).collect(),
         _ => of_verdicts(report),
     };
     sentences.extend(slow_requests(report));
@@ -160,11 +160,14 @@ fn pool(report: &Report<'_>, cell: u32) -> Option<String> {
     let limit = report.analysis.cell(cell)?.pool?;
     let flag =
         if report.run.command.get(1).is_some_and(|word| word == "load") { "-c" } else { "--max-connections" };
+    // Where none of the requests came to its turn, those before them say how long one takes.
+    let before = report.analysis.cell(cell)?.transfers.takes.unwrap_or_default();
+    let service = if limit.service.is_zero() { before } else { limit.service };
     Some(format!(
         "All {} were in use, and requests waited {} on average for one; on it they took {}. Raise {flag}.",
         plural(u64::from(limit.connections), "HTTP/1.1 connection"),
         millis_unit(limit.waited),
-        millis_unit(limit.service)
+        millis_unit(service)
     ))
 }
 

@@ -2,13 +2,14 @@
 //! report share.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::format::{count, millis, millis_unit, plural};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, condition};
 use h2lab_analysis::diagnose::of_wait;
-use h2lab_analysis::diagnose::waits::{CauseKind, Doubt, LatencyBreakdown, Split, Waits};
+use h2lab_analysis::diagnose::waits::{Cause, CauseKind, Doubt, LatencyBreakdown, Split, Waits};
 use h2lab_analysis::stats::CellSummary;
 
 /// What the slow requests of a repetition waited for.
@@ -89,6 +90,7 @@ impl<'a> Tail<'a> {
                 .collect();
             notes.push(format!("waits for lost segments were ended by: {}", repairs.join(", ")));
         }
+        notes.extend(self.cut_by_losses());
         let explained = split.parts.keys().filter(|kind| split.share(**kind) >= EXPLAINED);
         let explained =
             explained.filter_map(|kind| Some(format!("{} ({})", of_wait(*kind)?.id, kind.name())));
@@ -98,6 +100,30 @@ impl<'a> Tail<'a> {
         }
         notes.extend(self.doubts().iter().map(Doubt::to_string));
         notes
+    }
+
+    /// How much of the waiting for the congestion window follows on a loss: LOSS101 counts the rest of what losses cost.
+    fn cut_by_losses(&self) -> Option<String> {
+        let intervals = self
+            .repetitions
+            .iter()
+            .flat_map(|measured| &measured.waits.breakdowns)
+            .flat_map(|breakdown| &breakdown.intervals);
+        let (mut all, mut after_loss) = (Duration::ZERO, Duration::ZERO);
+        for interval in intervals {
+            if let Cause::CongestionWindow { after } = interval.cause {
+                all += interval.length();
+                after_loss += if after.is_some() { interval.length() } else { Duration::ZERO };
+            }
+        }
+        if self.split.share(CauseKind::CongestionWindow) < EXPLAINED || after_loss.is_zero() {
+            return None;
+        }
+        let share = percent(after_loss.as_secs_f64() / all.as_secs_f64());
+        Some(format!(
+            "{share} of the waiting for the congestion window followed on a loss that had cut it; LOSS101 counts apart from that, and \
+             of all requests, what waited behind a missing segment"
+        ))
     }
 
     /// Why the cell has no causes, if there can be none: then no time of it is `unknown` either.
@@ -242,7 +268,9 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
 mod tests {
     use super::super::testing::Fixture;
     use super::*;
-    use h2lab_analysis::diagnose::waits::Cause;
+    use h2lab_analysis::diagnose::waits::Drop;
+    use h2lab_base::units::Time;
+    use h2lab_wire::trace::Direction;
 
     #[test]
     fn the_table_says_where_the_time_went_and_what_it_rests_on() {
@@ -285,6 +313,34 @@ mod tests {
         assert_eq!(rendered(&fixture), "1 of them did not enter the link");
         fixture.causes[0].waits.breakdowns[0].intervals[0].cause = Cause::Unknown;
         assert!(!rendered(&fixture).contains("did not enter"), "that is not known then");
+    }
+
+    #[test]
+    fn waits_for_a_window_that_a_loss_had_cut_are_told_apart_from_those_behind_the_segment() {
+        let mut fixture = Fixture::explained();
+        let told = |fixture: &Fixture| {
+            let notes = Tail::of(&fixture.report(), 5).unwrap().notes();
+            notes.into_iter().find(|note| note.contains("LOSS101"))
+        };
+        let drop = Drop { direction: Direction::Down, index: 7, at: Time::ZERO };
+        let set = |fixture: &mut Fixture, after: Option<Drop>| {
+            for measured in &mut fixture.causes {
+                for breakdown in &mut measured.waits.breakdowns {
+                    breakdown.intervals.iter_mut().for_each(|interval| {
+                        interval.cause = Cause::CongestionWindow { after };
+                    });
+                }
+                measured.waits.split = measured.waits.breakdowns.iter().collect();
+            }
+        };
+        set(&mut fixture, None);
+        assert_eq!(told(&fixture), None, "no loss had cut it");
+        set(&mut fixture, Some(drop));
+        let note = told(&fixture).unwrap();
+        assert!(
+            note.starts_with("100% of the waiting for the congestion window followed on a loss"),
+            "{note}"
+        );
     }
 
     #[test]

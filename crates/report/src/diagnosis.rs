@@ -2,6 +2,7 @@
 
 mod document;
 mod interchange;
+mod remedy;
 mod since;
 
 use std::fmt::Write;
@@ -17,6 +18,7 @@ use super::table::{self, Column, name, number};
 use super::{Report, sentences, text};
 
 pub use document::{CauseDocument, DiagnosisDocument, TrialDocument};
+pub use remedy::{FixDocument, Fixing};
 pub use since::{SinceDocument, since_document, since_text};
 
 /// A run of `diagnose` and what its experiment shows.
@@ -30,6 +32,8 @@ pub struct Diagnosis<'a> {
     pub subject: u32,
     /// The command that compares the subject with one changed cell, without the change.
     pub repeat: &'a [String],
+    /// What became of `--fix`; `None` if it was not asked for.
+    pub fix: Option<&'a Fixing>,
     /// Whether it goes through a proxy in front of a server that was to be measured, too.
     pub is_via: bool,
 }
@@ -72,6 +76,22 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     };
     paragraph(&mut out, style, "", &looked);
     text::places(&mut out, report, style);
+    out.push('\n');
+    super::answer::text(&mut out, report, style);
+    style.printable(out)
+}
+
+/// What a capture shows, for a terminal: the findings, what cannot be known from it, and how many causes were looked for.
+pub fn of_capture(report: &Report<'_>, style: TextStyle) -> String {
+    let mut out = String::new();
+    text::findings(&mut out, report, style);
+    if report.findings.is_empty() {
+        out.push_str("\nNo cause was found.\n");
+    }
+    text::warnings(&mut out, report, style);
+    out.push('\n');
+    let looked = format!("{} Nothing was measured, changed or compared.", unchecked());
+    paragraph(&mut out, style, "", &looked);
     out.push('\n');
     super::answer::text(&mut out, report, style);
     style.printable(out)
@@ -140,6 +160,7 @@ impl Diagnosis<'_> {
             answer.push("No change was tried: none applies, or the budget was spent before.".to_owned());
             answer.extend(self.suspect());
         }
+        answer.extend(self.fix_says());
         answer.iter().map(|sentence| capitalised(sentence)).collect()
     }
 
@@ -201,10 +222,7 @@ impl Diagnosis<'_> {
     }
 
     fn figure(&self, value: f64) -> String {
-        match self.experiment.metric {
-            Metric::Served => rate(value),
-            Metric::Response(_) => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
-        }
+        figure_of(self.experiment.metric, value)
     }
 
     pub(super) fn rows(&self) -> Vec<Vec<String>> {
@@ -231,6 +249,9 @@ impl Diagnosis<'_> {
         self.trials(&mut out, style);
         text::findings(&mut out, &self.of_subject(&self.own_findings()), style);
         self.ruled_out_text(&mut out, style);
+        if let Some(diff) = self.diff() {
+            let _ = writeln!(out, "\n{}\n{}", style.paint(Paint::Bold, "Fix"), diff.trim_end());
+        }
         text::places(&mut out, &self.report, style);
         out.push('\n');
         super::answer::lines(&mut out, &self.answer(), style);
@@ -274,7 +295,7 @@ impl Diagnosis<'_> {
 
     /// The command that repeats the experiment with the largest effect.
     pub(super) fn repeated(&self) -> Option<String> {
-        let flags = self.best()?.knob.flags()?;
+        let flags = self.best().filter(|_| !self.repeat.is_empty())?.knob.flags()?;
         let name = flags.split(' ').next()?;
         let names = NAMES.iter().find(|(short, _)| *short == name).map_or(vec![name], |(a, b)| vec![a, b]);
         Some(format!("{} {flags}", shell_line(&without_flags(self.repeat, &names))))
@@ -308,6 +329,14 @@ impl Diagnosis<'_> {
         for line in &said {
             paragraph(out, style, "- ", line);
         }
+    }
+}
+
+/// A figure of a metric as it is written.
+fn figure_of(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Served => rate(value),
+        Metric::Response(_) => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
     }
 }
 
@@ -370,7 +399,7 @@ pub(super) mod tests {
     fn text(experiment: &Experiment, fixture: &Fixture) -> String {
         let subject = fixture.findings[0].cell;
         let repeat = ["h2lab", "compare", "--loss", "3%", "-c1"].map(str::to_owned);
-        Diagnosis { report: fixture.report(), experiment, subject, repeat: &repeat, is_via: true }
+        Diagnosis { report: fixture.report(), experiment, subject, repeat: &repeat, fix: None, is_via: true }
             .text(TextStyle::default())
     }
 
@@ -434,6 +463,7 @@ pub(super) mod tests {
             experiment: &experiment,
             subject,
             repeat: &[],
+            fix: None,
             is_via: true,
         }
         .document();
@@ -447,7 +477,7 @@ pub(super) mod tests {
     }
 
     fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32) -> Diagnosis<'a> {
-        Diagnosis { report: fixture.report(), experiment, subject, repeat: &[], is_via: true }
+        Diagnosis { report: fixture.report(), experiment, subject, repeat: &[], fix: None, is_via: true }
     }
 
     #[test]

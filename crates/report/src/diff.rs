@@ -14,6 +14,7 @@ use super::table::{self, Column};
 use super::{Report, condition};
 use h2lab_analysis::stats::{CellFigures, Conclusion, Tail};
 use h2lab_base::units::Ratio;
+use serde::Deserialize;
 
 /// One of the two.
 #[derive(Debug, Clone)]
@@ -33,11 +34,19 @@ pub struct PrintedRun {
     cells: Vec<CellDocument>,
 }
 
+/// What `diagnose --json` prints, as far as it is about a run.
+#[derive(Deserialize)]
+struct Measured {
+    run: Document,
+}
+
 /// Why a file is no document of one run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrintedError {
-    /// It is none of `compare`, `run`, `report` or `load`.
-    #[error("is neither a run folder nor --json output of `compare`, `run`, `load` or `report`: {0}")]
+    /// It is none of `compare`, `run`, `report`, `load` or `diagnose`.
+    #[error(
+        "is neither a run folder nor --json output of `compare`, `run`, `load`, `diagnose` or `report`: {0}"
+    )]
     Unknown(String),
 }
 
@@ -49,9 +58,13 @@ impl PrintedRun {
         let of_load = || {
             serde_json::from_str::<LoadDocument>(json).map(|document| (document.command, vec![document.cell]))
         };
+        // A diagnosis has the document of its run in it.
+        let of_diagnosis =
+            || serde_json::from_str::<Measured>(json).map(|Measured { run }| (run.command, run.cells));
         // The first error is about the form that most files have.
-        let (command, cells) =
-            of_run.or_else(|error| of_load().map_err(|_| PrintedError::Unknown(error.to_string())))?;
+        let (command, cells) = of_run.or_else(|error| {
+            of_load().or_else(|_| of_diagnosis()).map_err(|_| PrintedError::Unknown(error.to_string()))
+        })?;
         Ok(Self { name: name.to_owned(), command, cells })
     }
 
@@ -150,6 +163,7 @@ fn figures(cell: &CellDocument) -> CellFigures {
         label: cell.label.clone(),
         protocol: cell.protocol.name().to_owned(),
         without: without.map(str::to_owned),
+        requests: cell.latency_us.response.map_or(0, |of| of.n),
         values: [p50, p90, p95, p99, p999, p9999, max, mean, errors, cell.throughput_rps],
     }
 }

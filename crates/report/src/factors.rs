@@ -50,6 +50,17 @@ pub(super) fn factor(first: &Cell, cell: &Cell) -> String {
     if rendered.is_empty() { BASELINE.to_owned() } else { rendered.join(", ") }
 }
 
+/// The setting in which `cell` differs from `other`, besides nothing else.
+pub(super) fn setting(other: &Cell, cell: &Cell) -> String {
+    if cell.parties() != other.parties() {
+        return cell.parties();
+    }
+    match factor(other, cell) {
+        nothing if nothing == BASELINE => "the default setting".to_owned(),
+        words => words,
+    }
+}
+
 /// The differences in a direction. A queue is rendered only where nothing else differs: it depends on the bandwidth.
 fn direction(first: &Impairment, impairment: &Impairment) -> Vec<String> {
     let mut rendered = Vec::new();

@@ -28,6 +28,7 @@ mod markdown;
 mod matrix;
 mod notes;
 mod page;
+mod pairs;
 mod probe;
 mod prose;
 mod runs;
@@ -46,8 +47,8 @@ pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
 pub use diagnosis::{
-    CauseDocument, Diagnosis, DiagnosisDocument, SinceDocument, TrialDocument, of_run as diagnosis_of_run,
-    since_document, since_text,
+    CauseDocument, Diagnosis, DiagnosisDocument, FixDocument, Fixing, SinceDocument, TrialDocument,
+    of_capture as diagnosis_of_capture, of_run as diagnosis_of_run, since_document, since_text,
 };
 pub use diff::{Diff, DiffSide, PrintedError, PrintedRun};
 pub use document::{

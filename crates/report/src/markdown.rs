@@ -6,7 +6,7 @@ use super::bulk_cells::{self, BulkCell};
 use super::format::{count, millis, rate};
 use super::matrix::{self, MatrixRow};
 use super::table::Column;
-use super::{Report, answer, causes, condition, load_text, notes, sentences, text};
+use super::{Report, answer, causes, condition, load_text, notes, pairs, sentences, text};
 use h2lab_analysis::stats::{CellState, CellSummary, RampSteps, Tail};
 
 /// Of each run the answer, the verdicts, a table per condition, and the findings. Several runs are distinguished by their names.
@@ -65,6 +65,18 @@ fn verdicts(out: &mut String, report: &Report<'_>) {
     }
 }
 
+/// What settings with several values do.
+fn settings(out: &mut String, report: &Report<'_>) {
+    let Some(pairs) = pairs::of(report) else { return };
+    let _ = writeln!(out, "\n## {}\n", escaped(&pairs.title));
+    for sentence in &pairs.sentences {
+        let _ = writeln!(out, "- {}", escaped(sentence));
+    }
+    if let Some(note) = &pairs.note {
+        let _ = writeln!(out, "\n{}", escaped(note));
+    }
+}
+
 /// The steps of a run with one cell whose rate changes.
 fn steps(out: &mut String, report: &Report<'_>) {
     let [summary] = report.analysis.cells.as_slice() else { return };
@@ -110,6 +122,7 @@ fn one(report: &Report<'_>) -> String {
     let answer = answer::of(report).into_iter().map(|sentence| format!("**{}**\n", escaped(&sentence)));
     let mut out: String = answer.collect();
     verdicts(&mut out, report);
+    settings(&mut out, report);
     steps(&mut out, report);
     let moved = bulk_cells::of(report);
     if let Some(cells) = &moved {

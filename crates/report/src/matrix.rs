@@ -206,7 +206,8 @@ const LONGEST_CONDITION: usize = 16;
 /// Appends the matrix, and how verdicts came about, to a report for a terminal.
 pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let Some(matrix) = of(report) else { return };
-    let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, &matrix.title()));
+    out.push('\n');
+    painted(out, style, Paint::Bold, "", &matrix.title());
     let longest = matrix.rows.iter().map(|row| row.condition.chars().count()).max().unwrap_or(0);
     let has_own_line = longest > LONGEST_CONDITION;
     let table = matrix.table(has_own_line);

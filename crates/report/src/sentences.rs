@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use super::format::{NOT_RESOLVED, bound, count, interval_of, millis_unit, plural, rate, ratio};
-use super::{Report, condition, notes};
+use super::{Report, condition, factors, notes};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, RatioInterval, Tail, Unclaimed,
-    Violation,
+    CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Pair, RatioInterval, Tail,
+    Unclaimed, Violation,
 };
 use h2lab_base::units::format_duration;
 use h2lab_model::record::Level;
@@ -65,8 +65,28 @@ pub(super) fn verdict(report: &Report<'_>, verdict: &CellVerdict) -> String {
     format!("{}{cause}.", headline(report, verdict))
 }
 
+/// The sentence about a cell and the first one that differs from it in one setting: `At bbr: one HTTP/2 connection is faster than
+/// that at cubic: p95 0.61 × …`.
+pub(super) fn pair(report: &Report<'_>, pair: &Pair) -> String {
+    let verdict = &pair.verdict;
+    let (Some(first), Some(cell)) =
+        (report.analysis.cell(verdict.baseline), report.analysis.cell(verdict.cell))
+    else {
+        return String::new();
+    };
+    let that = if is_plural(first) { "those" } else { "that" };
+    let base = format!("{that} at {}", factors::setting(&cell.cell, &first.cell));
+    format!("{}.", against(report, verdict, &base))
+}
+
 /// A verdict without its cause, as a heading.
 pub(super) fn headline(report: &Report<'_>, verdict: &CellVerdict) -> String {
+    let baseline = report.analysis.cell(verdict.baseline);
+    baseline.map_or(String::new(), |baseline| against(report, verdict, &name(baseline)))
+}
+
+/// A verdict without its cause, in which the baseline is called `base`.
+fn against(report: &Report<'_>, verdict: &CellVerdict, base: &str) -> String {
     let (Some(baseline), Some(cell)) =
         (report.analysis.cell(verdict.baseline), report.analysis.cell(verdict.cell))
     else {
@@ -78,11 +98,11 @@ pub(super) fn headline(report: &Report<'_>, verdict: &CellVerdict) -> String {
     let at = group
         .and_then(|group| condition::beginning(report, group))
         .map_or(String::new(), |text| format!("{text}: "));
-    let (name, base) = (name(cell), name(baseline));
+    let name = name(cell);
     let body = match verdict.conclusion {
         Conclusion::Faster => format!("{name} {} faster than {base}: {}", is(cell), tail(verdict, "")),
         Conclusion::Slower => format!("{name} {} slower than {base}: {}", is(cell), tail(verdict, "")),
-        Conclusion::NoDifference => no_difference(verdict, &name, &base),
+        Conclusion::NoDifference => no_difference(verdict, &name, base),
         Conclusion::Unstable { offered_rps, served_rps } => match grown(cell) {
             Some(grown) => format!("with {name} {grown}; {base} {} the load", verb(baseline, "carry")),
             None => format!(

@@ -147,11 +147,11 @@ fn finding() -> Finding {
         cost_share: 0.83,
         explains: None,
         confidence: Confidence::Observed,
-        fixes: vec![Fix {
-            product: "client".to_owned(),
-            setting: "connections = 16".to_owned(),
-            why: "a drop then stalls a sixteenth of the streams, at the cost of 15 more sockets".to_owned(),
-        }],
+        fixes: vec![Fix::new(
+            "client",
+            "connections = 16",
+            "a drop then stalls a sixteenth of the streams, at the cost of 15 more sockets",
+        )],
         confirm: "h2lab compare --proto h2c -c 1,16 --loss 3%".to_owned(),
     }
 }

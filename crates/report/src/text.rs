@@ -6,7 +6,7 @@ use super::format::shell_line;
 use super::format::{count, millis, number, rate};
 use super::style::{AnswerPlace, Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
-use super::{Report, answer, bulk_cells, causes, condition, matrix, notes, sentences, study};
+use super::{Report, answer, bulk_cells, causes, condition, matrix, notes, pairs, sentences, study};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{CellState, CellSummary, Tail};
 
@@ -48,6 +48,7 @@ fn one(report: &Report<'_>, style: TextStyle) -> String {
         study::text(&mut out, report, style);
         causes::text(&mut out, report, style);
         matrix::text(&mut out, report, style);
+        pairs::text(&mut out, report, style);
         findings(&mut out, report, style);
     }
     warnings(&mut out, report, style);
@@ -213,7 +214,7 @@ fn one_finding(
     }
 }
 
-fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
+pub(super) fn warnings(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let warnings = sentences::warnings(report);
     if warnings.is_empty() {
         return;

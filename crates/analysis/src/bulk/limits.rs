@@ -25,6 +25,9 @@ pub const AGREES_FROM: f64 = 2.0 / 3.0;
 /// A window of HTTP matches from this share on: credit is returned by halves of it, our default and a common one, and the timing
 /// of the reads decides whether one half passes in a round trip or two.
 pub const WINDOW_AGREES_FROM: f64 = 0.5;
+/// Below this share a sender that had no more to give looks alike: the window is guessed, unless its sender counted how long it was
+/// closed. Above it, less than a frame of it was left.
+pub const WINDOW_FILLED_FROM: f64 = 0.9;
 /// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
 pub const AGREES_TO: f64 = 1.25;
 /// Below this share of a closed window, the cause is not the round trip but an end that does not read what has arrived.
@@ -161,7 +164,15 @@ fn windowed(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Cer
         None => false, // nothing is known of the sender's TCP: sizes are all that there is
     };
     let (kind, size) = agreeing_windows(figures, speed)?;
-    (kind != BindingKind::ReceiveBuffer && has_room(size)).then_some((kind, Certainty::Likely))
+    let is_it = kind != BindingKind::ReceiveBuffer && has_room(size);
+    is_it.then(|| (kind, by_size(kind, figures, speed, size)))
+}
+
+/// How sure a size makes a limit: a window of HTTP that may have had credit left is guessed.
+fn by_size(kind: BindingKind, figures: &ConnectionFigures, speed: f64, size: f64) -> Certainty {
+    let is_window = matches!(kind, BindingKind::StreamWindow | BindingKind::ConnectionWindow);
+    let is_filled = figures.in_flight(speed).is_some_and(|bytes| bytes >= WINDOW_FILLED_FROM * size);
+    if is_window && !is_filled { Certainty::Guessed } else { Certainty::Likely }
 }
 
 /// For how long TCP was busy without being limited by a buffer: so by the congestion window, which the kernel does not count.
@@ -207,8 +218,8 @@ fn sized(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certai
         .into_iter()
         .chain(buffer.filter(|(_, size)| agrees(figures, speed, AGREES_FROM * size, *size)))
         .min_by(|(_, a), (_, b)| a.total_cmp(b));
-    if let Some((kind, _)) = found {
-        return Some((kind, Certainty::Likely));
+    if let Some((kind, size)) = found {
+        return Some((kind, by_size(kind, figures, speed, size)));
     }
     let usual = USUAL_SEND_BUFFER as f64;
     let is_unseen = sender.send_buffer.is_none() && sender.tcp_sndbuf_limited.is_none();

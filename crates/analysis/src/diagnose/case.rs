@@ -4,12 +4,12 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::causes::views::windows::{self, Stop};
-use super::{CauseMeta, Finding, facts};
+use super::{CauseMeta, Finding, facts, hop};
 use crate::stats::CellVerdict;
 use h2lab_base::units::format_duration;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 use h2lab_model::scenario::{Cell, Target};
-use h2lab_model::settings::Peer;
+use h2lab_model::settings::{Peer, Version};
 use h2lab_wire::trace::Facts;
 
 /// A repetition, as a rule sees it.
@@ -18,18 +18,24 @@ pub struct Repetition<'a> {
     /// Its record.
     pub record: &'a CellRecord,
     facts: OnceCell<Facts>,
+    hop: OnceCell<Option<Facts>>,
     stops: OnceCell<Vec<Stop>>,
 }
 
 impl<'a> Repetition<'a> {
     /// Of this record.
     pub const fn new(record: &'a CellRecord) -> Self {
-        Self { record, facts: OnceCell::new(), stops: OnceCell::new() }
+        Self { record, facts: OnceCell::new(), hop: OnceCell::new(), stops: OnceCell::new() }
     }
 
     /// Its facts, computed when a rule first asks.
     pub fn facts(&self) -> &Facts {
         self.facts.get_or_init(|| facts::of(self.record))
+    }
+
+    /// The facts of the hop that crosses the link: those of the sidecar's connection where there is a sidecar, if they are known.
+    pub fn hop(&self) -> &Facts {
+        self.hop.get_or_init(|| hop::of(self.record)).as_ref().unwrap_or_else(|| self.facts())
     }
 
     /// When data waited for flow-control credit.
@@ -47,6 +53,8 @@ pub struct Case<'a> {
     pub repetitions: Vec<Repetition<'a>>,
     /// What it is compared with; `None` where nothing was measured for that.
     pub against: Option<Against<'a>>,
+    /// Whether the `server` field is the same as at a URL before this one: a proxy in between passes it on, and names itself nowhere.
+    pub is_field_passed_on: bool,
 }
 
 /// The cell that another one is compared with: as a rule the same work over HTTP/1.1.
@@ -61,6 +69,11 @@ pub struct Against<'a> {
 }
 
 impl Against<'_> {
+    /// Whether the response times of both are known, so that the gap says something.
+    pub fn has_times(&self, case: &Case<'_>) -> bool {
+        case.samples().next().is_some() && self.repetitions.iter().any(|record| !record.samples.is_empty())
+    }
+
     /// How much longer the requests of the case took: the area by which its quantile function lies above this one's. Requests over
     /// this cell that were quicker are paired with those of the case that are as quick among their own.
     pub fn gap(&self, case: &Case<'_>) -> Duration {
@@ -76,7 +89,26 @@ impl Against<'_> {
 impl<'a> Case<'a> {
     /// Of these repetitions of one cell, at least one.
     pub fn new(label: &'a str, records: Vec<&'a CellRecord>, against: Option<Against<'a>>) -> Self {
-        Self { label, repetitions: records.into_iter().map(Repetition::new).collect(), against }
+        let repetitions = records.into_iter().map(Repetition::new).collect();
+        Self { label, repetitions, against, is_field_passed_on: false }
+    }
+
+    /// The same beside all other cells of the run.
+    #[must_use]
+    pub fn beside<'b>(mut self, others: impl Iterator<Item = &'b CellRecord>) -> Self {
+        let Target::Url { url } = &self.cell().target else { return self };
+        let Some(own) = self.server_field() else { return self };
+        // The server itself comes first: `compare DIRECT PROXY`, `diagnose DIRECT --via PROXY`.
+        let mut before = others.filter(|other| other.cell.index < self.cell().index);
+        self.is_field_passed_on = before.any(|other| {
+            let is_elsewhere = matches!(&other.cell.target, Target::Url { url: other } if other != url);
+            is_elsewhere && server_field(other) == Some(own)
+        });
+        self
+    }
+
+    fn server_field(&self) -> Option<&'a str> {
+        self.records().find_map(server_field)
     }
 
     /// The cell.
@@ -116,10 +148,15 @@ impl<'a> Case<'a> {
         !cost.is_zero() && self.is_worth(cost.as_secs_f64() / self.response_time().as_secs_f64())
     }
 
-    /// What answers the client's connections: the program that we started, or whatever the `server` field names.
+    /// What answers the client's connections: the program that we started, or whatever the `server` field names; unknown where that may
+    /// be the field of a server behind it.
     pub fn peer(&self) -> Peer {
-        let software = self.connections().find_map(|connection| connection.server_software.as_deref());
-        Peer::seen(started(self.cell()), software)
+        let field = self.server_field().filter(|_| !self.is_field_passed_on);
+        let peer = Peer::seen(started(self.cell()), field);
+        // Few proxies say their version on the wire; those that we started, we have asked.
+        let server = self.records().find_map(|record| record.server.as_ref());
+        let ours = server.filter(|server| started(self.cell()) == Some(server.name.as_str()));
+        Peer { version: peer.version.or_else(|| Version::parse(&ours?.version)), ..peer }
     }
 
     /// A finding of this cell that explains `cost` of its response time, spent `how` ("behind a missing segment").
@@ -174,6 +211,11 @@ pub(super) fn started(cell: &Cell) -> Option<&str> {
         Target::Sut { name } => Some(name),
         Target::Origin | Target::Url { .. } => None,
     }
+}
+
+/// What the `server` field of its responses says.
+fn server_field(record: &CellRecord) -> Option<&str> {
+    record.connections.iter().find_map(|connection| connection.server_software.as_deref())
 }
 
 /// All response times, the shortest first.

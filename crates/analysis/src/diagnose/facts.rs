@@ -62,7 +62,7 @@ fn round_trip(record: &CellRecord) -> Duration {
 }
 
 /// The shortest time from a request to the first byte of its answer.
-fn quickest_answer(record: &CellRecord) -> Duration {
+pub(super) fn quickest_answer(record: &CellRecord) -> Duration {
     record.samples.iter().filter_map(|sample| sample.time_to_first_byte()).min().unwrap_or_default()
 }
 
@@ -118,11 +118,11 @@ fn arrivals(record: &CellRecord, flights: &[Flight]) -> Option<BTreeMap<u32, Vec
 
 /// A data packet of a flow.
 #[derive(Clone, Copy)]
-struct Segment<'a> {
-    packet: &'a PacketRecord,
+pub(super) struct Segment<'a> {
+    pub packet: &'a PacketRecord,
     /// When it left the link, or would have if it had not been dropped: after its delay, and never before the packet
     /// in front of it.
-    left: Time,
+    pub left: Time,
     /// No earlier packet carried these bytes.
     is_new: bool,
 }
@@ -139,7 +139,7 @@ impl Segment<'_> {
 }
 
 /// The data packets of each connection and direction, in the order in which they entered the link.
-type Flows<'a> = BTreeMap<(u32, Direction), Vec<Segment<'a>>>;
+pub(super) type Flows<'a> = BTreeMap<(u32, Direction), Vec<Segment<'a>>>;
 
 /// The link whose packet log has the packets of the repetition's connections. Behind a sidecar it has the sidecar's own, and a
 /// port that is equal on both hops is so by chance.
@@ -156,7 +156,8 @@ fn holes(record: &CellRecord, quickest: Duration) -> Vec<Hole> {
         return Vec::new();
     }
     let mut holes = Vec::new();
-    for ((connection, direction), flow) in &flows(record, link.uplink.delay, link.downlink.delay) {
+    let flows = flows(record, link.uplink.delay, link.downlink.delay, connection_of(record));
+    for ((connection, direction), flow) in &flows {
         // The uplink affects the client when the answer comes, or does not.
         let felt = match direction {
             Direction::Up => quickest.saturating_sub(link.uplink.delay),
@@ -174,16 +175,26 @@ fn holes(record: &CellRecord, quickest: Duration) -> Vec<Hole> {
     holes
 }
 
-fn flows(record: &CellRecord, up_delay: Duration, down_delay: Duration) -> Flows<'_> {
+/// Which of the generator's connections a packet is of.
+fn connection_of(record: &CellRecord) -> impl Fn(&PacketRecord) -> Option<u32> {
     let mut by_port: BTreeMap<u16, Vec<&ConnectionRecord>> = BTreeMap::new();
     for connection in &record.connections {
         by_port.entry(connection.local_port).or_default().push(connection);
     }
     // A port may be reused: take the connection that was dialled last before the packet.
-    let connection_of = |packet: &PacketRecord| {
+    move |packet: &PacketRecord| {
         let dialled = by_port.get(&packet.client_port)?.iter().filter(|c| c.dialled_at <= packet.at);
         dialled.max_by_key(|connection| connection.dialled_at).map(|connection| connection.index)
-    };
+    }
+}
+
+/// The data packets of connections, each of which is `connection_of` its packets.
+pub(super) fn flows(
+    record: &CellRecord,
+    up_delay: Duration,
+    down_delay: Duration,
+    connection_of: impl Fn(&PacketRecord) -> Option<u32>,
+) -> Flows<'_> {
     let mut flows = Flows::new();
     let mut last_left: BTreeMap<Direction, Time> = BTreeMap::new();
     for packet in &record.packets {
@@ -203,7 +214,7 @@ fn flows(record: &CellRecord, up_delay: Duration, down_delay: Duration) -> Flows
 
 /// The drops of a flow with the time at which each would have arrived and the time at which all of its bytes had. Bytes
 /// that had been delivered before, by a transmission that this one needlessly repeated, leave no hole.
-fn flow_holes<'a>(flow: &[Segment<'a>]) -> impl Iterator<Item = (&'a PacketRecord, Time, Time)> {
+pub(super) fn flow_holes<'a>(flow: &[Segment<'a>]) -> impl Iterator<Item = (&'a PacketRecord, Time, Time)> {
     flow.iter().enumerate().filter(|(_, segment)| segment.is_dropped()).filter_map(|(n, segment)| {
         let first = segment.packet.seq;
         let last = first.wrapping_add(segment.packet.payload - 1);

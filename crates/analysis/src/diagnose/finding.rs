@@ -75,8 +75,8 @@ pub struct Finding {
     /// The part of all request time in the cell that it accounts for, 0 to 1; findings are sorted by it.
     pub cost_share: f64,
     /// The part of the difference from the same work over HTTP/1.1 that it explains, 0 to 1: those of a cell add up to at most 1, the
-    /// rest is unexplained. 0 where the cell is not slower: the finding is an observation then. `None` where HTTP/1.1 was not
-    /// measured, and in documents of before.
+    /// rest is unexplained. 0 where the cell is not slower, or what was found costs no response time: the finding is an observation
+    /// then. `None` where HTTP/1.1 was not measured, and in documents of before.
     #[serde(default)]
     pub explains: Option<f64>,
     /// How sure it is.
@@ -88,7 +88,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether the cell is not slower than what it is compared with, so that nothing needs to change.
+    /// Whether the cell is not slower than what it is compared with, or not because of this, so that nothing needs to change.
     pub fn is_observation(&self) -> bool {
         self.explains == Some(0.0)
     }

@@ -8,6 +8,8 @@ mod case;
 mod causes;
 pub mod facts;
 pub mod finding;
+mod hop;
+pub mod passive;
 pub mod rule;
 #[cfg(test)]
 mod testing;
@@ -22,8 +24,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::stats::{CellVerdict, Conclusion, repetitions_by_cell};
+use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
+use h2lab_model::settings::UNKNOWN_PRODUCT;
 
 /// As [`findings`], of cells that are compared with nothing.
 pub fn run(records: &[CellRecord]) -> Vec<Finding> {
@@ -43,7 +47,8 @@ pub fn findings(records: &[CellRecord], verdicts: &[CellVerdict]) -> Vec<Finding
             let repetitions = cells.get(&verdict.baseline)?.clone();
             Some(Against { label: &labels[&verdict.baseline], repetitions, verdict })
         });
-        of_case(&Case::new(&labels[index], records.clone(), against))
+        let others = cells.values().flatten().copied();
+        of_case(&Case::new(&labels[index], records.clone(), against).beside(others))
     };
     let mut findings: Vec<Finding> = cells.iter().flat_map(check).collect();
     findings.sort_by(costliest_first);
@@ -68,6 +73,9 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
         .collect();
     findings.retain(|finding| !explained.contains(finding.rule.as_str()));
     findings.sort_by(costliest_first);
+    if case.is_field_passed_on {
+        findings.iter_mut().flat_map(|finding| &mut finding.fixes).for_each(say_unknown);
+    }
     // The gap takes all response times in order.
     if let Some(against) = case.against.as_ref().filter(|_| !findings.is_empty()) {
         divide(&mut findings, case, against);
@@ -75,10 +83,24 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Adds to a fix for a front hop whose product is not known why that is so.
+fn say_unknown(fix: &mut Fix) {
+    if fix.product == UNKNOWN_PRODUCT {
+        fix.why.push_str(
+            "; both URLs have the same server field, which a proxy passes on: what answers here is not known",
+        );
+    }
+}
+
+/// A difference of all response times below this share of them is no difference that a cause could explain.
+const SHARED: f64 = 0.05;
+
 /// Divides the difference from the other cell among the findings: each explains the time that it cost, or a part of that if together
 /// they cost more than there is. Where the cell is known not to be slower, they are observations, and nothing needs to change.
 fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
     let (gap, all) = (against.gap(case).as_secs_f64(), case.response_time().as_secs_f64());
+    // Where states decided, or nothing did, the times still say whether there is a difference that could have a cause.
+    let is_shared = !against.verdict.is_slower() && against.has_times(case) && gap <= all * SHARED;
     // What a rule itself calls an observation explains no difference.
     let causes = || findings.iter().filter(|finding| !finding.is_observation());
     let whole = causes().map(|finding| finding.cost_share * all).sum::<f64>().max(gap);
@@ -91,6 +113,14 @@ fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
             let _ = write!(
                 finding.cost,
                 "; an observation: {} is not {much}slower than {}",
+                case.label, against.label
+            );
+        } else if is_shared {
+            finding.explains = Some(0.0);
+            finding.fixes.clear();
+            let _ = write!(
+                finding.cost,
+                "; an observation: requests of {} took as long over {}",
                 case.label, against.label
             );
         } else if against.verdict.is_slower() && gap > 0.0 {
@@ -107,6 +137,7 @@ mod tests {
     use super::testing::Scene;
     use super::*;
     use crate::stats::{CellSummary, verdict_on};
+    use h2lab_model::scenario::Target;
     use h2lab_model::workload::Protocol;
 
     #[test]
@@ -117,6 +148,33 @@ mod tests {
         clean.attempt = 1;
         assert_eq!(run(&[lossy.clone(), clean.clone()]), []);
         assert_eq!(run(&[clean, lossy]), [], "whatever their order");
+    }
+
+    #[test]
+    fn a_server_field_that_a_proxy_passes_on_names_no_product_of_the_front() {
+        let at = |index: u32, url: &str, server: &str| {
+            let mut record = Scene::with_shared_stall().record();
+            record.cell.index = index;
+            record.cell.target = Target::Url { url: url.to_owned() };
+            record.connections[0].server_software = Some(server.into());
+            record
+        };
+        let [direct, via] = [at(0, "http://a/", "nginx/1.27.0"), at(1, "http://b/", "nginx/1.27.0")];
+        let is_known = |record: &CellRecord, other: &CellRecord| {
+            let case = Case::new("", vec![record], None).beside([record, other].into_iter());
+            assert_eq!(case.is_field_passed_on, case.peer().product.is_none());
+            case.peer().product.is_some()
+        };
+        assert!(is_known(&direct, &via), "the server itself");
+        assert!(!is_known(&via, &direct));
+        assert!(is_known(&at(1, "http://b/", "nginx/1.22.1"), &direct), "its own field");
+        assert!(is_known(&at(1, "http://a/", "nginx/1.27.0"), &direct), "another cell of the same URL");
+        let mut fix = Fix::new(UNKNOWN_PRODUCT, "unknown", "more streams");
+        say_unknown(&mut fix);
+        assert!(fix.why.starts_with("more streams; both URLs have the same server field"), "{}", fix.why);
+        let mut named = Fix::new("client", "-c 4", "more connections");
+        say_unknown(&mut named);
+        assert_eq!(named.why, "more connections");
     }
 
     #[test]

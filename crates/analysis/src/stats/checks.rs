@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::silence;
+use super::status::doubt_of_status;
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
+use super::{silence, transfer};
 use h2lab_base::counts::plural;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::tally::Counts;
@@ -35,6 +36,8 @@ pub(super) fn warnings(
         congestion(summary, repetitions),
         redirected(summary, repetitions),
         silence::warning(summary, repetitions),
+        refused(summary),
+        transfer::warning(summary),
     ];
     checks.into_iter().flatten().collect()
 }
@@ -73,6 +76,14 @@ fn redirected(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Stri
              there, give that URL"
         )
     })
+}
+
+/// That every response of a live server has one status that is no success: the request is probably not the one that was meant.
+fn refused(summary: &CellSummary) -> Option<String> {
+    let (status, _) = summary.statuses.iter().next().filter(|_| summary.statuses.len() == 1)?;
+    let doubt = doubt_of_status(*status)?;
+    let Target::Url { url } = &summary.cell.target else { return None };
+    Some(format!("{url} answers {doubt}"))
 }
 
 /// The URL that a `location` field means; as it is, if it is relative to a path.
@@ -288,6 +299,28 @@ mod tests {
         assert_eq!(redirecting("http://a/", Some("/x"), 6).len(), 1);
         assert_eq!(redirecting("http://a/", Some("/x"), 4), Vec::<String>::new());
         assert_eq!(redirecting("http://a/", None, 10), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_live_server_that_answers_404_to_every_request_is_told_with_a_question() {
+        let answering = |url: Option<&str>, statuses: &[u16]| {
+            let mut record = record(Protocol::H1);
+            if let Some(url) = url {
+                record.cell.target = Target::Url { url: url.to_owned() };
+            }
+            for (n, sample) in record.samples.edit().iter_mut().enumerate() {
+                sample.status = statuses[n % statuses.len()];
+                sample.outcome = if sample.status < 400 { Outcome::Succeeded } else { Outcome::Status };
+            }
+            doubts(&record).into_iter().find(|doubt| doubt.contains(" answers "))
+        };
+        assert_eq!(
+            answering(Some("http://a/x"), &[404]).as_deref(),
+            Some("http://a/x answers 404 Not Found: measured as it is; is the path right?")
+        );
+        assert_eq!(answering(Some("http://a/x"), &[200]), None);
+        assert_eq!(answering(Some("http://a/x"), &[200, 404]), None, "some succeed");
+        assert_eq!(answering(None, &[404]), None, "our own server");
     }
 
     #[test]

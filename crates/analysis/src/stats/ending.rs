@@ -96,6 +96,7 @@ fn unsupported(summary: &CellSummary) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::stats::analyse;
+    use h2lab_base::units::Time;
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::record::{CellRecord, Disturbance, DisturbanceKind, Outcome, ServerSummary};
     use h2lab_model::workload::{Arrival, Protocol};
@@ -106,6 +107,9 @@ mod tests {
         record.cell.work.arrival = Arrival::Closed { concurrency: 4 };
         for sample in record.samples.edit().iter_mut() {
             (sample.outcome, sample.status) = (outcome, status);
+            if !outcome.is_complete() {
+                (sample.first_byte_at, sample.body_bytes) = (Time::NEVER, 0);
+            }
         }
         record
     }

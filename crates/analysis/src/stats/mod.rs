@@ -10,8 +10,10 @@ mod bootstrap;
 mod calibration;
 mod checks;
 mod connections;
+pub(crate) mod correction;
 mod ending;
 mod latency;
+mod pairs;
 mod pool;
 mod process;
 mod ramp_steps;
@@ -20,11 +22,13 @@ mod rate;
 mod runs;
 mod silence;
 pub mod state;
+mod status;
 pub mod study;
 mod summarise;
 mod summary;
 mod tallied;
 mod threshold;
+mod transfer;
 mod transport;
 mod verdict;
 
@@ -39,6 +43,7 @@ pub use connections::{
 };
 pub use ending::Ending;
 pub use latency::{Latency, Percentiles, Tail};
+pub use pairs::{Pair, Setting};
 pub use pool::PoolLimit;
 pub use process::ProcessTotals;
 pub use ramp_steps::{Overload, RampStep, RampSteps};
@@ -46,10 +51,12 @@ pub use ramps::Ramps;
 pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use state::invalid_reasons;
+pub use status::doubt_of_status;
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};
 pub(crate) use tallied::replays;
-pub use threshold::{CellFigures, Threshold, ThresholdError, Violation};
+pub use threshold::{CellFigures, Checked, Threshold, ThresholdError, Violation};
+pub use transfer::{Transfers, is_too_long, longer_flags};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 pub use verdict::{CellVerdict, Conclusion, Unclaimed};
 
@@ -63,6 +70,8 @@ pub struct Analysis {
     pub cells: Vec<CellSummary>,
     /// Each cell of a group against the group's baseline, in the same order.
     pub verdicts: Vec<CellVerdict>,
+    /// Cells that differ in one setting, such as the congestion control, against the first value of it.
+    pub pairs: Vec<Pair>,
     /// Warnings about the measurement as a whole; those about one cell are in its summary.
     pub warnings: Vec<String>,
 }
@@ -90,9 +99,10 @@ pub fn analyse(run: &RunRecord) -> Analysis {
         .map(|repetitions| CellSummary::of(&repetitions))
         .collect();
     name(&mut cells);
-    let mut analysis = Analysis { cells, verdicts: Vec::new(), warnings: Vec::new() };
+    let mut analysis = Analysis { cells, verdicts: Vec::new(), pairs: Vec::new(), warnings: Vec::new() };
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
+    analysis.pairs = pairs::compare(&analysis.cells, run.seed);
     if analysis.verdicts.iter().any(|v| v.tail_ratio.is_some())
         && analysis.cells.iter().any(|cell| cell.repetitions == 1)
     {
@@ -101,6 +111,7 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     let different =
         analysis.groups().iter().filter_map(|group| different_answers(group)).collect::<BTreeSet<_>>();
     analysis.warnings.extend(different);
+    analysis.warnings.extend(transfer::limited(&analysis.cells));
     if run.interrupted {
         analysis.warnings.push("the run ended early: not all that was planned was measured".to_owned());
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connections::unreachable;
 use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
-use super::{summarise, tallied, transport};
+use super::{summarise, tallied, transfer, transport};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_duration, nanos};
 use h2lab_model::record::tally::TallyPhase;
@@ -69,6 +69,9 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
         repetitions.iter().flat_map(|repetition| invalid_reasons(repetition)).collect();
     if !reasons.is_empty() {
         return CellState::Invalid { reasons };
+    }
+    if let Some(why) = transfer::too_short(summary) {
+        return CellState::Invalid { reasons: vec![why] };
     }
     if let Some(why) = summary.no_response() {
         return CellState::Failed { why, how: Failed::NoResponse };

@@ -7,6 +7,7 @@ use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::summary::{CellState, CellSummary, ErrorCount, RepetitionSeries, RequestCounts};
 use super::tallied::{self, Tallies, response_time, window};
+use super::transfer::Transfers;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use super::{checks, pool, state};
 use h2lab_base::units::Time;
@@ -61,6 +62,7 @@ impl CellSummary {
             tcp_client: TcpEnd::of(repetitions, false),
             tcp_server: TcpEnd::of(repetitions, true),
             quic_client: QuicEnd::of(repetitions),
+            transfers: Transfers::of(repetitions),
             link: LinkTotals::of(repetitions),
             generator: GeneratorTotals::of(repetitions, &tallies),
             server: ProcessTotals::of(repetitions, &tallies, |repetition| repetition.server.as_ref()),

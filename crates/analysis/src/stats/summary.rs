@@ -8,6 +8,7 @@ use super::Latency;
 use super::PoolLimit;
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
+use super::transfer::Transfers;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use h2lab_base::JsonSchema;
 use h2lab_base::counts::{count, plural};
@@ -198,6 +199,8 @@ pub struct CellSummary {
     pub tcp_server: Option<TcpEnd>,
     /// Our end of QUIC. The server's cannot be seen.
     pub quic_client: Option<QuicEnd>,
+    /// How long responses take, and what came of those that did not end in time.
+    pub transfers: Transfers,
     /// The totals of the emulated link; `None` over a real network.
     pub link: Option<LinkTotals>,
     /// How the generator did.
@@ -226,9 +229,10 @@ impl CellSummary {
         self.connections.requests as f64 / self.connections.opened.max(1) as f64
     }
 
-    /// Whether requests were made and none succeeded: then the ages of unfinished ones are no latencies.
-    pub const fn is_dead(&self) -> bool {
-        self.requests.sent > 0 && self.requests.succeeded == 0
+    /// Whether requests were made and none succeeded: then the ages of unfinished ones are no latencies. A server that still answered
+    /// requests of the warm-up, so that none of the measured ones came to its turn, is overloaded and not dead.
+    pub fn is_dead(&self) -> bool {
+        self.requests.sent > 0 && self.requests.succeeded == 0 && self.served_rps <= 0.0
     }
 
     /// That responses came of which none was a success, if so: that is not the work that was to be measured. Bulk work says by itself
@@ -246,13 +250,18 @@ impl CellSummary {
     /// server.
     pub fn no_response(&self) -> Option<String> {
         let first = self.errors.iter().find(|error| error.kind != Outcome::Cancelled);
-        let is_answered = self.requests.succeeded > 0 || !self.statuses.is_empty();
+        // Those that were served were due in the warm-up, and are as much an answer.
+        let is_answered = self.requests.succeeded > 0 || !self.statuses.is_empty() || self.served_rps > 0.0;
         if self.cell.work.bulk || is_answered || (first.is_none() && self.requests.unfinished == 0) {
             return None;
         }
         let sent = self.requests.sent;
         let most = first.map_or_else(String::new, |error| format!("; most ended as `{}`", error.kind));
-        Some(format!("no response to {}{most}", plural(sent, "request")))
+        let sent = plural(sent, "request");
+        Some(match self.transfers.parts() {
+            Some(parts) => format!("no complete response to {sent}: {parts}{most}"),
+            None => format!("no response to {sent}{most}"),
+        })
     }
 
     /// That no request of a cell succeeded, whatever became of them, if so.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::bootstrap::{self, RatioInterval};
 use super::rate::{self, RateRatio};
-use super::{CellState, CellSummary, Tail};
+use super::{CellState, CellSummary, Tail, correction};
 use h2lab_model::scenario::Cell;
 
 /// A ratio nearer to 1 than this is not worth acting on.
@@ -118,6 +118,28 @@ pub struct CellVerdict {
 }
 
 impl CellVerdict {
+    /// With intervals so many times wider, and the conclusions that these support.
+    pub(super) fn widened(mut self, by: f64) -> Self {
+        let wider = |ratio: RatioInterval| RatioInterval {
+            low: correction::widened(ratio.ratio, ratio.low, by),
+            high: correction::widened(ratio.ratio, ratio.high, by),
+            ..ratio
+        };
+        self.throughput = self.throughput.map(|of| RateRatio {
+            low: correction::widened(of.ratio, of.low, by),
+            high: correction::widened(of.ratio, of.high, by),
+            ..of
+        });
+        self.median_ratio = self.median_ratio.map(wider);
+        self.median_conclusion = self.median_ratio.map(|median| conclude(&median, self.floor));
+        if let Some(tail) = self.tail_ratio.map(wider) {
+            self.tail_ratio = Some(tail);
+            self.conclusion =
+                if tail.is_sound() { conclude(&tail, self.floor) } else { Conclusion::NoDifference };
+        }
+        self
+    }
+
     /// Whether the cell is known to be slower, or to carry less of the load.
     pub const fn is_slower(&self) -> bool {
         matches!(self.conclusion, Conclusion::Slower | Conclusion::Unstable { .. })

@@ -131,7 +131,7 @@ impl CheckedScenario<'_> {
         if !self.quiet {
             announce(&plan, &run, folder.path());
         }
-        let context = PlanContext { live: &self.live, stop: &stop };
+        let context = PlanContext { live: &self.live, stop: &stop, own: None };
         let mut bar = PlanProgressBar::new(&plan, &run, self.quiet);
         let executed = execute(run, &plan, folder, &context, &mut bar);
         bar.clear();

@@ -66,6 +66,9 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
         if protocol.either_scheme().is_empty() {
             has_pair(&scenario)?;
         }
+        if let Some(why) = discover::too_long(&scenario, &live) {
+            super::note(&why);
+        }
         (scenario, live)
     };
     args.cells.check_protocols(&scenario)?;

@@ -141,17 +141,21 @@ fn judge(diff: &Diff<'_>, conditions: &[Threshold]) -> Result<Exit> {
     if pairs.is_empty() {
         return Err(Usage("no cell of one run corresponds to a cell of the other".to_owned()).into());
     }
-    let mut failed = false;
+    let (mut failed, mut undecided) = (false, false);
     for condition in conditions {
-        for violation in
-            condition.check_against(&pairs).map_err(|error| Usage(format!("--fail-if: {error}")))?
-        {
+        let checked =
+            condition.check_against(&pairs).map_err(|error| Usage(format!("--fail-if: {error}")))?;
+        for violation in checked.violations {
             say("failed", &violation);
             failed = true;
         }
+        for why in checked.undecided {
+            say("undecided", &why);
+            undecided = true;
+        }
     }
     Ok(match diff.is_sound() {
-        _ if diff.is_invalid() => Exit::Invalid,
+        _ if undecided || diff.is_invalid() => Exit::Invalid,
         _ if failed => Exit::CheckFailed,
         true => Exit::Done,
         false => Exit::Invalid,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use h2lab_analysis::stats::{doubt_of_status, is_too_long, longer_flags};
 use h2lab_base::secrets;
+use h2lab_base::units::format_duration;
 use h2lab_model::fleet::Trust;
 use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Protocol, RequestShape};
@@ -12,7 +14,7 @@ use super::exit::Usage;
 use super::protocols::{ProtocolArgs, SCHEMES};
 use super::reach::{self, ReachArgs};
 use super::values::replace;
-use super::{flags, quotable, rights};
+use super::{flags, note, quotable, rights};
 use crate::run::execute::{Live, LiveServer};
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::spec::GeneratorSpec;
@@ -64,7 +66,9 @@ pub fn find(
     // The servers are entered before the check, so that what a live server rules out is refused before any request to one.
     scenario.matrix.live = urls.iter().zip(&parsed).map(|(text, url)| unasked(text, url)).collect();
     flags::check(scenario)?;
-    let mut live = Live { servers: Vec::new(), tls: reach.tls.trust()? };
+    // Where the cells have it, their records say so, and an experiment can change it.
+    scenario.client.policy.no_tls_resumption |= reach.tls.no_tls_resumption;
+    let mut live = Live { servers: Vec::new(), tls: Trust { full_handshakes: false, ..reach.tls.trust()? } };
     for (place, (text, url)) in urls.iter().zip(&parsed).enumerate() {
         let mut server = resolve(text, url, reach)?;
         scenario.matrix.live[place].protocols = asked(url, &mut server, &live.tls, scenario, wanted)?;
@@ -140,15 +144,37 @@ fn asked(
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
     say!("{}", quotable(&format!("{}: {discovery}", server.url)));
-    let protocols = match wanted {
-        None => spoken,
-        Some(_) => {
-            let refusal = |protocol| discovery.refusal(protocol).map(|why| (protocol, why));
-            server.refused = unspoken.iter().copied().filter_map(refusal).collect();
-            [spoken, unspoken].concat()
-        }
-    };
+    if let Some(doubt) = doubt(&server.url, discovery.answers().map(|(_, answer)| answer.status)) {
+        note(&quotable(&doubt));
+    }
+    server.takes = discovery.answers().map(|(_, answer)| answer.time_to_last_byte).min();
+    let refusal = |protocol: &Protocol| discovery.refusal(*protocol).map(|why| (*protocol, why));
+    server.refused = tried.iter().filter_map(refusal).collect();
+    let protocols = if wanted.is_none() { spoken } else { [spoken, unspoken].concat() };
     Ok(Axis::new(protocols).expect("it speaks at least one"))
+}
+
+/// What to tell at once of a server that answers with no success in any protocol: it is measured all the same.
+fn doubt(url: &str, mut statuses: impl Iterator<Item = u16>) -> Option<String> {
+    let first = statuses.next()?;
+    let doubt =
+        doubt_of_status(first).filter(|_| statuses.all(|status| doubt_of_status(status).is_some()))?;
+    Some(format!("{url} answers {doubt}"))
+}
+
+/// Why the answers of `live` leave too little time in what `scenario` measures, if they do: told before anything is measured.
+pub fn too_long(scenario: &Scenario, live: &Live) -> Option<String> {
+    let takes = live.takes()?;
+    let plan = scenario.plan();
+    let phases = &plan.first()?.work.phases;
+    is_too_long(takes, phases).then(|| {
+        format!(
+            "a single response takes {}, and {} are measured each time: too short for figures of it; measure for longer ({})",
+            format_duration(takes),
+            format_duration(phases.measure),
+            longer_flags(takes)
+        )
+    })
 }
 
 /// The work of the comparison, as a single request.
@@ -205,12 +231,49 @@ fn resolve(text: &str, url: &Url, args: &ReachArgs) -> Result<LiveServer> {
         authority: url.authority().to_owned(),
         server_name: url.host().to_owned(),
         refused: Vec::new(),
+        takes: None,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_answers_no_success_is_told_of_and_one_that_does_in_a_protocol_is_not() {
+        let told = |statuses: &[u16]| doubt("http://a/x", statuses.iter().copied());
+        assert_eq!(
+            told(&[404, 404]).as_deref(),
+            Some("http://a/x answers 404 Not Found: measured as it is; is the path right?")
+        );
+        assert!(told(&[401]).unwrap().contains("-H 'authorization: …'"));
+        assert_eq!([told(&[200]), told(&[302, 404]), told(&[404, 200]), told(&[])], [const { None }; 4]);
+    }
+
+    #[test]
+    fn a_response_that_takes_more_than_half_of_the_measured_time_is_told_of_before_it() {
+        let mut scenario = gentle();
+        scenario.work.measure = Axis::one(Duration::from_secs(3));
+        scenario.matrix.live =
+            vec![unasked("http://127.0.0.1/", &"http://127.0.0.1/".parse().expect("a URL"))];
+        let told = |millis: Option<u64>| {
+            let server = LiveServer {
+                url: String::new(),
+                address: Endpoint::Unix(std::path::Path::new("/x").into()),
+                authority: String::new(),
+                server_name: String::new(),
+                refused: Vec::new(),
+                takes: millis.map(Duration::from_millis),
+            };
+            too_long(&scenario, &Live { servers: vec![server], tls: Trust::default() })
+        };
+        assert_eq!([told(None), told(Some(1_500))], [None, None]);
+        let why = told(Some(3_900)).unwrap();
+        assert!(
+            why.contains("takes 3.9s, and 3s are measured") && why.contains("-z 20s --drain 5s"),
+            "{why}"
+        );
+    }
 
     #[test]
     fn live_servers_are_measured_gently() {

@@ -77,7 +77,7 @@ pub fn exit_of(error: &Error) -> Exit {
                 FailureKind::Ended => Exit::CheckFailed,
                 FailureKind::Usage => Exit::Usage,
                 FailureKind::Environment => Exit::Environment,
-                FailureKind::Killed | FailureKind::Harness => Exit::Invalid,
+                FailureKind::Invalid | FailureKind::Killed | FailureKind::Harness => Exit::Invalid,
             };
         }
     }

@@ -42,10 +42,14 @@ use h2lab_roles::origin::{GoAwayMode, OriginConfig, OriginError};
         ("h2lab origin --listen 127.0.0.1:0 --max-requests-per-connection 1000", "a free port, with a quota"),
     ],
 ))]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag by itself")]
 pub struct OriginArgs {
     /// Congestion control of our end of HTTP/3: cubic, reno, bbr. TCP uses the system's
     #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = quic_congestion, requires = "h3")]
     quic_congestion: Congestion,
+    /// Write the congestion window of each HTTP/3 connection to standard output every 10 ms, for the lab
+    #[arg(long, hide = true, requires = "h3")]
+    quic_samples: bool,
     /// Refuse TLS clients without a certificate signed by one of these authorities (PEM)
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
@@ -67,6 +71,9 @@ pub struct OriginArgs {
     /// Octets of padding in every HEADERS and DATA
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u8>(0..=255))]
     padding: u8,
+    /// Leave Nagle's algorithm on, as servers without `TCP_NODELAY` do: with --no-coalesce small responses wait for delayed ACKs
+    #[arg(long)]
+    nagle: bool,
     /// Delay added to each response
     #[arg(long, value_name = "TIME", value_parser = duration)]
     handler_delay: Option<Duration>,
@@ -124,6 +131,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
     args.server.tune(&mut config);
     config.engine.h2c_upgrade = args.h2c_upgrade.then_some(origin::UPGRADE_BODY);
     config.engine.padding = args.padding;
+    config.nagle = args.nagle;
     config.goaway = match args.goaway {
         GoAwayArg::Abrupt => GoAwayMode::Abrupt,
         GoAwayArg::Graceful => GoAwayMode::Graceful,
@@ -133,6 +141,8 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         limit.apply(&mut config.engine.limits).map_err(Usage)?;
     }
     config.on_exceeded = Some(report_exceeded);
+    // A line that nobody takes is lost.
+    config.on_quic_sample = args.quic_samples.then_some(|line| drop(writeln!(std::io::stdout(), "{line}")));
     serve(&config)
 }
 

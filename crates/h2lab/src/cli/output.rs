@@ -110,6 +110,14 @@ impl<'a> Concluded<'a> {
         }
     }
 
+    /// Of a capture, with what cannot be known from it. Warnings about a cell are of how it was measured, and nothing was.
+    pub fn of_capture(run: &'a RunRecord, notes: Vec<String>) -> Self {
+        let mut concluded = Self::new(run, None);
+        concluded.analysis.cells.iter_mut().for_each(|cell| cell.warnings.clear());
+        concluded.analysis.warnings = notes;
+        concluded
+    }
+
     /// As reports have it.
     pub fn report(&self) -> Report<'_> {
         Report {

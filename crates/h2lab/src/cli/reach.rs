@@ -43,6 +43,19 @@ pub struct ReachArgs {
     ipv6: bool,
 }
 
+impl ReachArgs {
+    /// The same as in the run that this command line made, as far as that is no secret and no file: whether certificates are verified.
+    pub fn as_in(&self, command: &[String]) -> Self {
+        let is_it = |word: &String| {
+            let switches = word.strip_prefix('-').filter(|rest| rest.chars().all(|c| "ks46".contains(c)));
+            word == "--insecure" || switches.is_some_and(|letters| letters.contains('k'))
+        };
+        let mut args = self.clone();
+        args.tls.insecure |= command.iter().any(is_it);
+        args
+    }
+}
+
 /// `text` with a scheme if it is HOST:PORT, as curl takes it: https:// for the ports that are TLS by custom. Anything else is left
 /// as it is, a host without a port, too: it may be the name of a file.
 pub fn with_scheme(text: &str) -> String {

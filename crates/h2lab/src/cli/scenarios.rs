@@ -9,6 +9,7 @@ use h2lab_model::timeline::study::TimelineStudy;
 use h2lab_report::{TextStyle, hanging};
 
 use super::exit::Usage;
+use super::explain::distance;
 use super::progress::about;
 
 /// Each by the name of its file in `scenarios/`, in the order of a list.
@@ -29,6 +30,16 @@ const SHIPPED: [(&str, &str); 11] = [
 /// Whether one of this name ships.
 pub fn is_shipped(named: &Path) -> bool {
     SHIPPED.iter().any(|(name, _)| Path::new(name) == named)
+}
+
+/// The name of the one that ships whose name is spelled most like this word.
+pub fn near(word: &str) -> &'static str {
+    let apart = |name: &str| {
+        // `sidecar` is a beginning of `sidecar-chaos`, and not far from `h3`.
+        let is_part = !word.is_empty() && (name.contains(word) || word.contains(name));
+        (!is_part, distance(&word.to_lowercase(), name))
+    };
+    SHIPPED.iter().map(|(name, _)| *name).min_by_key(|name| apart(name)).unwrap_or_default()
 }
 
 /// The scenario that `named` is: a file, or one that ships.

@@ -25,7 +25,7 @@ pub struct TlsArgs {
     identity: IdentityArgs,
     /// A full TLS handshake for every connection, without session resumption
     #[arg(long)]
-    no_tls_resumption: bool,
+    pub no_tls_resumption: bool,
 }
 
 impl TlsArgs {

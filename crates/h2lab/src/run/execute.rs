@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_analysis::diagnose::waits::Waits;
@@ -16,6 +17,7 @@ use super::child::{ChildOutcome, LAB, LOAD, Running, self_command};
 use super::messages::{Failure, FailureKind, RepetitionProgress, with_causes};
 use super::spec::{GeneratorSpec, LabSpec};
 use super::store::{self, RunFolder};
+use h2lab_lab::sut::OwnConfig;
 use h2lab_net::clock::Clock;
 use h2lab_net::tcp::Endpoint;
 
@@ -33,8 +35,17 @@ pub struct LiveServer {
     pub authority: String,
     /// The name for SNI.
     pub server_name: String,
-    /// Protocols that were asked for and that it was found not to speak, and what it did instead.
+    /// Protocols that it was found not to speak, and what it did instead.
     pub refused: Vec<(Protocol, String)>,
+    /// How long it took for a single response, of the protocols that it speaks in the quickest; `None` before it was asked.
+    pub takes: Option<Duration>,
+}
+
+impl Live {
+    /// How long a single response of the slowest server took.
+    pub fn takes(&self) -> Option<Duration> {
+        self.servers.iter().filter_map(|server| server.takes).max()
+    }
 }
 
 /// Live servers, and how to trust those of them that speak TLS.
@@ -53,6 +64,8 @@ pub struct PlanContext<'a> {
     pub live: &'a Live,
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
+    /// The user's configuration of the server that is started; `None`: ours.
+    pub own: Option<&'a OwnConfig>,
 }
 
 /// Is notified of how the run goes; the command line shows it.
@@ -313,6 +326,7 @@ fn start(
                 logs: std::path::absolute(&logs)?,
                 scratch: std::path::absolute(folder.path())?,
                 pcap: cell.capture.pcap.then(|| folder.next_pcap(cell)).transpose()?,
+                own: context.own.cloned(),
             };
             Running::start(self_command(LAB), &spec)
         }

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::process::ChildExit;
 use h2lab_net::tcp;
 use h2lab_net::tcp::largest_buffers;
+use h2lab_roles::origin::quic_samples;
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
 pub fn main() -> Result<()> {
@@ -128,6 +130,7 @@ impl Repetition {
         let process = process.transpose()?;
         generator.finish()?;
         drop(sidecar);
+        let quic_samples = server.quic_samples();
         let mut link = pump.map(Pump::stop).transpose().context("the link's pump failed")?;
         drop(server);
         let mut packets = link.as_mut().map(|link| std::mem::take(&mut link.packets)).unwrap_or_default();
@@ -141,7 +144,12 @@ impl Repetition {
             Some(process) => {
                 incoming.set_sidecar(SidecarSummary { process, connections: hop(&packets) });
             }
-            None => ends.attach(&mut incoming),
+            None => {
+                ends.attach(&mut incoming);
+                let lines = quic_samples.lock().unwrap_or_else(PoisonError::into_inner);
+                let origin_ns = self.spec.clock_origin_ns;
+                incoming.add_ticks(lines.iter().filter_map(|line| quic_samples::read(line, origin_ns)));
+            }
         }
         if self.spec.cell.work.bulk {
             incoming.set_send_buffer(send_buffer);
@@ -207,8 +215,11 @@ impl Repetition {
                 .protocol
                 .is_quic()
                 .then(|| sut::H3 { congestion: self.spec.cell.congestion.clone() }),
+            engine: Some(self.spec.cell.server),
             bulk: self.spec.cell.work.bulk.then(|| self.bulk_server()),
             early: None,
+            own: self.spec.own.clone(),
+            changes: self.spec.cell.setup.changes.clone(),
         };
         let place = LabSide { namespaces, side: self.server_side(), keys };
         sut::start(name, &options, &place).map_err(|error| Failure::from(error).into())
@@ -217,7 +228,6 @@ impl Repetition {
     fn bulk_server(&self) -> sut::BulkServer {
         let cell = &self.spec.cell;
         sut::BulkServer {
-            engine: cell.server,
             client_frame: cell.client.max_frame_size,
             congestion: cell.congestion.clone().filter(|_| cell.link.is_none()),
             is_raw: cell.protocol == Protocol::Tcp,

@@ -3,6 +3,7 @@
 //! Heads are JSON, because a cell holds tagged enumerations; bulk is postcard in chunks, because a repetition may have a
 //! million samples. A child that dies shows as the end of the pipe before [`Message::Done`].
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -58,6 +59,8 @@ pub enum FailureKind {
     Usage,
     /// This cell cannot be done with this server; others may.
     Unsupported,
+    /// What would be measured says nothing of what was asked (exit 5).
+    Invalid,
     /// A process of h2lab's own was killed from outside. Another try may do.
     Killed,
     /// A defect of h2lab.
@@ -109,7 +112,9 @@ impl From<&ConnectError> for FailureKind {
 impl From<SutError> for Failure {
     fn from(error: SutError) -> Self {
         let kind = match error {
-            SutError::Unknown { .. } => FailureKind::Usage,
+            SutError::Unknown { .. } | SutError::OwnConfig { .. } | SutError::OwnRefused { .. } => {
+                FailureKind::Usage
+            }
             // Other cells may have other servers.
             SutError::Missing { .. } | SutError::Unsupported { .. } => FailureKind::Unsupported,
             // This machine's version does not start as we start it.
@@ -361,6 +366,17 @@ impl Incoming {
         if let Some(head) = &mut self.head {
             head.sidecar = Some(sidecar);
         }
+    }
+
+    /// Adds what the server's end saw of connections, by the client's port; those of others are left out.
+    pub fn add_ticks(&mut self, ticks: impl Iterator<Item = (u16, TcpTick)>) {
+        let Some(head) = &self.head else { return };
+        let index_of: BTreeMap<u16, u32> =
+            head.connections.iter().map(|connection| (connection.local_port, connection.index)).collect();
+        let known =
+            ticks.filter_map(|(port, tick)| Some(TcpTick { connection: *index_of.get(&port)?, ..tick }));
+        self.tcp.extend(known);
+        self.tcp.sort_by_key(|tick| tick.at);
     }
 
     /// Lets `look` see the repetition as a record that has this packet log. Nothing is copied: a repetition can have a million

@@ -147,16 +147,9 @@ impl ServerEnds {
     /// Puts what was seen beside the client's own figures.
     pub fn attach(&self, incoming: &mut Incoming) {
         let Some(head) = &mut incoming.head else { return };
-        let mut index_of: BTreeMap<u16, u32> = BTreeMap::new();
         for connection in &mut head.connections {
             connection.tcp_server = self.last.get(&connection.local_port).cloned();
-            index_of.insert(connection.local_port, connection.index);
         }
-        for (port, tick) in &self.steps {
-            if let Some(&connection) = index_of.get(port) {
-                incoming.tcp.push(TcpTick { connection, ..*tick });
-            }
-        }
-        incoming.tcp.sort_by_key(|tick| tick.at);
+        incoming.add_ticks(self.steps.iter().copied());
     }
 }

@@ -10,6 +10,7 @@ use h2lab_model::scenario::Cell;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use h2lab_lab::sut::OwnConfig;
 use h2lab_net::tcp::Endpoint;
 use h2lab_roles::client::reach::tls_options;
 use h2lab_roles::load::LoadSpec;
@@ -76,6 +77,8 @@ pub struct LabSpec {
     pub scratch: PathBuf,
     /// The file of the repetition's packets, if there is to be one.
     pub pcap: Option<PathBuf>,
+    /// The user's configuration of the server.
+    pub own: Option<OwnConfig>,
 }
 
 /// An [`Endpoint`] in a document: an address, or else the path of a Unix socket.

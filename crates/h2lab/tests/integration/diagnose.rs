@@ -1,7 +1,7 @@
 //! `h2lab diagnose`: what it measures, what it changes, and that it reports no more than that. Whether a change helps depends on the
 //! machine, and decides no test.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::origin::Origin;
 use crate::support::{binary, folder, h2lab, run_program};
@@ -173,4 +173,92 @@ fn what_cannot_be_diagnosed_is_refused_with_the_reason() {
     let only_h1 = h2lab(&["diagnose", "--http1.1", &format!("http://{}/", origin.clear)]);
     assert_eq!(only_h1.code, Some(2), "{}", only_h1.transcript());
     assert!(only_h1.stderr.contains("no HTTP/2 to diagnose"), "{}", only_h1.transcript());
+}
+
+#[test]
+fn a_live_server_is_asked_as_often_as_it_answers_in_a_ramp() {
+    let origin = Origin::start(&["--handler-delay=100ms"]);
+    let url = format!("http://{}/", origin.clear);
+    let folder = folder();
+    let arguments = ["diagnose", "--json", "--out=run", "--budget=1ms", "-z1s", "--max-connections=2", &url];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    finished.assert_measured();
+    // Two connections carry 20 requests per second, one after the other.
+    assert!(finished.stderr.contains("was too much over at most 2 connections"), "{}", finished.stderr);
+    let rate =
+        finished.stderr.split("rate: ").nth(1).and_then(|rest| rest.split("/s").next()).expect("it is told");
+    assert!(rate.parse::<f64>().expect("a number") < 50.0, "{rate}");
+    let given = [&arguments[..], &["--i-own-this-host", "-q5"]].concat();
+    let refused = run_program(&binary(), folder.path(), &given);
+    assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    assert!(refused.stderr.contains("the load is given"), "{}", refused.transcript());
+}
+
+#[test]
+fn a_response_that_takes_longer_than_the_run_is_no_silence_and_nothing_is_blamed_for_it() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/drip?bytes=1000&ms=1200", origin.clear);
+    let diagnosed = h2lab(&["diagnose", "-z1s", &url]);
+    assert_eq!(diagnosed.code, Some(5), "{}", diagnosed.transcript());
+    assert!(diagnosed.stderr.contains("a single response takes 1."), "{}", diagnosed.transcript());
+    assert!(diagnosed.stderr.contains("measure for longer (-z "), "{}", diagnosed.transcript());
+    assert_eq!(diagnosed.stdout, "", "no cause is named: {}", diagnosed.transcript());
+    let loaded = h2lab(&["load", "--no-store", "-z500ms", "-c2", &url]);
+    assert_eq!(loaded.code, Some(5), "{}", loaded.transcript());
+    let words = loaded.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("and 500ms are measured: too short to tell requests per second"), "{words}");
+}
+
+#[test]
+fn a_status_that_is_no_success_is_noted_before_it_is_measured() {
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/status/404", origin.clear);
+    let told = "404 Not Found: measured as it is; is the path right?";
+    let compared = h2lab(&["compare", "--out=run", "-z200ms", "--repetitions=1", &url]);
+    compared.assert_code_unless_busy(1);
+    let (noted, _) = compared.stderr.split_once("cells, ").expect("the plan is told");
+    assert!(
+        noted.split_whitespace().collect::<Vec<_>>().join(" ").contains(told),
+        "{}",
+        compared.transcript()
+    );
+    let loaded = h2lab(&["load", "--no-store", "-n20", "-c2", &url]);
+    assert!(loaded.stderr.contains(told), "{}", loaded.transcript());
+    let words = loaded.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(told), "in the report's warnings: {words}");
+}
+
+/// Requests of h2load, nghttp and curl to nginx, on loopback.
+const CAPTURE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/src/diagnose/passive/data/nginx.pcapng");
+
+#[test]
+fn a_capture_is_read_and_what_it_cannot_tell_is_told() {
+    let read = h2lab(&["diagnose", CAPTURE, "--json"]);
+    assert_eq!(read.code, Some(0), "{}", read.transcript());
+    let document = read.json();
+    let cells = document["cells"].as_array().expect("a list");
+    let protocols: Vec<&str> = cells.iter().map(|cell| cell["protocol"].as_str().expect("text")).collect();
+    assert_eq!(protocols, ["h2c", "h2", "h1", "h1s"], "{document:#}");
+    assert_eq!((&document["findings"], &document["verdicts"]), (&json!([]), &json!([])), "{document:#}");
+    let text = h2lab(&["diagnose", CAPTURE]);
+    assert_eq!(text.code, Some(0), "{}", text.transcript());
+    assert!(text.stdout.contains("No cause was found."), "{}", text.stdout);
+    assert!(text.stdout.contains("Warnings") && text.stdout.contains("near both"), "{}", text.stdout);
+    assert!(!text.stdout.contains("configured"), "nothing was measured: {}", text.stdout);
+}
+
+#[test]
+fn a_capture_is_not_measured_and_one_without_http_says_what_is_missing() {
+    for flags in [&["--fail-on", "confirmed"][..], &["-q", "50"], &["--junit"], &["--loss", "3%"]] {
+        let refused = h2lab(&[&["diagnose", CAPTURE], flags].concat());
+        assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+    }
+    let keys = h2lab(&["diagnose", "http://127.0.0.1:9/", "--keylog", CAPTURE]);
+    assert!(keys.code == Some(2) && keys.stderr.contains("for a capture"), "{}", keys.transcript());
+    let folder = folder();
+    let empty = folder.path().join("empty.pcapng");
+    std::fs::write(&empty, &std::fs::read(CAPTURE).expect("it is there")[..200]).expect("a file");
+    let none = run_program(&binary(), folder.path(), &["diagnose", "empty.pcapng"]);
+    assert!(none.code == Some(2) && none.stderr.contains("no request of HTTP"), "{}", none.transcript());
 }

@@ -52,6 +52,9 @@ mod hpack;
 /// `h2lab link`: arbitrary programs at both ends of the emulated link.
 mod link;
 
+/// `h2lab diagnose --config`: a configuration of the user's in the lab.
+mod own_config;
+
 /// `h2lab load`, the load generator.
 mod load;
 

@@ -14,13 +14,8 @@ use crate::support::{DEADLINE, folder, need};
 
 fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOptions {
     StartOptions {
-        ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        logs: logs.to_owned(),
         max_requests_per_connection,
-        key_log: None,
-        h3: None,
-        bulk: None,
-        early: None,
+        ..StartOptions::new(IpAddr::V4(Ipv4Addr::LOCALHOST), logs.to_owned())
     }
 }
 

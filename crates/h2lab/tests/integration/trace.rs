@@ -71,13 +71,8 @@ fn a_connection_that_our_origin_ends_after_1000_requests_is_seen_to_end() {
 fn a_connection_that_nginx_ends_after_1000_requests_is_seen_to_end() {
     let (Some(_), folder) = (need("nginx"), folder()) else { return };
     let options = StartOptions {
-        ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        logs: folder.path().to_owned(),
         max_requests_per_connection: Some(1000),
-        key_log: None,
-        h3: None,
-        bulk: None,
-        early: None,
+        ..StartOptions::new(IpAddr::V4(Ipv4Addr::LOCALHOST), folder.path().to_owned())
     };
     let server = sut::start("nginx", &options, &|program: &std::path::Path| Command::new(program))
         .expect("nginx starts");

@@ -43,6 +43,26 @@ pub enum SutError {
         /// What it prints.
         said: String,
     },
+    /// The user's configuration cannot be read.
+    #[error("{server} cannot be started with {}: {why}", file.display())]
+    OwnConfig {
+        /// The server.
+        server: &'static str,
+        /// The configuration.
+        file: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// It rejects the user's configuration.
+    #[error("{server} does not accept {}; its output:\n{said}", file.display())]
+    OwnRefused {
+        /// The server.
+        server: &'static str,
+        /// The configuration.
+        file: PathBuf,
+        /// What it prints.
+        said: String,
+    },
     /// It did not listen.
     #[error("{server} does not listen: {why}; its output:\n{said}")]
     NotStarted {

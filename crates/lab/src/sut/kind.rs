@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use h2lab_model::scenario::Change;
 use h2lab_model::workload::{EngineSettings, Protocol};
 use rustix::process::Signal;
 
 use super::early::{Early, Page, Pages};
 use super::error::SutError;
+use super::own::OwnConfig;
 use super::package::Package;
 use super::upstream::Upstream;
 use h2lab_net::privileges::{self, CapabilitySet};
@@ -35,6 +37,9 @@ pub const SCRATCH: &str = "scratch";
 
 /// The log file in a server's folder.
 pub const LOG: &str = "log.txt";
+
+/// What a line of our origin about a QUIC connection begins with, on its standard output.
+pub const QUIC_SAMPLE: &str = "quic-sample ";
 
 /// A server's addresses, by protocol.
 pub type Endpoints = BTreeMap<Protocol, SocketAddr>;
@@ -119,17 +124,21 @@ pub struct StartOptions {
     pub key_log: Option<PathBuf>,
     /// Speak HTTP/3, too; `None`: no HTTP/3 and no Alt-Svc.
     pub h3: Option<H3>,
+    /// How the HTTP/2 engine of our origin behaves; `None`: as by default. Other servers ignore it.
+    pub engine: Option<EngineSettings>,
     /// Our origin as a server of bulk data; `None`: with its paths for tests and comparisons. Other servers ignore it.
     pub bulk: Option<BulkServer>,
     /// What it does about early hints and early push; `None`: its default.
     pub early: Option<Early>,
+    /// The user's configuration instead of ours.
+    pub own: Option<OwnConfig>,
+    /// Settings that are changed in its configuration.
+    pub changes: Vec<Change>,
 }
 
 /// How bulk data is served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BulkServer {
-    /// How its HTTP/2 engine behaves.
-    pub engine: EngineSettings,
     /// The longest frame that its client accepts, where that is set: it writes as much at once.
     pub client_frame: Option<u32>,
     /// The congestion control of TCP, where no route sets it.
@@ -158,7 +167,18 @@ impl StartOptions {
 
     /// The options of a server at `ip` that does what it does by default, without any limit.
     pub const fn new(ip: IpAddr, logs: PathBuf) -> Self {
-        Self { ip, logs, max_requests_per_connection: None, key_log: None, h3: None, bulk: None, early: None }
+        Self {
+            ip,
+            logs,
+            max_requests_per_connection: None,
+            key_log: None,
+            h3: None,
+            engine: None,
+            bulk: None,
+            early: None,
+            own: None,
+            changes: Vec::new(),
+        }
     }
 
     /// Refuses a limit of requests per connection, which `server` does not have.

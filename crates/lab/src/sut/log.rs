@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::kind::LOG;
+use super::kind::{LOG, QUIC_SAMPLE};
 use h2lab_net::process::OnLine;
 use h2lab_net::scratch;
 use h2lab_net::tls::is_secret;
@@ -20,16 +21,23 @@ pub(super) struct ServerLog {
     written: usize,
     /// Where secrets go.
     key_log: Option<File>,
+    samples: QuicSampleLines,
 }
+
+/// The lines of our origin about its QUIC connections, which are kept for the lab and not in the log.
+pub(super) type QuicSampleLines = Arc<Mutex<Vec<String>>>;
+
+/// So many samples are kept: 100 connections for 100 seconds.
+const MOST_SAMPLES: usize = 1_000_000;
 
 impl ServerLog {
     /// Makes it in `folder`. Lines of secrets go to `key_log` instead, if it is given: that is removed with the run, and the log
     /// stays. Only this user can read the log then, since a truncated secret is not recognised as one.
-    pub fn create(folder: &Path, key_log: Option<&Path>) -> io::Result<Self> {
+    pub fn create(folder: &Path, key_log: Option<&Path>, samples: QuicSampleLines) -> io::Result<Self> {
         let path = folder.join(LOG);
         let file = if key_log.is_some() { scratch::secret(&path)? } else { File::create(&path)? };
         let key_log = key_log.map(|path| File::options().append(true).open(path)).transpose()?;
-        Ok(Self { file: Some(file), written: 0, key_log })
+        Ok(Self { file: Some(file), written: 0, key_log, samples })
     }
 
     /// The callback that takes the lines.
@@ -43,6 +51,13 @@ impl ServerLog {
             if self.key_log.as_mut().is_some_and(|keys| keys.write_all(line).is_err()) {
                 // What a capture lacks is reported with the capture.
                 self.key_log = None;
+            }
+            return;
+        }
+        if line.starts_with(QUIC_SAMPLE.as_bytes()) {
+            let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+            if samples.len() < MOST_SAMPLES {
+                samples.push(String::from_utf8_lossy(line).into_owned());
             }
             return;
         }
@@ -67,7 +82,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let keys = folder.path().join("keys");
         fs::write(&keys, "# another's\n").unwrap();
-        let mut listen = ServerLog::create(folder.path(), Some(&keys)).unwrap().into_listener();
+        let mut listen =
+            ServerLog::create(folder.path(), Some(&keys), Arc::default()).unwrap().into_listener();
         for line in [b"ready\n", SECRET, b"bye\n"] {
             listen(line);
         }
@@ -82,7 +98,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let keys = folder.path().join("keys");
         File::create(&keys).unwrap();
-        let mut log = ServerLog::create(folder.path(), Some(&keys)).unwrap();
+        let mut log = ServerLog::create(folder.path(), Some(&keys), Arc::default()).unwrap();
         log.take(&vec![b'x'; LIMIT]);
         log.take(SECRET);
         log.take(b"too much\n");

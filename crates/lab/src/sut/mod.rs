@@ -27,6 +27,7 @@ pub mod nghttpx;
 pub mod nginx;
 pub mod nginx_proxy;
 pub mod origin;
+mod own;
 mod package;
 mod server_namespace;
 mod start;
@@ -38,9 +39,10 @@ pub use all::{ALL, Availability, available, find};
 pub use early::{Early, Page, Pages};
 pub use error::SutError;
 pub use kind::{
-    About, BODY_BYTES, BulkServer, Endpoints, H3, Launch, Ports, Program, Ready, SCRATCH, Site, StartOptions,
-    Sut, VersionQuery,
+    About, BODY_BYTES, BulkServer, Endpoints, H3, Launch, Ports, Program, QUIC_SAMPLE, Ready, SCRATCH, Site,
+    StartOptions, Sut, VersionQuery,
 };
+pub use own::{OwnConfig, ours};
 pub use package::Package;
 pub use server_namespace::ServerNamespace;
 pub use start::{StartedSut, start, start_in_front, start_proxy, start_sidecar};

@@ -67,11 +67,12 @@ fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
         format!("--max-concurrent-streams={MAX_CONCURRENT_STREAMS}"),
         "--h2c-upgrade".to_owned(), // a cell whose mode is `upgrade` asks for it
     ];
+    arguments.extend(options.engine.iter().flat_map(engine_flags));
     if let Some(requests) = options.max_requests_per_connection {
         arguments.push(format!("--max-requests-per-connection={requests}"));
     }
     if let Some(h3) = &options.h3 {
-        arguments.push("--h3".to_owned());
+        arguments.extend(["--h3", "--quic-samples"].map(str::to_owned));
         arguments.extend(h3.congestion.iter().map(|name| format!("--quic-congestion={name}")));
     }
     arguments
@@ -119,7 +120,7 @@ fn bulk_arguments(ports: Ports, options: &StartOptions, bulk: &BulkServer) -> Ve
         format!("--listen={}", listen(ports.h1)),
         format!("--tls-listen={}", listen(ports.tls)),
     ];
-    arguments.extend(engine_flags(&bulk.engine));
+    arguments.extend(options.engine.iter().flat_map(engine_flags));
     // The client limits what it may send; the length of frames to itself is another setting, and changes nothing else.
     let chunk = bulk.client_frame.unwrap_or(0).max(LEAST_CHUNK);
     arguments.push(format!("--chunk={chunk}"));
@@ -130,7 +131,7 @@ fn bulk_arguments(ports: Ports, options: &StartOptions, bulk: &BulkServer) -> Ve
 }
 
 /// Settings of the engine as flags.
-fn engine_flags(settings: &EngineSettings) -> Vec<String> {
+fn engine_flags(settings: &EngineSettings) -> impl Iterator<Item = String> {
     let EngineSettings {
         stream_window,
         connection_window,
@@ -154,7 +155,7 @@ fn engine_flags(settings: &EngineSettings) -> Vec<String> {
         no_coalesce.then(|| "--no-coalesce".to_owned()),
         keep_alive.map(|time| format!("--keep-alive={}", format_exact(time))),
     ];
-    flags.into_iter().flatten().collect()
+    flags.into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -194,17 +195,22 @@ mod tests {
             !arguments(&options).iter().any(|argument| argument.contains("h3") || argument.contains("quic"))
         );
         options.h3 = Some(super::super::kind::H3 { congestion: Some("bbr".to_owned()) });
-        assert!(arguments(&options).ends_with(&["--h3".to_owned(), "--quic-congestion=bbr".to_owned()]));
+        assert!(
+            arguments(&options)
+                .ends_with(&["--h3", "--quic-samples", "--quic-congestion=bbr"].map(str::to_owned))
+        );
         options.max_requests_per_connection = Some(7);
         assert!(arguments(&options).contains(&"--max-requests-per-connection=7".to_owned()));
+        options.engine = Some(EngineSettings { no_coalesce: true, ..EngineSettings::default() });
+        assert!(arguments(&options).contains(&"--no-coalesce".to_owned()));
     }
 
     #[test]
     fn a_server_of_bulk_data_writes_as_much_at_once_as_its_client_lets_in() {
         let chunk = |client_frame, server_frame| {
             let engine = EngineSettings { max_frame_size: server_frame, ..EngineSettings::default() };
-            let bulk = BulkServer { engine, client_frame, ..BulkServer::default() };
-            let options = StartOptions { bulk: Some(bulk), ..options() };
+            let bulk = BulkServer { client_frame, ..BulkServer::default() };
+            let options = StartOptions { engine: Some(engine), bulk: Some(bulk), ..options() };
             let site = Site { folder: Path::new("x"), ports: Ports::LAB, upstream: None };
             let arguments = Origin.launch(site, &options).unwrap().arguments;
             arguments.iter().find_map(|word| word.strip_prefix("--chunk=").map(str::to_owned)).unwrap()

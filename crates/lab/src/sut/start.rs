@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use h2lab_base::units::nanos;
@@ -16,10 +17,11 @@ use super::error::SutError;
 use super::kind::{
     About, BUILD_TIMEOUT, Endpoints, Ports, SCRATCH, START_TIMEOUT, Site, StartOptions, Sut, version,
 };
-use super::log::ServerLog;
+use super::log::{QuicSampleLines, ServerLog};
+use super::own::OwnConfig;
 use super::server_namespace::{ServerNamespace, wait_until_ready};
 use super::upstream::Upstream;
-use super::{early, origin};
+use super::{early, origin, own};
 use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::process::{self, Child, ChildExit};
 use h2lab_net::process_watch::ProcessWatch;
@@ -38,6 +40,7 @@ pub struct StartedSut {
     drain_signal: Signal,
     /// The origin behind a proxy, dropped after it.
     behind: Option<Box<StartedSut>>,
+    samples: QuicSampleLines,
     /// Dropped after the child, which writes in it.
     _scratch: Scratch,
 }
@@ -78,6 +81,11 @@ impl StartedSut {
             return Ok(Some(ended));
         }
         Ok(self.child.wait(Duration::ZERO)?.map(|ended| (self.name.clone(), ended)))
+    }
+
+    /// The lines of our origin about its QUIC connections; more come until it has ended.
+    pub fn quic_samples(&self) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(&self.samples)
     }
 
     /// Its last output.
@@ -162,8 +170,14 @@ fn start_at(
     // The server gets it as an argument and works in another folder.
     let folder = std::path::absolute(options.logs.join(about.name)).map_err(failed)?;
     let scratch = Scratch::create(&folder).map_err(failed)?;
+    let own = options.own.as_ref();
+    if own.is_some() && place.is_shared() {
+        let why =
+            "a configuration of yours needs network namespaces, which this machine does not allow".to_owned();
+        return Err(SutError::Unsupported { server: sut.name(), why });
+    }
     let (behind, upstream) = match behind {
-        _ if !about.is_proxy => (None, None),
+        _ if !about.is_proxy && !own.is_some_and(OwnConfig::has_upstream) => (None, None),
         Behind::Given(upstream) => (None, Some(*upstream)),
         Behind::Origin(protocol) => {
             // Without any limit, so that only the proxy ends connections. Its files go below the proxy's, since another origin
@@ -178,7 +192,11 @@ fn start_at(
         Some(ports) => (ports, Vec::new()),
         None => choose_ports(options.ip, place).map_err(failed)?,
     };
-    let launch = sut.launch(Site { folder: &folder, ports, upstream }, options)?;
+    let mut launch = sut.launch(Site { folder: &folder, ports, upstream }, options)?;
+    if let Some(own) = own {
+        own.fill(&mut launch, options.ip, &folder, behind.as_ref().map(|behind| &behind.endpoints));
+    }
+    own::change(&mut launch, sut.name(), &version, &options.changes)?;
     let pages = options.pages().map_or_else(Vec::new, |pages| early::files(&sut.pages(), pages));
     for (file, text) in launch.files.iter().chain(&pages) {
         write(&folder.join(file), text).map_err(failed)?;
@@ -193,11 +211,18 @@ fn start_at(
         let (status, said) = process::run(command(&program, &launch.check), timeout).map_err(failed)?;
         if !status.success() {
             let file = launch.files.first().map_or(folder.clone(), |(file, _)| folder.join(file));
-            return Err(SutError::ConfigRefused { server: sut.name(), file, said });
+            let server = sut.name();
+            return Err(match own {
+                Some(own) => {
+                    SutError::OwnRefused { server, said: own.said(&said, &file), file: own.path.clone() }
+                }
+                None => SutError::ConfigRefused { server, file, said },
+            });
         }
     }
     let program = about.built.map_or(program, |built| folder.join(built));
-    let log = ServerLog::create(&folder, options.key_log.as_deref()).map_err(failed)?;
+    let samples = QuicSampleLines::default();
+    let log = ServerLog::create(&folder, options.key_log.as_deref(), Arc::clone(&samples)).map_err(failed)?;
     let mut command = command(&program, &launch.arguments);
     privileges::keep_in(&mut command, kept(sut, options, &folder));
     let child = Child::spawn(command, Some(log.into_listener())).map_err(failed)?;
@@ -211,6 +236,7 @@ fn start_at(
         child,
         drain_signal,
         behind,
+        samples,
         _scratch: scratch,
     })
 }
@@ -221,7 +247,9 @@ fn kept(sut: &dyn Sut, options: &StartOptions, folder: &Path) -> CapabilitySet {
     let files = options.key_log.iter().map(PathBuf::as_path).chain([folder]).map(privileges::to_write);
     let congestion = options.bulk.as_ref().and_then(|bulk| bulk.congestion.as_deref());
     let sockets = congestion.map_or(privileges::NONE, StreamSocket::rights_for_congestion);
-    files.fold(sut.capabilities() | sockets, CapabilitySet::union)
+    // It listens where the user's configuration says.
+    let ports = if options.own.is_some() { CapabilitySet::NET_BIND_SERVICE } else { privileges::NONE };
+    files.fold(sut.capabilities() | sockets | ports, CapabilitySet::union)
 }
 
 /// The ports for a server at `ip` of `place`: reserved ones where other programs may listen, too. Keep the reservations until

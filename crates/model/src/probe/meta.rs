@@ -152,7 +152,7 @@ fn fix(line: &str) -> Option<Fix> {
     // The same name as the table's.
     let product =
         Peer::started(product.trim()).product.map_or_else(|| own(product), |known| known.name.clone());
-    Some(Fix { product, setting: own(setting), why: own(why) })
+    Some(Fix::new(&product, &own(setting), own(why)))
 }
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn fixes_are_the_lines_of_their_form_in_their_section() {
-        let fix = Fix { product: "nginx".into(), setting: "a b;".into(), why: "because".into() };
+        let fix = Fix::new("nginx", "a b;", "because");
         assert_eq!(META.fixes(&Peer::unknown()), [fix]);
         assert_eq!(META.question(), "Whether it works.");
     }

@@ -173,6 +173,13 @@ pub struct CellRecord {
 }
 
 impl CellRecord {
+    /// The connection with this index, which a sample names. As a rule that is its place too, but not where some were not kept.
+    pub fn connection(&self, index: u32) -> Option<&ConnectionRecord> {
+        let is_it = |connection: &&ConnectionRecord| connection.index == index;
+        let at_place = self.connections.get(index as usize).filter(is_it);
+        at_place.or_else(|| self.connections.iter().find(is_it))
+    }
+
     /// The record of a cell whose target does not speak its protocol. It stands for all repetitions of the cell.
     pub fn unsupported(cell: Cell, why: String) -> Self {
         Self { unsupported: Some(why), ..Self::empty(cell) }

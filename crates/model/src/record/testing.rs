@@ -87,6 +87,7 @@ pub fn cell(index: u32, group: u32, protocol: Protocol, connections: u32, loss: 
         max_requests_per_connection: None,
         client: EngineSettings::default(),
         server: EngineSettings::default(),
+        setup: crate::scenario::ServerSetup::default(),
         dial: crate::workload::DialPolicy::default(),
         policy: crate::workload::ClientPolicy::default(),
         twin: 0,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capture::CaptureOptions;
 use super::need::Need;
+use super::setup::ServerSetup;
 use super::sysctl::Sysctls;
 use super::topology::{Sidecar, Topology};
 use crate::workload::{ClientPolicy, DialPolicy, EngineSettings, H2cMode, Protocol, Work};
@@ -90,6 +91,9 @@ pub struct Cell {
     /// How our origin's HTTP/2 engine behaves.
     #[serde(default, skip_serializing_if = "EngineSettings::is_default")]
     pub server: EngineSettings,
+    /// What the server that we start has otherwise than by our own configuration.
+    #[serde(default, skip_serializing_if = "ServerSetup::is_default")]
+    pub setup: ServerSetup,
     /// How our client dials when no connection is usable.
     #[serde(default, skip_serializing_if = "DialPolicy::is_default")]
     pub dial: DialPolicy,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cell::Cell;
+use super::setup::Change;
 
 /// Something besides protocol and connections in which cells of a group can differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,20 +16,22 @@ pub enum Difference {
     Dial,
     /// The settings of our client's engine (`diagnose`).
     Client,
+    /// What is changed in the server's configuration (`diagnose`).
+    Setup,
     /// The target (several URLs).
     Target,
 }
 
 impl Difference {
     /// All, in the order in labels.
-    const ALL: [Self; 5] = [Self::Streams, Self::Limit, Self::Dial, Self::Client, Self::Target];
+    const ALL: [Self; 6] = [Self::Streams, Self::Limit, Self::Dial, Self::Client, Self::Setup, Self::Target];
 
     /// Whether it can distinguish this cell: HTTP/1.1 has one stream, and dials for each request that waits, whatever was
     /// configured, so that these make no difference there.
     pub const fn concerns(self, cell: &Cell) -> bool {
         match self {
             Self::Streams | Self::Dial | Self::Client => cell.protocol.is_multiplexed(),
-            Self::Limit | Self::Target => true,
+            Self::Limit | Self::Setup | Self::Target => true,
         }
     }
 
@@ -42,6 +45,10 @@ impl Difference {
             (Self::Dial, _) => format!(", {}", cell.dial.name()),
             (Self::Client, _) if cell.client.is_default() => String::new(),
             (Self::Client, _) => format!(", {}", cell.client.rendered().join(", ")),
+            (Self::Setup, _) => {
+                let words = |change: &Change| format!(", {} {}", change.knob, change.value.unwrap_or(1));
+                cell.setup.changes.iter().map(words).collect::<Vec<_>>().concat()
+            }
             (Self::Target, _) => format!(" at {}", cell.target.name()),
         }
     }

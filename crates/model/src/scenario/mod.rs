@@ -16,6 +16,7 @@ mod quick;
 pub mod ramp;
 mod refusals;
 pub mod resume;
+mod setup;
 #[cfg(test)]
 mod shipped;
 pub mod sysctl;
@@ -33,5 +34,6 @@ pub use file::{Arm, ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 pub use label::{Difference, Naming, labels};
 pub use link::{LinkAxes, LinkOverride, LinkStep};
 pub use ramp::Ramp;
+pub use setup::{Change, ServerSetup};
 pub use sysctl::{SysctlAxes, Sysctls};
 pub use topology::{Sidecar, Topology};

@@ -14,6 +14,7 @@ use super::client::ClientAxes;
 use super::file::{ArrivalShape, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 use super::link::effect;
 use super::need::Need;
+use super::setup::ServerSetup;
 use super::sysctl::Sysctls;
 use super::topology::{Sidecar, Topology};
 use super::vary::joined;
@@ -428,6 +429,7 @@ fn point(
         max_requests_per_connection: variant.max_requests_per_connection,
         client: condition.client.engine,
         server: EngineSettings::default(),
+        setup: ServerSetup::default(),
         dial: variant.dial,
         policy: condition.client.policy,
         capture: condition.capture,

@@ -1,6 +1,6 @@
 //! From a knob and a value to a fix for the product that was seen.
 
-use super::{Knob, Peer, Role, Setting, products};
+use super::{Knob, Peer, Role, Setting, Version, products};
 use crate::Fix;
 
 /// The `setting` of a fix for a product of which nothing is known.
@@ -26,16 +26,13 @@ pub fn advise(peer: &Peer, wish: Wish) -> Fix {
         return Fix::new(&peer.words(), NOT_KNOWN, unknown(wish));
     };
     let entries: Vec<&Setting> = product.entries(wish.knob, wish.role).collect();
-    let fitting = match &peer.version {
-        Some(version) => entries.iter().find(|setting| setting.is_in(version)),
-        None => entries.last(),
-    };
-    match fitting {
+    match fitting(&entries, peer.version.as_ref()) {
         Some(setting) => {
             let line = line(setting, wish);
             let is_capped = line.as_ref().is_some_and(|(_, is_capped)| *is_capped);
             let text = line.as_ref().map_or(NONE, |(text, _)| text);
-            Fix::new(&product.name, text, why(setting, is_capped, older(&entries, setting, peer), wish))
+            let why = why(setting, is_capped, older(&entries, setting, peer), wish);
+            Fix { wish: Some(wish), ..Fix::new(&product.name, text, why) }
         }
         None if entries.is_empty() => {
             let why = format!("we know of no setting of {} for {}", product.name, wish.knob.words());
@@ -46,6 +43,14 @@ pub fn advise(peer: &Peer, wish: Wish) -> Fix {
             let why = format!("{seen} has no setting for {what}: {}", others(&entries, wish));
             Fix::new(&product.name, NONE, why)
         }
+    }
+}
+
+/// The entry for a version, else the newest.
+pub(super) fn fitting<'a>(entries: &[&'a Setting], version: Option<&Version>) -> Option<&'a Setting> {
+    match version {
+        Some(version) => entries.iter().find(|setting| setting.is_in(version)).copied(),
+        None => entries.last().copied(),
     }
 }
 
@@ -91,7 +96,7 @@ fn unknown(wish: Wish) -> String {
 }
 
 /// The line to write, and whether its range ends below what is wanted; `None` if there is no setting.
-fn line(setting: &Setting, wish: Wish) -> Option<(String, bool)> {
+pub(super) fn line(setting: &Setting, wish: Wish) -> Option<(String, bool)> {
     let template = setting.write.as_ref()?;
     match (setting.unit, wish.value) {
         (Some(unit), Some(value)) => {

@@ -5,6 +5,7 @@
 
 mod advice;
 mod check;
+pub mod edit;
 mod knob;
 mod lines;
 mod peer;
@@ -21,7 +22,7 @@ pub use advice::{NONE, NOT_KNOWN, Wish, advise, known};
 pub use check::Check;
 pub use knob::{Knob, Role};
 pub use lines::{expanded, fixes, wish};
-pub use peer::Peer;
+pub use peer::{Peer, UNKNOWN_PRODUCT};
 pub use unit::{Unit, rounded_up};
 pub use version::Version;
 

@@ -2,6 +2,9 @@
 
 use super::{Product, Version, products};
 
+/// What a fix calls a server of which nothing is known.
+pub const UNKNOWN_PRODUCT: &str = "server";
+
 /// What is known of a server or a client: its product and version, if they were recognised.
 #[derive(Debug, Clone, Default)]
 pub struct Peer {
@@ -51,7 +54,7 @@ impl Peer {
         match (self.product, &self.version) {
             (Some(product), Some(version)) => format!("{} {version}", product.name),
             (Some(product), None) => product.name.clone(),
-            (None, _) if self.name.is_empty() => "server".to_owned(),
+            (None, _) if self.name.is_empty() => UNKNOWN_PRODUCT.to_owned(),
             (None, _) => self.name.clone(),
         }
     }

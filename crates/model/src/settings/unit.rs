@@ -46,6 +46,39 @@ impl Unit {
         let (least, most) = range.unwrap_or((0, u64::MAX));
         Written { number: number.clamp(least, most), is_capped: number > most }
     }
+
+    /// A number of this unit in bytes, things or milliseconds.
+    pub(super) fn base(self, number: u64) -> u64 {
+        match self {
+            Self::Bytes | Self::Count | Self::Millis => number,
+            Self::Kib => number.saturating_mul(1 << 10),
+            Self::Bits => 1_u64.checked_shl(number as u32).map_or(u64::MAX, |above| above - 1),
+            Self::Seconds => number.saturating_mul(1_000),
+        }
+    }
+
+    /// What a configuration says, in bytes, things or milliseconds: `64k`, `75s`, `1000`. No limit, which many write as 0, is more
+    /// than any number. `None` if it is no such value.
+    pub(super) fn read(self, text: &str) -> Option<u64> {
+        let text = text.trim_end_matches(';').trim_matches(['"', '\'']);
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let number: u64 = text[..end].parse().ok()?;
+        let factor = match (self, text[end..].to_ascii_lowercase().as_str()) {
+            (Self::Count, "") if number == 0 => return Some(u64::MAX),
+            (Self::Bits, "") => return Some(self.base(number)),
+            (Self::Bytes | Self::Kib, "k") => 1 << 10,
+            (Self::Bytes | Self::Kib, "m") => 1 << 20,
+            (Self::Bytes | Self::Kib, "g") => 1 << 30,
+            (Self::Seconds | Self::Millis, "ms")
+            | (Self::Millis | Self::Bytes | Self::Kib | Self::Count, "") => 1,
+            (Self::Seconds, "") | (Self::Seconds | Self::Millis, "s") => 1_000,
+            (Self::Seconds | Self::Millis, "m") => 60_000,
+            (Self::Seconds | Self::Millis, "h") => 3_600_000,
+            (Self::Seconds | Self::Millis, "d") => 86_400_000,
+            _ => return None,
+        };
+        Some(number.saturating_mul(factor))
+    }
 }
 
 /// A size that people write: `bytes` rounded up to an eighth of the power of two below it, so by less than 13 %.

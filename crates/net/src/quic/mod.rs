@@ -8,6 +8,7 @@
 mod begin;
 mod endpoint;
 mod error;
+mod in_flight;
 mod session;
 pub mod settings;
 mod streams;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2lab_base::counters::QuicSummary;
+use h2lab_base::counters::{QuicSummary, TcpTick};
 use h2lab_base::text::printable;
 use h2lab_base::units::Time;
 use h2lab_wire::ErrorCode;
@@ -20,6 +20,7 @@ use quinn_proto::{
 
 use super::endpoint::{QuicEndpoint, RoutedDatagram};
 use super::error::explain;
+use super::in_flight::bytes_in_flight;
 use super::settings::Congestion;
 use crate::crossing::TransportError;
 use crate::tls::{ClientTls, TlsFacts};
@@ -327,6 +328,11 @@ impl QuicSession {
         self.proto.close(self.endpoint.instants().at(now), VarInt::from_u32(code.0), reason);
     }
 
+    /// The peer's address.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.proto.remote_address()
+    }
+
     /// What this end of the connection has counted.
     pub fn summary(&self) -> QuicSummary {
         let stats = self.proto.stats();
@@ -344,6 +350,24 @@ impl QuicSession {
             cwnd_bytes: stats.path.cwnd,
             mtu: stats.path.current_mtu,
             congestion_control: self.congestion.name().to_owned(),
+        }
+    }
+
+    /// The state of the path, as a point of the record's time series: what TCP counts in segments is counted in datagrams of the
+    /// path's MTU.
+    pub fn tick(&self, at: Time, connection: u32) -> TcpTick {
+        let path = self.proto.stats().path;
+        let mtu = u64::from(path.current_mtu.max(1));
+        let datagrams = |bytes: u64| u32::try_from(bytes.div_ceil(mtu)).unwrap_or(u32::MAX);
+        let in_flight = bytes_in_flight(self.proto.congestion_state()).unwrap_or(0);
+        TcpTick {
+            at,
+            connection,
+            retransmits: u32::try_from(path.lost_packets).unwrap_or(u32::MAX),
+            cwnd: datagrams(path.cwnd),
+            rtt_us: u32::try_from(path.rtt.as_micros()).unwrap_or(u32::MAX),
+            unacked: datagrams(in_flight),
+            server: matches!(self.end, End::Server { .. }),
         }
     }
 }

@@ -7,6 +7,8 @@ use h2lab_wire::{Config, Role};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
+use super::in_flight::CountingFactory;
+
 /// Initial congestion window in bytes: what RFC 9002 §7.2 allows, and the ten segments of Linux's TCP. The same for every
 /// congestion control, since `quinn-proto` would let BBR begin with 240,000.
 const INITIAL_WINDOW: u64 = 14_720;
@@ -107,7 +109,7 @@ pub(super) fn transport(engine: &Config, congestion: Congestion, payload: u16) -
             engine.keep_alive.map_or(IDLE_TIMEOUT, |after| after.saturating_add(engine.peer_timeout)),
         ))
         .keep_alive_interval(engine.keep_alive)
-        .congestion_controller_factory(congestion.factory());
+        .congestion_controller_factory(Arc::new(CountingFactory(congestion.factory())));
     transport
 }
 

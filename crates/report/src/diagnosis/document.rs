@@ -5,7 +5,7 @@ use h2lab_analysis::experiment::{Outcome, Trial};
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Diagnosis;
+use super::{Diagnosis, FixDocument};
 use crate::document::round::rounded;
 
 /// A trial as a program reads it.
@@ -66,6 +66,9 @@ pub struct DiagnosisDocument {
     pub findings: Vec<Finding>,
     /// What was tried.
     pub trials: Vec<TrialDocument>,
+    /// What became of `--fix`; null if it was not asked for.
+    #[serde(default)]
+    pub fix: Option<FixDocument>,
     /// The run: its cells, figures and warnings.
     pub run: crate::Document,
 }
@@ -93,7 +96,7 @@ impl Diagnosis<'_> {
         }
         // That a change helps shows its cause less than a record does.
         for trial in &confirmed {
-            if let [only] = trial.knob.causes() {
+            if let [only] = trial.knob.causes()[..] {
                 add(only, "confirmed", trial.closes.map(rounded));
             }
         }
@@ -127,6 +130,7 @@ impl Diagnosis<'_> {
             causes: self.causes(),
             findings: self.own_findings(),
             trials: self.experiment.trials.iter().map(trial).collect(),
+            fix: self.fix_document(),
             run: crate::document(&self.report),
         }
     }

@@ -30,10 +30,10 @@ impl Diagnosis<'_> {
                 Outcome::Confirmed => continue,
             };
             for id in trial.knob.causes() {
-                if results.iter().all(|result| result.rule != *id) {
+                if results.iter().all(|result| result.rule != id) {
                     let message = self.of_trial(trial);
                     results.push(SarifResult {
-                        rule: (*id).to_owned(),
+                        rule: id.to_owned(),
                         kind,
                         level: "none",
                         message,
@@ -77,6 +77,9 @@ impl Diagnosis<'_> {
             let (titles, sides) = markdown::titled(&COLUMNS);
             markdown::table(&mut out, &titles, &sides, &self.rows());
             let _ = writeln!(out, "\n{}\n", escaped(super::CORRECTED));
+        }
+        if let Some(diff) = self.diff() {
+            let _ = writeln!(out, "## Fix\n\n```diff\n{}\n```\n", diff.trim_end().replace("```", "` ` `"));
         }
         let findings = self.own_findings();
         markdown::findings(&mut out, &self.of_subject(&findings));

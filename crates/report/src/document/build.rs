@@ -6,12 +6,12 @@ use super::round::{micros, rounded};
 use super::runs::ratio;
 use super::{
     CellDocument, Document, FramesDocument, GeneratorDocument, HandshakesDocument, LatenciesDocument,
-    LatencyDocument, LinkDocument, MemoryDocument, RunsDocument, SettingsDocument, StallsDocument,
-    TcpDocument, VerdictDocument,
+    LatencyDocument, LinkDocument, MemoryDocument, RunsDocument, SettingPairDocument, SettingsDocument,
+    StallsDocument, TcpDocument, VerdictDocument,
 };
 use crate::{Report, answer, bulk_cells, sentences};
 use h2lab_analysis::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Latency, LinkTotals, ProcessTotals,
+    CellState, CellSummary, CellVerdict, Conclusion, Latency, LinkTotals, Pair, ProcessTotals,
 };
 use h2lab_base::units::millis_f64;
 use h2lab_model::workload::Protocol;
@@ -42,6 +42,7 @@ pub fn document(report: &Report<'_>) -> Document {
         resumed: run.resumed.clone(),
         cells: cells(report),
         verdicts: report.analysis.verdicts.iter().map(|v| verdict(report, v)).collect(),
+        pairs: report.analysis.pairs.iter().map(|one| pair(report, one)).collect(),
         findings: report.findings.to_vec(),
         study: super::study::document(report),
         warnings: report.analysis.warnings.clone(),
@@ -213,6 +214,12 @@ fn generator(summary: &CellSummary) -> GeneratorDocument {
             per_request_in_flight: generator.bytes_each.1,
         },
     }
+}
+
+fn pair(report: &Report<'_>, pair: &Pair) -> SettingPairDocument {
+    let sentence = sentences::pair(report, pair);
+    let setting = pair.setting.name().to_owned();
+    SettingPairDocument { setting, verdict: VerdictDocument { sentence, ..verdict(report, &pair.verdict) } }
 }
 
 fn verdict(report: &Report<'_>, verdict: &CellVerdict) -> VerdictDocument {

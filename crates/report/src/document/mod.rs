@@ -81,6 +81,9 @@ pub struct Document {
     pub cells: Vec<CellDocument>,
     /// Each cell of a group against the group's baseline.
     pub verdicts: Vec<VerdictDocument>,
+    /// Cells that differ in one setting (congestion control, sysctls, servers, an engine), against the first value of it.
+    #[serde(default)]
+    pub pairs: Vec<SettingPairDocument>,
     /// Diagnoses, dearest first.
     pub findings: Vec<Finding>,
     /// The study's part; null unless the scenario says `study = true`.
@@ -376,6 +379,17 @@ pub struct VerdictDocument {
     pub floor_us: f64,
     /// The verdict in a sentence.
     pub sentence: String,
+}
+
+/// A cell against the first one that differs from it in one setting and in nothing else. Its intervals are widened by Bonferroni's
+/// correction for all pairs of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingPairDocument {
+    /// `congestion`, `sysctls`, `parties`, `client-engine` or `server-engine`.
+    pub setting: String,
+    /// The comparison.
+    #[serde(flatten)]
+    pub verdict: VerdictDocument,
 }
 
 /// A ratio with its 95 % interval by block bootstrap.

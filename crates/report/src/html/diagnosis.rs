@@ -14,6 +14,10 @@ pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
         let title = format!("Experiments: one setting changed at a time, {metric}");
         sections.push(Section::new("experiments", title, experiments(diagnosis)));
     }
+    if let Some(diff) = diagnosis.diff() {
+        let lines: Vec<String> = diff.lines().map(|line| format!("`{}`", line.replace('`', "'"))).collect();
+        sections.push(Section::new("fix", "Fix", parts::list(&lines, lines.len(), "")));
+    }
     if !own.is_empty() {
         sections.push(Section::new("findings", "Findings", findings(&subject)));
     }
@@ -34,10 +38,14 @@ pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
     .render()
 }
 
+/// The columns of the text in their order on the page: a narrow screen shows the first few, and the result is what matters.
+const PLACES: [usize; COLUMNS.len()] = [0, 5, 3, 4, 1, 2];
+
 /// Each change with its effect, and the command that repeats the best of them.
 fn experiments(diagnosis: &Diagnosis<'_>) -> String {
-    let columns = COLUMNS.iter().map(|column| (column.title, column.unit)).collect();
-    let table = parts::table(&(columns, diagnosis.rows()));
+    let columns = PLACES.map(|place| (COLUMNS[place].title, COLUMNS[place].unit)).to_vec();
+    let rows = diagnosis.rows().iter().map(|row| PLACES.map(|place| row[place].clone()).to_vec()).collect();
+    let table = parts::table(&(columns, rows));
     let repeat = diagnosis.repeated().map(|command| format!("Repeat it: `{command}`"));
     let notes: Vec<String> = std::iter::once(CORRECTED.to_owned()).chain(repeat).collect();
     table + &parts::list(&notes, notes.len(), "")
@@ -60,6 +68,7 @@ mod tests {
             experiment: &experiment,
             subject,
             repeat: &["h2lab".to_owned()],
+            fix: None,
             is_via: false,
         };
         let page = diagnosis_page(&diagnosis);

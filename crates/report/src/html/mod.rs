@@ -39,7 +39,7 @@ use template::render;
 
 use super::runs::{self, Compared};
 use super::style::TextStyle;
-use super::{Report, answer, condition, format, load_text, notes, sentences, text};
+use super::{Report, answer, condition, format, load_text, notes, pairs, sentences, text};
 use h2lab_analysis::stats::{CellSummary, RampSteps, repetitions_of};
 use h2lab_model::record::{Level, LinkSummary};
 use shell::{Repeat, Section, Shell};
@@ -239,6 +239,9 @@ fn sections(report: &Report<'_>, prefix: &str) -> Vec<Section> {
     if let Some(verdicts) = verdicts::draw(report, &ways, prefix).filter(|_| !is_study) {
         sections.push(section("verdicts", "Verdicts", verdicts));
     }
+    if let Some(pairs) = pairs::of(report) {
+        sections.push(section("settings", "Settings", settings(&pairs)));
+    }
     let (first, rest) = study.map_or_else(Default::default, |study| study.sections(prefix));
     sections.extend(first);
     if several && !is_bulk && !is_study {
@@ -277,6 +280,12 @@ fn sections(report: &Report<'_>, prefix: &str) -> Vec<Section> {
         section("method", "How it was measured", method(report, is_bulk)).folded("Method, settings, machine"),
     );
     sections
+}
+
+/// What settings with several values do.
+fn settings(pairs: &pairs::Pairs) -> String {
+    let all = pairs.sentences.iter().chain(&pairs.note).cloned().collect::<Vec<_>>();
+    format!("<p>{}</p>\n{}", svg::escape(&pairs.title), parts::list(&all, all.len(), ""))
 }
 
 fn is_emulated(report: &Report<'_>) -> bool {

@@ -35,9 +35,11 @@ impl Way {
         Self { protocol, variant }
     }
 
-    /// The class that sets the colour: `way-h2c`.
+    /// The classes that set the colour: `way-h2c`, and for others of the protocol a darker or a paler one of the same hue.
     pub fn class(self) -> String {
-        format!("way-{}", self.protocol.name())
+        let tone = self.variant % TONES;
+        let tone = if tone == 0 { String::new() } else { format!(" tone{tone}") };
+        format!("way-{}{tone}", self.protocol.name())
     }
 
     /// The classes of a line: colour and dashes.
@@ -53,6 +55,9 @@ impl Way {
 
 /// Kinds of lines in the style sheet.
 pub(super) const DASHES: usize = 6;
+
+/// Tones of each colour in the style sheet, the colour itself among them.
+const TONES: usize = 3;
 
 impl Ways {
     /// Those of one run. Configurations of one name look alike under all conditions.
@@ -118,13 +123,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn configurations_of_one_protocol_have_its_colour_and_a_shape_and_dashes_of_their_own() {
+    fn configurations_of_one_protocol_have_a_tone_of_its_colour_and_a_shape_and_dashes_of_their_own() {
         let fixture = Fixture::new();
         let ways = Ways::of(&fixture.report());
         let of = |place: usize| ways.way(&fixture.analysis.cells[place]);
         assert_eq!(of(0), of(4), "h1 under both conditions");
         let shared = [of(1), of(2), of(3)];
-        assert!(shared.iter().all(|way| way.class() == "way-h2c"));
+        assert_eq!(shared.map(Way::class), ["way-h2c", "way-h2c tone1", "way-h2c tone2"]);
         assert_eq!(shared.iter().map(|way| way.line()).collect::<BTreeSet<_>>().len(), 3);
         assert!(shared[0].shape() != shared[1].shape() && shared[1].shape() != shared[2].shape());
     }
@@ -144,6 +149,11 @@ mod tests {
         for protocol in all() {
             let class = Way::of(protocol).class();
             assert!(css.contains(&format!(".{class} {{ --way: var(--{}); }}", protocol.name())), "{class}");
+            for tone in 1..TONES {
+                let own =
+                    format!(".{class}.tone{tone} {{ --way: color-mix(in srgb, var(--{})", protocol.name());
+                assert!(css.contains(&own), "{own}");
+            }
         }
         assert_eq!(all().map(colour).collect::<BTreeSet<_>>().len(), 6);
         let dashes = (0..DASHES).filter(|k| css.contains(&format!(".dash{k} {{"))).count();

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::{Time, format_bytes, format_duration};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::Config;
@@ -56,6 +56,19 @@ pub enum ConnectError {
         format_duration(*.0)
     )]
     NoAnswer(Duration),
+    /// Its response began and was not complete in time.
+    #[error(
+        "its response began, but {} of body and not the end of it arrived within {}: give it more time (--timeout), \
+         or a smaller response",
+        format_bytes(*bytes),
+        format_duration(*within)
+    )]
+    Incomplete {
+        /// Body bytes that arrived.
+        bytes: u64,
+        /// For how long we waited.
+        within: Duration,
+    },
     /// Its answer is not legal in the protocol that we asked for.
     #[error("the server's response violates the protocol: {0}")]
     Protocol(String),

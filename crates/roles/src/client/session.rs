@@ -628,8 +628,11 @@ impl ClientSession {
         self.transport.tcp().map(StreamSocket::calls)
     }
 
-    /// A sample of `TCP_INFO`, as a point of the time series.
+    /// A sample of `TCP_INFO`, or of QUIC's path, as a point of the time series.
     pub fn tcp_tick(&self, now: Time) -> Option<TcpTick> {
+        if let Some(quic) = self.transport.quic() {
+            return Some(quic.tick(now, self.index()));
+        }
         TcpInfo::of(self.transport.tcp()?).ok().map(|info| info.tick(now, self.index()))
     }
 

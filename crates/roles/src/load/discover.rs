@@ -20,6 +20,11 @@ impl Discovery {
         !self.speaks_tls && self.attempts.iter().any(|(tried, answer)| *tried == protocol && answer.is_ok())
     }
 
+    /// What the server answered in each protocol that it speaks.
+    pub fn answers(&self) -> impl Iterator<Item = (Protocol, &SingleAnswer)> {
+        self.attempts.iter().filter_map(|(protocol, answer)| Some((*protocol, answer.as_ref().ok()?)))
+    }
+
     /// What the server did instead of answering in this protocol; `None` if it speaks it or was not asked.
     pub fn refusal(&self, protocol: Protocol) -> Option<String> {
         let (_, answer) = self.attempts.iter().find(|(tried, _)| *tried == protocol)?;

@@ -69,6 +69,10 @@ pub struct SingleAnswer {
     pub server: Option<PeerText>,
     /// From sending to the first byte.
     pub time_to_first_byte: Duration,
+    /// From sending to the last byte.
+    pub time_to_last_byte: Duration,
+    /// Body bytes of the response.
+    pub body_bytes: u64,
 }
 
 /// Makes one connection and one request of the cell's work, to learn whether the server speaks the cell's protocol. A complete
@@ -113,6 +117,8 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, L
             status: sample.status,
             server,
             time_to_first_byte: sample.time_to_first_byte().unwrap_or_default(),
+            time_to_last_byte: sample.service_time(),
+            body_bytes: sample.body_bytes,
         }),
         Some(Sample { outcome: Outcome::Reset | Outcome::Refused, code, .. }) => {
             let why =
@@ -121,10 +127,11 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, L
         }
         sample => {
             let is_malformed = sample.is_some_and(|sample| sample.outcome == Outcome::Protocol);
-            let otherwise = if is_malformed {
-                ConnectError::Protocol("its response is malformed".to_owned())
-            } else {
-                ConnectError::NoAnswer(timeout)
+            let begun = sample.filter(|sample| sample.first_byte_at.happened());
+            let otherwise = match begun {
+                _ if is_malformed => ConnectError::Protocol("its response is malformed".to_owned()),
+                Some(sample) => ConnectError::Incomplete { bytes: sample.body_bytes, within: timeout },
+                None => ConnectError::NoAnswer(timeout),
             };
             // A silence ends with our patience, not with that of the connection.
             let why = ended.filter(|why| !matches!(why, ConnectError::NoAnswer(_))).unwrap_or(otherwise);

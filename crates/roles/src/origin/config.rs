@@ -27,6 +27,8 @@ pub struct OriginConfig {
     pub h3: Option<Congestion>,
     /// Congestion control of TCP; `None` leaves the system's.
     pub congestion: Option<String>,
+    /// Whether its TCP sockets keep Nagle's algorithm.
+    pub nagle: bool,
     /// What it presents and requires in TLS; by default a self-signed certificate made at start.
     pub tls: ServerTlsOptions,
     /// Settings of the engines: windows, frame size, streams, requests per connection.
@@ -46,6 +48,8 @@ pub struct OriginConfig {
     pub drain_timeout: Duration,
     /// Called when a connection ends because its client exceeded a bound, with the bytes that were held for it.
     pub on_exceeded: Option<fn(&Exceeded, usize)>,
+    /// Called with a line of [`quic_samples`](super::quic_samples) about a QUIC connection, every 10 ms at most.
+    pub on_quic_sample: Option<fn(&str)>,
 }
 
 /// The default of how long requests in progress may take when the server is stopped.
@@ -92,6 +96,7 @@ impl OriginConfig {
             tls_listen,
             h3: None,
             congestion: None,
+            nagle: false,
             tls: ServerTlsOptions::default(),
             engine,
             window_budget: DEFAULT_WINDOW_BUDGET,
@@ -101,6 +106,7 @@ impl OriginConfig {
             handler_delay: Duration::ZERO,
             drain_timeout: DRAIN_TIMEOUT,
             on_exceeded: None,
+            on_quic_sample: None,
         }
     }
 

@@ -144,5 +144,7 @@ impl Listeners {
 
 fn bind(address: SocketAddr, config: &OriginConfig) -> Result<Listener, OriginError> {
     let congestion = config.congestion.as_deref();
-    Listener::bind_with(address, congestion).map_err(|source| OriginError::Listen { address, source })
+    let bound = Listener::bind_with(address, congestion);
+    let listener = bound.map_err(|source| OriginError::Listen { address, source })?;
+    Ok(if config.nagle { listener.with_nagle() } else { listener })
 }

@@ -20,6 +20,7 @@ mod log;
 mod plan;
 mod preconditions;
 mod put_content;
+pub mod quic_samples;
 mod quota;
 mod range;
 mod receipt;
@@ -50,6 +51,7 @@ use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::Transport;
 use listeners::Listeners;
+use quic_samples::QuicSamples;
 pub use quota::UploadLimits;
 use session::ServerSession;
 pub use token::BearerToken;
@@ -133,6 +135,8 @@ struct Server<'a> {
     budget: WindowBudget,
     /// What all sessions took when they were last attended to, in bytes.
     memory: u64,
+    /// `None` unless somebody takes them.
+    samples: Option<QuicSamples>,
     /// Of the connections that are over.
     served: Served,
 }
@@ -165,6 +169,7 @@ impl<'a> Server<'a> {
             unread: Vec::new(),
             budget: WindowBudget::new(config.window_budget),
             memory: 0,
+            samples: config.on_quic_sample.map(|_| QuicSamples::default()),
             served: Served::default(),
         })
     }
@@ -362,6 +367,12 @@ impl<'a> Server<'a> {
         self.memory = self.memory + session.memory() - session.counted;
         session.counted = session.memory();
         let (is_over, deadline) = (session.is_over(), session.deadline());
+        if let (Some(samples), Some(take), Some(quic)) =
+            (&mut self.samples, self.config.on_quic_sample, session.quic())
+            && let Some(line) = samples.line(self.clock, quic)
+        {
+            take(&line);
+        }
         if session.blocked && session.quic().is_some() {
             self.blocked.insert(slot);
         }

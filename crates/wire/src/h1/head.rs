@@ -394,7 +394,7 @@ fn span_of(whole: &[u8], part: &[u8]) -> Span {
 }
 
 /// The reason phrase for a status; empty for one that we do not know, which RFC 9112 §4 allows.
-pub(super) const fn reason_phrase(status: u16) -> &'static str {
+pub const fn reason_phrase(status: u16) -> &'static str {
     match status {
         100 => "Continue",
         101 => "Switching Protocols",

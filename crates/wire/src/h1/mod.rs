@@ -26,3 +26,4 @@ mod tests;
 mod upgrade;
 
 pub use connection::Connection;
+pub use head::reason_phrase;

@@ -60,6 +60,7 @@ use self::headers::Assembly;
 use self::hpack::{Decoder, Encoder};
 use self::keep_alive::KeepAlive;
 use self::send::CachedHeaderBlock;
+pub use self::settings::id as setting;
 use self::settings::{DEFAULT_WINDOW, MAX_FRAME_SIZE, MIN_FRAME_SIZE, PeerSettings};
 use self::shutdown::{Drain, Handshake, Pings};
 use self::streams::Streams;

@@ -6,15 +6,23 @@ use super::hpack::Encoder;
 use crate::{Config, Role};
 
 /// Setting identifiers (RFC 9113 §6.5.2, RFC 8441 §3, RFC 9218 §2.1).
-mod id {
-    pub(super) const HEADER_TABLE_SIZE: u16 = 1;
-    pub(super) const ENABLE_PUSH: u16 = 2;
-    pub(super) const MAX_CONCURRENT_STREAMS: u16 = 3;
-    pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
-    pub(super) const MAX_FRAME_SIZE: u16 = 5;
-    pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
-    pub(super) const ENABLE_CONNECT_PROTOCOL: u16 = 8;
-    pub(super) const NO_RFC7540_PRIORITIES: u16 = 9;
+pub mod id {
+    /// `SETTINGS_HEADER_TABLE_SIZE`: bytes of the HPACK table.
+    pub const HEADER_TABLE_SIZE: u16 = 1;
+    /// `SETTINGS_ENABLE_PUSH`: 0 or 1.
+    pub const ENABLE_PUSH: u16 = 2;
+    /// `SETTINGS_MAX_CONCURRENT_STREAMS`: streams that the sender lets its peer open.
+    pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+    /// `SETTINGS_INITIAL_WINDOW_SIZE`: bytes of each stream.
+    pub const INITIAL_WINDOW_SIZE: u16 = 4;
+    /// `SETTINGS_MAX_FRAME_SIZE`: bytes of a payload.
+    pub const MAX_FRAME_SIZE: u16 = 5;
+    /// `SETTINGS_MAX_HEADER_LIST_SIZE`: bytes of a header list before compression.
+    pub const MAX_HEADER_LIST_SIZE: u16 = 6;
+    /// `SETTINGS_ENABLE_CONNECT_PROTOCOL`: 0 or 1.
+    pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+    /// `SETTINGS_NO_RFC7540_PRIORITIES`: 0 or 1.
+    pub const NO_RFC7540_PRIORITIES: u16 = 9;
 }
 
 /// The initial flow-control window of streams and connections (RFC 9113 §6.9.2).

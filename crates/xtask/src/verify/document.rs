@@ -205,6 +205,8 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
     /// What to change.
     pub fixes: Vec<Fix>,
+    /// Its part of the difference from another protocol: 0 of an observation.
+    pub explains: Option<f64>,
 }
 
 /// A number that a diagnosis rests on.

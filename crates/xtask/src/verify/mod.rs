@@ -45,6 +45,8 @@ enum Step {
     Faults,
     /// Situations with planted causes, and healthy ones.
     Diagnose,
+    /// Planted causes in configurations of servers: `diagnose --fix` takes them away.
+    Fix,
     /// The .deb in a fresh Debian, the static binary in an empty root, the container image.
     Package,
 }
@@ -61,7 +63,7 @@ pub struct Arguments {
     /// Print the items and what they claim, and run none.
     #[arg(long)]
     list: bool,
-    /// Of what `faults` and `diagnose` draw at random [default: another one each time, which is printed].
+    /// Of what `faults`, `diagnose` and `fix` draw at random [default: another one each time, which is printed].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Of `diagnose`, show the situations for CI only, which take 10 minutes at most.
@@ -93,6 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Settings => items::settings(),
             Step::Faults => items::faults(seed)?,
             Step::Diagnose => items::diagnose(seed, arguments.ci)?,
+            Step::Fix => items::fix(seed)?,
             Step::Package => items::package(),
         },
         &arguments.only,
@@ -210,6 +213,7 @@ mod tests {
             items::settings(),
             items::faults(1).unwrap(),
             items::diagnose(1, false).unwrap(),
+            items::fix(1).unwrap(),
             items::package(),
         ];
         for items in steps {

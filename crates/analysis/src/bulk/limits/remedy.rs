@@ -53,7 +53,9 @@ pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) ->
 /// A window of the end that receives: our flag if that is us, else the setting of the server, by its product.
 fn window(figures: &ConnectionFigures, knob: Knob, what: &str, need: &Need) -> String {
     let size = format_bytes(need.bytes);
-    let why = need.why();
+    let each = if knob == Knob::StreamWindow { "stream" } else { "connection" };
+    let why =
+        format!("{}; that much memory, at most, for each {each} whose data is not read at once", need.why());
     if !figures.we_send {
         return format!("{what} of {size} here ({}){why}", need.written(&ours(), knob, Role::Client));
     }
@@ -105,7 +107,7 @@ fn cpu(figures: &ConnectionFigures) -> String {
     } else {
         String::new()
     };
-    format!("{frames}more connections ({connections}), or cleartext where permitted")
+    format!("{frames}more connections ({connections}), or, of TLS, cleartext where permitted")
 }
 
 /// The size that is needed.

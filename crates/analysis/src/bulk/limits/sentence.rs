@@ -30,11 +30,11 @@ pub(super) fn sentence(
                 n => format!(" of each of {n} streams"),
             };
             let what = sized("stream window", receiver.stream_window) + &each;
-            was_full(&on_the_way, &what, figures, sender.blocked_stream_window)
+            was_full(&on_the_way, &what, figures, sender.blocked_stream_window) + unseen(certainty)
         }
         BindingKind::ConnectionWindow => {
             let what = sized("connection window", receiver.connection_window);
-            was_full(&on_the_way, &what, figures, sender.blocked_connection_window)
+            was_full(&on_the_way, &what, figures, sender.blocked_connection_window) + unseen(certainty)
         }
         BindingKind::SendBuffer if certainty == Certainty::Guessed => format!(
             "{on_the_way}: what Linux's default send buffer allows; the other end's buffer is not known"
@@ -126,6 +126,16 @@ fn was_full(on_the_way: &str, what: &str, figures: &ConnectionFigures, waited: O
         None => "matches that".to_owned(),
     };
     format!("{on_the_way}, and the {what} {shown}")
+}
+
+/// What speaks against a window whose size alone is the evidence.
+const fn unseen(certainty: Certainty) -> &'static str {
+    match certainty {
+        Certainty::Guessed => {
+            "; that it was used up was not seen, and a sender with no more to give looks alike: a larger one decides"
+        }
+        _ => "",
+    }
 }
 
 fn congestion(figures: &ConnectionFigures, on_the_way: &str) -> String {

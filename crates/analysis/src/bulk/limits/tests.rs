@@ -112,16 +112,18 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
     };
     let none = ReceiverFigures::default();
     let likely = |kind| (kind, Certainty::Likely);
-    for size in [20_000_001, 25_000_000, 37_499_999] {
+    for size in [20_000_001, 25_000_000, 27_777_777, 27_777_779, 37_499_999] {
+        // 25 MB of a larger window: it may not have been used up.
+        let window = |kind| (kind, if size > 27_777_778 { Certainty::Guessed } else { Certainty::Likely });
         let receiver = ReceiverFigures { stream_window: Some(size), ..none.clone() };
-        assert_eq!(with(receiver, None), likely(BindingKind::StreamWindow), "{size}");
+        assert_eq!(with(receiver, None), window(BindingKind::StreamWindow), "{size}");
         let receiver = ReceiverFigures { connection_window: Some(size), ..none.clone() };
-        assert_eq!(with(receiver, None), likely(BindingKind::ConnectionWindow), "{size}");
+        assert_eq!(with(receiver, None), window(BindingKind::ConnectionWindow), "{size}");
         assert_eq!(with(none.clone(), Some(size)), likely(BindingKind::SendBuffer), "{size}");
     }
     // Only half of a window may pass in a round trip.
     let window = |size| ReceiverFigures { stream_window: Some(size), ..none.clone() };
-    assert_eq!(with(window(49_999_999), Some(49_999_999)), likely(BindingKind::StreamWindow));
+    assert_eq!(with(window(49_999_999), Some(49_999_999)), (BindingKind::StreamWindow, Certainty::Guessed));
     for (window_size, buffer) in [(19_999_999, 19_999_999), (50_000_001, 37_500_001)] {
         assert_eq!(with(window(window_size), Some(buffer)), NOTHING, "{window_size}, {buffer}");
     }
@@ -345,19 +347,21 @@ fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it
     };
     let rate = window * 8.0 / 0.25;
     let stream = (BindingKind::StreamWindow, Certainty::Likely);
+    let guessed = (BindingKind::StreamWindow, Certainty::Guessed);
     let congestion = (BindingKind::CongestionWindow, Certainty::Measured);
     assert_eq!(seen(window, rate), stream);
     assert_eq!(seen(window * 1.9, rate), stream);
     // A smaller congestion window is the limit.
-    assert_eq!(seen(window * AGREES_FROM + 1.0, rate * 0.7), stream);
+    assert_eq!(seen(window * AGREES_FROM + 1.0, rate * 0.7), guessed);
     assert_eq!(seen(window * AGREES_FROM - 1.0, rate * 0.7), congestion);
     // So is one filled with a different number of bytes than the window of HTTP holds.
     assert_eq!(seen(window * AGREES_TO, rate * (AGREES_TO + 0.01)), congestion);
     assert_eq!(seen(window, rate * (WINDOW_AGREES_FROM - 0.01)), NOTHING, "nor is either full");
     // If credit is returned by halves, a half to the whole passes in a round trip.
-    for share in [WINDOW_AGREES_FROM + 0.01, 0.65, 0.8, 1.0] {
-        assert_eq!(seen(window, rate * share), stream, "{share}");
+    for share in [WINDOW_AGREES_FROM + 0.01, 0.65, 0.8, WINDOW_FILLED_FROM - 0.001] {
+        assert_eq!(seen(window, rate * share), guessed, "{share}");
     }
+    assert_eq!(seen(window, rate * (WINDOW_FILLED_FROM + 0.001)), stream);
 }
 
 #[test]
@@ -412,11 +416,18 @@ fn a_fix_that_one_connection_cannot_have_says_so() {
     figures.bandwidth = Bandwidth::from_bits_per_second(100_000_000_000);
     figures.sender.blocked_stream_window = of_a_minute(0.9);
     let fix = binding(&figures).fix.unwrap();
-    assert!(fix.contains("-w 2147483647") && fix.ends_with("add connections too (-c)"), "{fix}");
+    assert!(
+        fix.contains("-w 2147483647") && fix.contains("add connections too (-c); that much memory"),
+        "{fix}"
+    );
     figures.bandwidth = Bandwidth::from_bits_per_second(1_000_000_000);
     figures.bytes /= 2;
     let fix = binding(&figures).fix.unwrap();
-    assert!(fix.contains("-w 62914560") && fix.ends_with("needed to fill 1gbit for 250ms"), "{fix}");
+    assert!(
+        fix.contains("-w 62914560")
+            && fix.contains("needed to fill 1gbit for 250ms; that much memory, at most, for each stream"),
+        "{fix}"
+    );
     figures.bandwidth = None;
     figures.receiver.stream_window = Some(65_535);
     assert!(binding(&figures).fix.unwrap().contains("-w 131072"));
@@ -586,4 +597,26 @@ fn a_sender_near_by_that_feeds_an_idle_receiver_slowly_is_the_limit() {
     assert!(slow.fix.unwrap().contains("rate limits"));
     assert_eq!(fed(0.5, loopback).kind, BindingKind::Unknown, "the receiver is too busy to blame the sender");
     assert_eq!(fed(0.01, Duration::from_millis(1)).kind, BindingKind::Unknown, "a window may be the limit");
+}
+
+#[test]
+fn a_window_that_was_not_seen_to_be_used_up_is_a_guess_and_says_so() {
+    // 24 Mbit/s by the application over 100 ms, with a stream window of 512 KiB: 293 KiB are in flight.
+    let mut figures = blind(24e6);
+    figures.min_rtt = Some(Duration::from_millis(100));
+    figures.receiver.stream_window = Some(512 << 10);
+    let slow = binding(&figures);
+    assert_eq!((slow.kind, slow.certainty), (BindingKind::StreamWindow, Certainty::Guessed));
+    assert!(slow.sentence.contains("a sender with no more to give looks alike"), "{}", slow.sentence);
+    // 512 KiB per round trip: it was used up.
+    let full = binding_at_speed(&figures, 524_288.0 * 8.0 / 0.1);
+    assert_eq!(full.certainty, Certainty::Likely);
+    assert!(!full.sentence.contains("no more to give"), "{}", full.sentence);
+}
+
+#[test]
+fn clear_text_is_advised_of_tls_alone() {
+    let mut figures = small_buffer();
+    figures.receiver.cpu = Some(figures.wall);
+    assert!(binding(&figures).fix.unwrap().ends_with("or, of TLS, cleartext where permitted"));
 }

@@ -158,7 +158,7 @@ pub(super) const CONN110: CauseMeta = CauseMeta {
     checks: &[id::LIMT105, id::CLNT106],
     waits: &[],
     limits: &[],
-    supersedes: &[],
+    supersedes: &["CONN103"],
     knob: "idle-gap",
 };
 

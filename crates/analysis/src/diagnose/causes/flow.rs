@@ -3,6 +3,7 @@
 use super::flow101_download_stream_window::DownloadStreamWindow;
 use super::flow102_upload_stream_window::UploadStreamWindow;
 use super::flow103_connection_window::ConnectionWindow;
+use super::flow105_window_updates_too_often::WindowUpdatesTooOften;
 use super::flow106_window_updates_too_late::WindowUpdatesTooLate;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
@@ -72,7 +73,7 @@ pub(super) const FLOW105: CauseMeta = CauseMeta {
     id: "FLOW105",
     name: "window-updates-too-often",
     summary: "A WINDOW_UPDATE for every DATA frame costs CPU at both ends",
-    status: Status::Page("WINDOW_UPDATE frames per DATA frame, their increments, and the CPU of both ends"),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &WindowUpdatesTooOften },
     since: "0.1.0",
     page: include_str!("flow105_window_updates_too_often/page.md"),
     checks: &[id::CLNT104],

@@ -1,6 +1,9 @@
 //! `FRAME`: frames, records, writes.
 
+use super::frame102_small_frames::SmallFrames;
+use super::frame103_no_write_coalescing::NoWriteCoalescing;
 use super::{CauseMeta, Status};
+use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 use h2lab_model::probe::id;
@@ -25,9 +28,7 @@ pub(super) const FRAME102: CauseMeta = CauseMeta {
     id: "FRAME102",
     name: "small-frames",
     summary: "DATA frames stay at 16 KiB or less although more was allowed",
-    status: Status::Page(
-        "lengths of DATA frames and frames per second, against SETTINGS_MAX_FRAME_SIZE and a busy CPU",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &SmallFrames },
     since: "0.1.0",
     page: include_str!("frame102_small_frames/page.md"),
     checks: &[id::LIMT110, id::CLNT102],
@@ -41,7 +42,7 @@ pub(super) const FRAME103: CauseMeta = CauseMeta {
     id: "FRAME103",
     name: "no-write-coalescing",
     summary: "Each frame leaves in its own segment, system call or TLS record",
-    status: Status::Page("frames per TCP segment, with half-empty segments while more frames were queued"),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &NoWriteCoalescing },
     since: "0.1.0",
     page: include_str!("frame103_no_write_coalescing/page.md"),
     checks: &[],

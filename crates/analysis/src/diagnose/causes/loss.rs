@@ -1,6 +1,7 @@
 //! `LOSS`: TCP and the network.
 
 use super::loss102_one_congestion_window::OneCongestionWindow;
+use super::loss103_slow_start_after_idle::SlowStartAfterIdle;
 use super::loss104_nagle_delayed_ack::NagleDelayedAck;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
@@ -43,9 +44,7 @@ pub(super) const LOSS103: CauseMeta = CauseMeta {
     id: "LOSS103",
     name: "slow-start-after-idle",
     summary: "After a pause TCP starts again with a small congestion window",
-    status: Status::Page(
-        "the congestion window before and after a pause (TCP_INFO), and the rounds that the next response took",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &SlowStartAfterIdle },
     since: "0.1.0",
     page: include_str!("loss103_slow_start_after_idle/page.md"),
     checks: &[],

@@ -189,7 +189,7 @@ impl History {
 
 /// Sequence numbers, which wrap after 4 GiB, as places in the stream.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Numbers {
+pub(in crate::diagnose) struct Numbers {
     /// The sequence number of byte 0.
     first: u32,
     /// The highest place so far.

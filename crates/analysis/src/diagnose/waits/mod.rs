@@ -35,16 +35,16 @@ mod capture;
 mod causes;
 mod connection;
 mod explain;
-mod flow;
+pub(super) mod flow;
 mod latency_breakdown;
 mod quic;
-mod segment;
+pub(super) mod segment;
 mod sending;
 mod split;
-mod streams;
+pub(super) mod streams;
 #[cfg(test)]
 mod tests;
-mod tls;
+pub(super) mod tls;
 
 pub use capture::CapturedConnections;
 pub use explain::{Doubt, Waits};

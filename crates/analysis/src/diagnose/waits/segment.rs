@@ -6,7 +6,7 @@ use h2lab_link::{Offload, Packet};
 const TCP: u8 = 6;
 
 /// Flags, as they stand in byte 13.
-pub(super) mod flag {
+pub(in crate::diagnose) mod flag {
     pub const FIN: u8 = 0x01;
     pub const SYN: u8 = 0x02;
     pub const RST: u8 = 0x04;
@@ -26,7 +26,7 @@ const SACKS: usize = 4;
 
 /// The fields of a segment that the attribution needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment<'a> {
+pub(in crate::diagnose) struct Segment<'a> {
     /// Number of its first byte, or of its SYN.
     pub seq: u32,
     /// The next byte that its sender expects; `None` without ACK.

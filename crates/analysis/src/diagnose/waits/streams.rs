@@ -5,14 +5,12 @@ use std::ops::Range;
 
 use h2lab_base::units::Time;
 use h2lab_model::workload::ID_FIELD;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head, Reader};
 use h2lab_wire::trace::{Dialect, Direction, FrameKind};
 
 /// Bytes that are kept before the client's first bytes, which identify the protocol.
 const EARLY: usize = 1 << 16;
-/// `SETTINGS_MAX_CONCURRENT_STREAMS` and `SETTINGS_INITIAL_WINDOW_SIZE` (RFC 9113 §6.5.2).
-const MAX_STREAMS: u16 = 3;
-const INITIAL_WINDOW: u16 = 4;
 /// The initial size of every window (RFC 9113 §6.9.2).
 pub(super) const DEFAULT_WINDOW: u64 = 65_535;
 
@@ -96,12 +94,15 @@ impl Frames {
     /// The initial window of streams that its sender has granted, as far as its SETTINGS are `known` by the place of their
     /// end.
     pub fn initial_window(&self, known: impl Fn(u64) -> bool) -> u64 {
-        self.setting(INITIAL_WINDOW, known).map_or(DEFAULT_WINDOW, u64::from)
+        self.setting(setting::INITIAL_WINDOW_SIZE, known).map_or(DEFAULT_WINDOW, u64::from)
     }
 
     /// How many concurrent streams its sender accepts, each time it said so, with the place of the frame's end.
     pub fn stream_limits(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.settings.iter().filter(|set| set.id == MAX_STREAMS).map(|set| (set.ends_at, set.value))
+        self.settings
+            .iter()
+            .filter(|set| set.id == setting::MAX_CONCURRENT_STREAMS)
+            .map(|set| (set.ends_at, set.value))
     }
 
     /// The place of these plaintext bytes in the TCP stream.
@@ -137,7 +138,9 @@ impl Frames {
                 updates.push(Update { granted, begins_at: bytes.start, ends_at: bytes.end });
             }
             Detail::Settings { settings, .. } => {
-                let known = settings.iter().filter(|set| matches!(set.id, MAX_STREAMS | INITIAL_WINDOW));
+                let known = settings.iter().filter(|set| {
+                    matches!(set.id, setting::MAX_CONCURRENT_STREAMS | setting::INITIAL_WINDOW_SIZE)
+                });
                 let set = |set: &h2lab_wire::trace::detail::Setting| Set {
                     id: set.id,
                     value: set.value,
@@ -310,7 +313,7 @@ const fn matters(kind: FrameKind) -> bool {
 }
 
 /// The protocol by a client's first bytes: HTTP/2 by its preface or by an upgrade, or a request line of HTTP/1.1.
-fn dialect(first: &[u8]) -> Option<Dialect> {
+pub(in crate::diagnose) fn dialect(first: &[u8]) -> Option<Dialect> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let length = first.len().min(PREFACE.len());
     if first[..length] == PREFACE[..length] {

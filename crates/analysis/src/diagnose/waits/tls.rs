@@ -6,7 +6,7 @@ pub(super) mod protection;
 
 use std::ops::Range;
 
-pub(super) use keys::KeyLog;
+pub(in crate::diagnose) use keys::KeyLog;
 use keys::{Random, Secrets};
 use protection::{HEADER, Header, Protection};
 
@@ -31,7 +31,7 @@ mod message {
 
 /// Why a connection cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opaque {
+pub(in crate::diagnose) enum Opaque {
     /// The key log has no secret for it, or its cipher suite is not supported here.
     NoKeys,
     /// Its bytes are not TLS, or do not decrypt.
@@ -40,7 +40,7 @@ pub(super) enum Opaque {
 
 /// One TLS connection, both directions.
 #[derive(Debug, Default)]
-pub(super) struct Tls {
+pub(in crate::diagnose) struct Tls {
     client_random: Option<Random>,
     server: Option<ServerHello>,
     secrets: Option<Secrets>,
@@ -67,9 +67,16 @@ pub(super) struct ServerHello {
     random: Random,
     suite: u16,
     is_tls13: bool,
+    /// TLS 1.3: it resumes a session (RFC 8446 §4.2.11).
+    is_resumed: bool,
 }
 
 impl Tls {
+    /// Whether its handshake resumed a session; `None` if that is not known, as in TLS 1.2.
+    pub fn is_resumed(&self) -> Option<bool> {
+        self.server.filter(|server| server.is_tls13).map(|server| server.is_resumed)
+    }
+
     /// Whether bytes that begin a connection begin TLS: a handshake record of some version 3.x.
     pub fn begins_with(bytes: &[u8]) -> bool {
         matches!(bytes, [content::HANDSHAKE, 3, ..])
@@ -267,6 +274,7 @@ fn random_of(hello: &[u8]) -> Option<Random> {
 
 /// The server's hello; `None` for a `HelloRetryRequest`, which looks like one.
 fn server_hello(hello: &[u8]) -> Option<ServerHello> {
+    const PRE_SHARED_KEY: u16 = 41;
     const SUPPORTED_VERSIONS: u16 = 43;
     /// SHA-256 of `HelloRetryRequest` (RFC 8446 §4.1.3) begins like this.
     const RETRY: [u8; 4] = [0xcf, 0x21, 0xad, 0x74];
@@ -277,12 +285,13 @@ fn server_hello(hello: &[u8]) -> Option<ServerHello> {
     let session = 39 + usize::from(*hello.get(38)?);
     let suite = be16(hello, session)?;
     let mut extensions = hello.get(session + 5..).unwrap_or_default();
-    let mut is_tls13 = false;
+    let (mut is_tls13, mut is_resumed) = (false, false);
     while let Some((kind, length)) = be16(extensions, 0).zip(be16(extensions, 2)) {
+        is_resumed |= kind == PRE_SHARED_KEY;
         is_tls13 |= kind == SUPPORTED_VERSIONS && be16(extensions, 4) == Some(0x0304);
         extensions = extensions.get(4 + usize::from(length)..).unwrap_or_default();
     }
-    Some(ServerHello { random, suite, is_tls13 })
+    Some(ServerHello { random, suite, is_tls13, is_resumed })
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {

@@ -4,6 +4,13 @@ use super::{
     Bound, CellSummary, Fit, METRICS, Metric, MetricFigure, Relation, Threshold, ThresholdError, Unit,
     Violation, fits, without_latency,
 };
+use crate::stats::Tail;
+use h2lab_base::counts::{count, plural};
+
+/// Ten-thousandths of all.
+const ALL: u32 = 10_000;
+/// The lowest percentile that needs many requests, in ten-thousandths.
+const P99: u32 = 9_900;
 
 /// The name of the first run.
 const BASE: &str = "base";
@@ -17,6 +24,8 @@ pub struct CellFigures {
     pub protocol: String,
     /// Why it has no response times; then those below are infinite.
     pub without: Option<String>,
+    /// Successful and unfinished requests, of which the percentiles are.
+    pub requests: u64,
     /// A figure for each of [`CellFigures::NAMES`]: times in ms, errors as a share of 1, throughput in requests per second; not a
     /// number where it is not known.
     pub values: [f64; METRICS.len()],
@@ -40,6 +49,7 @@ impl CellFigures {
             label: summary.label.clone(),
             protocol: summary.cell.protocol.name().to_owned(),
             without: without_latency(summary).map(str::to_owned),
+            requests: summary.response.n(),
             values: METRICS.map(|(_, metric)| metric.of(summary)),
         }
     }
@@ -47,6 +57,16 @@ impl CellFigures {
     /// The figure with this name.
     pub fn value(&self, name: &str) -> Option<f64> {
         Self::NAMES.iter().position(|known| *known == name).map(|place| self.values[place])
+    }
+
+    /// How many requests this figure needs, if it is one that reports leave out because there are fewer: it rests on a few requests of
+    /// one stall. What collapsed has no response times, whatever their number.
+    fn lacks(&self, metric: Metric) -> Option<u64> {
+        let Metric::Quantile(share) = metric else { return None };
+        let needed =
+            Tail::NEEDED_ABOVE * u64::from(ALL).div_ceil(u64::from(ALL.saturating_sub(share)).max(1));
+        let is_few = share >= P99 && self.requests < needed;
+        (is_few && self.without.is_none()).then_some(needed)
     }
 
     fn get(&self, metric: Metric) -> f64 {
@@ -94,13 +114,19 @@ fn best(name: &str, pairs: &[(CellFigures, CellFigures)]) -> Option<Fit> {
     pairs.iter().filter_map(|(_, now)| fits(name, &now.label, &now.protocol)).max()
 }
 
+/// What a condition says of two runs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Checked {
+    /// The pairs for which it holds.
+    pub violations: Vec<Violation>,
+    /// The pairs of which it says nothing, since a figure is of too few requests: why, in a sentence each.
+    pub undecided: Vec<String>,
+}
+
 impl Threshold {
     /// Every pair of cells, of the base and of the run that is held against it, for which the condition holds. A cell that
-    /// collapsed meets no upper bound, even if the base's did, too.
-    pub fn check_against(
-        &self,
-        pairs: &[(CellFigures, CellFigures)],
-    ) -> Result<Vec<Violation>, ThresholdError> {
+    /// collapsed meets no upper bound, even if the base's did, too. What reports do not print for want of requests decides nothing.
+    pub fn check_against(&self, pairs: &[(CellFigures, CellFigures)]) -> Result<Checked, ThresholdError> {
         let bound = match &self.bound {
             Bound::Number(_) => None,
             Bound::MetricFigure(figure) => Some(figure),
@@ -126,7 +152,39 @@ impl Threshold {
                 return Err(ThresholdError::NoFigure { condition, metric });
             }
         }
-        Ok(meant.into_iter().filter_map(|pair| self.violation(pair)).collect())
+        let mut checked = Checked::default();
+        for pair in meant {
+            match self.undecided(pair) {
+                Some(why) => checked.undecided.push(why),
+                None => checked.violations.extend(self.violation(pair)),
+            }
+        }
+        Ok(checked)
+    }
+
+    /// Why it says nothing of a pair, if so.
+    fn undecided(&self, (base, now): &(CellFigures, CellFigures)) -> Option<String> {
+        let bound = match &self.bound {
+            Bound::Number(_) => None,
+            Bound::MetricFigure(figure) => Some(figure),
+        };
+        let side = |figure: &MetricFigure| if figure.whose().is_base { base } else { now };
+        let figures = || [Some(&self.figure), bound].into_iter().flatten();
+        // A cell that collapsed meets no upper bound, whatever the other side is.
+        if figures().any(|figure| side(figure).without.is_some()) {
+            return None;
+        }
+        let (figure, needed) =
+            figures().find_map(|figure| Some((figure, side(figure).lacks(figure.metric)?)))?;
+        Some(format!(
+            "{}: {}: {}{} needs {}, and there are {}: measure for longer, or use p95",
+            self.text,
+            now.label,
+            if figure.whose().is_base { "base." } else { "" },
+            figure.name,
+            plural(needed, "request"),
+            count(side(figure).requests)
+        ))
     }
 
     fn refuse_unnamed(
@@ -173,7 +231,7 @@ mod tests {
         let mut values = [p99; METRICS.len()];
         (values[8], values[9]) = (0.0, throughput);
         let without = p99.is_infinite().then(|| "does not carry the load".to_owned());
-        CellFigures { label: label.to_owned(), protocol, without, values }
+        CellFigures { label: label.to_owned(), protocol, without, requests: 500_000, values }
     }
 
     fn pair(label: &str, base: f64, now: f64) -> (CellFigures, CellFigures) {
@@ -182,7 +240,39 @@ mod tests {
 
     fn held(condition: &str, pairs: &[(CellFigures, CellFigures)]) -> Vec<String> {
         let threshold: Threshold = condition.parse().unwrap();
-        threshold.check_against(pairs).unwrap().into_iter().map(|violation| violation.measured).collect()
+        let checked = threshold.check_against(pairs).unwrap();
+        assert_eq!(checked.undecided, Vec::<String>::new());
+        checked.violations.into_iter().map(|violation| violation.measured).collect()
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_requests_decides_nothing_and_says_how_many_it_needs() {
+        let checked = |condition: &str, requests: [u64; 2]| {
+            let mut pair = pair("h1", 10.0, 20.0);
+            (pair.0.requests, pair.1.requests) = (requests[0], requests[1]);
+            condition.parse::<Threshold>().unwrap().check_against(&[pair]).unwrap()
+        };
+        let decided = |condition, requests| {
+            let Checked { violations, undecided } = checked(condition, requests);
+            assert!(violations.is_empty() != undecided.is_empty(), "{violations:?}, {undecided:?}");
+            undecided.is_empty()
+        };
+        assert!(decided("p99 > 1.1*base.p99", [5_000, 5_000]));
+        assert!(!decided("p99 > 1.1*base.p99", [5_000, 4_999]));
+        assert!(!decided("p99 > 1.1*base.p99", [4_999, 5_000]));
+        assert!(decided("p99 > 15ms", [3, 5_000]), "the base is not asked");
+        assert!(decided("p95 > 1.1*base.p95", [3, 3]) && decided("max > base.max", [3, 3]));
+        assert!(!decided("p99.9 > 15ms", [0, 49_999]) && decided("p99.9 > 15ms", [0, 50_000]));
+        assert_eq!(
+            checked("p99 > 1.1*base.p99", [600, 5_000]).undecided,
+            [
+                "p99 > 1.1*base.p99: h1: base.p99 needs 5,000 requests, and there are 600: measure for longer, or use p95"
+            ]
+        );
+        let mut collapsed = pair("h1", 10.0, f64::INFINITY);
+        collapsed.1.requests = 0;
+        let condition: Threshold = "p99 > 1.1*base.p99".parse().unwrap();
+        assert_eq!(condition.check_against(&[collapsed]).unwrap().violations.len(), 1);
     }
 
     #[test]
@@ -231,7 +321,7 @@ mod tests {
         for condition in ["p99.99 > 5ms", "p9999 > base.p9999", "base.p99 < p9999"] {
             assert!(matches!(check(condition), Err(ThresholdError::NoFigure { .. })), "{condition}");
         }
-        assert_eq!(check("base.p9999 > 5ms").unwrap().len(), 1, "the base has it");
+        assert_eq!(check("base.p9999 > 5ms").unwrap().violations.len(), 1, "the base has it");
     }
 
     #[test]

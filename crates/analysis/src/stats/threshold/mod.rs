@@ -15,7 +15,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use against::CellFigures;
+pub use against::{CellFigures, Checked};
 
 use std::fmt;
 use std::time::Duration;

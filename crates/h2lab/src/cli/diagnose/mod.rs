@@ -1,9 +1,15 @@
 //! `h2lab diagnose`: why HTTP/2 is slow here, proved by changing one setting at a time.
 
+mod capture;
+mod fix;
+mod own;
 mod plan;
 mod progress;
+mod rate;
+mod recorded;
 
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,10 +22,11 @@ use h2lab_base::secrets::HIDDEN;
 use h2lab_base::units::Time;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Scenario};
-use h2lab_report::Diagnosis;
+use h2lab_report::{Diagnosis, Fixing};
 
 use self::plan::{AGAIN, Base, Plan};
 use self::progress::Progress;
+use self::recorded::read;
 use super::cells::{CellArgs, check_programs, new_run};
 use super::documents::{DocumentArgs, Form, json};
 use super::exit::Usage;
@@ -28,8 +35,10 @@ use super::output::{self, Concluded};
 use super::reach::{self, ReachArgs};
 use super::values::duration;
 use super::{Exit, compare, discover, help, scenarios, signals, tls};
-use crate::run::execute::{Executed, Live, PlanContext, execute_rounds};
-use crate::run::{history, preflight, store};
+use crate::run::execute::{Executed, Live, LiveServer, PlanContext, execute_rounds};
+use crate::run::messages::{Failure, FailureKind};
+use crate::run::{history, preflight};
+use h2lab_lab::sut::OwnConfig;
 use h2lab_net::clock::Clock;
 
 /// Find out why HTTP/2 is slow here: change one setting at a time, and measure what it does
@@ -39,32 +48,55 @@ use h2lab_net::clock::Clock;
 /// interleaved with the unchanged one, until each change is decided or the budget is spent. Each is `confirmed` (better by 10 %
 /// or more), `worse`, `refuted` (no effect of 15 % or more) or `undecided`. The intervals are corrected for all that is tried.
 ///
-/// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets 50 requests per second,
-/// unless -q or --concurrency asks for more. A scenario must have one cell of HTTP/2, and at most one to compare it with; flags
-/// select them. A run folder is read and not measured: what its records show is reported.
+/// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets as many requests per second
+/// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one
+/// cell of HTTP/2, and at most one to compare it with; flags select them. A run folder, or a capture of packets, is read and not
+/// measured: what it shows is reported.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
         ("h2lab diagnose", "one HTTP/2 connection over a link that loses 3 %"),
         ("h2lab diagnose --loss 0% --max-requests-per-connection 100", "a server that closes connections"),
-        ("h2lab diagnose https://service.example/", "a live server, at 50 requests per second"),
+        ("h2lab diagnose https://service.example/", "a live server, at no more than 50 requests per second"),
         ("h2lab diagnose -q 500 --budget 3m http://127.0.0.1:8080/ --json", "your own, for longer"),
         ("h2lab diagnose https://service.example/ --junit --fail-on confirmed", "for CI"),
         ("h2lab diagnose http://127.0.0.1:3000/ --via https://example.org/", "is it the proxy?"),
+        ("h2lab diagnose --origin nginx --config nginx.conf --loss 0% --delay 20ms --fix", "your configuration, and a fix of it"),
         ("h2lab diagnose latest", "what the newest run shows, without measuring"),
+        ("h2lab diagnose capture.pcapng --keylog keys.log", "what a capture shows"),
         ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
     ],
 ))]
 pub struct DiagnoseArgs {
-    /// A live server (http:// or https://), a scenario (FILE.toml, or the name of a shipped one), or a run folder
+    /// A live server (http:// or https://), a scenario (FILE.toml, or the name of a shipped one), a run folder, or a capture
+    /// (pcapng or pcap)
     #[arg(value_name = "WHAT")]
     what: Option<String>,
     /// The URL of the same service through a proxy: also say whether the difference arises there or at the server itself
     #[arg(long, value_name = "URL", requires = "what")]
     via: Option<String>,
+    /// The server is yours: search a rate up to 6,000 requests per second instead of 50
+    #[arg(long, requires = "what")]
+    i_own_this_host: bool,
     /// Measure what an earlier run measured again, and report how much of its difference is gone
     #[arg(long, value_name = "RUN", conflicts_with_all = ["what", "via", "fail_on"])]
     again: Option<PathBuf>,
+    /// Start the server of --origin (nginx, haproxy, envoy, apache, origin) with this configuration of yours
+    ///
+    /// It is read with what it includes and used as it is, but for the addresses, the user, the logs and the like, which is said;
+    /// upstreams are replaced by h2lab's origin, and relative paths begin at its folder. A configuration of `origin` has a flag of
+    /// `h2lab origin` on each line.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["via", "again"])]
+    config: Option<PathBuf>,
+    /// Then change the setting that helps most in a copy of the server's configuration, and measure what that changes
+    ///
+    /// Four further rounds of both protocols, with and without it, after the budget. The changed copy and the diff are in the run
+    /// folder. Nothing is changed on live servers.
+    #[arg(long, conflicts_with = "again")]
+    fix: bool,
+    /// The secrets of TLS in a capture, as clients write them with `SSLKEYLOGFILE`; a pcapng may have them embedded
+    #[arg(long, value_name = "FILE", requires = "what")]
+    keylog: Option<PathBuf>,
     /// Begin no further round after this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     budget: Duration,
@@ -92,11 +124,20 @@ enum FailOn {
     Confirmed,
 }
 
+/// Who is measured.
+#[derive(Clone, Copy)]
+struct Servers<'a> {
+    live: &'a Live,
+    /// The user's configuration of the server that is started.
+    own: Option<&'a OwnConfig>,
+}
+
 /// What is diagnosed.
 enum What {
     Live(String),
     Scenario(PathBuf),
     Run(PathBuf),
+    Capture(PathBuf),
 }
 
 impl What {
@@ -106,10 +147,29 @@ impl What {
         if history::is_relative(path) || path.is_dir() {
             return Ok(Self::Run(history::find(path)?));
         }
+        if capture::is_capture(path) {
+            return Ok(Self::Capture(path.to_owned()));
+        }
         let is_scenario = path.extension().is_some_and(|end| end == "toml") || scenarios::is_shipped(path);
-        Ok(if is_scenario { Self::Scenario(path.to_owned()) } else { Self::Live(reach::with_scheme(word)) })
+        if is_scenario {
+            return Ok(Self::Scenario(path.to_owned()));
+        }
+        let url = reach::with_scheme(word);
+        if !url.contains("://") {
+            return Err(Usage(format!(
+                "{word} is none of what can be diagnosed: a URL (it begins with http:// or https://), a run folder (`h2lab runs` \
+                 lists them; `latest`), a capture (.pcapng, .pcap), a scenario FILE.toml, or one that ships, such as {} (`h2lab run --list`)",
+                scenarios::near(word)
+            ))
+            .into());
+        }
+        Ok(Self::Live(url))
     }
 }
+
+/// Why `--i-own-this-host` is refused.
+const OWNED: &str =
+    "--i-own-this-host lets diagnose search for a rate of a live server, and here the load is given";
 
 /// Refuses documents of experiments where none is made.
 fn no_experiment() -> anyhow::Error {
@@ -120,26 +180,64 @@ fn no_experiment() -> anyhow::Error {
 /// Runs the command.
 pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     args.documents.validate()?;
+    let what = args.what.as_deref().map(What::of).transpose()?;
+    if args.i_own_this_host && !matches!(what, Some(What::Live(_))) {
+        return Err(Usage(OWNED.to_owned()).into());
+    }
     if let Some(again) = &args.again {
         return args.again(&history::find(again)?, command_line);
     }
-    let what = args.what.as_deref().map(What::of).transpose()?;
-    if let Some(What::Run(folder)) = &what {
-        return args.of_run(folder);
+    match &what {
+        Some(What::Capture(file)) => {
+            args.refuse_measuring("a capture is only read")?;
+            let (run, notes) = capture::read(file, args.keylog.as_deref(), command_line)?;
+            return args.conclude(&Concluded::of_capture(&run, notes), true);
+        }
+        _ if args.keylog.is_some() => return Err(Usage("--keylog is for a capture".to_owned()).into()),
+        Some(What::Run(folder)) => {
+            args.refuse_measuring("a run folder is only read")?;
+            return args.conclude(&Concluded::new(&read(folder)?, Some(folder)), false);
+        }
+        _ => {}
     }
-    let (scenario, live) = scenario(args, what.as_ref())?;
-    let repeat = repeated(&command_line, args.what.as_deref(), args.via.as_deref());
-    let base = Base::of(&scenario, args.via().as_deref())?;
-    let plan = RefCell::new(Plan { base: &base, rounds: 0, knobs: Vec::new() });
+    let own = args.own(what.as_ref())?;
+    let (mut scenario, live) = scenario(args, what.as_ref(), own.as_ref())?;
+    // No other command takes the user's configuration.
+    let mut repeat = match own {
+        Some(_) => Vec::new(),
+        None => repeated(&command_line, args.what.as_deref(), args.via.as_deref()),
+    };
+    if let Some(What::Live(url)) = &what {
+        speaks_h2(&scenario, &live)?;
+        holds_responses(&scenario, &live)?;
+        let url = args.via().unwrap_or_else(|| url.clone());
+        match args.carried(&mut scenario, &url, &live)? {
+            ControlFlow::Continue(None) => {}
+            ControlFlow::Continue(Some(rate)) => repeat.extend(args.load_flags(&scenario, rate)),
+            ControlFlow::Break(exit) => return Ok(exit),
+        }
+    }
+    let mut base = Base::of(&scenario, args.via().as_deref())?;
+    own::put_into(&mut base.cells, own.as_ref());
+    let plan = RefCell::new(Plan::new(&base, own.as_ref(), args.fix));
     let mut next = |run: &RunRecord, is_spent: bool| plan.borrow_mut().next(run, is_spent);
-    let executed = args.measure(scenario, &base, &live, command_line, &mut next)?;
+    let servers = Servers { live: &live, own: own.as_ref() };
+    let executed = args.measure(scenario, &base, servers, command_line, &mut next)?;
     let run = executed.run.without_secrets();
-    let setup = plan.borrow().setup();
+    let plan = plan.into_inner();
+    let setup = plan.setup();
     let concluded = Concluded::new(&run, Some(&executed.folder));
     let experiment = Experiment::of(&run, &setup).context("the server was not measured")?;
     let subject = setup.subject;
     let is_via = args.via.is_some();
-    let of = |report| Diagnosis { report, experiment: &experiment, subject, repeat: &repeat, is_via };
+    let fixing = base.cell(subject).filter(|_| args.fix).map(|cell| match &plan.fix {
+        Some(chosen) => fix::made(chosen, &run, cell, own.as_ref(), &executed.folder),
+        None if run.interrupted => Ok(Fixing::Not("the run was interrupted before".to_owned())),
+        None => Ok(fix::not_made(&experiment, concluded.report().findings, cell)),
+    });
+    let fixing = fixing.transpose()?;
+    let fix = fixing.as_ref();
+    let of = |report| Diagnosis { report, experiment: &experiment, subject, repeat: &repeat, fix, is_via };
     let stored = concluded.store_page(|| h2lab_report::diagnosis_page(&of(concluded.report())));
     let diagnosis = of(concluded.report());
     args.documents.notify(|form, style| {
@@ -167,12 +265,59 @@ impl DiagnoseArgs {
         self.via.as_deref().map(reach::with_scheme)
     }
 
+    /// Enters a rate that the server carries, unless the user gave a load. Ends the command if the user stopped the search.
+    fn carried(
+        &self,
+        scenario: &mut Scenario,
+        url: &str,
+        live: &Live,
+    ) -> Result<ControlFlow<Exit, Option<f64>>> {
+        let loads = ["rate", "concurrency", "ramp"];
+        if self.cells.work.given().iter().any(|(id, _)| loads.contains(&id.as_str())) {
+            if self.i_own_this_host {
+                return Err(Usage(OWNED.to_owned()).into());
+            }
+            return Ok(ControlFlow::Continue(None));
+        }
+        if self.i_own_this_host && self.cells.policy.max_connections.is_none() {
+            scenario.matrix.max_connections = rate::OWN_CONNECTIONS;
+        }
+        if let Some(rate) =
+            live.takes().and_then(|takes| rate::of_long(takes, scenario.matrix.max_connections))
+        {
+            say!(
+                "{}",
+                rate::words_of_long(rate, live.takes().unwrap_or_default(), scenario.matrix.max_connections)
+            );
+            scenario.work.rate = Axis::one(rate);
+            return Ok(ControlFlow::Continue(Some(rate)));
+        }
+        Ok(match rate::find(scenario, url, live, self.i_own_this_host, self.quiet)? {
+            ControlFlow::Break(()) => ControlFlow::Break(Exit::Interrupted),
+            ControlFlow::Continue(found) => {
+                if let Some(found) = found {
+                    say!("{}", found.words(scenario));
+                    scenario.work.rate = Axis::one(found.rate);
+                }
+                ControlFlow::Continue(found.map(|found| found.rate))
+            }
+        })
+    }
+
+    /// The flags of `compare` for a load that was searched for.
+    fn load_flags(&self, scenario: &Scenario, rate: f64) -> Vec<String> {
+        let connections = self.i_own_this_host && self.cells.policy.max_connections.is_none();
+        let connections =
+            connections.then(|| format!("--max-connections={}", scenario.matrix.max_connections));
+        ["-q".to_owned(), rate.to_string()].into_iter().chain(connections).collect()
+    }
+
     /// Measures the rounds that `next` asks for.
     fn measure(
         &self,
         scenario: Scenario,
         base: &Base,
-        live: &Live,
+        servers: Servers<'_>,
         command_line: Vec<String>,
         next: &mut dyn FnMut(&RunRecord, bool) -> Vec<Cell>,
     ) -> Result<Executed> {
@@ -181,44 +326,13 @@ impl DiagnoseArgs {
         let stop = signals::stop_flag()?;
         preflight::sysctls(&base.cells, &stop)?;
         let (folder, run) = new_run(scenario, self.out.as_deref(), command_line)?;
-        let context = PlanContext { live, stop: &stop };
+        let context = PlanContext { live: servers.live, stop: &stop, own: servers.own };
         let mut progress = Progress::new(self.quiet, self.budget);
         let clock = Clock::start();
         let mut next = |run: &RunRecord| next(run, clock.now().since(Time::ZERO) >= self.budget);
         let executed = execute_rounds(run, &mut next, folder, &context, &mut progress);
         progress.line.clear();
         executed
-    }
-
-    /// What the records of a run show.
-    fn of_run(&self, folder: &Path) -> Result<Exit> {
-        self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
-        let why = "is for a measurement, and a run folder is only read";
-        if self.via.is_some() {
-            return Err(Usage(format!("--via {why}")).into());
-        }
-        if self.fail_on.is_some() {
-            return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
-        }
-        let CellArgs { work, client, policy, .. } = &self.cells;
-        work.refuse(&[], why)?;
-        client.refuse(&[], why)?;
-        policy.refuse(&[], why)?;
-        self.cells.refuse_emulation(why)?;
-        self.reach.refuse(&[], why)?;
-        let run = read(folder)?;
-        let concluded = Concluded::new(&run, Some(folder));
-        let report = concluded.report();
-        self.documents.notify(|form, style| {
-            Ok(match form {
-                Form::Text => h2lab_report::diagnosis_of_run(&report, style),
-                Form::Json => json(&h2lab_report::document(&report))?,
-                Form::Html => h2lab_report::html(&[report]),
-                Form::Markdown => h2lab_report::markdown(&[report]),
-                Form::Sarif | Form::Junit => return Err(no_experiment()),
-            })
-        })?;
-        Ok(Exit::Done)
     }
 
     /// The work of an earlier run again: how much of its difference is gone.
@@ -237,7 +351,10 @@ impl DiagnoseArgs {
             Live::default()
         } else {
             scenario = self.cells.applied_live(&scenario)?;
-            discover::find(&mut scenario, &urls, &self.cells.client.protocol, &self.reach)?
+            let reach = self.reach.as_in(&before.command);
+            let live = discover::find(&mut scenario, &urls, &self.cells.client.protocol, &reach)?;
+            holds_responses(&scenario, &live)?;
+            live
         };
         let withheld = before.scenario.withheld();
         if !withheld.is_empty() && scenario.without_secrets().withheld() != withheld {
@@ -246,11 +363,17 @@ impl DiagnoseArgs {
                 "a run folder does not keep values of header fields and bodies; give {words} again"
             ));
         }
-        let base = Base::of(&scenario, None)?;
-        let mut plan = Plan { base: &base, rounds: 0, knobs: Vec::new() };
+        let own = own::of_run(&before)?;
+        if let Some(own) = &own {
+            self.announce(own);
+        }
+        let mut base = Base::of(&scenario, None)?;
+        own::put_into(&mut base.cells, own.as_ref());
+        let mut plan = Plan::new(&base, own.as_ref(), false);
         let setup = plan.setup();
         let mut next = |_: &RunRecord, is_spent: bool| plan.unchanged(AGAIN, is_spent);
-        let executed = self.measure(scenario, &base, &live, command_line, &mut next)?;
+        let servers = Servers { live: &live, own: own.as_ref() };
+        let executed = self.measure(scenario, &base, servers, command_line, &mut next)?;
         let run = executed.run.without_secrets();
         let concluded = Concluded::new(&run, Some(&executed.folder));
         let stored = concluded.store();
@@ -270,15 +393,6 @@ impl DiagnoseArgs {
     }
 }
 
-/// A run that is to be read.
-fn read(folder: &Path) -> Result<RunRecord> {
-    let run = store::read(folder).map_err(|error| Usage(format!("{error:#}")))?;
-    if run.repetitions.is_empty() {
-        return Err(Usage(format!("{} has no repetitions", folder.display())).into());
-    }
-    Ok(run)
-}
-
 /// The exit code of what was measured: of the cells without a change.
 fn exit(run: &RunRecord, setup: &Setup) -> Result<Exit> {
     let mut base = run.clone();
@@ -286,8 +400,40 @@ fn exit(run: &RunRecord, setup: &Setup) -> Result<Exit> {
     output::judge_endings(&Ending::of(&stats::analyse(&base)), false)
 }
 
+/// Refuses what can only be HTTP/1.1, with what became of the offer of HTTP/2.
+fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
+    if scenario.plan().iter().any(|cell| cell.protocol.is_multiplexed()) {
+        return Ok(());
+    }
+    let offer = |server: &LiveServer| {
+        let (protocol, why) = server.refused.iter().find(|(protocol, _)| protocol.is_multiplexed())?;
+        Some(format!("{} was offered {protocol}: {why}", server.url))
+    };
+    let offers: Vec<String> = live.servers.iter().filter_map(offer).collect();
+    let message = if offers.is_empty() {
+        "only HTTP/1.1 was asked for (--proto), so that there is no HTTP/2 to diagnose".to_owned()
+    } else {
+        format!(
+            "the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {}",
+            offers.join("; ")
+        )
+    };
+    Err(Failure { kind: FailureKind::Usage, message })
+}
+
+/// Refuses to measure for so short a time that it holds no response: no experiment could say anything.
+fn holds_responses(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
+    match discover::too_long(scenario, live) {
+        None => Ok(()),
+        Some(why) => Err(Failure {
+            kind: FailureKind::Invalid,
+            message: format!("{why}, and give it a longer --budget"),
+        }),
+    }
+}
+
 /// What is measured, with the flags of the command line in place of the defaults.
-fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)> {
+fn scenario(args: &DiagnoseArgs, what: Option<&What>, own: Option<&OwnConfig>) -> Result<(Scenario, Live)> {
     let one = |scenario: Scenario| Scenario { repetitions: 1, ..scenario };
     let Some(What::Live(url)) = what else {
         if args.via.is_some() {
@@ -296,13 +442,20 @@ fn scenario(args: &DiagnoseArgs, what: Option<&What>) -> Result<(Scenario, Live)
             );
         }
         args.reach.refuse(&[], "is for live servers: give a URL")?;
-        let scenario = match what {
+        let mut scenario = match what {
             Some(What::Scenario(path)) => Scenario::from_toml(&scenarios::text_of(path)?)
                 .with_context(|| format!("in {}", path.display()))?,
             _ => lossy()?,
         };
+        if let Some(own) = own {
+            own::compare_what_it_speaks(&mut scenario, own)?;
+        }
         return Ok((one(args.cells.applied(&scenario, false)?), Live::default()));
     };
+    if args.via().as_ref() == Some(url) {
+        let why = "is the URL of the server itself: give that of the same service through the proxy";
+        return Err(Usage(format!("--via {url} {why}")).into());
+    }
     let mut defaults = discover::gentle();
     defaults.work.measure = Axis::one(Duration::from_secs(3));
     let mut scenario = one(args.cells.applied_live(&defaults)?);
@@ -324,7 +477,8 @@ fn lossy() -> Result<Scenario> {
 /// Flags with a value that `compare` does not have, or that say where results go.
 const OWN: [&str; 7] = ["--budget", "--fail-on", "--via", "--out", "-o", "--output", "--html"];
 /// The same without a value.
-const SWITCHES: [&str; 6] = ["--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
+const SWITCHES: [&str; 8] =
+    ["--i-own-this-host", "--fix", "--json", "--sarif", "--junit", "--quiet", "--silent", "-s"];
 
 /// The command that compares the protocols as this one does, at the proxy if there is one; the flags of a change follow.
 fn repeated(command_line: &[String], what: Option<&str>, via: Option<&str>) -> Vec<String> {
@@ -341,6 +495,30 @@ fn repeated(command_line: &[String], what: Option<&str>, via: Option<&str>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_that_is_nothing_is_refused_with_what_it_may_be_and_the_nearest_scenario() {
+        let refused = |word: &str| What::of(word).err().unwrap().to_string();
+        let why = refused("sidecar");
+        assert!(why.starts_with("sidecar is none of what can be diagnosed: a URL"), "{why}");
+        assert!(
+            why.contains("run folder") && why.contains("such as sidecar-chaos (`h2lab run --list`)"),
+            "{why}"
+        );
+        assert!(refused("bbr-cubic").contains("such as bbr-vs-cubic"));
+        assert!(matches!(What::of("127.0.0.1:80"), Ok(What::Live(_))));
+    }
+
+    #[test]
+    fn a_run_without_verified_certificates_is_repeated_without() {
+        let insecure = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            ReachArgs::default().as_in(&words).tls.insecure
+        };
+        assert!(insecure("h2lab diagnose -k https://a/") && insecure("h2lab diagnose --insecure https://a/"));
+        assert!(insecure("h2lab diagnose -sk https://a/"));
+        assert!(!insecure("h2lab diagnose https://a/ -kinda") && !insecure("h2lab diagnose https://a/k"));
+    }
 
     #[test]
     fn the_command_to_repeat_is_compare_without_what_only_diagnose_takes() {

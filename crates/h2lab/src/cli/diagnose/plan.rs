@@ -1,12 +1,15 @@
 //! Which cells an experiment measures, and when.
 
 use anyhow::Result;
-use h2lab_analysis::experiment::{Experiment, Outcome, Setup};
+use h2lab_analysis::experiment::{Again, Experiment, Outcome, Setup};
 use h2lab_analysis::{diagnose, stats};
-use h2lab_model::experiment::Knob;
+use h2lab_lab::sut::OwnConfig;
+use h2lab_model::experiment::{Knob, ServerSetting};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Cell, Scenario, Target};
+use h2lab_model::settings;
 
+use super::fix::{self, Chosen};
 use crate::cli::exit::Usage;
 
 /// Rounds of the two protocols before anything is changed.
@@ -17,6 +20,8 @@ pub(super) const AGAIN: u32 = 4;
 const UNSEEN: u32 = 2;
 /// Rounds with changes at most: each is a look at every change, for which the intervals pay.
 const LOOKS: u32 = 5;
+/// Rounds of a fix, each with and without it.
+const FIX_ROUNDS: u32 = 4;
 
 /// The cells without a change: that which is asked about, and the same work over another protocol.
 pub(super) struct Base {
@@ -43,22 +48,21 @@ impl Base {
         Ok(Self { cells, subject, twin, direct })
     }
 
-    fn cell(&self, index: u32) -> Option<&Cell> {
+    pub fn cell(&self, index: u32) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.index == index)
     }
 }
 
 /// Whether a cell goes to this URL.
-fn is_at(cell: &Cell, url: &str) -> bool {
+pub(super) fn is_at(cell: &Cell, url: &str) -> bool {
     matches!(&cell.target, Target::Url { url: target } if target == url)
 }
 
 /// The cell that is asked about, and the one that it is compared with.
 fn pair(cells: &[&Cell]) -> Result<(u32, Option<u32>), Usage> {
-    let subject = cells
-        .iter()
-        .rfind(|cell| cell.protocol.is_multiplexed())
-        .ok_or_else(|| Usage("only HTTP/1.1 is spoken: there is no HTTP/2 to diagnose".to_owned()))?;
+    let subject = cells.iter().rfind(|cell| cell.protocol.is_multiplexed()).ok_or_else(|| {
+        Usage("all configurations are of HTTP/1.1: there is no HTTP/2 to diagnose".to_owned())
+    })?;
     if cells.len() > 2 {
         return Err(Usage(format!(
             "these are {} configurations, and diagnose examines one against another protocol: give one value to each flag",
@@ -75,16 +79,67 @@ pub(super) struct Plan<'a> {
     pub rounds: u32,
     /// Changes, with the indices of their cells: none before the first rounds are over.
     pub knobs: Vec<(u32, Knob)>,
+    /// The user's configuration of the server.
+    pub own: Option<&'a OwnConfig>,
+    /// Settings of the server that findings name.
+    pub settings: Vec<ServerSetting>,
+    /// Whether a fix is to be measured after the experiment.
+    pub wants_fix: bool,
+    /// The fix that is measured.
+    pub fix: Option<Chosen>,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// Before the first round.
+    pub fn new(base: &'a Base, own: Option<&'a OwnConfig>, wants_fix: bool) -> Self {
+        Self { base, rounds: 0, knobs: Vec::new(), own, settings: Vec::new(), wants_fix, fix: None }
+    }
+
     pub fn setup(&self) -> Setup {
         let Base { subject, twin, direct, .. } = *self.base;
         Setup { subject, twin, direct, knobs: self.knobs.clone(), looks: LOOKS + 1 - UNSEEN }
     }
 
-    /// The repetitions of the next round; none if all is decided, or the budget is spent.
+    /// The repetitions of the next round: of the experiment until all is decided or the budget is spent, then of the fix.
     pub fn next(&mut self, run: &RunRecord, is_spent: bool) -> Vec<Cell> {
+        if self.fix.is_none() {
+            let cells = self.experiment(run, is_spent);
+            if !cells.is_empty() || !self.wants_fix {
+                return cells;
+            }
+            self.fix = self.chosen(run);
+        }
+        self.fix_round()
+    }
+
+    /// What is measured as the fix.
+    fn chosen(&self, run: &RunRecord) -> Option<Chosen> {
+        let experiment = Experiment::of(run, &self.setup()).filter(|experiment| !experiment.is_healthy())?;
+        let (setting, is_confirmed) = fix::choose(&experiment, &self.settings)?;
+        let Base { subject, twin, .. } = *self.base;
+        let first = self.first_free() + self.knobs.len() as u32;
+        let again = Again { subject, twin, fixed: [first, first + 1], rounds: self.rounds.. };
+        Some(Chosen { setting, is_confirmed, again })
+    }
+
+    /// Both protocols without the fix and with it.
+    fn fix_round(&mut self) -> Vec<Cell> {
+        let Some(Chosen { setting, again, .. }) = &self.fix else { return Vec::new() };
+        let round = self.rounds;
+        if round >= again.rounds.start + FIX_ROUNDS {
+            return Vec::new();
+        }
+        let knob = Knob::Server(setting.clone());
+        let pair = [self.base.twin, Some(self.base.subject)].map(|index| self.base.cell(index?));
+        let fixed = pair.into_iter().rev().zip(again.fixed);
+        let fixed = fixed.filter_map(|(cell, index)| Some(Cell { index, ..knob.apply(cell?) }));
+        let cells = pair.into_iter().flatten().cloned().chain(fixed).collect();
+        self.rounds += 1;
+        in_round(cells, round)
+    }
+
+    /// The repetitions of the next round of the experiment; none if all is decided, or the budget is spent.
+    fn experiment(&mut self, run: &RunRecord, is_spent: bool) -> Vec<Cell> {
         let round = self.rounds;
         self.rounds += 1;
         if round < FIRST_ROUNDS {
@@ -120,7 +175,7 @@ impl Plan<'_> {
         if is_over { Vec::new() } else { self.round(round, &[]) }
     }
 
-    /// One repetition of each cell; every second round in reverse, so that what drifts is in none more than in another.
+    /// One repetition of each cell of the experiment.
     fn round(&self, round: u32, knobs: &[(u32, Knob)]) -> Vec<Cell> {
         let unchanged = knobs.is_empty();
         let direct = self.base.direct.into_iter().flatten().filter(|_| unchanged);
@@ -130,21 +185,19 @@ impl Plan<'_> {
         if let Some(subject) = self.base.cell(self.base.subject) {
             cells.extend(knobs.iter().map(|(index, knob)| Cell { index: *index, ..knob.apply(subject) }));
         }
-        for cell in &mut cells {
-            cell.repetition = round;
-            cell.seed = cell.seed.wrapping_add(u64::from(round));
-            cell.request_seed = cell.request_seed.wrapping_add(u64::from(round));
-        }
-        if round % 2 == 1 {
-            cells.reverse();
-        }
-        cells
+        in_round(cells, round)
     }
 
-    /// The changes to try: first those that take away what was found, the costliest first.
-    fn suspects(&self, run: &RunRecord) -> Vec<(u32, Knob)> {
+    /// The first index that no cell without a change has.
+    fn first_free(&self) -> u32 {
+        self.base.cells.iter().map(|cell| cell.index).max().unwrap_or(0) + 1
+    }
+
+    /// The changes to try: first those that take away what was found, the costliest first, and of those the server's own settings.
+    fn suspects(&mut self, run: &RunRecord) -> Vec<(u32, Knob)> {
         let Some(subject) = self.base.cell(self.base.subject) else { return Vec::new() };
         let findings = diagnose::findings(&run.repetitions, &stats::analyse(run).verdicts);
+        self.settings = fix::settings(run, &findings, subject, self.own);
         let place = |knob: &Knob| {
             let its = |finding: &diagnose::Finding| {
                 finding.cell == subject.index && knob.causes().contains(&finding.rule.as_str())
@@ -154,12 +207,27 @@ impl Plan<'_> {
         let measured = stats::repetitions_of(run, subject.index);
         let bytes = stats::CellSummary::of(&measured);
         let bytes = bytes.goodput_bytes_per_s / bytes.served_rps.max(f64::MIN_POSITIVE);
-        let mut knobs = Knob::of(subject);
-        knobs.retain(|knob| knob.concerns(bytes));
+        let mut knobs: Vec<Knob> = self.settings.iter().cloned().map(Knob::Server).collect();
+        let has_quota = self.settings.iter().any(|one| one.change.knob == settings::Knob::H2Requests);
+        knobs.extend(Knob::of(subject));
+        // The setting itself is the same change.
+        knobs.retain(|knob| knob.concerns(bytes) && !(has_quota && *knob == Knob::NoRequestLimit));
         knobs.sort_by_key(place);
-        let first = self.base.cells.iter().map(|cell| cell.index).max().unwrap_or(0) + 1;
-        (first..).zip(knobs).collect()
+        (self.first_free()..).zip(knobs).collect()
     }
+}
+
+/// The cells of a round; every second round is reversed, so that what drifts is in none more than in another.
+fn in_round(mut cells: Vec<Cell>, round: u32) -> Vec<Cell> {
+    for cell in &mut cells {
+        cell.repetition = round;
+        cell.seed = cell.seed.wrapping_add(u64::from(round));
+        cell.request_seed = cell.request_seed.wrapping_add(u64::from(round));
+    }
+    if round % 2 == 1 {
+        cells.reverse();
+    }
+    cells
 }
 
 #[cfg(test)]
@@ -179,7 +247,7 @@ mod tests {
     #[test]
     fn a_round_changes_one_setting_of_each_cell_and_turns_the_order_around() {
         let base = base();
-        let plan = Plan { base: &base, rounds: 0, knobs: Vec::new() };
+        let plan = Plan::new(&base, None, false);
         let first = plan.round(0, &[]);
         assert_eq!(first.len(), 2, "the twin and the subject");
         let knobs = [(7, Knob::Connections(4)), (8, Knob::LongFrames)];
@@ -190,6 +258,26 @@ mod tests {
         assert_eq!((second[1].connections, second[2].connections), (4, 1));
         assert!(second.iter().all(|cell| cell.request_seed == second[0].request_seed), "the same load");
         assert_ne!(second[0].seed, third[2].seed);
+    }
+
+    #[test]
+    fn a_fix_is_measured_in_rounds_of_all_four_cells_and_no_more() {
+        let base = base();
+        let twin = base.twin.unwrap();
+        let change = h2lab_model::scenario::Change { knob: settings::Knob::H2Requests, value: Some(9) };
+        let setting = ServerSetting { change: change.clone(), words: "x".to_owned(), causes: Vec::new() };
+        let again = Again { subject: base.subject, twin: Some(twin), fixed: [7, 8], rounds: 3.. };
+        let fix = Some(Chosen { setting, is_confirmed: true, again });
+        let mut plan = Plan { rounds: 3, fix, ..Plan::new(&base, None, true) };
+        let rounds: Vec<Vec<Cell>> = (0..=FIX_ROUNDS).map(|_| plan.fix_round()).collect();
+        let order = |cells: &[Cell]| cells.iter().map(|cell| cell.index).collect::<Vec<_>>();
+        assert_eq!(order(&rounds[0]), [8, 7, base.subject, twin], "round 3 runs backwards");
+        assert_eq!(order(&rounds[1]), [twin, base.subject, 7, 8]);
+        assert!(rounds[FIX_ROUNDS as usize].is_empty());
+        let [without, fixed] = [&rounds[1][1], &rounds[1][2]];
+        assert_eq!((&fixed.setup.changes[..], fixed.protocol), (&[change][..], without.protocol));
+        assert_eq!(rounds[1][3].protocol, rounds[1][0].protocol, "the twin, too");
+        assert!(without.setup.changes.is_empty());
     }
 
     #[test]

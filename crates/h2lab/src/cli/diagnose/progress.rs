@@ -5,6 +5,7 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::Cell;
+use h2lab_model::workload::Arrival;
 use h2lab_net::clock::Clock;
 use h2lab_report::repetition_figures;
 
@@ -39,7 +40,11 @@ impl Progress {
 impl RunObserver for Progress {
     fn begins(&mut self, _: usize, _: usize, cell: &Cell, attempt: u32) {
         let again = if attempt == 0 { String::new() } else { format!(" (try {})", attempt + 1) };
-        self.label = format!("round {} {}{again}", cell.repetition + 1, describe(cell));
+        let stage = match cell.work.arrival {
+            Arrival::Ramp { from, to, .. } => format!("ramp {from:.0} to {to:.0}/s"),
+            _ => format!("round {}", cell.repetition + 1),
+        };
+        self.label = format!("{stage} {}{again}", describe(cell));
         self.show("");
     }
 

@@ -18,7 +18,7 @@ pub fn near(word: &str) -> Vec<&'static str> {
 }
 
 /// The number of characters to insert, remove or replace to make one of the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {

@@ -1,10 +1,11 @@
 //! Runs the load in this process, keeps the record and reports it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
+use h2lab_analysis::stats::doubt_of_status;
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
@@ -177,6 +178,7 @@ impl Beside {
             .iter()
             .map(|dump| dump.listener() as Arc<dyn SampleListener>)
             .chain(exporter.iter().map(|exporter| exporter.metrics() as Arc<dyn SampleListener>))
+            .chain([Arc::new(FirstResponse::default()) as Arc<dyn SampleListener>])
             .collect();
         let listener = (!listeners.is_empty()).then(|| Arc::new(All(listeners)) as Arc<dyn SampleListener>);
         Ok(Self { dump, exporter, listener })
@@ -186,6 +188,26 @@ impl Beside {
     fn finish(self) -> Option<Undumped> {
         drop((self.listener, self.exporter));
         self.dump.and_then(Dump::finish)
+    }
+}
+
+/// Tells at once that the first response is no success: a mistyped path would otherwise be measured to the end without a word.
+#[derive(Debug, Default)]
+struct FirstResponse {
+    is_known: AtomicBool,
+}
+
+impl SampleListener for FirstResponse {
+    fn ended(&self, _: u32, sample: &Sample) {
+        if !sample.outcome.is_complete() || self.is_known.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(doubt) = doubt_of_status(sample.status)
+            && !self.is_known.swap(true, Ordering::Relaxed)
+        {
+            note(&format_args!("the first response is {doubt}"));
+        }
+        self.is_known.store(true, Ordering::Relaxed);
     }
 }
 

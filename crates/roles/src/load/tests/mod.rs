@@ -64,6 +64,7 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         h2c_mode: H2cMode::default(),
         client: EngineSettings::default(),
         server: h2lab_model::workload::EngineSettings::default(),
+        setup: h2lab_model::scenario::ServerSetup::default(),
         max_requests_per_connection: None,
         dial: h2lab_model::workload::DialPolicy::default(),
         policy: h2lab_model::workload::ClientPolicy::default(),

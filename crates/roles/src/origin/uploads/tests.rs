@@ -16,8 +16,9 @@ use crate::origin::receipt::Receipt;
 
 /// A server of uploads into a folder of its own.
 struct Place {
-    folder: TempDir,
+    // Before the folder: what is unfinished is written to it when this is dropped.
     uploads: Arc<Uploads>,
+    folder: TempDir,
 }
 
 const CONTENT: &[u8] = b"0123456789";

@@ -88,7 +88,6 @@ pub(in crate::diagnose::causes) struct Race {
 /// that excludes them; and those answered with 502 after a time in which nothing at all was asked.
 pub(in crate::diagnose::causes) fn races(repetition: &Repetition<'_>) -> Vec<Race> {
     let (record, rtt) = (repetition.record, repetition.facts().rtt);
-    let prompt = 2 * rtt.max(Duration::from_millis(1));
     let mut busy_until: BTreeMap<u32, Time> = BTreeMap::new();
     let mut any_until = Time::ZERO;
     let mut races = Vec::new();
@@ -96,19 +95,16 @@ pub(in crate::diagnose::causes) fn races(repetition: &Repetition<'_>) -> Vec<Rac
         if !sample.sent_at.happened() {
             continue;
         }
-        let connection = record.connections.get(sample.connection as usize);
+        let closes = match sample.outcome {
+            Outcome::Closed | Outcome::GoAway | Outcome::Reset => true,
+            // What was sent again met more than one GOAWAY.
+            Outcome::Refused => sample.replays == 0,
+            _ => false,
+        };
+        let connection = record.connection(sample.connection);
+        // After a GOAWAY a server may wait for the client to close.
         let ended = connection.is_some_and(|it| {
-            let goaway = it.goaways.first().map_or(it.closed_at, |goaway| goaway.at.min(it.closed_at));
-            match sample.outcome {
-                Outcome::Closed | Outcome::GoAway | Outcome::Reset => {
-                    it.closed_at.since(sample.sent_at) <= prompt
-                }
-                // A server may read on for a while after the GOAWAY.
-                Outcome::Refused => {
-                    sample.replays == 0 && goaway >= sample.sent_at && goaway.since(sample.sent_at) <= prompt
-                }
-                _ => false,
-            }
+            it.usable_until().since(sample.sent_at) <= 2 * rtt.max(Duration::from_millis(1))
         });
         let until = busy_until.get(&sample.connection).copied();
         let idle = until.map_or(Duration::ZERO, |until| sample.sent_at.since(until));
@@ -121,7 +117,7 @@ pub(in crate::diagnose::causes) fn races(repetition: &Repetition<'_>) -> Vec<Rac
             idle,
             by_proxy,
         };
-        if ended && idle >= IDLE {
+        if closes && ended && idle >= IDLE {
             races.push(race(idle, false));
         } else if sample.status == BAD_GATEWAY && idle_of_all >= IDLE {
             races.push(race(idle_of_all, true));

@@ -45,6 +45,18 @@ fn requests_that_fail_after_one_idle_time_meet_a_timeout() {
 }
 
 #[test]
+fn a_connection_is_found_by_its_index_wherever_it_stands() {
+    let mut record = races(&[5_000, 5_010], 25);
+    let found = finding(record.clone());
+    record.connections.reverse();
+    assert_eq!(finding(record.clone()), found);
+    let mut unused = record.connections[0].clone();
+    unused.index = 9;
+    record.connections.insert(0, unused);
+    assert!(finding(record).is_some());
+}
+
+#[test]
 fn one_failure_short_gaps_uneven_ones_and_late_ends_are_none() {
     assert_eq!(finding(races(&[5_000], 25)), None);
     assert!(finding(races(&[500, 500], 25)).is_some());
@@ -107,4 +119,26 @@ fn requests_that_a_goaway_excludes_after_one_idle_time_are_no_others() {
         Vec::<String>::new(),
         "it was sent again until that was given up"
     );
+}
+
+#[test]
+fn a_server_that_says_goaway_and_waits_for_the_client_to_close_is_named_by_its_timeout() {
+    let mut scene = Scene::new(Protocol::H2c);
+    for connection in 0..2 {
+        let at = 10_000 * u64::from(connection) + 100;
+        scene = scene.request(connection, 1, at, at + 25, at + 25).request(
+            connection,
+            3,
+            at + 5_025,
+            at + 5_025,
+            at + 5_050,
+        );
+        scene = scene.goaway(connection, at + 5_050, 1, 0);
+    }
+    let mut record = scene.record();
+    for sample in record.samples.edit().iter_mut().filter(|sample| sample.stream.0 == 3) {
+        (sample.outcome, sample.status, sample.first_byte_at) = (Outcome::GoAway, 0, Time::NEVER);
+    }
+    let found: Vec<String> = run(&[record]).into_iter().map(|finding| finding.rule).collect();
+    assert_eq!(found, ["CONN110"], "CONN103 is what it looks like");
 }

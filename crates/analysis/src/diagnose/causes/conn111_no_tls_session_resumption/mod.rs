@@ -92,7 +92,7 @@ impl Total {
             }
         }
         for sample in &record.samples {
-            let connection = connections.get(sample.connection as usize).filter(could);
+            let connection = record.connection(sample.connection).filter(could);
             if let Some(connection) = connection.filter(|connection| connection.tls_resumed == Some(false)) {
                 self.waiting += dials::waited(record, &sample).min(beyond(connection));
             }

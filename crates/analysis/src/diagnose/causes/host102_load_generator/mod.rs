@@ -6,6 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use super::host::HOST102 as META;
+use super::views::effort::generator;
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::units::{format_duration, millis_f64};
 use h2lab_model::Fix;
@@ -24,7 +25,7 @@ pub(super) struct LoadGenerator;
 impl Rule for LoadGenerator {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let measured: Vec<&CellRecord> = case.records().filter(|record| is_long(record)).collect();
-        let busy: Vec<f64> = measured.iter().map(|record| busy(record)).collect();
+        let busy: Vec<f64> = measured.iter().map(|record| generator(record)).collect();
         let mean = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
         let late: Duration = case.samples().filter_map(|sample: Sample| sample.lateness()).sum();
         let finding = case.finding(&META, late, "before the generator sent requests that were due");
@@ -73,13 +74,4 @@ impl Rule for LoadGenerator {
 /// Whether a repetition lasts for long enough, and is not bulk work, which has no due times.
 fn is_long(record: &CellRecord) -> bool {
     record.bulk.is_none() && u128::from(record.generator.wall_ns) >= SHORTEST.as_nanos()
-}
-
-/// The part of the time in which the busiest thread worked.
-fn busy(record: &CellRecord) -> f64 {
-    let generator = &record.generator;
-    let wall = generator.wall_ns.max(1) as f64;
-    let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
-        / (wall * f64::from(generator.threads.max(1)));
-    all.max(generator.busiest_ns as f64 / wall)
 }

@@ -12,10 +12,10 @@ use h2lab_base::units::{Time, format_bytes, format_duration};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::{Direction, FrameKind};
 
-/// `SETTINGS_HEADER_TABLE_SIZE` (RFC 9113 §6.5.2), and what it is unless it is announced.
-const HEADER_TABLE_SIZE: u16 = 1;
+/// `SETTINGS_HEADER_TABLE_SIZE` unless it is announced (RFC 9113 §6.5.2).
 const DEFAULT_TABLE: u64 = 4_096;
 /// Of fewer requests on a connection the first one, which fills the table, is too large a part.
 const LEAST_REQUESTS: u64 = 10;
@@ -84,7 +84,7 @@ impl Fields {
 
 /// Bytes of the table that the server allows.
 fn table(connection: &ConnectionRecord) -> u64 {
-    let announced = connection.http.settings_remote.iter().find(|(id, _)| *id == HEADER_TABLE_SIZE);
+    let announced = connection.http.settings_remote.iter().find(|(id, _)| *id == setting::HEADER_TABLE_SIZE);
     announced.map_or(DEFAULT_TABLE, |(_, bytes)| (*bytes).into())
 }
 

@@ -10,11 +10,10 @@ use h2lab_base::units::format_bytes;
 use h2lab_model::record::{ConnectionRecord, Outcome, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::setting;
 
 /// "Request Header Fields Too Large" (RFC 6585 §5).
 const TOO_LARGE: u16 = 431;
-/// `SETTINGS_MAX_HEADER_LIST_SIZE` (RFC 9113 §6.5.2).
-const MAX_HEADER_LIST_SIZE: u16 = 6;
 /// Fields of fewer bytes are within the limits of all servers that are known.
 const LARGE: u64 = 7 * 1024;
 /// So many requests must have failed, and this share of all.
@@ -95,5 +94,5 @@ fn bytes_of_fields(connection: &ConnectionRecord) -> u64 {
 
 fn announced(connection: &ConnectionRecord) -> Option<u64> {
     let settings = connection.http.settings_remote.iter();
-    settings.clone().find(|(id, _)| *id == MAX_HEADER_LIST_SIZE).map(|(_, value)| u64::from(*value))
+    settings.clone().find(|(id, _)| *id == setting::MAX_HEADER_LIST_SIZE).map(|(_, value)| u64::from(*value))
 }

@@ -25,7 +25,7 @@ pub(super) struct TcpHeadOfLine;
 impl Rule for TcpHeadOfLine {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let blocked: Vec<Blocked> =
-            case.repetitions.iter().flat_map(|repetition| blocked(repetition.facts())).collect();
+            case.repetitions.iter().flat_map(|repetition| blocked(repetition.hop())).collect();
         let Some(longest) = blocked.iter().max_by_key(|blocked| blocked.stream_time) else {
             return Vec::new();
         };
@@ -33,9 +33,9 @@ impl Rule for TcpHeadOfLine {
         if !case.is_worth_time(totals.stream_time) {
             return Vec::new();
         }
-        let seen = case.repetitions.iter().all(|repetition| repetition.facts().has_packet_log);
+        let seen = case.repetitions.iter().all(|repetition| repetition.hop().has_packet_log);
         vec![Finding {
-            symptom: totals.symptom(seen),
+            symptom: totals.symptom(seen) + hop_words(case.cell()),
             evidence: totals.evidence(longest, seen),
             confidence: if seen { Confidence::Observed } else { Confidence::Inferred },
             fixes: fixes(case.cell()),
@@ -43,6 +43,11 @@ impl Rule for TcpHeadOfLine {
             ..case.finding(&META, totals.stream_time, "waiting behind a missing segment")
         }]
     }
+}
+
+/// Which connection it is, where it is not the generator's own.
+const fn hop_words(cell: &Cell) -> &'static str {
+    if cell.sidecar.is_some() { ", on the sidecar's connection over the link" } else { "" }
 }
 
 /// A time in which several streams of a connection waited behind missing segments.

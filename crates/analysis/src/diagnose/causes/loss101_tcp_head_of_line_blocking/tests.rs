@@ -5,7 +5,7 @@ use crate::diagnose::testing::Scene;
 use crate::diagnose::{Confidence, Finding, run};
 use h2lab_model::record::Level;
 use h2lab_model::record::testing::cell;
-use h2lab_model::scenario::Target;
+use h2lab_model::scenario::{Sidecar, Target};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
@@ -248,4 +248,27 @@ fn without_recorded_frames_the_answers_show_the_stall_if_all_requests_were_recor
     };
     assert_eq!(found(Level::Full).expect("a finding").confidence, Confidence::Inferred);
     assert_eq!(found(Level::Tail), None, "what was not recorded may have come in between");
+}
+
+/// Requests on three connections to a sidecar, whose one connection over the link, of another port, loses a segment or not.
+fn behind_a_sidecar(is_lost: bool, ports: u32) -> Option<Finding> {
+    let scene = Scene::new(Protocol::H2c).connections(ports + 9).request(0, 1, 100, 125, 125);
+    let scene = scene.request(1, 1, 100, 155, 155).request(2, 1, 100, 155, 155);
+    let scene = scene.deliver(Direction::Down, 9, 112, 3_000);
+    let scene = if is_lost { scene.drop(Direction::Down, 9, 113, 5_000) } else { scene };
+    let scene = scene.deliver(Direction::Down, 9, 142, 5_000);
+    let scene = if ports > 1 { scene.deliver(Direction::Down, 10, 110, 700) } else { scene };
+    let mut record = scene.record();
+    record.cell.sidecar = Some(Sidecar { name: "haproxy".to_owned(), warm_pool: 3, max_connections: 3 });
+    crate::diagnose::run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101")
+}
+
+#[test]
+fn a_cell_with_a_sidecar_gets_its_diagnosis_from_the_hop_that_crosses_the_link() {
+    let finding = behind_a_sidecar(true, 1).unwrap();
+    assert_eq!(finding.confidence, Confidence::Observed);
+    assert!(finding.symptom.ends_with("on the sidecar's connection over the link"), "{}", finding.symptom);
+    assert!(finding.confirm.contains("--topology sidecar --sidecar haproxy"), "{}", finding.confirm);
+    assert_eq!(behind_a_sidecar(false, 1), None, "the server paused");
+    assert_eq!(behind_a_sidecar(true, 2), None, "which connection a request went over is not known");
 }

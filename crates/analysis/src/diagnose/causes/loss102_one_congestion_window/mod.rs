@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::loss::LOSS102 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counters::TcpTick;
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_link::LinkSpec;
 use h2lab_model::Fix;
 use h2lab_model::record::Sample;
@@ -33,11 +33,15 @@ pub(super) struct OneCongestionWindow;
 impl Rule for OneCongestionWindow {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let cell = case.cell();
-        if cell.protocol.is_quic() || !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
+        if !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
             return Vec::new();
         }
         let mut bound = Bound::default();
         for repetition in &case.repetitions {
+            if cell.protocol.is_quic() {
+                bound.add_quic(repetition);
+                continue;
+            }
             bound.add(repetition, true);
             if cell.work.body_length() > 0 {
                 bound.add(repetition, false);
@@ -90,14 +94,52 @@ impl Bound {
             }
             let bodies = record.samples.iter().filter(flows).count();
             let gain = gain(repetition, tick, bodies, server);
-            if bodies < 2 || gain <= 1.0 || is_of_loss101(repetition, before, tick) {
+            if bodies >= 2 && !is_of_loss101(repetition, before, tick) {
+                self.count(time, bodies, gain, tick.cwnd);
+            }
+        }
+    }
+
+    /// Those of requests over QUIC, small ones too: nothing else accounts for their wait, since LOSS101 is TCP's. While the window of
+    /// either end is full, each request that is due and not answered waits for it; also one that is not sent yet, since the limit of
+    /// streams is one that only answers raise.
+    fn add_quic(&mut self, repetition: &Repetition<'_>) {
+        let record = repetition.record;
+        let one_way = repetition.facts().rtt / 2;
+        let mut last: BTreeMap<(u32, bool), &TcpTick> = BTreeMap::new();
+        let mut counted: BTreeMap<u32, Time> = BTreeMap::new();
+        for tick in &record.tcp {
+            let Some(before) = last.insert((tick.connection, tick.server), tick) else { continue };
+            let counted = counted.entry(tick.connection).or_default();
+            let begin = before.at.max(*counted);
+            let is_step = tick.at > begin && tick.at.since(before.at) <= LONGEST_STEP;
+            if !is_step || !is_bound(repetition, before) || !is_bound(repetition, tick) {
                 continue;
             }
-            self.time += time;
-            self.cost += time.mul_f64(bodies as f64 * (1.0 - 1.0 / gain));
-            self.bodies += time.as_secs_f64() * bodies as f64;
-            self.window += time.as_secs_f64() * f64::from(tick.cwnd);
+            *counted = tick.at;
+            let waits = |sample: &Sample| {
+                let is_here = sample.connection == tick.connection || !sample.sent_at.happened();
+                let is_answered = sample.completed_at.happened() && sample.completed_at - one_way < tick.at;
+                is_here && sample.scheduled_at <= begin && !is_answered
+            };
+            let requests = record.samples.iter().filter(waits).count();
+            if requests >= 2 {
+                let gain = gain(repetition, tick, requests, tick.server);
+                self.count(tick.at.since(begin), requests, gain, tick.cwnd);
+            }
         }
+    }
+
+    /// Adds a time in which so many bodies shared a window of so many segments, with which many windows would carry `gain` times as
+    /// much.
+    fn count(&mut self, time: Duration, bodies: usize, gain: f64, window: u32) {
+        if gain <= 1.0 {
+            return;
+        }
+        self.time += time;
+        self.cost += time.mul_f64(bodies as f64 * (1.0 - 1.0 / gain));
+        self.bodies += time.as_secs_f64() * bodies as f64;
+        self.window += time.as_secs_f64() * f64::from(window);
     }
 }
 
@@ -147,7 +189,9 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
         &format!("more connections ({})", connections.setting),
         "each has a congestion window of its own, and a loss cuts one of them",
     )];
-    if case.cell().congestion.as_deref() != Some("bbr") {
+    let is_quic = case.cell().protocol.is_quic();
+    // QUIC's is the library's and not the kernel's.
+    if !is_quic && case.cell().congestion.as_deref() != Some("bbr") {
         let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
         fixes.push(Fix::new(
             "kernel",
@@ -155,9 +199,10 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
             "at the sender: random loss does not cut its window",
         ));
     }
+    let (load, units) = if is_quic { ("requests", "datagrams") } else { ("bodies", "segments") };
     Finding {
         symptom: format!(
-            "after a loss, {bodies:.1} bodies at a time shared one full congestion window of {window:.0} segments for {} in all",
+            "after a loss, {bodies:.1} {load} at a time shared one full congestion window of {window:.0} {units} for {} in all",
             format_duration(bound.time)
         ),
         evidence: vec![
@@ -166,14 +211,14 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
                 millis_f64(bound.time),
                 "ms",
             ),
-            Evidence::new("bodies that shared it, on average", bodies, "streams"),
-            Evidence::new("the window, on average", window, "segments"),
+            Evidence::new(&format!("{load} that shared it, on average"), bodies, "streams"),
+            Evidence::new("the window, on average", window, units),
             Evidence::new("round trip of the path", millis_f64(rtt), "ms"),
         ],
         confidence: Confidence::Inferred,
         fixes,
         confirm: case.compare(&format!("-c {},{MANY}", case.cell().connections))
-            + ": with more connections bodies come faster, and without loss one is enough",
+            + ": with more connections they come faster, and without loss one is enough",
         ..case.finding(
             &META,
             bound.cost,

@@ -2,6 +2,7 @@
 
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
+use h2lab_base::counters::TcpTick;
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
@@ -42,7 +43,28 @@ fn bodies_on_one_full_window_take_as_many_times_as_long_as_on_one_each() {
 fn one_body_and_other_protocols_share_nothing() {
     assert_eq!(finding(scene(Protocol::H2c, 1)), None);
     assert_eq!(finding(scene(Protocol::H1, 4)), None);
-    assert_eq!(finding(scene(Protocol::H3, 4)), None);
+}
+
+#[test]
+fn over_http3_requests_that_are_due_wait_for_the_window_of_either_end() {
+    let of_ends = |ends: &[bool], change: fn(&mut h2lab_base::counters::TcpTick)| {
+        let mut record = scene(Protocol::H3, 4);
+        let end = record.tcp.clone();
+        record.tcp =
+            end.iter().flat_map(|tick| ends.iter().map(|&server| TcpTick { server, ..*tick })).collect();
+        record.tcp.iter_mut().for_each(change);
+        finding(record)
+    };
+    let ours = of_ends(&[false], |_| {}).expect("a finding");
+    assert!(ours.symptom.starts_with("after a loss, 4.0 requests at a time"), "{}", ours.symptom);
+    assert!(ours.symptom.contains("10 datagrams"), "{}", ours.symptom);
+    assert!(ours.fixes.iter().all(|fix| fix.product != "kernel"), "{:?}", ours.fixes);
+    // Due at 100 ms, answered at 325, which left 12.5 ms before: 21 steps of 10 ms; of each a quarter is left.
+    assert!((ours.cost_share - 0.75 * 210.0 / 225.0).abs() < 1e-6, "{}", ours.cost_share);
+    let both = of_ends(&[false, true], |_| {}).expect("a finding");
+    assert!((both.cost_share - ours.cost_share).abs() < 1e-9, "time counts once: {}", both.cost_share);
+    assert_eq!(of_ends(&[true], |tick| tick.unacked = 8), None, "the window is not full");
+    assert_eq!(of_ends(&[true], |tick| tick.retransmits = 0), None, "slow start is no loss");
 }
 
 #[test]

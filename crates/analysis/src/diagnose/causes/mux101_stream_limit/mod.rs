@@ -12,11 +12,14 @@ use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{format_duration, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+use h2lab_model::workload::Arrival;
 
 /// Fewer requests that waited may be chance.
 const LEAST_REQUESTS: u64 = 10;
 /// If requests take so many times longer where all streams are taken, the server or the path has no room for more of them.
 const CROWDED: u32 = 2;
+/// The lowest limit that RFC 9113 §6.5.2 recommends.
+const LEAST_RECOMMENDED: u32 = 100;
 /// No limit that is advised is smaller (RFC 9113 §6.5.2 recommends 100 or more).
 const LEAST_LIMIT: u64 = 128;
 /// How many times as many connections are advised.
@@ -31,10 +34,23 @@ impl Rule for StreamLimit {
         let Some(slots) = joined(&case.records().filter_map(slots).collect::<Vec<_>>()) else {
             return Vec::new();
         };
-        let is_crowded = slots.service > slots.unhindered * CROWDED;
-        let is_it = slots.requests >= LEAST_REQUESTS && !is_crowded && case.is_worth_time(slots.waited);
+        let is_it =
+            slots.requests >= LEAST_REQUESTS && !is_crowded(case, &slots) && case.is_worth_time(slots.waited);
         is_it.then(|| finding(case, &slots)).into_iter().collect()
     }
+}
+
+/// Whether requests that have all streams open beside them take so much longer that more streams would not help. A closed loop of more
+/// requests than there are streams takes all of them from its beginning to its end: no request of it shows how long one takes alone, and
+/// what the quickest took is chance. There a limit below what the RFC recommends is too low by itself.
+fn is_crowded(case: &Case<'_>, slots: &Slots) -> bool {
+    let in_flight = match case.cell().work.arrival {
+        Arrival::Closed { concurrency } => concurrency,
+        _ => 0,
+    };
+    let streams = slots.limit.saturating_mul(case.cell().connections.max(1));
+    let is_always_full = in_flight > streams && slots.limit < LEAST_RECOMMENDED;
+    !is_always_full && slots.service > slots.unhindered * CROWDED
 }
 
 /// All repetitions together; the averages are weighted by requests.

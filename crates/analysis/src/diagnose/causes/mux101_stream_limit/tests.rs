@@ -4,7 +4,7 @@ use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Level, Sample};
-use h2lab_model::workload::Protocol;
+use h2lab_model::workload::{Arrival, Protocol};
 
 fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "MUX101")
@@ -138,4 +138,43 @@ fn a_request_that_was_never_sent_waited_until_the_end() {
     (cut.completed_at, cut.stall_open_ns) = (Time::from_millis(400), 290_000_000);
     record.samples.push(&cut);
     assert!(finding(record).expect("a finding").cost_share > before);
+}
+
+/// A closed loop of so many in flight, whose service times are as uneven as those on loopback.
+fn closed(in_flight: u32, limit: u32) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2c);
+    let mut free = vec![100_u64; limit as usize];
+    let mut waits = Vec::new();
+    // When the request ended that this one follows: all are due at the beginning, then one after each end.
+    let mut due = vec![100_u64; in_flight as usize];
+    for n in 0..600_u32 {
+        let slot = (0..free.len()).min_by_key(|slot| free[*slot]).unwrap();
+        let sent = free[slot].max(due[n as usize]);
+        let end = sent + if n % 10 == 0 || n < 30 { 1 } else { 4 };
+        waits.push(sent - due[n as usize]);
+        free[slot] = end;
+        due.push(end);
+        scene = scene.request(0, 2 * n + 1, sent, end, end);
+    }
+    let mut record = scene.record();
+    for (sample, wait) in record.samples.edit().iter_mut().zip(waits) {
+        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
+        sample.stall_open_ns = wait * 1_000_000;
+    }
+    record.connections[0].http.settings_remote = vec![(3, limit)];
+    record.cell.streams = 400;
+    record.cell.connections = 1;
+    record.cell.work.arrival = Arrival::Closed { concurrency: in_flight };
+    record
+}
+
+#[test]
+fn a_closed_loop_of_more_than_the_limit_is_the_plainest_case() {
+    let found = finding(closed(20, 2)).expect("a finding");
+    assert!(found.symptom.contains("since the server allows 2 streams on a connection"), "{}", found.symptom);
+    assert!(found.cost_share > 0.8, "18 of 20 wait: {}", found.cost);
+    assert_eq!(finding(closed(2, 2)), None, "as many as the limit: none waits");
+    assert!(finding(closed(300, 99)).is_some());
+    // What the RFC recommends may be enough: then it must be known that more streams would help.
+    assert_eq!(finding(closed(300, 100)), None);
 }

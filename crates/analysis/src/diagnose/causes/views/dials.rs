@@ -8,8 +8,7 @@ use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 /// For how long a request waited for the connection that it got: from when it was due, or the connection was dialled for it, until
 /// that was ready. Zero where it was ready before.
 pub(in crate::diagnose::causes) fn waited(record: &CellRecord, sample: &Sample) -> Duration {
-    let connection = record.connections.get(sample.connection as usize);
-    let ready = connection.filter(|connection| connection.index == sample.connection).map(|c| c.ready_at);
+    let ready = record.connection(sample.connection).map(|connection| connection.ready_at);
     let until = ready.filter(|at| at.happened()).unwrap_or(Time::ZERO);
     until.since(sample.scheduled_at).min(Duration::from_nanos(sample.stall_open_ns))
 }

@@ -2,6 +2,7 @@
 
 pub(super) mod calm;
 pub(super) mod dials;
+pub(super) mod effort;
 pub(super) mod ends;
 pub(in crate::diagnose) mod slots;
 pub(in crate::diagnose) mod stopped;
@@ -10,13 +11,11 @@ pub(in crate::diagnose) mod transfer;
 pub(in crate::diagnose) mod windows;
 
 use h2lab_model::record::ConnectionRecord;
-
-/// `SETTINGS_MAX_CONCURRENT_STREAMS` (RFC 9113 §6.5.2).
-const MAX_CONCURRENT_STREAMS: u16 = 3;
+use h2lab_wire::h2::setting;
 
 /// How many streams the server of a connection allows, by its SETTINGS: `u32::MAX` where these set no bound; `None` if none came.
 pub(super) fn streams_allowed(connection: &ConnectionRecord) -> Option<u32> {
     let settings = &connection.http.settings_remote;
-    let bound = settings.iter().find(|(key, _)| *key == MAX_CONCURRENT_STREAMS);
+    let bound = settings.iter().find(|(key, _)| *key == setting::MAX_CONCURRENT_STREAMS);
     (!settings.is_empty()).then(|| bound.map_or(u32::MAX, |(_, value)| *value))
 }

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
-/// `SETTINGS_INITIAL_WINDOW_SIZE` (RFC 9113 §6.5.2).
-const INITIAL_WINDOW: u16 = 4;
 /// The size of every window at first (RFC 9113 §6.9.2).
 const DEFAULT_WINDOW: u64 = 65_535;
 /// Less credit than this is none: senders do not make so short frames of a longer body.
@@ -92,7 +91,10 @@ fn initial_window(connection: &ConnectionRecord, data: Direction) -> u64 {
         Direction::Up => &connection.http.settings_remote,
         Direction::Down => &connection.http.settings_local,
     };
-    settings.iter().find(|(id, _)| *id == INITIAL_WINDOW).map_or(DEFAULT_WINDOW, |(_, value)| (*value).into())
+    settings
+        .iter()
+        .find(|(id, _)| *id == setting::INITIAL_WINDOW_SIZE)
+        .map_or(DEFAULT_WINDOW, |(_, value)| (*value).into())
 }
 
 /// A window at its sender.
@@ -536,7 +538,7 @@ mod tests {
     #[test]
     fn more_data_than_was_granted_ends_the_conclusions() {
         let mut record = Transfer::new(DOWN).with_stream_window(64 << 10).record();
-        record.connections[0].http.settings_local = vec![(INITIAL_WINDOW, 1_000)];
+        record.connections[0].http.settings_local = vec![(setting::INITIAL_WINDOW_SIZE, 1_000)];
         assert_eq!(stops(&record, Duration::from_millis(40)), []);
     }
 

@@ -35,7 +35,7 @@ impl Label {
 
 /// Secrets of connections, by client random.
 #[derive(Debug, Default)]
-pub(in super::super) struct KeyLog {
+pub(in crate::diagnose) struct KeyLog {
     secrets: BTreeMap<(Random, Label), Vec<u8>>,
 }
 
@@ -49,6 +49,11 @@ impl KeyLog {
             Some(((random, label), unhex(words.next()?)?))
         };
         Self { secrets: text.lines().filter_map(line).collect() }
+    }
+
+    /// Adds the lines of another one.
+    pub fn add(&mut self, text: &str) {
+        self.secrets.extend(Self::parse(text).secrets);
     }
 
     fn get(&self, random: &Random, label: Label) -> Option<Vec<u8>> {

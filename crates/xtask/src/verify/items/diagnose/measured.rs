@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Found;
+use super::fix::Fixed;
 use super::situation::{Situation, filled};
 use crate::verify::binary::H2lab;
 
@@ -26,6 +27,7 @@ struct Document {
     causes: Vec<Cause>,
     findings: Vec<Finding>,
     trials: Vec<Trial>,
+    fix: Option<Fixed>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,7 +85,7 @@ pub(super) fn measured(h2lab: &H2lab, name: &str, situation: &Situation, seed: u
     let causes: Vec<String> = document.causes.into_iter().map(|cause| cause.id).collect();
     let observations = document.findings.into_iter().filter(|finding| is_observation(finding, &causes));
     let observed = observations.map(|finding| finding.rule).collect();
-    Ok(Found { causes, observed, answer: document.answer, drawn, changed, mended })
+    Ok(Found { causes, observed, answer: document.answer, drawn, changed, mended, fix: document.fix })
 }
 
 /// Whether a change takes one of these causes away.

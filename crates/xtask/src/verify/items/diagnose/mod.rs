@@ -3,6 +3,7 @@
 //! What each situation draws at random follows from the seed. Results are kept by seed and build in
 //! `target/verify/diagnose/`, so that a call that was ended is resumed by another one with the same seed; `score` counts what is kept.
 
+pub mod fix;
 mod measured;
 mod score;
 mod situation;
@@ -35,6 +36,9 @@ struct Found {
     changed: Option<[f64; 3]>,
     /// The effect of really taking it away at the server, likewise.
     mended: Option<[f64; 3]>,
+    /// What `--fix` did, if it was asked for.
+    #[serde(default)]
+    fix: Option<fix::Fixed>,
 }
 
 impl Found {
@@ -153,7 +157,8 @@ mod tests {
 
     #[test]
     fn every_situation_is_well_formed_and_draws_what_it_names() {
-        let situations = all().unwrap();
+        let mut situations = all().unwrap();
+        situations.extend(situation::of_file(fix::SITUATIONS).unwrap());
         for (name, situation) in &situations {
             let drawn = situation.drawn(7, name);
             for id in situation.planted.iter().chain(&situation.also).flat_map(|cause| cause.split('|')) {

@@ -32,6 +32,9 @@ pub struct Situation {
     /// Whether `key.pem` and `cert.pem` of `localhost` are among them.
     #[serde(default)]
     pub certificate: bool,
+    /// How the setting begins that `diagnose --fix` must change.
+    #[serde(default)]
+    pub setting: String,
     /// What is drawn at random.
     pub draw: BTreeMap<String, Range>,
     /// Values in place of drawn ones that really take the cause away, at the server: what that does is compared with the experiment.
@@ -64,12 +67,16 @@ const FILES: [(&str, &str); 4] = [
 pub fn all() -> Result<BTreeMap<String, Situation>> {
     let mut all = BTreeMap::new();
     for (file, text) in FILES {
-        let situations: BTreeMap<String, Situation> = toml::from_str(text).context(file)?;
-        for (name, situation) in situations {
+        for (name, situation) in of_file(text).context(file)? {
             ensure!(all.insert(name.clone(), situation).is_none(), "{file}: there is another `{name}`");
         }
     }
     Ok(all)
+}
+
+/// The situations of a file by name.
+pub fn of_file(text: &str) -> Result<BTreeMap<String, Situation>> {
+    Ok(toml::from_str(text)?)
 }
 
 impl Situation {

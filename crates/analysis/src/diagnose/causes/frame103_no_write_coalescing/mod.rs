@@ -1,0 +1,110 @@
+//! FRAME103: each frame leaves in a segment of its own, although several were ready.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::frame::FRAME103 as META;
+use super::views::effort::{Sent, busy_end, observation};
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
+use h2lab_base::counts::count;
+use h2lab_model::Fix;
+use h2lab_model::record::Sample;
+use h2lab_wire::trace::Direction;
+
+/// Fewer frames may be those of the beginning.
+const LEAST: u64 = 1_000;
+/// A message is this many frames at least: HEADERS and DATA.
+const FRAMES: f64 = 1.8;
+/// So many segments for each frame are one each.
+const SEGMENTS: f64 = 0.9;
+/// Half of a segment over Ethernet: longer ones are full soon, however many frames they have.
+const HALF: f64 = 724.0;
+/// A response that is over so soon after it began was ready as a whole.
+const AT_ONCE: Duration = Duration::from_millis(1);
+/// So many responses must have been.
+const MOST: f64 = 0.9;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct NoWriteCoalescing;
+
+impl Rule for NoWriteCoalescing {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let Some(end) = busy_end(case) else { return Vec::new() };
+        let ways = [Direction::Down, Direction::Up].into_iter();
+        ways.filter_map(|way| finding(case, way, &end)).collect()
+    }
+}
+
+/// Whether what went this way was ready as a whole. Our client has bodies when it begins.
+fn is_whole(case: &Case<'_>, direction: Direction) -> bool {
+    if direction == Direction::Up {
+        return case.cell().work.body_length() > 0;
+    }
+    let answered = || case.samples().filter(|sample: &Sample| sample.outcome.is_success());
+    let at_once = answered().filter(|sample| sample.completed_at.since(sample.first_byte_at) <= AT_ONCE);
+    at_once.count() as f64 >= MOST * answered().count() as f64
+}
+
+fn finding(case: &Case<'_>, direction: Direction, end: &(String, f64)) -> Option<Finding> {
+    let sent = Sent::of(case, direction);
+    let [frames, segments, requests] = [sent.frames, sent.segments, sent.requests].map(|n| n as f64);
+    let bytes = sent.bytes as f64 / segments.max(1.0);
+    let is_it = sent.frames >= LEAST
+        && frames >= FRAMES * requests
+        && segments >= SEGMENTS * frames
+        && bytes <= HALF
+        && is_whole(case, direction);
+    if !is_it {
+        return None;
+    }
+    let (who, message, fix) = match direction {
+        Direction::Down => ("the server", "response", server_fix()),
+        Direction::Up => ("our client", "request", client_fix()),
+    };
+    let more = sent.segments.saturating_sub(sent.requests);
+    let observation = observation(
+        case,
+        &META,
+        &format!("{} segments and writes more than one for each {message}", count(more)),
+        end,
+    );
+    let mut evidence = vec![
+        Evidence::new(&format!("frames that {who} sent"), frames, "frames"),
+        Evidence::new("segments with data for them", segments, "segments"),
+        Evidence::new("bytes of a segment, on average", bytes, "bytes"),
+    ];
+    evidence.extend(observation.evidence.clone());
+    Some(Finding {
+        symptom: format!(
+            "{who} sent {} frames in {} segments of {bytes:.0} bytes, although all of a {message} was ready at once: each frame \
+             is a write and a segment of its own",
+            count(sent.frames),
+            count(sent.segments)
+        ),
+        evidence,
+        confidence: Confidence::Observed,
+        fixes: vec![fix],
+        confirm: "the same load with frames joined must take fewer segments and less CPU time at both ends"
+            .to_owned(),
+        ..observation
+    })
+}
+
+fn server_fix() -> Fix {
+    Fix::new(
+        "server",
+        "frames collected and written at once",
+        "HEADERS and DATA of a small response fit into one segment",
+    )
+}
+
+fn client_fix() -> Fix {
+    Fix::new(
+        "client",
+        "frames joined in a write (ours: without --no-coalesce)",
+        "HEADERS and DATA fit into one segment",
+    )
+}

@@ -1,0 +1,350 @@
+//! One TCP connection of a capture, from its packets to its requests.
+
+use std::time::Duration;
+
+use super::exchanges::{End, Exchanges};
+use super::half::{Half, Kind};
+use crate::diagnose::waits::segment::{Segment, flag};
+use crate::diagnose::waits::streams::dialect;
+use crate::diagnose::waits::tls::{KeyLog, Opaque, Tls};
+use h2lab_base::units::Time;
+use h2lab_link::FlowEndpoint;
+use h2lab_wire::trace::detail::Reader;
+use h2lab_wire::trace::{Dialect, Direction};
+
+/// Bytes that are kept before the client's first bytes, which identify the protocol.
+const EARLY: usize = 1 << 16;
+/// Retransmissions of a connection whose times are kept.
+const MOST_REPEATS: usize = 1 << 20;
+
+/// Why the bytes of a connection cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Flaw {
+    /// It began before the capture, in the middle of what it carries.
+    BeganBefore,
+    /// It is encrypted, and there are no secrets for it.
+    NoKeys,
+    /// Its records do not decrypt.
+    Garbled,
+    /// It carries neither HTTP/1.1 nor HTTP/2.
+    NotHttp,
+}
+
+/// The state of reading its bytes.
+#[derive(Debug)]
+enum Reading {
+    /// The client has sent nothing.
+    Open,
+    Clear(Http),
+    Tls(Box<Tls>, Http),
+    Blind(Flaw),
+}
+
+/// The bytes in clear.
+#[derive(Debug, Default)]
+pub(super) struct Http {
+    dialect: Option<Dialect>,
+    reader: Option<Reader>,
+    early: Vec<(Time, Vec<u8>)>,
+    early_bytes: usize,
+    /// When the client sent its first bytes.
+    ready_at: Option<Time>,
+    pub exchanges: Exchanges,
+}
+
+/// A connection while its packets come in.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub client: FlowEndpoint,
+    pub server: FlowEndpoint,
+    syn_at: Time,
+    /// A SYN or its answer was sent again, so that which answers which is not known.
+    is_repeated: bool,
+    answer_at: Time,
+    ack_at: Time,
+    first_at: Time,
+    last_at: Time,
+    /// The interface of each direction's packets; those of others are the same packets elsewhere.
+    interfaces: [Option<u32>; 2],
+    pub up: Half,
+    pub down: Half,
+    reading: Reading,
+    /// Retransmissions: when they were sent, and whether by the server.
+    pub repeats: Vec<(Time, bool)>,
+    /// Who ended it, and when.
+    end: Option<(Time, End)>,
+}
+
+impl Connection {
+    /// The connection of a packet between these.
+    pub fn new(client: FlowEndpoint, server: FlowEndpoint, now: Time) -> Self {
+        Self {
+            client,
+            server,
+            syn_at: Time::NEVER,
+            is_repeated: false,
+            answer_at: Time::NEVER,
+            ack_at: Time::NEVER,
+            first_at: now,
+            last_at: now,
+            interfaces: [None; 2],
+            up: Half::default(),
+            down: Half::default(),
+            reading: Reading::Open,
+            repeats: Vec::new(),
+            end: None,
+        }
+    }
+
+    /// Whether a segment begins another connection between the same ends.
+    pub fn is_followed_by(&self, segment: &Segment<'_>) -> bool {
+        let is_used = self.up.segments + self.down.segments > 0 || self.end.is_some();
+        segment.is_opening() && is_used
+    }
+
+    /// Whether the packet was seen at another interface than those before it.
+    pub fn is_elsewhere(&mut self, direction: Direction, interface: u32) -> bool {
+        *self.interfaces[usize::from(direction == Direction::Down)].get_or_insert(interface) != interface
+    }
+
+    /// Takes the next segment; `length` is that of its payload on the wire. `room` is how many more frames may be kept.
+    pub fn segment(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        segment: &Segment<'_>,
+        length: u64,
+        log: &KeyLog,
+        room: &mut usize,
+    ) {
+        self.last_at = now;
+        self.shake(now, direction, segment);
+        let rtt = self.handshake().map_or(Duration::ZERO, |handshake| handshake.round_trip());
+        let shown = self.at_client(now, direction);
+        let is_from_begin = self.syn_at.happened() || self.answer_at.happened();
+        let (half, other) = match direction {
+            Direction::Up => (&mut self.up, &mut self.down),
+            Direction::Down => (&mut self.down, &mut self.up),
+        };
+        other.mss = segment.mss.or(other.mss);
+        if let Some(number) = segment.ack {
+            other.acknowledge(number);
+        }
+        let reading = &mut self.reading;
+        let kind = half.take(now, segment, length, rtt, &mut |place, bytes| {
+            reading.feed(shown, direction, (place, bytes), is_from_begin, log, room);
+        });
+        if kind == Kind::Again && self.repeats.len() < MOST_REPEATS {
+            let way = self.handshake().map_or(Duration::ZERO, |handshake| handshake.way_from(direction));
+            self.repeats.push((now - way, direction == Direction::Down));
+        }
+        self.close(shown, direction, segment);
+    }
+
+    fn shake(&mut self, now: Time, direction: Direction, segment: &Segment<'_>) {
+        let is_syn = segment.flags & flag::SYN != 0;
+        match direction {
+            Direction::Up if is_syn => {
+                self.is_repeated |= self.syn_at.happened();
+                self.syn_at = self.syn_at.min(now);
+            }
+            Direction::Down if is_syn => {
+                self.is_repeated |= self.answer_at.happened();
+                self.answer_at = self.answer_at.min(now);
+            }
+            Direction::Up if self.answer_at.happened() && !is_syn => self.ack_at = self.ack_at.min(now),
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, shown: Time, direction: Direction, segment: &Segment<'_>) {
+        let how = match direction {
+            _ if segment.flags & flag::RST != 0 => End::Reset,
+            _ if segment.flags & flag::FIN == 0 => return,
+            Direction::Up => End::Client,
+            Direction::Down => End::Server,
+        };
+        self.end.get_or_insert((shown, how));
+    }
+
+    /// The times of its handshake, if all of it is there, once.
+    pub fn handshake(&self) -> Option<Handshake> {
+        let is_whole = self.ack_at.happened() && self.syn_at.happened() && self.answer_at.happened();
+        (is_whole && !self.is_repeated).then(|| Handshake {
+            to_server: self.answer_at.since(self.syn_at),
+            to_client: self.ack_at.since(self.answer_at),
+        })
+    }
+
+    /// When what was seen at `now` was sent or received by the client.
+    fn at_client(&self, now: Time, direction: Direction) -> Time {
+        let way = self.handshake().map_or(Duration::ZERO, |handshake| handshake.to_client / 2);
+        if direction == Direction::Up { now - way } else { now + way }
+    }
+
+    /// The result, once all packets have come; `at` is when the capture ended.
+    pub fn finish(mut self, at: Time) -> Finished {
+        let handshake = self.handshake();
+        let (closed_at, end) = self.end.unwrap_or((Time::NEVER, End::Capture));
+        let dialled_at = self.at_client(self.syn_at.min(self.first_at), Direction::Up);
+        let connected_at = if self.answer_at.happened() {
+            self.at_client(self.answer_at, Direction::Down)
+        } else {
+            dialled_at
+        };
+        let (http, tls) = match self.reading {
+            Reading::Open => (None, None),
+            Reading::Blind(flaw) => return Finished::blind(self.up, self.down, handshake, Some(flaw)),
+            Reading::Clear(http) => (Some(http), None),
+            Reading::Tls(tls, http) => (Some(http), Some(tls)),
+        };
+        let opaque = tls.as_ref().and_then(|tls| tls.opaque()).map(|opaque| match opaque {
+            Opaque::NoKeys => Flaw::NoKeys,
+            Opaque::Garbled => Flaw::Garbled,
+        });
+        let known = http.and_then(|http| Some((http.dialect?, http)));
+        let Some((dialect, mut http)) = known else {
+            return Finished::blind(self.up, self.down, handshake, opaque);
+        };
+        http.exchanges.close(closed_at.min(at), end, dialect == Dialect::Http1);
+        let record = &mut http.exchanges.record;
+        (record.local_port, record.remote_port) = (self.client.port, self.server.port);
+        (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);
+        record.ready_at = http.ready_at.unwrap_or(Time::NEVER);
+        record.tls_resumed = tls.as_ref().and_then(|tls| tls.is_resumed());
+        Finished {
+            read: Some(Read {
+                server: self.server,
+                dialect,
+                is_tls: tls.is_some(),
+                exchanges: http.exchanges,
+                repeats: std::mem::take(&mut self.repeats),
+                end,
+            }),
+            up: self.up,
+            down: self.down,
+            handshake,
+            flaw: opaque,
+        }
+    }
+}
+
+/// How long the handshake took from the capture point to each end and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handshake {
+    /// From SYN to SYN-ACK.
+    pub to_server: Duration,
+    /// From SYN-ACK to ACK.
+    pub to_client: Duration,
+}
+
+impl Handshake {
+    /// The path's round trip.
+    pub fn round_trip(&self) -> Duration {
+        self.to_server + self.to_client
+    }
+
+    /// From the sender of a direction to the capture point.
+    fn way_from(&self, direction: Direction) -> Duration {
+        if direction == Direction::Up { self.to_client / 2 } else { self.to_server / 2 }
+    }
+}
+
+/// A connection, once all of its packets have come.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// `None` if none of its bytes could be read.
+    pub read: Option<Read>,
+    pub up: Half,
+    pub down: Half,
+    pub handshake: Option<Handshake>,
+    pub flaw: Option<Flaw>,
+}
+
+/// What was read of a connection.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub server: FlowEndpoint,
+    pub dialect: Dialect,
+    pub is_tls: bool,
+    pub exchanges: Exchanges,
+    pub repeats: Vec<(Time, bool)>,
+    pub end: End,
+}
+
+impl Finished {
+    const fn blind(up: Half, down: Half, handshake: Option<Handshake>, flaw: Option<Flaw>) -> Self {
+        Self { read: None, up, down, handshake, flaw }
+    }
+}
+
+impl Reading {
+    /// The next bytes of a direction, the first of them at this place.
+    fn feed(
+        &mut self,
+        now: Time,
+        direction: Direction,
+        (place, bytes): (u64, &[u8]),
+        is_from_begin: bool,
+        log: &KeyLog,
+        room: &mut usize,
+    ) {
+        if matches!(self, Self::Open) {
+            *self = match direction {
+                Direction::Up if Tls::begins_with(bytes) => Self::Tls(Box::default(), Http::default()),
+                Direction::Up if dialect(bytes).is_some() || is_from_begin => Self::Clear(Http::default()),
+                Direction::Down if is_from_begin => Self::Clear(Http::default()),
+                _ => Self::Blind(Flaw::BeganBefore),
+            };
+        }
+        match self {
+            Self::Clear(http) => {
+                if http.feed(now, direction, bytes, room).is_none() {
+                    *self = Self::Blind(Flaw::NotHttp);
+                }
+            }
+            Self::Tls(tls, http) => tls.feed(direction, place, bytes, log, &mut |_, bytes| {
+                // What is not HTTP within TLS ends the reading: the dialect stays unknown.
+                let _ = http.feed(now, direction, bytes, room);
+            }),
+            Self::Open | Self::Blind(_) => {}
+        }
+    }
+}
+
+impl Http {
+    /// The next bytes; `None` if they are not HTTP.
+    fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], room: &mut usize) -> Option<()> {
+        if bytes.is_empty() {
+            return Some(());
+        }
+        if self.reader.is_none() {
+            if direction == Direction::Down {
+                self.early_bytes += bytes.len();
+                if self.early_bytes > EARLY {
+                    return None;
+                }
+                self.early.push((now, bytes.to_vec()));
+                return Some(());
+            }
+            self.dialect = Some(dialect(bytes)?);
+            self.ready_at = Some(now);
+            self.reader = self.dialect.map(|dialect| Reader::new(dialect, 0));
+            for (at, early) in std::mem::take(&mut self.early) {
+                self.read(at, Direction::Down, &early, room);
+            }
+        }
+        self.read(now, direction, bytes, room);
+        Some(())
+    }
+
+    fn read(&mut self, now: Time, direction: Direction, bytes: &[u8], room: &mut usize) {
+        let Self { reader: Some(reader), exchanges, .. } = self else { return };
+        let counted = match direction {
+            Direction::Up => &mut exchanges.record.bytes_sent,
+            Direction::Down => &mut exchanges.record.bytes_received,
+        };
+        *counted += bytes.len() as u64;
+        reader.feed(now, direction, bytes, &mut |frame| exchanges.see(&frame, room));
+    }
+}

@@ -1,0 +1,235 @@
+//! The requests of a connection, from its frames.
+
+use std::collections::BTreeMap;
+
+use h2lab_base::text::PeerText;
+use h2lab_base::units::Time;
+use h2lab_model::record::connection::count_one;
+use h2lab_model::record::{ConnectionRecord, GoAwayRecord, Outcome, Sample};
+use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head};
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+use h2lab_wire::{ErrorCode, StreamId};
+
+/// Bytes of a `server` field that are kept.
+const SOFTWARE_KEPT: usize = 100;
+/// Bytes of a GOAWAY's debug data that are kept.
+const DEBUG_KEPT: usize = 200;
+
+/// Settings and error codes that are told apart: there are a few, and a peer may make up any number.
+const MOST_KINDS: usize = 64;
+/// GOAWAYs of a connection that are kept: an orderly server sends two.
+const MOST_GOAWAYS: usize = 64;
+
+/// A request under way.
+#[derive(Debug, Clone, Copy)]
+struct Exchange {
+    sample: Sample,
+    /// The response has ended, and its fields are still to come.
+    has_ended: bool,
+}
+
+/// Who ended a connection, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The client, or both at a time.
+    Client,
+    /// The server.
+    Server,
+    /// It was reset.
+    Reset,
+    /// It was open when the capture ended.
+    Capture,
+}
+
+/// What is read of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    open: BTreeMap<u32, Exchange>,
+    /// Requests that have ended.
+    pub samples: Vec<Sample>,
+    /// All frames, as far as there was room.
+    pub frames: Vec<FrameEvent>,
+    /// What is known of the connection by its frames.
+    pub record: ConnectionRecord,
+    /// Body bytes of requests.
+    pub uploaded: u64,
+    /// Requests that the server refused unprocessed: whether the client sent them again is not known.
+    pub refused: u32,
+    /// Blocks of fields that could not be decoded.
+    pub undecoded: u32,
+}
+
+impl Exchanges {
+    /// The next frame. `room` is how many more may be kept.
+    pub fn see(&mut self, frame: &DetailedFrame, room: &mut usize) {
+        let event = frame.event;
+        self.count(&event);
+        if *room > 0 {
+            *room -= 1;
+            self.frames.push(event);
+        }
+        match (&frame.detail, event.direction) {
+            (Detail::Head(head), Direction::Up) => self.request(&event, head),
+            (Detail::Head(head), Direction::Down) if head.promised_stream.is_none() => {
+                self.response(&event, head);
+            }
+            (Detail::Data { data_bytes, .. }, Direction::Up) => self.uploaded += u64::from(*data_bytes),
+            (Detail::Data { data_bytes, .. }, Direction::Down) => {
+                if let Some(exchange) = self.open.get_mut(&event.stream.0) {
+                    exchange.sample.body_bytes += u64::from(*data_bytes);
+                }
+            }
+            (Detail::Settings { settings, .. }, direction) => {
+                let known = match direction {
+                    Direction::Up => &mut self.record.http.settings_local,
+                    Direction::Down => &mut self.record.http.settings_remote,
+                };
+                for set in settings {
+                    match known.iter().position(|(id, _)| *id == set.id) {
+                        Some(place) => known[place].1 = set.value,
+                        None if known.len() < MOST_KINDS => known.push((set.id, set.value)),
+                        None => {}
+                    }
+                }
+            }
+            (Detail::Reset { .. }, _) => self.reset(&event),
+            (Detail::GoAway { last_stream_id, debug, .. }, Direction::Down)
+                if self.record.goaways.len() < MOST_GOAWAYS =>
+            {
+                self.record.goaways.push(GoAwayRecord {
+                    at: event.at,
+                    code: event.value,
+                    last_stream: *last_stream_id,
+                    debug: PeerText::cut(debug.as_bytes(), DEBUG_KEPT),
+                });
+            }
+            _ => {}
+        }
+        let is_continued = matches!(&frame.detail, Detail::Head(head) if head.continues);
+        if event.direction == Direction::Down && event.ends_stream() {
+            self.end(&event, is_continued);
+        }
+    }
+
+    fn count(&mut self, event: &FrameEvent) {
+        let counters = &mut self.record.counters;
+        let is_fields =
+            matches!(event.kind, FrameKind::HEADERS | FrameKind::CONTINUATION | FrameKind::PUSH_PROMISE);
+        let (frames, fields) = match event.direction {
+            Direction::Up => (&mut counters.frames_sent, &mut counters.headers_sent),
+            Direction::Down => (&mut counters.frames_received, &mut counters.headers_received),
+        };
+        let last = frames.len() - 1;
+        frames[usize::from(event.kind.0).min(last)] += 1;
+        *fields += if is_fields { u64::from(event.length) } else { 0 };
+    }
+
+    fn request(&mut self, event: &FrameEvent, head: &Head) {
+        let plain = |field: &h2lab_wire::trace::detail::PrintableField| {
+            field.name.len() as u64 + u64::from(field.value_bytes) + 4
+        };
+        self.record.counters.headers_plain += head.fields.iter().map(plain).sum::<u64>();
+        self.undecoded += u32::from(head.undecoded.is_some());
+        let stream = event.stream.0;
+        if stream == 0 || self.open.contains_key(&stream) || stream <= self.record.highest_stream.0 {
+            return; // a trailer section, or the rest of a block
+        }
+        self.record.highest_stream = StreamId(stream);
+        self.record.requests += 1;
+        self.record.counters.requests += 1;
+        let mut sample = Sample::due(event.at, true);
+        (sample.sent_at, sample.stream) = (event.at, event.stream);
+        self.open.insert(stream, Exchange { sample, has_ended: false });
+    }
+
+    fn response(&mut self, event: &FrameEvent, head: &Head) {
+        self.undecoded += u32::from(head.undecoded.is_some());
+        if head.continues {
+            return;
+        }
+        let status = status_of(head);
+        if (100..200).contains(&status) && status != 101 {
+            count_one(&mut self.record.http.interim, status);
+            return;
+        }
+        if self.record.server_software.is_none() {
+            let named = head.fields.iter().find(|field| field.name.eq_ignore_ascii_case("server"));
+            self.record.server_software =
+                named.map(|field| PeerText::cut(field.value.as_bytes(), SOFTWARE_KEPT));
+        }
+        let Some(exchange) = self.open.get_mut(&event.stream.0) else { return };
+        if !exchange.sample.first_byte_at.happened() {
+            (exchange.sample.first_byte_at, exchange.sample.status) = (event.at, status);
+        }
+        if exchange.has_ended {
+            self.finish(event.stream.0, event.at, None);
+        }
+    }
+
+    fn end(&mut self, event: &FrameEvent, is_continued: bool) {
+        match self.open.get_mut(&event.stream.0) {
+            Some(exchange) if is_continued => exchange.has_ended = true,
+            Some(_) => self.finish(event.stream.0, event.at, None),
+            None => {}
+        }
+    }
+
+    fn reset(&mut self, event: &FrameEvent) {
+        let code = event.value;
+        let (resets, outcome) = match event.direction {
+            Direction::Up => (&mut self.record.http.resets_sent, Outcome::Cancelled),
+            Direction::Down if ErrorCode(code) == ErrorCode::REFUSED_STREAM => {
+                (&mut self.record.resets_received, Outcome::Refused)
+            }
+            Direction::Down => (&mut self.record.resets_received, Outcome::Reset),
+        };
+        if resets.len() < MOST_KINDS || resets.iter().any(|(known, _)| *known == code) {
+            count_one(resets, code);
+        }
+        if let Some(exchange) = self.open.get_mut(&event.stream.0) {
+            exchange.sample.code = code;
+            self.finish(event.stream.0, event.at, Some(outcome));
+        }
+    }
+
+    /// A request has ended: with this outcome, or with the response's status.
+    fn finish(&mut self, stream: u32, at: Time, outcome: Option<Outcome>) {
+        let Some(Exchange { mut sample, .. }) = self.open.remove(&stream) else { return };
+        if outcome == Some(Outcome::Refused) {
+            self.refused += 1;
+            return;
+        }
+        sample.completed_at = at;
+        sample.outcome = outcome.unwrap_or(match sample.status {
+            // Its fields could not be decoded: that it was answered is what is known.
+            0 | 101 | 200..400 => Outcome::Succeeded,
+            _ => Outcome::Status,
+        });
+        self.samples.push(sample);
+    }
+
+    /// The connection has ended, or the capture. HTTP/1.1 ends a response of unknown length so.
+    pub fn close(&mut self, at: Time, end: End, is_http1: bool) {
+        let last = self.record.goaways.iter().map(|goaway| goaway.last_stream).min();
+        for stream in self.open.keys().copied().collect::<Vec<u32>>() {
+            let begun = self.open[&stream].sample.first_byte_at.happened();
+            let outcome = match end {
+                End::Server if is_http1 && begun => None,
+                End::Server | End::Reset if last.is_some_and(|last| stream > last) => Some(Outcome::Refused),
+                End::Server | End::Reset if last.is_some() => Some(Outcome::GoAway),
+                End::Server | End::Reset => Some(Outcome::Closed),
+                End::Client => Some(Outcome::Cancelled),
+                End::Capture => Some(Outcome::Unfinished),
+            };
+            self.finish(stream, at, outcome);
+        }
+    }
+}
+
+/// The status of a response; 0 if its fields could not be decoded.
+fn status_of(head: &Head) -> u16 {
+    let of_line = head.start_line.as_deref().and_then(|line| line.split_ascii_whitespace().nth(1));
+    let of_field =
+        || head.fields.iter().find(|field| field.name == ":status").map(|field| field.value.as_str());
+    of_line.or_else(of_field).and_then(|code| code.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,236 @@
+//! A capture read passively: packets of one vantage point in, the records that rules read out.
+//!
+//! ```text
+//! packets of a file (h2lab_link::capture_file)
+//!  → each TCP connection: who is the client, handshake, bytes in order, what was sent again     connection, half
+//!  → TLS, with the secrets of a key log                                                         waits::tls
+//!  → frames of HTTP/1.1 and HTTP/2 with their fields                                            wire::trace::detail
+//!  → requests and their responses                                                               exchanges
+//!  → a repetition of each server and protocol                                                   record
+//!  → what cannot be known from this capture                                                     notes
+//! ```
+//!
+//! All times are put at the client: what the client sent is taken to have left it half a round trip between capture point and
+//! client earlier, what it got to have come as much later, by the handshake of each connection. Near the client that is nothing.
+//!
+//! Memory: 4 MiB of bytes behind a hole in each direction of a connection, 32 bytes of a frame up to [`MOST_FRAMES`], 130 bytes of a
+//! request. No bytes make it panic.
+
+mod connection;
+mod exchanges;
+mod half;
+mod notes;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use self::connection::{Connection, Finished};
+pub use self::notes::Note;
+use self::notes::Unseen;
+use super::waits::segment::{Segment, flag};
+use super::waits::tls::KeyLog;
+use h2lab_base::units::Time;
+use h2lab_link::capture_file::CapturedPacket;
+use h2lab_link::{Flow, FlowEndpoint, Offload, Packet};
+use h2lab_model::record::CellRecord;
+use h2lab_wire::trace::Direction;
+
+/// IP protocol numbers.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// The port of QUIC, as far as HTTP is concerned.
+const HTTPS: u16 = 443;
+/// Frames that are kept: 128 MiB of them.
+pub const MOST_FRAMES: usize = 4 << 20;
+/// Connections that are followed: a scan of ports has more.
+const MOST_CONNECTIONS: usize = 1 << 18;
+/// Interfaces of a file that h2lab wrote of its link, at which the client does not see its packets.
+const NOT_CLIENTS: [&str; 2] = ["uplink out", "downlink in"];
+
+/// A capture while its packets come in.
+#[derive(Debug)]
+pub struct Capture {
+    log: KeyLog,
+    connections: Vec<Connection>,
+    /// The last connection between two ends.
+    latest: BTreeMap<Flow, usize>,
+    /// When its first packet was seen, in nanoseconds since 1970.
+    begins_at: Option<u64>,
+    /// The time of the last packet.
+    now: Time,
+    /// Frames that may still be kept.
+    room: usize,
+    unseen: Unseen,
+}
+
+/// What a capture has.
+#[derive(Debug)]
+pub struct Captured {
+    /// A repetition of each server and protocol, the one with most requests first; none if no HTTP could be read.
+    pub records: Vec<CellRecord>,
+    /// What cannot be known, or was assumed.
+    pub notes: Vec<Note>,
+    /// When its first packet was seen, in nanoseconds since 1970.
+    pub began_nanos: u64,
+}
+
+impl Capture {
+    /// A capture without packets. `key_log` is the text of a key log (`SSLKEYLOGFILE`, RFC 9850); empty where there is none.
+    pub fn new(key_log: &str) -> Self {
+        Self {
+            log: KeyLog::parse(key_log),
+            connections: Vec::new(),
+            latest: BTreeMap::new(),
+            begins_at: None,
+            now: Time::ZERO,
+            room: MOST_FRAMES,
+            unseen: Unseen::default(),
+        }
+    }
+
+    /// Lines of a key log in the capture itself.
+    pub fn secrets(&mut self, lines: &[u8]) {
+        self.log.add(&String::from_utf8_lossy(lines));
+    }
+
+    /// A packet without a time, which cannot be used.
+    pub const fn untimed(&mut self) {
+        self.unseen.untimed += 1;
+    }
+
+    /// The next packet.
+    pub fn packet(&mut self, packet: &CapturedPacket<'_>) {
+        self.unseen.packets += 1;
+        if NOT_CLIENTS.contains(&packet.name) {
+            self.unseen.is_of_link = true;
+            return;
+        }
+        let now = self.clock(packet.at_nanos);
+        let whole = widened(packet.bytes);
+        let bytes = whole.as_deref().unwrap_or(packet.bytes);
+        let Some(outline) = Packet::parse(bytes, Offload::default()) else {
+            self.unseen.other += 1;
+            return;
+        };
+        match outline.protocol {
+            TCP => {}
+            UDP if outline.source.port == HTTPS || outline.destination.port == HTTPS => {
+                self.unseen.quic += 1;
+                return;
+            }
+            _ => {
+                self.unseen.other += 1;
+                return;
+            }
+        }
+        let Some(segment) = Segment::parse(bytes) else {
+            self.unseen.fragments += 1;
+            return;
+        };
+        let Some((index, direction)) = self.connection(now, &outline, &segment) else { return };
+        let connection = &mut self.connections[index];
+        if connection.is_elsewhere(direction, packet.interface) {
+            self.unseen.elsewhere += 1;
+            return;
+        }
+        let length = segment.payload.len() as u64 + cut_off(bytes, packet.length);
+        connection.segment(now, direction, &segment, length, &self.log, &mut self.room);
+    }
+
+    /// The time of a packet, from the first one on. A clock that is set back stands still here.
+    fn clock(&mut self, at_nanos: u64) -> Time {
+        let began = *self.begins_at.get_or_insert(at_nanos);
+        let now = LEAD + std::time::Duration::from_nanos(at_nanos.saturating_sub(began));
+        // Packets of several CPUs come a little out of order.
+        self.unseen.backwards += u64::from(now + BACKWARDS < self.now);
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// The connection of a segment, and which way it goes; `None` if there are too many.
+    fn connection(
+        &mut self,
+        now: Time,
+        packet: &Packet,
+        segment: &Segment<'_>,
+    ) -> Option<(usize, Direction)> {
+        let flow = packet.flow();
+        let known = self.latest.get(&flow).copied();
+        let index = known.filter(|&index| !self.connections[index].is_followed_by(segment));
+        let index = match index {
+            Some(index) => index,
+            None if self.connections.len() >= MOST_CONNECTIONS => {
+                self.unseen.unfollowed += 1;
+                return None;
+            }
+            None => {
+                let (client, server) = ends(packet, segment);
+                self.connections.push(Connection::new(client, server, now));
+                self.connections.len() - 1
+            }
+        };
+        self.latest.insert(flow, index);
+        let is_up = packet.source == self.connections[index].client;
+        Some((index, if is_up { Direction::Up } else { Direction::Down }))
+    }
+
+    /// What it has, once all packets have come. `is_whole`: the file ends with a whole packet.
+    pub fn finish(mut self, is_whole: bool) -> Captured {
+        self.unseen.is_cut = !is_whole;
+        self.unseen.is_full = self.room == 0;
+        let at = self.now;
+        let finished: Vec<Finished> =
+            self.connections.into_iter().map(|connection| connection.finish(at)).collect();
+        let notes = self.unseen.notes(&finished);
+        let records = record::of(finished, self.unseen.is_full);
+        Captured { records, notes, began_nanos: self.begins_at.unwrap_or(0) }
+    }
+}
+
+/// When the first packet was seen: what the client did before it has times, too.
+const LEAD: Time = Time::from_millis(1_000);
+/// A clock that goes back by no more is none that was set.
+const BACKWARDS: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// Client and server of a connection by its first packet: who sends a SYN is the client; without one, the lower port is the
+/// server's.
+fn ends(packet: &Packet, segment: &Segment<'_>) -> (FlowEndpoint, FlowEndpoint) {
+    let (source, destination) = (packet.source, packet.destination);
+    let is_up = match segment.flags & (flag::SYN | flag::ACK) {
+        flag::SYN => true,
+        both if both & flag::SYN != 0 => false,
+        _ => destination.port <= source.port,
+    };
+    if is_up { (source, destination) } else { (destination, source) }
+}
+
+/// The packet with the length that it has, where its header says 0: it was captured before a device cut it into segments.
+fn widened(bytes: &[u8]) -> Option<Vec<u8>> {
+    let is_open = match bytes.first()? >> 4 {
+        4 => bytes.get(2..4)? == [0, 0],
+        6 => bytes.get(4..6)? == [0, 0] && bytes.get(6) == Some(&TCP),
+        _ => false,
+    };
+    if !is_open {
+        return None;
+    }
+    let mut whole = bytes.to_vec();
+    let (place, fixed) = if bytes[0] >> 4 == 4 { (2, 0) } else { (4, 40) };
+    let length = u16::try_from(bytes.len().saturating_sub(fixed)).unwrap_or(u16::MAX);
+    whole[place..place + 2].copy_from_slice(&length.to_be_bytes());
+    Some(whole)
+}
+
+/// How many bytes of an IP packet were not kept, by its header; `length` is what the file says of it.
+fn cut_off(bytes: &[u8], length: u32) -> u64 {
+    let be16 = |at: usize| bytes.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    let said = match bytes.first().map(|first| first >> 4) {
+        Some(4) => be16(2),
+        Some(6) => be16(4).map(|payload| payload + 40),
+        _ => None,
+    };
+    let said = said.unwrap_or(0).min(length as usize);
+    said.saturating_sub(bytes.len()) as u64
+}

@@ -1,0 +1,216 @@
+//! What cannot be known from a capture, told in sentences.
+
+use std::fmt;
+
+use super::connection::{Finished, Flaw, Handshake};
+use super::exchanges::End;
+use h2lab_base::counts::plural;
+use h2lab_base::units::format_duration;
+
+/// The capture point is at an end if the other one takes so many times as long to answer.
+const NEAR: u32 = 4;
+/// On shorter paths both ends are near.
+const SHORT: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// A sentence on what is not known, or was assumed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note(pub String);
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What was not used of a file, counted.
+#[derive(Debug, Default)]
+pub(super) struct Unseen {
+    pub packets: u64,
+    /// Without a time.
+    pub untimed: u64,
+    /// Neither TCP nor QUIC.
+    pub other: u64,
+    pub quic: u64,
+    /// TCP without a whole header.
+    pub fragments: u64,
+    /// Seen at another interface as well.
+    pub elsewhere: u64,
+    /// Of connections beyond those that are followed.
+    pub unfollowed: u64,
+    /// Packets that were older than those before them.
+    pub backwards: u64,
+    /// h2lab wrote it of its link.
+    pub is_of_link: bool,
+    /// The file ends within a packet.
+    pub is_cut: bool,
+    /// There were more frames than are kept.
+    pub is_full: bool,
+}
+
+impl Unseen {
+    /// All notes.
+    pub fn notes(&self, connections: &[Finished]) -> Vec<Note> {
+        let mut notes = vec![place(connections)];
+        notes.extend(self.of_file());
+        notes.extend(of_reading(connections));
+        notes.extend(of_tcp(connections));
+        notes.extend(of_requests(connections));
+        notes.push(
+            "what requests waited for before they left the client (a connection, a stream) is in no capture; the first request of \
+             a connection is taken to have waited for it"
+                .to_owned(),
+        );
+        notes.into_iter().map(Note).collect()
+    }
+
+    fn of_file(&self) -> Vec<String> {
+        let counted = [
+            (self.untimed, "packet", "without a time was not used"),
+            (
+                self.quic,
+                "packet",
+                "of QUIC (UDP, port 443) was not read: HTTP/3 is not diagnosed from captures",
+            ),
+            (self.fragments, "packet", "without a whole TCP header was not used"),
+            (
+                self.elsewhere,
+                "packet",
+                "was seen at a second interface as well: the first of each connection counts",
+            ),
+            (self.unfollowed, "packet", "of further connections was not followed"),
+            (
+                self.backwards,
+                "packet",
+                "was older than the one before: the clock of the capture was set back",
+            ),
+        ];
+        let several =
+            |n: u64, what: &str| if n == 1 { what.to_owned() } else { what.replacen("was", "were", 1) };
+        let mut notes: Vec<String> = counted
+            .into_iter()
+            .filter(|(n, ..)| *n > 0)
+            .map(|(n, noun, what)| format!("{} {}", plural(n, noun), several(n, what)))
+            .collect();
+        if self.is_of_link {
+            notes.push(
+                "h2lab wrote this capture of an emulated link: it is read as the client saw it".to_owned(),
+            );
+        }
+        if self.is_cut {
+            notes.push("the file ends within a packet".to_owned());
+        }
+        if self.is_full {
+            notes.push("there are more frames than are kept: windows of HTTP/2 are not examined".to_owned());
+        }
+        notes
+    }
+}
+
+/// Near which end the capture was made, by the times of the handshakes.
+fn place(connections: &[Finished]) -> String {
+    let handshakes = connections.iter().filter_map(|connection| connection.handshake);
+    let Some(quickest) = handshakes.min_by_key(Handshake::round_trip) else {
+        return "no whole handshake of TCP is in it, without a repetition: the round trip is not known, nor near which end it was made"
+            .to_owned();
+    };
+    let (to_client, to_server) = (quickest.to_client, quickest.to_server);
+    let all = format!(
+        "the quickest handshake took {} to the server and back, {} to the client and back",
+        format_duration(to_server),
+        format_duration(to_client)
+    );
+    if quickest.round_trip() < SHORT {
+        return format!("{all}: the capture point is near both");
+    }
+    if to_server >= to_client * NEAR {
+        format!("{all}: the capture point is near the client")
+    } else if to_client >= to_server * NEAR {
+        format!(
+            "{all}: the capture point is near the server. Times are put at the client by these; what was lost between the capture \
+             point and the client is not seen to be late"
+        )
+    } else {
+        format!(
+            "{all}: the capture point is between them. Times are put at the client by these; what was lost between the capture point \
+             and the client is not seen to be late"
+        )
+    }
+}
+
+fn of_reading(connections: &[Finished]) -> Vec<String> {
+    let reasons = [
+        (
+            Flaw::NoKeys,
+            "encrypted, and no secrets open them: give --keylog FILE, or embed the secrets (editcap --inject-secrets tls,FILE)",
+        ),
+        (Flaw::Garbled, "encrypted, and could not be read to their end: their records do not decrypt"),
+        (
+            Flaw::BeganBefore,
+            "open before the capture began: the table of header compression is not known, and they were not read",
+        ),
+        (Flaw::NotHttp, "without HTTP/1.1 or HTTP/2"),
+    ];
+    let count = |flaw| connections.iter().filter(|connection| connection.flaw == Some(flaw)).count() as u64;
+    let told = |(flaw, why): (Flaw, &str)| {
+        let n = count(flaw);
+        (n > 0).then(|| format!("{}: {why}", plural(n, "connection")))
+    };
+    reasons.into_iter().filter_map(told).collect()
+}
+
+fn of_tcp(connections: &[Finished]) -> Vec<String> {
+    let with = |is: fn(&Finished) -> bool| connections.iter().filter(|c| is(c)).count() as u64;
+    let one_way = with(|c| (c.up.segments == 0) != (c.down.segments == 0));
+    let lost = with(|c| c.up.has_missing() || c.down.has_missing());
+    let cut = with(|c| c.up.cut + c.down.cut > 0);
+    let large: u64 = connections.iter().map(|c| u64::from(c.up.large) + u64::from(c.down.large)).sum();
+    let told = [
+        (one_way, "connection", "data in one direction alone: the other was not captured, or sent nothing"),
+        (
+            lost,
+            "connection",
+            "bytes that the receiver acknowledged and the capture lacks: what follows them could not be read",
+        ),
+        (
+            cut,
+            "connection",
+            "packets that the capture cut (snap length): what follows them could not be read; capture with -s 0",
+        ),
+        (
+            large,
+            "segment",
+            "larger than its receiver takes: captured before or after the device cut or merged them (TSO, GRO), so that losses \
+             within one do not show",
+        ),
+    ];
+    let sentence = |(n, noun, what): (u64, &str, &str)| {
+        let verb = match (noun, n) {
+            ("segment", 1) => "is",
+            ("segment", _) => "are",
+            (_, 1) => "has",
+            _ => "have",
+        };
+        format!("{} {verb} {what}", plural(n, noun))
+    };
+    told.into_iter().filter(|(n, ..)| *n > 0).map(sentence).collect()
+}
+
+fn of_requests(connections: &[Finished]) -> Vec<String> {
+    let read = || connections.iter().filter_map(|connection| connection.read.as_ref());
+    let refused: u64 = read().map(|read| u64::from(read.exchanges.refused)).sum();
+    let undecoded: u64 = read().map(|read| u64::from(read.exchanges.undecoded)).sum();
+    let open = read().filter(|read| read.end == End::Capture).count() as u64;
+    let told = [
+        (
+            refused,
+            "request",
+            "refused unprocessed, and left out: whether the client sent them again is not known",
+        ),
+        (undecoded, "block of fields", "not decoded"),
+        (open, "connection", "still open when the capture ended"),
+    ];
+    let sentence = |(n, noun, what): (u64, &str, &str)| {
+        format!("{} {} {what}", plural(n, noun), if n == 1 { "was" } else { "were" })
+    };
+    told.into_iter().filter(|(n, ..)| *n > 0).map(sentence).collect()
+}

@@ -1,0 +1,196 @@
+//! Connections of a capture as repetitions: one of each server and protocol.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::connection::{Finished, Handshake, Read};
+use super::exchanges::End;
+use h2lab_base::counters::{TcpSummary, TcpTick};
+use h2lab_base::units::Time;
+use h2lab_link::FlowEndpoint;
+use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
+use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
+use h2lab_model::workload::{Arrival, Protocol};
+use h2lab_wire::trace::{Dialect, FrameEvent};
+
+/// A request that is sent so soon after its connection was ready is taken to have waited for it.
+const SOON: Duration = Duration::from_millis(5);
+/// The congestion window of an end that we do not see, in segments: nothing is concluded from it.
+const UNKNOWN_WINDOW: u32 = u32::MAX;
+
+/// The repetitions, the one with most requests first.
+pub(super) fn of(connections: Vec<Finished>, is_full: bool) -> Vec<CellRecord> {
+    let mut groups: BTreeMap<(FlowEndpoint, Protocol), Vec<Finished>> = BTreeMap::new();
+    for connection in connections {
+        if let Some(read) = &connection.read {
+            groups.entry((read.server, protocol(read))).or_default().push(connection);
+        }
+    }
+    let requests = |group: &[Finished]| {
+        group
+            .iter()
+            .filter_map(|one| one.read.as_ref())
+            .map(|read| read.exchanges.samples.len())
+            .sum::<usize>()
+    };
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(requests(group)));
+    let groups = groups.into_iter().filter(|(_, group)| requests(group) > 0);
+    groups
+        .enumerate()
+        .filter_map(|(index, ((server, protocol), group))| {
+            let cell = cell(index as u32, &server, protocol)?;
+            Some(record(cell, group, is_full))
+        })
+        .collect()
+}
+
+const fn protocol(read: &Read) -> Protocol {
+    match (read.dialect, read.is_tls) {
+        (Dialect::Http1, false) => Protocol::H1,
+        (Dialect::Http1, true) => Protocol::H1s,
+        (_, false) => Protocol::H2c,
+        (_, true) => Protocol::H2,
+    }
+}
+
+/// The cell of a server that somebody else talked to: a live one.
+fn cell(index: u32, server: &FlowEndpoint, protocol: Protocol) -> Option<Cell> {
+    let scheme = if protocol.is_tls() { "https" } else { "http" };
+    let address = std::net::SocketAddr::new(server.address, server.port);
+    let url = format!("{scheme}://{address}");
+    let live = LiveTarget { url, path: "/".to_owned(), protocols: Axis::one(protocol) };
+    let mut scenario = Scenario { repetitions: 1, ..Scenario::default() };
+    scenario.matrix.live = vec![live];
+    scenario.matrix.protocols = Axis::one(protocol);
+    scenario.matrix.connections = Axis::one(1.into());
+    let mut cell = scenario.plan().into_iter().next()?;
+    (cell.index, cell.group, cell.link) = (index, index, None);
+    Some(cell)
+}
+
+fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
+    let mut record = CellRecord::empty(cell);
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut uploaded = 0;
+    for Finished { read, up, down, handshake, .. } in group {
+        let Some(read) = read else { continue };
+        let index = record.connections.len() as u32;
+        let mut connection = read.exchanges.record;
+        connection.index = index;
+        connection.closed = closed(read.end);
+        let rtt_us = handshake.map_or(0, |handshake| micros(handshake.round_trip()));
+        connection.tcp_client = Some(summary(rtt_us, up.again, up.segments, down.segments));
+        record.tcp.extend(ticks(index, rtt_us, &connection, &read.repeats));
+        let rtt = handshake.as_ref().map_or(Duration::ZERO, Handshake::round_trip);
+        samples.extend(samples_of(&connection, read.exchanges.samples, rtt));
+        if !is_full {
+            let own = |frame| FrameEvent { connection: index, ..frame };
+            record.frames.extend(read.exchanges.frames.into_iter().map(own));
+        }
+        uploaded += read.exchanges.uploaded;
+        record.connections.push(connection);
+    }
+    samples.sort_by_key(|sample| sample.scheduled_at);
+    record.frames.sort_by_key(|frame| frame.at);
+    record.tcp.sort_by_key(|tick| tick.at);
+    record.started_at = samples.first().map_or(Time::ZERO, |first| first.scheduled_at);
+    record.cell.connections = at_a_time(&record.connections);
+    record.cell.max_connections = record.cell.connections;
+    record.cell.work.body_bytes = uploaded / (samples.len() as u64).max(1);
+    record.cell.work.body = None;
+    let last = samples.iter().map(|sample| sample.completed_at).max().unwrap_or(Time::ZERO);
+    record.cell.work.phases.warmup = Duration::ZERO;
+    record.cell.work.phases.measure = last.since(record.started_at);
+    // Nothing is known of when requests were due: they are as in a closed loop of as many as there were.
+    record.cell.work.arrival = Arrival::Closed { concurrency: most_open(&samples) };
+    for (number, sample) in samples.into_iter().enumerate() {
+        record.samples.push(&Sample { number: number as u32, ..sample });
+    }
+    record
+}
+
+/// The requests of a connection. The first one is taken to have waited for it, if it was sent as soon as it could be.
+fn samples_of(connection: &ConnectionRecord, samples: Vec<Sample>, rtt: Duration) -> Vec<Sample> {
+    let first = samples.iter().map(|sample| sample.stream).min();
+    let begins = connection.dialled_at;
+    let soon = connection.ready_at + SOON.max(rtt);
+    let own = |sample: Sample| {
+        let mut sample = Sample { connection: connection.index, ..sample };
+        if Some(sample.stream) == first && sample.sent_at <= soon && begins.happened() {
+            sample.scheduled_at = begins.min(sample.sent_at);
+            sample.stall_open_ns = sample.sent_at.nanos_since(sample.scheduled_at);
+        }
+        sample
+    };
+    samples.into_iter().map(own).collect()
+}
+
+fn closed(end: End) -> CloseReason {
+    match end {
+        End::Client => CloseReason::Local { why: "the client closed it".to_owned() },
+        End::Server => CloseReason::Server,
+        End::Reset => CloseReason::Reset { why: "a reset of TCP".to_owned() },
+        End::Capture => CloseReason::Cell,
+    }
+}
+
+fn summary(rtt_us: u32, retransmits: u32, segments_out: u32, segments_in: u32) -> TcpSummary {
+    TcpSummary { retransmits, rtt_us, min_rtt_us: rtt_us, segments_out, segments_in, ..TcpSummary::default() }
+}
+
+/// Retransmissions as the counters of the ends would have them: what they were just before each, and after it.
+fn ticks(
+    index: u32,
+    rtt_us: u32,
+    connection: &ConnectionRecord,
+    repeats: &[(Time, bool)],
+) -> impl Iterator<Item = TcpTick> {
+    let mut counts = [0_u32; 2];
+    let mut ticks = Vec::with_capacity(2 * repeats.len());
+    let begin = connection.connected_at;
+    for &(at, server) in repeats {
+        let count = &mut counts[usize::from(server)];
+        let at = at.max(begin);
+        let tick = |at: Time, retransmits: u32| TcpTick {
+            at,
+            connection: index,
+            retransmits,
+            cwnd: UNKNOWN_WINDOW,
+            rtt_us,
+            unacked: 0,
+            server,
+        };
+        ticks.push(tick(at - Duration::from_micros(1), *count));
+        *count += 1;
+        ticks.push(tick(at, *count));
+    }
+    ticks.into_iter()
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX).max(1)
+}
+
+/// The most connections with requests that were open at a time; at least 1.
+fn at_a_time(connections: &[ConnectionRecord]) -> u32 {
+    let used = connections.iter().filter(|connection| connection.requests > 0);
+    most(used.map(|connection| (connection.connected_at, connection.closed_at)))
+}
+
+/// The most requests that were under way at a time; at least 1.
+fn most_open(samples: &[Sample]) -> u32 {
+    most(samples.iter().map(|sample| (sample.sent_at, sample.completed_at)))
+}
+
+fn most(spans: impl Iterator<Item = (Time, Time)>) -> u32 {
+    let mut events: Vec<(Time, bool)> =
+        spans.flat_map(|(from, until)| [(from, true), (until, false)]).collect();
+    events.sort_unstable();
+    let (mut open, mut most) = (0_u32, 1);
+    for (_, begins) in events {
+        open = if begins { open + 1 } else { open.saturating_sub(1) };
+        most = most.max(open);
+    }
+    most
+}

@@ -1,0 +1,255 @@
+//! What a fix did: the cells of a diagnosis again, each with and without it, in rounds of their own.
+
+use std::ops::RangeFrom;
+
+use h2lab_model::record::{CellRecord, RunRecord};
+
+use super::{EFFECT, Effect, Metric, effect, metric, repetitions_of, summary};
+use crate::stats::{CellState, CellSummary, interval_of_rates, interval_of_times};
+
+/// Quantiles that a fix may make worse.
+const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
+/// The normal quantile of an interval of 95 %.
+const Z: f64 = 1.96;
+/// Memory below this is noise of the allocator.
+const LEAST_BYTES: u64 = 1 << 20;
+
+/// The cells of a fix, by their indices in the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Again {
+    /// The cell that was asked about.
+    pub subject: u32,
+    /// The same work over another protocol, if there is one.
+    pub twin: Option<u32>,
+    /// Subject and twin with the fix.
+    pub fixed: [u32; 2],
+    /// The rounds of the fix: those before chose it, and would flatter it.
+    pub rounds: RangeFrom<u32>,
+}
+
+/// A figure that the fix made worse.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Harm {
+    /// The index of the cell without the fix.
+    pub cell: u32,
+    /// What: `p99`, `requests/s`, `memory`, `CPU per request`.
+    pub what: &'static str,
+    /// How many times worse.
+    pub ratio: f64,
+}
+
+/// What a fix did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remedy {
+    /// What is compared.
+    pub metric: Metric,
+    /// How many times better the twin is than the subject, without the fix; `None` without a twin.
+    pub before: Option<Effect>,
+    /// The same against the subject with the fix.
+    pub after: Option<Effect>,
+    /// How many times better the fix makes the subject.
+    pub effect: Effect,
+    /// The part of the difference that is gone, with its interval of 95 %: 1 if all is, above 1 if the subject is better than its
+    /// twin now. `None` where no difference was shown in these rounds.
+    pub closed: Option<[f64; 3]>,
+    /// What it made worse.
+    pub harm: Vec<Harm>,
+    /// How often each cell was measured.
+    pub rounds: u32,
+    /// Why these rounds are no sound measurement, if they are none.
+    pub doubt: Option<String>,
+}
+
+impl Remedy {
+    /// What the repetitions of these rounds say; `None` before both cells were measured.
+    pub fn of(run: &RunRecord, again: &Again) -> Option<Self> {
+        let of = |index: u32| -> Vec<&CellRecord> {
+            let all = repetitions_of(run, index).into_iter();
+            all.filter(|one| again.rounds.contains(&one.cell.repetition) && one.unsupported.is_none())
+                .collect()
+        };
+        let (subject, fixed) = (summary(&of(again.subject))?, summary(&of(again.fixed[0]))?);
+        let twin = again.twin.and_then(|twin| summary(&of(twin)));
+        let metric = metric(&subject);
+        let gain = effect(&subject, &fixed, metric, run.seed)?;
+        let gap = |slow: &CellSummary| twin.as_ref().and_then(|twin| effect(slow, twin, metric, run.seed));
+        let (before, after) = (gap(&subject), gap(&fixed));
+        let mut harm = harm((again.subject, &of(again.subject)), &of(again.fixed[0]), run.seed);
+        if let Some(twin) = again.twin {
+            harm.extend(self::harm((twin, &of(twin)), &of(again.fixed[1]), run.seed));
+        }
+        let doubt = [Some(&subject), Some(&fixed), twin.as_ref()].into_iter().flatten().find_map(doubt);
+        Some(Self {
+            doubt,
+            metric,
+            before,
+            after,
+            effect: gain,
+            closed: before.zip(after).and_then(|(before, after)| closed(gain, before, after)),
+            harm,
+            rounds: fixed.repetitions,
+        })
+    }
+}
+
+/// Why a cell is no sound measurement.
+fn doubt(cell: &CellSummary) -> Option<String> {
+    match &cell.state {
+        CellState::Invalid { reasons } => reasons.first().cloned(),
+        _ => None,
+    }
+}
+
+/// The variance of the logarithm of a ratio, from its interval.
+fn variance(effect: Effect) -> f64 {
+    ((effect.high / effect.low).ln() / (2.0 * Z)).powi(2)
+}
+
+/// The part of a gap that a gain closes, as logarithms, since effects multiply; and its interval by the delta method. Both share the
+/// noise of the subject, whose variance the three ratios of the three cells give.
+fn closed(gain: Effect, before: Effect, after: Effect) -> Option<[f64; 3]> {
+    if before.low <= 1.0 {
+        return None;
+    }
+    let (gained, gap) = (gain.ratio.ln(), before.ratio.ln());
+    let part = gained / gap;
+    let [of_gain, of_gap, of_rest] = [gain, before, after].map(variance);
+    let shared = ((of_gain + of_gap - of_rest) / 2.0).clamp(0.0, of_gain.min(of_gap));
+    let spread =
+        (part * part).mul_add(of_gap, 2.0_f64.mul_add(-part * shared, of_gain)).max(0.0).sqrt() * Z / gap;
+    Some([part, part - spread, part + spread])
+}
+
+/// What is worse in the repetitions with the fix than in those of `cell` without it.
+fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64) -> Vec<Harm> {
+    let (Some(before), Some(after)) = (summary(without), summary(with)) else { return Vec::new() };
+    let mut found = Vec::new();
+    let mut add = |what, ratio: f64, low: f64| {
+        if ratio >= EFFECT && low > 1.0 {
+            found.push(Harm { cell, what, ratio });
+        }
+    };
+    for (name, share) in SHARES {
+        if let Some(of) = interval_of_times(share, &before, &after, seed) {
+            add(name, of.ratio, of.low);
+        }
+    }
+    if let Some(of) = interval_of_rates(&after, &before, seed) {
+        add("requests/s", of.ratio, of.low);
+    }
+    // Few repetitions: it is worse if each of them is.
+    let memory = |one: &CellRecord| Some(one.server.as_ref()?.rss_peak_bytes as f64);
+    let cpu = |one: &CellRecord| {
+        let answered = one.samples.iter().filter(|sample| sample.outcome.is_complete()).count();
+        (answered > 0).then_some(one.server.as_ref()?.cpu_ns as f64 / answered as f64)
+    };
+    let values = |all: &[&CellRecord], of: &dyn Fn(&CellRecord) -> Option<f64>| -> Vec<f64> {
+        all.iter().filter_map(|one| of(one)).filter(|value| *value > 0.0).collect()
+    };
+    for (what, of, least) in [
+        ("memory", &memory as &dyn Fn(&CellRecord) -> Option<f64>, LEAST_BYTES as f64),
+        ("CPU per request", &cpu, 0.0),
+    ] {
+        let (old, new) = (values(without, of), values(with, of));
+        let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len().max(1) as f64;
+        let most = old.iter().copied().fold(0.0, f64::max);
+        let is_above = old.len() > 1 && new.len() > 1 && new.iter().all(|value| *value > most);
+        if is_above && mean(&new) - mean(&old) > least {
+            add(what, mean(&new) / mean(&old), 1.0 + f64::EPSILON);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
+    use h2lab_model::workload::Protocol;
+
+    /// Four rounds of twin, subject, and both with the fix, so many times as slow as the twin.
+    fn measured(subject: f64, fixed: f64, fixed_twin: f64) -> RunRecord {
+        let mut repetitions = Vec::new();
+        for round in 2..6 {
+            for (index, protocol, factor) in [
+                (0, Protocol::H1, 1.0),
+                (1, Protocol::H2c, subject),
+                (8, Protocol::H2c, fixed),
+                (9, Protocol::H1, fixed_twin),
+            ] {
+                let model = Model { factor, ..Model::CLEAN };
+                repetitions.push(one_repetition(&cell(index, 0, protocol, 1, 0.0), round, &model));
+            }
+        }
+        run(repetitions)
+    }
+
+    fn again() -> Again {
+        Again { subject: 1, twin: Some(0), fixed: [8, 9], rounds: 2.. }
+    }
+
+    #[test]
+    fn what_a_fix_closes_has_an_interval_around_it() {
+        for (fixed, part) in [(1.0, 1.0), (2.0, 0.5), (4.0, 0.0), (0.5, 1.5)] {
+            let remedy = Remedy::of(&measured(4.0, fixed, 1.0), &again()).unwrap();
+            let [closed, low, high] = remedy.closed.unwrap();
+            assert!((closed - part).abs() < 0.05 && low <= closed && closed <= high, "{remedy:?}");
+            assert!(high - low < 0.3, "{remedy:?}");
+        }
+        assert_eq!(
+            Remedy::of(&measured(1.0, 1.0, 1.0), &again()).unwrap().closed,
+            None,
+            "there was no difference"
+        );
+    }
+
+    #[test]
+    fn rounds_that_were_not_measured_soundly_say_so() {
+        let mut run = measured(4.0, 1.0, 1.0);
+        assert_eq!(Remedy::of(&run, &again()).unwrap().doubt, None);
+        let fixed = run.repetitions.iter_mut().find(|one| one.cell.index == 8).unwrap();
+        fixed.link.as_mut().unwrap().device_drops = 9;
+        assert!(Remedy::of(&run, &again()).unwrap().doubt.is_some());
+    }
+
+    #[test]
+    fn rounds_that_chose_the_fix_do_not_count() {
+        let later = Again { rounds: 4.., ..again() };
+        let run = measured(4.0, 1.0, 1.0);
+        assert_eq!(Remedy::of(&run, &later).unwrap().rounds, 2);
+        assert_eq!(Remedy::of(&run, &Again { rounds: 9.., ..again() }), None);
+        let alone = Remedy::of(&run, &Again { twin: None, ..again() }).unwrap();
+        assert!(alone.closed.is_none() && alone.effect.ratio > 3.5, "{alone:?}");
+    }
+
+    #[test]
+    fn what_gets_worse_is_said_of_either_cell() {
+        let harmed = Remedy::of(&measured(4.0, 1.0, 2.0), &again()).unwrap();
+        assert!(
+            harmed.harm.iter().any(|harm| harm.cell == 0 && harm.what == "p95" && harm.ratio > 1.8),
+            "{harmed:?}"
+        );
+        assert!(harmed.harm.iter().all(|harm| harm.cell == 0), "{harmed:?}");
+        assert_eq!(Remedy::of(&measured(4.0, 1.0, 1.0), &again()).unwrap().harm, []);
+    }
+
+    #[test]
+    fn memory_is_worse_if_each_repetition_needs_more() {
+        let with = |megabytes: [u64; 4]| {
+            let mut run = measured(4.0, 1.0, 1.0);
+            for one in &mut run.repetitions {
+                let round = one.cell.repetition as usize - 2;
+                let bytes = if one.cell.index == 8 { megabytes[round] << 20 } else { 10 << 20 };
+                one.server =
+                    Some(h2lab_model::record::ServerSummary { rss_peak_bytes: bytes, ..Default::default() });
+            }
+            Remedy::of(&run, &again()).unwrap().harm
+        };
+        let harm = with([20; 4]);
+        assert!(
+            matches!(&harm[..], [Harm { cell: 1, what: "memory", ratio }] if (*ratio - 2.0).abs() < 0.01),
+            "{harm:?}"
+        );
+        assert_eq!(with([20, 20, 20, 9]), []);
+    }
+}

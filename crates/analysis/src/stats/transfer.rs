@@ -1,0 +1,286 @@
+//! How long a response is under way. Where that is as long as what was measured, the figures are of few responses or of none, and
+//! a cause that shows in them may be no more than that.
+
+use std::time::Duration;
+
+use super::summary::CellSummary;
+use super::tallied;
+use h2lab_base::counts::plural;
+use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_model::record::{CellRecord, Outcome, Sample};
+use h2lab_model::scenario::Target;
+use h2lab_model::workload::{Arrival, Phases};
+
+/// Shorter responses are no matter of the time that is measured.
+const LONG: Duration = Duration::from_millis(500);
+/// So many responses, one after the other, are to fit into the measured time: with fewer the figures are of its beginning and its end.
+const FIT: u32 = 2;
+/// As many as that are advised.
+const ADVISED: u32 = 5;
+/// Nine of ten responses arrive at a rate this near to that of the middle one where something limits each of them.
+const STEADY: f64 = 0.1;
+/// Of fewer responses nothing is said about a rate.
+const LEAST_RESPONSES: usize = 3;
+
+/// How long responses take, and what came of those that did not end in time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Transfers {
+    /// Requests that count, whose response had begun and was never complete.
+    pub begun: u64,
+    /// Body bytes that arrived of these.
+    pub begun_bytes: u64,
+    /// From sending a request to the last byte of its response, in the middle, of all responses that were complete, those of the warm-up
+    /// too; `None` without any.
+    pub takes: Option<Duration>,
+    /// Body bytes per second of a long response, where that is the same for each; `None` where it differs, or nothing is known.
+    pub steady_rate: Option<f64>,
+}
+
+impl Transfers {
+    /// Of these repetitions.
+    pub(super) fn of(repetitions: &[&CellRecord]) -> Self {
+        let samples = || repetitions.iter().flat_map(|repetition| repetition.samples.iter());
+        let cut: Vec<Sample> = samples()
+            .filter(|sample| sample.measured && sample.first_byte_at.happened() && is_partial(sample.outcome))
+            .collect();
+        let mut complete: Vec<Sample> = samples().filter(|sample| sample.outcome.is_success()).collect();
+        complete.sort_unstable_by_key(Sample::service_time);
+        let counted = || {
+            let service = tallied::SERVICE.of(repetitions);
+            (!service.is_empty()).then(|| service.quantile(0.5))
+        };
+        Self {
+            begun: cut.len() as u64,
+            begun_bytes: cut.iter().map(|sample| sample.body_bytes).sum(),
+            takes: complete.get(complete.len() / 2).map(Sample::service_time).or_else(counted),
+            steady_rate: steady_rate(&complete),
+        }
+    }
+}
+
+impl Transfers {
+    /// What arrived of responses that were never complete, and what to do about it; `None` if nothing did.
+    pub(super) fn parts(&self) -> Option<String> {
+        let Self { begun, begun_bytes, .. } = *self;
+        (begun > 0).then(|| {
+            format!(
+                "{} had begun, and {} of body arrived; if they take longer, measure for longer (-z, --drain)",
+                plural(begun, "response"),
+                format_bytes(begun_bytes)
+            )
+        })
+    }
+}
+
+/// Whether a response that had begun is only a part of one.
+const fn is_partial(outcome: Outcome) -> bool {
+    !outcome.is_complete() && !matches!(outcome, Outcome::Cancelled)
+}
+
+/// See [`Transfers::steady_rate`].
+fn steady_rate(complete: &[Sample]) -> Option<f64> {
+    let transfer = |sample: &Sample| sample.completed_at.since(sample.first_byte_at);
+    let mut rates: Vec<f64> = complete
+        .iter()
+        .filter(|sample| sample.first_byte_at.happened() && transfer(sample) >= LONG)
+        .map(|sample| sample.body_bytes as f64 / transfer(sample).as_secs_f64())
+        .collect();
+    rates.sort_unstable_by(f64::total_cmp);
+    let is_most = rates.len() >= LEAST_RESPONSES && rates.len() * 2 > complete.len();
+    let [low, middle, high] = [5, 50, 95].map(|percent| rates.get(rates.len() * percent / 100).copied());
+    let (low, middle, high) = (low?, middle?, high?);
+    let is_steady = low >= middle * (1.0 - STEADY) && high <= middle * (1.0 + STEADY);
+    (is_most && is_steady).then_some(middle)
+}
+
+/// The flags that make room for responses that take so long: `-z 20s --drain 5s`.
+pub fn longer_flags(takes: Duration) -> String {
+    let seconds = |time: Duration| time.as_secs_f64().ceil();
+    format!("-z {}s --drain {}s", seconds(takes * ADVISED), seconds(takes.mul_f64(1.25)))
+}
+
+/// Whether responses that take so long leave no figures of a measurement of these phases.
+pub fn is_too_long(takes: Duration, phases: &Phases) -> bool {
+    takes >= LONG && takes * FIT > phases.measure
+}
+
+/// Why the figures are those of no response that was complete in the measured time, in a sentence; `None` if there are such.
+pub(super) fn too_short(summary: &CellSummary) -> Option<String> {
+    if summary.cell.work.bulk || summary.repetitions == 0 {
+        return None;
+    }
+    let is_closed = matches!(summary.cell.work.arrival, Arrival::Closed { .. });
+    let is_none_served = summary.requests.succeeded > 0 && summary.served_rps <= 0.0;
+    let is_none_of_its_own = is_closed && summary.requests.succeeded == 0 && summary.served_rps > 0.0;
+    let takes = summary.transfers.takes.filter(|takes| *takes >= LONG)?;
+    (is_none_served || is_none_of_its_own).then(|| {
+        format!(
+            "a response takes {}, and {} are measured: too short to tell requests per second; measure for longer ({})",
+            format_duration(takes),
+            format_duration(summary.cell.work.phases.measure),
+            longer_flags(takes)
+        )
+    })
+}
+
+/// The warning about responses that take almost as long as what is measured, or longer.
+pub(super) fn warning(summary: &CellSummary) -> Option<String> {
+    let takes = summary.transfers.takes?;
+    let phases = &summary.cell.work.phases;
+    // Where that made it invalid it is told already.
+    let is_told = too_short(summary).is_some();
+    (is_too_long(takes, phases) && !is_told).then(|| {
+        format!(
+            "a response takes {}, of {} that are measured and {} of drain: for sound figures measure for longer ({})",
+            format_duration(takes),
+            format_duration(phases.measure),
+            format_duration(phases.drain),
+            longer_flags(takes)
+        )
+    })
+}
+
+/// The observation that every long response of live servers arrives at one rate, in each cell that has any: however many are under way,
+/// and in whatever protocol.
+pub(super) fn limited(cells: &[CellSummary]) -> Option<String> {
+    let answered = || cells.iter().filter(|cell| cell.transfers.takes.is_some());
+    let rates: Vec<f64> = answered().filter_map(|cell| cell.transfers.steady_rate).collect();
+    let is_live = answered().all(|cell| matches!(cell.cell.target, Target::Url { .. }));
+    let (low, high) = (rates.iter().copied().reduce(f64::min)?, rates.iter().copied().reduce(f64::max)?);
+    let is_one = is_live && rates.len() == answered().count() && high <= low * (1.0 + STEADY);
+    let alike = if rates.len() > 1 { " in each cell alike" } else { "" };
+    is_one.then(|| {
+        format!(
+            "an observation: each response arrives at {}/s{alike}; the server or the path limits it, and no protocol changes that",
+            format_bytes((low * high).sqrt().round() as u64)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{CellState, Ending, analyse};
+    use h2lab_base::units::Time;
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
+    use h2lab_model::workload::Protocol;
+
+    /// Three requests at once of a closed loop, each answered so long after it was sent; `rates` are bytes per second.
+    fn closed(takes: Duration, measure: Duration, rates: [f64; 3]) -> CellRecord {
+        let mut record = one_repetition(&cell(0, 0, Protocol::H1, 3, 0.0), 0, &Model::CLEAN);
+        record.cell.work.arrival = Arrival::Closed { concurrency: 3 };
+        record.cell.work.phases =
+            Phases { warmup: Duration::ZERO, measure, drain: Duration::from_millis(700) };
+        record.cell.target = Target::Url { url: "http://a/".to_owned() };
+        record.link = None;
+        let began = record.started_at;
+        let sample = |rate: f64| Sample {
+            connection: 0,
+            sent_at: began,
+            first_byte_at: began + Duration::from_millis(1),
+            completed_at: began + Duration::from_millis(1) + takes,
+            outcome: Outcome::Succeeded,
+            status: 200,
+            body_bytes: (rate * takes.as_secs_f64()) as u64,
+            ..Sample::due(began, true)
+        };
+        record.samples = rates.into_iter().map(sample).collect();
+        record
+    }
+
+    const STEADY_RATES: [f64; 3] = [50e3, 51e3, 49e3];
+
+    fn seconds(takes: f64, measure: f64) -> CellRecord {
+        closed(Duration::from_secs_f64(takes), Duration::from_secs_f64(measure), STEADY_RATES)
+    }
+
+    #[test]
+    fn a_measurement_that_holds_no_response_is_invalid_and_says_for_how_long_to_measure() {
+        let analysis = analyse(&run(vec![seconds(3.85, 3.0)]));
+        let CellState::Invalid { reasons } = &analysis.cells[0].state else { panic!("{analysis:?}") };
+        let expected = "a response takes 3.851s, and 3s are measured: too short to tell requests per second; measure for longer \
+                        (-z 20s --drain 5s)";
+        assert_eq!(reasons.as_slice(), [expected]);
+        assert_eq!(Ending::of(&analysis).first(), Some(&Ending::Invalid));
+        assert_eq!(analyse(&run(vec![seconds(2.9, 3.0)])).cells[0].state, CellState::Ok);
+    }
+
+    #[test]
+    fn a_response_that_takes_half_of_what_is_measured_is_warned_about() {
+        let told = |takes| {
+            let warnings = CellSummary::of(&[&seconds(takes, 3.0)]).warnings;
+            warnings.into_iter().find(|warning| warning.starts_with("a response takes"))
+        };
+        let warning = told(1.6).unwrap();
+        assert!(warning.contains("1.601s, of 3s that are measured and 700ms of drain"), "{warning}");
+        assert!(warning.contains("(-z 9s --drain 3s)"), "{warning}");
+        assert_eq!(told(1.4), None);
+        assert_eq!(told(3.1), None, "the reason why it is invalid says it");
+        // Requests that are short beside any measured time need nothing.
+        let short = CellSummary::of(&[&seconds(0.4, 0.5)]).warnings;
+        assert!(!short.iter().any(|warning| warning.starts_with("a response takes")), "{short:?}");
+    }
+
+    #[test]
+    fn a_response_of_which_a_part_arrived_is_told_apart_from_none() {
+        let cut = |has_begun: bool| {
+            let mut record = seconds(10.0, 3.0);
+            let end = record.cell.work.phases.cut(record.started_at);
+            for sample in record.samples.edit().iter_mut() {
+                (sample.outcome, sample.status, sample.completed_at) = (Outcome::Unfinished, 0, end);
+                sample.body_bytes = if has_begun { 102_400 } else { 0 };
+                sample.first_byte_at = if has_begun { sample.first_byte_at } else { Time::NEVER };
+            }
+            CellSummary::of(&[&record]).no_response()
+        };
+        assert_eq!(cut(false).as_deref(), Some("no response to 3 requests"));
+        let begun = cut(true).unwrap();
+        assert!(
+            begun.starts_with(
+                "no complete response to 3 requests: 3 responses had begun, and 300 KiB of body"
+            ),
+            "{begun}"
+        );
+        assert!(begun.contains("measure for longer (-z, --drain)"), "{begun}");
+    }
+
+    #[test]
+    fn requests_that_wait_behind_those_of_the_warm_up_are_an_overload_and_no_silence() {
+        let mut record = seconds(3.0, 5.0);
+        record.cell.work.arrival = Arrival::Constant { rate: 50.0 };
+        let end = record.cell.work.phases.cut(record.started_at);
+        for sample in record.samples.edit().iter_mut() {
+            sample.measured = false;
+        }
+        let (from, _) = tallied::window(&record);
+        for n in 0..250_u64 {
+            let waiting = Sample::due(from + Duration::from_millis(n * 20), true);
+            record.samples.push(&Sample { completed_at: end, ..waiting });
+        }
+        let summary = CellSummary::of(&[&record]);
+        assert!(matches!(summary.state, CellState::Unstable { .. }), "{:?}", summary.state);
+        assert!(summary.served_rps > 0.0 && !summary.is_dead() && summary.no_response().is_none());
+    }
+
+    #[test]
+    fn the_rate_of_a_response_is_told_where_each_has_the_same_in_every_cell() {
+        let told = |rates: &[[f64; 3]], takes: f64| {
+            let record = |(index, rates): (u32, &[f64; 3])| {
+                let mut record = closed(Duration::from_secs_f64(takes), Duration::from_secs(60), *rates);
+                record.cell.index = index;
+                record
+            };
+            let warnings = analyse(&run((0..).zip(rates).map(record).collect())).warnings;
+            warnings.into_iter().find(|warning| warning.starts_with("an observation: each response"))
+        };
+        assert!(
+            told(&[STEADY_RATES], 3.85).unwrap().contains("arrives at 48.83 KiB/s; the server or the path")
+        );
+        let both = told(&[STEADY_RATES, [53e3; 3]], 3.85).unwrap();
+        assert!(both.contains("KiB/s in each cell alike; the server"), "{both}");
+        assert_eq!(told(&[STEADY_RATES, [60e3; 3]], 3.85), None, "a protocol changes it");
+        assert_eq!(told(&[[50e3, 60e3, 40e3]], 3.85), None, "they differ");
+        assert_eq!(told(&[STEADY_RATES, [50e3, 60e3, 40e3]], 3.85), None, "they differ in one cell");
+        assert_eq!(told(&[STEADY_RATES], 0.4), None, "short");
+    }
+}

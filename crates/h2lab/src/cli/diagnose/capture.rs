@@ -1,0 +1,108 @@
+//! `h2lab diagnose FILE.pcapng`: a capture is read, and what it shows is reported.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use h2lab_analysis::diagnose::passive::{Capture, Captured};
+use h2lab_link::capture_file::{CaptureFile, Entry};
+use h2lab_model::record::{RunRecord, SCHEMA_VERSION};
+use h2lab_model::scenario::{Scenario, Target};
+
+use super::super::exit::Usage;
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 18;
+
+/// Whether a file is a capture, by its name or its first bytes.
+pub(super) fn is_capture(path: &Path) -> bool {
+    const ENDINGS: [&str; 3] = ["pcapng", "pcap", "cap"];
+    let named =
+        path.extension().is_some_and(|end| ENDINGS.iter().any(|known| end.eq_ignore_ascii_case(known)));
+    if named || !path.is_file() {
+        return named;
+    }
+    let mut first = [0; 4];
+    let begun = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    let magic = u32::from_le_bytes(first);
+    begun.is_ok() && matches!(magic, 0x0a0d_0d0a | 0xa1b2_c3d4 | 0xd4c3_b2a1 | 0xa1b2_3c4d | 0x4d3c_b2a1)
+}
+
+/// The run that a capture stands for, a repetition of each server and protocol in it, and what cannot be known from it.
+pub(super) fn read(
+    path: &Path,
+    key_log: Option<&Path>,
+    command: Vec<String>,
+) -> Result<(RunRecord, Vec<String>)> {
+    let refuse = |why: String| anyhow::Error::from(Usage(why));
+    let lines = key_log
+        .map(std::fs::read)
+        .transpose()
+        .map_err(|error| refuse(format!("cannot read {}: {error}", key_log.unwrap_or(path).display())))?;
+    let lines = String::from_utf8_lossy(lines.as_deref().unwrap_or_default()).into_owned();
+    let mut file =
+        File::open(path).map_err(|error| refuse(format!("cannot read {}: {error}", path.display())))?;
+    let mut capture = Capture::new(&lines);
+    let mut blocks = CaptureFile::default();
+    let mut piece = vec![0; PIECE];
+    let mut damage = None;
+    loop {
+        let n = file.read(&mut piece).with_context(|| format!("cannot read {}", path.display()))?;
+        if n == 0 {
+            break;
+        }
+        let read = blocks.feed(&piece[..n], &mut |entry| match entry {
+            Entry::Packet(packet) => capture.packet(&packet),
+            Entry::Secrets(lines) => capture.secrets(lines),
+            Entry::Untimed => capture.untimed(),
+        });
+        if let Err(error) = read {
+            damage = Some(error.to_string());
+            break;
+        }
+    }
+    let captured = capture.finish(damage.is_some() || blocks.is_whole());
+    let notes: Vec<String> = damage
+        .iter()
+        .map(|error| format!("it could not be read to its end: {error}"))
+        .chain(captured.notes.iter().map(ToString::to_string))
+        .collect();
+    if captured.records.is_empty() {
+        let why = if damage.is_some() { &notes[..1] } else { &notes[..] };
+        let none = "no request of HTTP could be read from it";
+        return Err(refuse(format!("{}: {none}\n- {}", path.display(), why.join("\n- "))));
+    }
+    Ok((run(path, captured, command), notes))
+}
+
+fn run(path: &Path, captured: Captured, command: Vec<String>) -> RunRecord {
+    let mut scenario = Scenario { repetitions: 1, ..Scenario::default() };
+    let url = |target: &Target| match target {
+        Target::Url { url } => url.clone(),
+        Target::Origin | Target::Sut { .. } => String::new(),
+    };
+    scenario.matrix.live = captured
+        .records
+        .iter()
+        .map(|record| h2lab_model::scenario::LiveTarget {
+            url: url(&record.cell.target),
+            path: "/".to_owned(),
+            protocols: h2lab_model::scenario::Axis::one(record.cell.protocol),
+        })
+        .collect();
+    let began = UNIX_EPOCH + Duration::from_nanos(captured.began_nanos);
+    RunRecord {
+        schema: SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: humantime::format_rfc3339_seconds(began).to_string(),
+        command,
+        seed: 0,
+        machine: format!("capture {}", path.display()),
+        scenario,
+        repetitions: captured.records,
+        interrupted: false,
+        resumed: Vec::new(),
+    }
+}

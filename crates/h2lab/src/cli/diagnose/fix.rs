@@ -1,0 +1,190 @@
+//! `--fix`: which setting is changed, and the copy of the configuration that has it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use h2lab_analysis::diagnose::Finding;
+use h2lab_analysis::experiment::{Again, Experiment, Outcome, Remedy};
+use h2lab_base::text::made_printable_lines;
+use h2lab_lab::sut::{self, OwnConfig};
+use h2lab_model::experiment::{Knob, ServerSetting};
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::{Cell, Change, Target};
+use h2lab_model::settings::edit::{self, ConfigFile};
+use h2lab_model::settings::{Peer, Role, Version};
+use h2lab_report::Fixing;
+use similar::TextDiff;
+
+use crate::run::messages::Failure;
+
+/// Where changed files are kept, in the run folder.
+const FOLDER: &str = "fix";
+/// Lines around a change in a diff.
+const CONTEXT: usize = 3;
+
+/// A fix that is measured.
+pub(super) struct Chosen {
+    pub setting: ServerSetting,
+    /// Whether the experiment had shown that it helps.
+    pub is_confirmed: bool,
+    pub again: Again,
+}
+
+/// The product and version of the server that was started for `cell`.
+pub(super) fn peer(run: &RunRecord, cell: &Cell) -> Peer {
+    let its = run.repetitions.iter().filter(|one| one.cell.index == cell.index);
+    let version =
+        its.filter_map(|one| one.server.as_ref()).find_map(|server| Version::parse(&server.version));
+    Peer { version, ..Peer::started(cell.target.name()) }
+}
+
+/// The settings of the server that was started which would take findings about `cell` away, in the order of the findings.
+pub(super) fn settings(
+    run: &RunRecord,
+    findings: &[Finding],
+    cell: &Cell,
+    own: Option<&OwnConfig>,
+) -> Vec<ServerSetting> {
+    if matches!(cell.target, Target::Url { .. }) || cell.sidecar.is_some() {
+        return Vec::new();
+    }
+    let peer = peer(run, cell);
+    let mut found: Vec<ServerSetting> = Vec::new();
+    let of_cell = findings.iter().filter(|finding| finding.cell == cell.index && !finding.is_observation());
+    for (finding, fix) in of_cell.flat_map(|finding| finding.fixes.iter().map(move |fix| (finding, fix))) {
+        let is_its = peer.product.is_some_and(|product| product.name == fix.product);
+        let Some(wish) = fix.wish.filter(|wish| is_its && wish.role == Role::Front) else { continue };
+        let change = Change { knob: wish.knob, value: wish.value };
+        let Some(words) = edit::words(&peer, &change) else { continue };
+        if own.is_some_and(|own| edit::edited(&peer, &change, &own.files).is_err()) {
+            continue;
+        }
+        match found.iter_mut().find(|one| one.change.knob == change.knob) {
+            Some(one) => one.causes.push(finding.rule.clone()),
+            None => found.push(ServerSetting { change, words, causes: vec![finding.rule.clone()] }),
+        }
+    }
+    found
+}
+
+/// The fix of the best confirmed change, else of the first finding that has one and whose change was not shown to be in vain.
+pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Option<(ServerSetting, bool)> {
+    let of = |knob: &Knob| match knob {
+        Knob::Server(setting) => Some(setting.clone()),
+        _ => None,
+    };
+    if let Some(setting) = experiment.confirmed().into_iter().find_map(|trial| of(&trial.knob)) {
+        return Some((setting, true));
+    }
+    let is_open = |setting: &&ServerSetting| {
+        let trial = experiment.trials.iter().find(|trial| of(&trial.knob).as_ref() == Some(*setting));
+        trial.is_none_or(|trial| trial.outcome == Outcome::Undecided)
+    };
+    settings.iter().find(is_open).map(|setting| (setting.clone(), false))
+}
+
+/// What is said where nothing is changed.
+pub(super) fn not_made(experiment: &Experiment, findings: &[Finding], cell: &Cell) -> Fixing {
+    let lines: Vec<String> = findings
+        .iter()
+        .filter(|finding| finding.cell == cell.index)
+        .flat_map(|finding| &finding.fixes)
+        .filter(|fix| fix.has_setting())
+        .map(|fix| format!("{}: {}", fix.product, fix.setting))
+        .collect();
+    let lines =
+        if lines.is_empty() { "no setting was found that would help".to_owned() } else { lines.join(", ") };
+    Fixing::Not(match &cell.target {
+        Target::Url { .. } => format!(
+            "h2lab changes nothing on live servers; to change by yourself: {lines}; then measure again by `h2lab diagnose --again latest`"
+        ),
+        _ if experiment.is_healthy() => "there is nothing to fix".to_owned(),
+        Target::Origin | Target::Sut { .. } => {
+            format!(
+                "no finding has a setting of this server that is not shown to be in vain; what was found: {lines}"
+            )
+        }
+    })
+}
+
+/// Writes the changed files into the run folder, and says what the fix did.
+pub(super) fn made(
+    chosen: &Chosen,
+    run: &RunRecord,
+    cell: &Cell,
+    own: Option<&OwnConfig>,
+    folder: &Path,
+) -> Result<Fixing> {
+    let before = match own {
+        Some(own) => own.files.clone(),
+        None => {
+            let sut = sut::find(cell.target.name()).map_err(Failure::from)?;
+            sut::ours(sut, cell.max_requests_per_connection).map_err(Failure::from)?
+        }
+    };
+    let Chosen { setting, is_confirmed, again } = chosen;
+    let after = edit::edited(&peer(run, cell), &setting.change, &before).map_err(anyhow::Error::msg)?;
+    let place = folder.join(FOLDER);
+    fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    let (mut diff, mut files) = (String::new(), Vec::new());
+    for (before, after) in before.iter().zip(&after).filter(|(before, after)| before != after) {
+        diff += &unified(before, after);
+        let name = Path::new(&after.path).file_name().unwrap_or_default();
+        let path = place.join(name);
+        // Two files of one name in different folders.
+        let path = if files.contains(&path.display().to_string()) {
+            place.join(format!("{}-{}", files.len(), name.to_string_lossy()))
+        } else {
+            path
+        };
+        fs::write(&path, &after.text).with_context(|| format!("cannot write {}", path.display()))?;
+        files.push(path.display().to_string());
+    }
+    fs::write(place.join("fix.diff"), &diff).context("cannot write fix.diff")?;
+    Ok(Fixing::Made {
+        words: setting.words.clone(),
+        cause: setting.causes.first().map(|id| (id.clone(), *is_confirmed)),
+        remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
+        // Tabs are no danger, and a reader of a diff wants them.
+        diff: diff.split('\t').map(made_printable_lines).collect::<Vec<_>>().join("\t"),
+        files,
+    })
+}
+
+/// The unified diff of a file, as `patch` takes it.
+fn unified(before: &ConfigFile, after: &ConfigFile) -> String {
+    TextDiff::from_lines(&before.text, &after.text)
+        .unified_diff()
+        .context_radius(CONTEXT)
+        .header(&before.path, &after.path)
+        .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diff(before: &str, after: &str) -> String {
+        let file = |text: &str| ConfigFile { path: "a.conf".to_owned(), text: text.to_owned() };
+        unified(&file(before), &file(after))
+    }
+
+    #[test]
+    fn a_diff_has_the_changed_lines_with_three_around_them() {
+        let lines: Vec<String> = (1..=20).map(|n| format!("line {n}")).collect();
+        let before = lines.join("\n") + "\n";
+        let after = before.replace("line 5\n", "line five\n").replace("line 18", "line 18\nmore");
+        let expected = "--- a.conf\n+++ a.conf\n@@ -2,7 +2,7 @@\n line 2\n line 3\n line 4\n-line 5\n+line five\n line 6\n line \
+                        7\n line 8\n@@ -16,5 +16,6 @@\n line 16\n line 17\n line 18\n+more\n line 19\n line 20\n";
+        assert_eq!(diff(&before, &after), expected);
+    }
+
+    #[test]
+    fn an_added_first_line_and_neighbouring_changes_are_one_part_each() {
+        assert_eq!(diff("b\n", "a\nb\n"), "--- a.conf\n+++ a.conf\n@@ -1 +1,2 @@\n+a\n b\n");
+        assert_eq!(diff("", "a\n"), "--- a.conf\n+++ a.conf\n@@ -0,0 +1 @@\n+a\n");
+        let near = diff("1\n2\n3\n4\n5\n", "one\n2\n3\n4\nfive\n");
+        assert_eq!(near.matches("@@ -").count(), 1, "{near}");
+    }
+}

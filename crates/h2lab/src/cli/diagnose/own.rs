@@ -1,0 +1,70 @@
+//! `--config`: the user's configuration of the server that is started.
+
+use anyhow::{Context as _, Result};
+use h2lab_lab::sut::{self, OwnConfig};
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::{Axis, Cell, Scenario};
+
+use super::{DiagnoseArgs, What};
+use crate::cli::exit::Usage;
+use crate::cli::note;
+use crate::run::messages::Failure;
+
+impl DiagnoseArgs {
+    /// The configuration of `--config`, read and adapted.
+    pub(super) fn own(&self, what: Option<&What>) -> Result<Option<OwnConfig>> {
+        let Some(path) = &self.config else { return Ok(None) };
+        let usage = |why: &str| Err(Usage(format!("--config {why}")).into());
+        if what.is_some() {
+            return usage("is for a server that h2lab starts: leave WHAT out");
+        }
+        let servers = &self.cells.servers;
+        let Some([name]) = servers.origin.as_ref().map(Axis::values) else {
+            return usage("needs one --origin: the server whose configuration it is");
+        };
+        if servers.max_requests_per_connection.is_some() {
+            return usage("has its own limits: leave --max-requests-per-connection out");
+        }
+        let own =
+            OwnConfig::read(sut::find(name).map_err(Failure::from)?.name(), path).map_err(Failure::from)?;
+        self.announce(&own);
+        Ok(Some(own))
+    }
+
+    /// Says what was adapted.
+    pub(super) fn announce(&self, own: &OwnConfig) {
+        if self.quiet || own.notes.is_empty() {
+            return;
+        }
+        note(&format_args!("{} is used as it is, but for the lab:", own.path.display()));
+        for adapted in &own.notes {
+            note(&format_args!("- {adapted}"));
+        }
+    }
+}
+
+/// Compares what a configuration speaks, unless flags say otherwise.
+pub(super) fn compare_what_it_speaks(scenario: &mut Scenario, own: &OwnConfig) -> Result<()> {
+    let path = own.path.display();
+    let protocols = own.protocols().ok_or_else(|| {
+        Usage(format!("{path}: it speaks HTTP/1.1 alone, so there is no HTTP/2 to diagnose"))
+    })?;
+    scenario.matrix.protocols = Axis::new(protocols).context("it speaks something")?;
+    Ok(())
+}
+
+/// Notes the configuration in each cell of a server that is started with it.
+pub(super) fn put_into(cells: &mut [Cell], own: Option<&OwnConfig>) {
+    for cell in cells {
+        cell.setup.config = own.map(|own| own.path.display().to_string());
+    }
+}
+
+/// The configuration of an earlier run, as it is now.
+pub(super) fn of_run(before: &RunRecord) -> Result<Option<OwnConfig>> {
+    let mut cells = before.repetitions.iter().map(|one| &one.cell);
+    let found = cells.find_map(|cell| Some((cell.target.name(), cell.setup.config.as_ref()?)));
+    let Some((name, path)) = found else { return Ok(None) };
+    let name = sut::find(name).map_err(Failure::from)?.name();
+    Ok(Some(OwnConfig::read(name, path.as_ref()).map_err(Failure::from)?))
+}

@@ -1,0 +1,166 @@
+//! The rate at which a live server is asked: the highest of a short ramp that it carries.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use h2lab_analysis::stats::{CellSummary, RampSteps};
+use h2lab_base::units::format_duration;
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::{Axis, Cell, Ramp, Scenario};
+
+use super::plan::is_at;
+use super::progress::Progress;
+use crate::cli::cells::new_run;
+use crate::cli::signals;
+use crate::run::execute::{Live, PlanContext, execute_rounds};
+
+/// What any service may be asked without its owner's word.
+const GENTLE: [&str; 1] = ["10..50/5s/5"];
+/// What one's own service is asked, one ramp after the other until it no longer carries the rate.
+const OWN: [&str; 3] = ["50..500/4s/4", "800..2000/4s/4", "3000..6000/4s/4"];
+/// HTTP/1.1 connections to one's own service at most: with the 16 of others, they and not the server would be the limit.
+pub(super) const OWN_CONNECTIONS: u32 = 100;
+/// Experiments need the rate to be carried in each of their repetitions, also on a slower day.
+const BELOW_THE_KNEE: f64 = 0.7;
+
+/// A step of a ramp is a second, and says nothing of responses that take longer than this.
+const LONG: Duration = Duration::from_millis(500);
+/// The highest rate at which a server is asked without a ramp.
+const MOST: f64 = 50.0;
+
+/// The rate for responses that take too long for a ramp: what so many connections carry, each with one response after the other.
+pub(super) fn of_long(takes: Duration, connections: u32) -> Option<f64> {
+    let carried = f64::from(connections) / takes.as_secs_f64() * BELOW_THE_KNEE;
+    (takes >= LONG).then(|| ((carried * 10.0).floor() / 10.0).clamp(0.1, MOST))
+}
+
+/// The same in a sentence.
+pub(super) fn words_of_long(rate: f64, takes: Duration, connections: u32) -> String {
+    let takes = format_duration(takes);
+    format!(
+        "rate: {rate}/s, since a response takes {takes} on one of at most {connections} connections (-q sets another rate)"
+    )
+}
+
+/// What a ramp found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Found {
+    /// Requests per second for the experiments.
+    pub rate: f64,
+    /// The rate at which the server was overloaded; `None` if no rate of the ramp overloaded it.
+    pub overloaded_at: Option<f64>,
+}
+
+impl Found {
+    /// The result of the ramp, in a sentence: over HTTP/1.1 or another protocol with at most so many connections.
+    pub fn words(self, scenario: &Scenario) -> String {
+        let Self { rate, .. } = self;
+        let set = "-q sets another rate";
+        match self.overloaded_at {
+            Some(knee) => {
+                let most = scenario.matrix.max_connections;
+                format!("rate: {rate:.0}/s; {knee:.0}/s was too much over at most {most} connections ({set})")
+            }
+            None => format!("rate: {rate:.0}/s, the highest that was tried ({set})"),
+        }
+    }
+}
+
+/// Finds a rate that the server of `url` carries. Over HTTP/1.1, if it is spoken: a rate that HTTP/2 cannot carry is what is to be
+/// found out. `None` if nothing was answered; breaks if the user stopped it.
+pub(super) fn find(
+    scenario: &Scenario,
+    url: &str,
+    live: &Live,
+    is_own: bool,
+    quiet: bool,
+) -> Result<ControlFlow<(), Option<Found>>> {
+    let stop = signals::stop_flag()?;
+    let scratch = tempfile::tempdir().context("cannot make a folder for the ramp's records")?;
+    let texts = if is_own { &OWN[..] } else { &GENTLE[..] };
+    let ramps: Vec<Ramp> =
+        texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("a constant")?;
+    let (folder, run) = new_run(scenario.clone(), Some(&scratch.path().join("ramp")), Vec::new())?;
+    let mut progress = Progress::new(quiet, ramps.iter().map(|ramp| ramp.over).sum());
+    let mut ramps = ramps.into_iter();
+    let mut next = |run: &RunRecord| -> Vec<Cell> {
+        let is_over = found(run).is_some_and(|found| found.overloaded_at.is_some());
+        let ramp = if is_over { None } else { ramps.next() };
+        ramp.and_then(|ramp| cell(scenario, url, ramp, run.repetitions.len() as u32)).into_iter().collect()
+    };
+    let context = PlanContext { live, stop: &stop, own: None };
+    let executed = execute_rounds(run, &mut next, folder, &context, &mut progress);
+    progress.line.clear();
+    let executed = executed?;
+    if let Some(failure) = executed.failure {
+        return Err(failure);
+    }
+    let is_stopped = executed.run.interrupted;
+    Ok(if is_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(found(&executed.run)) })
+}
+
+/// One repetition with this ramp, over HTTP/1.1 if it is spoken.
+fn cell(scenario: &Scenario, url: &str, ramp: Ramp, index: u32) -> Option<Cell> {
+    let mut scenario = scenario.clone();
+    scenario.repetitions = 1;
+    scenario.work.ramp = Some(ramp);
+    scenario.work.measure = Axis::one(ramp.over);
+    scenario.work.warmup = Duration::ZERO;
+    let cell = scenario.plan().into_iter().find(|cell| is_at(cell, url))?;
+    Some(Cell { index, ..cell })
+}
+
+/// What the ramps so far show.
+fn found(run: &RunRecord) -> Option<Found> {
+    let mut carried: Option<Found> = None;
+    for repetition in &run.repetitions {
+        let steps = RampSteps::of(&CellSummary::of(&[repetition]))?;
+        let lowest = steps.steps.first()?.offered_rps;
+        if let Some(knee) = steps.knee() {
+            let before = steps.last_carried().map(|step| step.offered_rps);
+            let rate = before.or(carried.map(|it| it.rate)).unwrap_or(lowest / 2.0) * BELOW_THE_KNEE;
+            return Some(Found { rate: rate.round().max(1.0), overloaded_at: Some(knee.offered_rps) });
+        }
+        let rate = steps.last_carried()?.offered_rps.round();
+        carried = Some(Found { rate, overloaded_at: None });
+    }
+    carried
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ramps_parse_and_rise_and_others_services_get_50_at_most() {
+        let parsed =
+            |texts: &[&str]| texts.iter().map(|text| text.parse::<Ramp>().unwrap()).collect::<Vec<_>>();
+        assert!(parsed(&GENTLE).iter().all(|ramp| ramp.from < ramp.to && ramp.to <= 50.0));
+        let own = parsed(&OWN);
+        assert!(own.windows(2).all(|pair| pair[0].to < pair[1].from), "{own:?}");
+    }
+
+    #[test]
+    fn long_responses_are_asked_at_a_rate_that_the_connections_carry() {
+        let of = |millis| of_long(Duration::from_millis(millis), 16);
+        assert_eq!([of(499), of(500), of(3_850), of(600_000)], [None, Some(22.4), Some(2.9), Some(0.1)]);
+        assert_eq!(of_long(LONG, 100), Some(MOST));
+        assert!(
+            words_of_long(2.9, Duration::from_millis(3_850), 16)
+                .starts_with("rate: 2.9/s, since a response takes 3.85s")
+        );
+    }
+
+    #[test]
+    fn a_load_that_is_too_much_is_told_with_its_connections() {
+        let mut scenario = Scenario::default();
+        scenario.matrix.max_connections = 16;
+        let words = |overloaded_at| Found { rate: 28.0, overloaded_at }.words(&scenario);
+        assert_eq!(
+            words(Some(50.0)),
+            "rate: 28/s; 50/s was too much over at most 16 connections (-q sets another rate)"
+        );
+        assert!(words(None).contains("the highest that was tried"));
+    }
+}

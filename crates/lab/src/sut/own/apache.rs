@@ -1,0 +1,205 @@
+//! What a lab changes in a configuration of Apache.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::Path;
+
+use h2lab_model::workload::Protocol;
+use rustix::process::geteuid;
+
+use super::super::kind::SCRATCH;
+use super::{Adapted, Address, FOLDER, origin, url};
+
+/// The variables that Debian's script sets, and what they are here.
+const VARIABLES: [(&str, &str); 6] = [
+    ("APACHE_RUN_USER", "www-data"),
+    ("APACHE_RUN_GROUP", "www-data"),
+    ("APACHE_PID_FILE", "apache.pid"),
+    ("APACHE_RUN_DIR", ""),
+    ("APACHE_LOCK_DIR", ""),
+    ("APACHE_LOG_DIR", ""),
+];
+/// What is said of what is about the process.
+const PROCESS: &str = "PidFile, ErrorLog, CustomLog, User, Mutex …: one process in the foreground, with its files in the run folder";
+
+/// Lines with their places and words; what is quoted is one word.
+fn lines(text: &str) -> impl Iterator<Item = (Range<usize>, Vec<&str>)> {
+    text.split_inclusive('\n').scan(0, |at, line| {
+        let range = *at..*at + line.trim_end_matches(['\n', '\r']).len();
+        *at += line.len();
+        Some((range, words(line)))
+    })
+}
+
+fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = line.trim();
+    while !(rest.is_empty() || words.is_empty() && rest.starts_with('#')) {
+        let (word, behind) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+        };
+        words.push(word);
+        rest = behind.trim_start();
+    }
+    words
+}
+
+pub(super) fn includes(text: &str) -> Vec<(Range<usize>, String, bool)> {
+    let found = lines(text).filter_map(|(range, words)| {
+        let is_optional = words.first()?.eq_ignore_ascii_case("IncludeOptional");
+        let is_include = is_optional || words.first()?.eq_ignore_ascii_case("Include");
+        is_include.then(|| (range, words.get(1).copied().unwrap_or_default().to_owned(), is_optional))
+    });
+    found.collect()
+}
+
+/// A virtual host, or what stands outside of any.
+#[derive(Debug, Default)]
+struct Host {
+    port: Option<u16>,
+    is_tls: bool,
+    protocols: Option<Vec<String>>,
+}
+
+pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
+    let mut adapted = Adapted::default();
+    let has = |name: &str| {
+        lines(text).any(|(_, words)| words.first().is_some_and(|one| one.eq_ignore_ascii_case(name)))
+    };
+    let mut head = String::new();
+    if !has("ServerRoot") {
+        let _ = writeln!(head, "ServerRoot \"{}\"", folder.display());
+    }
+    for (variable, value) in VARIABLES {
+        if text.contains(&format!("${{{variable}}}")) {
+            let value = if value.starts_with("www") {
+                value.to_owned()
+            } else {
+                format!("{FOLDER}/{SCRATCH}/{value}")
+            };
+            let _ = writeln!(head, "Define {variable} \"{}\"", value.trim_end_matches('/'));
+        }
+    }
+    let _ = writeln!(
+        head,
+        "DefaultRuntimeDir {FOLDER}/{SCRATCH}\nPidFile {FOLDER}/{SCRATCH}/apache.pid\nErrorLog /dev/stderr"
+    );
+    adapted.edits.push((0..0, head));
+    let is_root = geteuid().is_root();
+    let (mut hosts, mut inside) = (vec![Host::default()], false);
+    let mut taken = BTreeSet::new();
+    for (range, words) in lines(text) {
+        let Some(first) = words.first().map(|word| word.to_ascii_lowercase()) else { continue };
+        let argument = words.get(1).copied().unwrap_or_default();
+        match first.as_str() {
+            "listen" => listen(range, argument, &words, (&mut hosts, &mut taken), &mut adapted),
+            "<virtualhost" => {
+                let address = Address::parse(argument.trim_end_matches('>'), 80);
+                hosts.push(Host { port: address.as_ref().map(|address| address.port), ..Host::default() });
+                inside = true;
+                if let Some(address) = address.filter(|address| !address.is_any() && !address.is_loopback()) {
+                    let with = format!("<VirtualHost *:{}>", address.port);
+                    adapted.replace(
+                        range,
+                        with,
+                        format!("<VirtualHost {argument} at all addresses of the lab"),
+                    );
+                }
+            }
+            "</virtualhost>" => inside = false,
+            "sslengine" if argument.eq_ignore_ascii_case("on") => host(&mut hosts, inside).is_tls = true,
+            "protocols" => {
+                let named = words[1..].iter().map(|word| word.to_ascii_lowercase()).collect();
+                host(&mut hosts, inside).protocols = Some(named);
+            }
+            "pidfile" | "errorlog" | "mutex" | "defaultruntimedir" | "scoreboardfile" => {
+                adapted.replace(range, "", PROCESS);
+            }
+            "user" | "group" if !is_root => adapted.replace(range, "", PROCESS),
+            "customlog" | "transferlog" => {
+                let quoted: Vec<String> = words[2..].iter().map(|word| format!("\"{word}\"")).collect();
+                let line = format!("{} {FOLDER}/{SCRATCH}/access.log {}", words[0], quoted.join(" "));
+                adapted.replace(range, line, PROCESS);
+            }
+            "proxypass" | "balancermember" | "proxypassmatch" => upstream(range, &words, &mut adapted),
+            _ => {}
+        }
+    }
+    ports(&hosts, &mut adapted);
+    adapted
+}
+
+fn host(hosts: &mut [Host], inside: bool) -> &mut Host {
+    let at = if inside { hosts.len() - 1 } else { 0 };
+    &mut hosts[at]
+}
+
+fn listen(
+    range: Range<usize>,
+    argument: &str,
+    words: &[&str],
+    (hosts, taken): (&mut [Host], &mut BTreeSet<u16>),
+    adapted: &mut Adapted,
+) {
+    let Some(address) = Address::parse(argument, 80) else { return };
+    if !taken.insert(address.port) {
+        return adapted.replace(range, "", format!("Listen {argument}: the port is listened at already"));
+    }
+    if hosts[0].port.is_none() && !words.contains(&"https") {
+        hosts[0].port = Some(address.port);
+    }
+    if !address.is_any() || address.host.is_empty() {
+        let line = format!("Listen 0.0.0.0:{}", address.port);
+        if address.host.is_empty() {
+            adapted.edits.push((range, line));
+        } else {
+            adapted.replace(range, line, format!("Listen {argument}: at all addresses of the lab"));
+        }
+    }
+}
+
+/// What is spoken at which port: a virtual host has the protocols of the server unless it names its own.
+fn ports(hosts: &[Host], adapted: &mut Adapted) {
+    let general = hosts[0].protocols.clone().unwrap_or_else(|| vec!["http/1.1".to_owned()]);
+    // What stands outside serves where no virtual host does.
+    let outside = if hosts.len() > 1 { &hosts[1..] } else { hosts };
+    let mut pairs: Vec<(u16, Vec<Protocol>)> = Vec::new();
+    for host in outside {
+        let protocols = host.protocols.as_ref().unwrap_or(&general);
+        let speaks = |name: &str| protocols.iter().any(|one| one == name);
+        let each = if host.is_tls {
+            [(Protocol::H1s, speaks("http/1.1")), (Protocol::H2, speaks("h2"))]
+        } else {
+            [(Protocol::H1, speaks("http/1.1")), (Protocol::H2c, speaks("h2c"))]
+        };
+        let spoken = each.into_iter().filter(|(_, is)| *is).map(|(protocol, _)| protocol).collect();
+        pairs.extend(host.port.map(|port| (port, spoken)));
+    }
+    // The first with HTTP/2 counts.
+    pairs.sort_by_key(|(_, spoken)| !spoken.iter().any(|one| one.is_multiplexed()));
+    for (port, spoken) in pairs {
+        adapted.listens(&spoken, port);
+    }
+}
+
+fn upstream(range: Range<usize>, words: &[&str], adapted: &mut Adapted) {
+    let place = words.iter().position(|word| url(word).is_some_and(|(scheme, ..)| scheme != "balancer"));
+    let Some((at, (scheme, host, path))) = place.and_then(|at| Some((at, url(words[at])?))) else { return };
+    if host.starts_with("unix") || !["http", "https", "h2", "h2c", "ws", "wss"].contains(&scheme) {
+        adapted.notes.insert(format!(
+            "{} {}: it is not in the lab, and answers there are errors",
+            words[0], words[at]
+        ));
+        return;
+    }
+    let is_tls = ["https", "h2", "wss"].contains(&scheme);
+    let mut line: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    line[at] = format!("{scheme}://{}{path}", origin(is_tls));
+    adapted.replace(
+        range,
+        line.join(" "),
+        format!("{} {}: h2lab's origin stands in for it", words[0], words[at]),
+    );
+}

@@ -1,0 +1,342 @@
+//! A user's own configuration, started in a lab as it is, but for what a lab cannot have: where it listens, the user that it
+//! becomes, where it logs, and upstreams that are not there, which our origin stands in for.
+//!
+//! Included files are put in the place of what includes them. No line moves otherwise, so that a program's message about a line
+//! is about the user's.
+
+mod apache;
+mod envoy;
+mod haproxy;
+mod nginx;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use h2lab_model::scenario::Change;
+use h2lab_model::settings::edit::{ConfigFile, edited, spliced};
+use h2lab_model::settings::{Peer, Version};
+use h2lab_model::workload::Protocol;
+use serde::{Deserialize, Serialize};
+
+use super::error::SutError;
+use super::kind::{Endpoints, Launch, Ports, Site, StartOptions, Sut};
+use super::upstream::Upstream;
+
+/// Stands in an adapted text for the port of our origin in clear, over TLS, and for the server's folder, known when it starts.
+const CLEAR: &str = "@h2lab-origin@";
+const TLS: &str = "@h2lab-origin-tls@";
+const FOLDER: &str = "@h2lab-folder@";
+/// Files of a configuration, and how deep they include each other, at most.
+const MOST_FILES: usize = 500;
+/// Bytes of a configuration at most.
+const MOST_BYTES: usize = 4 << 20;
+
+/// A configuration that was read and adapted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnConfig {
+    /// Its path, as it was given.
+    pub path: PathBuf,
+    /// All of it, adapted but for what is known when it starts.
+    text: String,
+    /// What it speaks at which port.
+    ports: Vec<(Protocol, u16)>,
+    /// What was adapted, for people.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+    /// Its files as they are, the main one first.
+    #[serde(skip)]
+    pub files: Vec<ConfigFile>,
+}
+
+/// A part of a text, and what comes in its place.
+type Edit = (Range<usize>, String);
+
+/// What a product's reader finds in a whole configuration.
+#[derive(Debug, Default)]
+struct Adapted {
+    edits: Vec<Edit>,
+    ports: Vec<(Protocol, u16)>,
+    notes: BTreeSet<String>,
+}
+
+impl Adapted {
+    /// Puts `with` in the place of `range`, and says `what` became of it.
+    fn replace(&mut self, range: Range<usize>, with: impl Into<String>, what: impl Into<String>) {
+        self.edits.push((range, with.into()));
+        self.notes.insert(what.into());
+    }
+
+    /// Adds a port, unless the protocol has one.
+    fn listens(&mut self, protocols: &[Protocol], port: u16) {
+        for protocol in protocols {
+            if self.ports.iter().all(|(known, _)| known != protocol) {
+                self.ports.push((*protocol, port));
+            }
+        }
+    }
+}
+
+/// How a product includes files: where a text does, by which pattern, and whether a missing file is an error.
+type Includes = fn(&str) -> Vec<(Range<usize>, String, bool)>;
+/// Adapts a text whose relative paths are relative to a folder.
+type Adapt = fn(&str, &Path) -> Adapted;
+
+/// What is known of a product whose configurations can be read.
+fn reader(server: &str) -> Option<(Includes, Adapt)> {
+    let none: Includes = |_| Vec::new();
+    Some(match server {
+        "nginx" | "nginx-proxy" => (nginx::includes, nginx::adapted),
+        "haproxy" => (none, haproxy::adapted),
+        "apache" => (apache::includes, apache::adapted),
+        "envoy" => (none, envoy::adapted),
+        "origin" => (none, |_, _| Adapted::default()),
+        _ => return None,
+    })
+}
+
+impl OwnConfig {
+    /// Reads the configuration of the server called `server` and adapts it.
+    pub fn read(server: &'static str, path: &Path) -> Result<Self, SutError> {
+        let bad = |why: String| SutError::OwnConfig { server, file: path.to_owned(), why };
+        let unread =
+            "its configurations cannot be read; those of nginx, haproxy, envoy, apache and origin can";
+        let (includes, adapt) = reader(server).ok_or_else(|| bad(unread.to_owned()))?;
+        let absolute = std::path::absolute(path).map_err(|error| bad(error.to_string()))?;
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        let mut files = Vec::new();
+        let whole = whole(path, folder, includes, &mut files).map_err(bad)?;
+        let mut adapted = adapt(&whole, folder);
+        adapted.edits.sort_by_key(|(range, _)| range.start);
+        let text = spliced(&whole, &adapted.edits);
+        if adapted.ports.is_empty() && server != "origin" {
+            return Err(bad("no address was found in it at which it speaks HTTP".to_owned()));
+        }
+        let notes = adapted.notes.into_iter().collect();
+        Ok(Self { path: path.to_owned(), text, ports: adapted.ports, notes, files })
+    }
+
+    /// The protocols to compare: those of the address that speaks HTTP/2, over TLS if it does there; none if all is HTTP/1.1.
+    pub fn protocols(&self) -> Option<Vec<Protocol>> {
+        if self.ports.is_empty() {
+            return Some(vec![Protocol::H1, Protocol::H2c]); // our origin
+        }
+        let speaks = |wanted: &Protocol| self.ports.iter().any(|(protocol, _)| protocol == wanted);
+        let pairs = [[Protocol::H1s, Protocol::H2], [Protocol::H1, Protocol::H2c]];
+        let pair = pairs.into_iter().find(|[_, h2]| speaks(h2))?;
+        Some(pair.into_iter().filter(speaks).collect())
+    }
+
+    /// Whether our origin stands in for something.
+    pub(super) fn has_upstream(&self) -> bool {
+        self.text.contains(CLEAR) || self.text.contains(TLS)
+    }
+
+    /// The message of the program about the adapted text at `copy`, as one about the user's file where lines are the same.
+    pub(super) fn said(&self, said: &str, copy: &Path) -> String {
+        let name = copy.file_name().unwrap_or_default().to_string_lossy();
+        let is_whole = self.files.len() <= 1;
+        let path = self.path.display().to_string();
+        if is_whole {
+            said.replace(&*copy.to_string_lossy(), &path).replace(&format!("{name}:"), &format!("{path}:"))
+        } else {
+            said.to_owned()
+        }
+    }
+
+    /// Puts it into the place of our configuration in `launch`.
+    pub(super) fn fill(&self, launch: &mut Launch, ip: IpAddr, folder: &Path, origin: Option<&Endpoints>) {
+        let port = |protocol| {
+            origin.and_then(|origin| origin.get(&protocol)).map_or(0, SocketAddr::port).to_string()
+        };
+        let text = self
+            .text
+            .replace(CLEAR, &port(Protocol::H1))
+            .replace(TLS, &port(Protocol::H1s))
+            .replace(FOLDER, &folder.to_string_lossy());
+        if let Some((name, ours)) = launch.files.first_mut() {
+            // Envoy reads what a file's name says.
+            if Path::new(name).extension().is_some_and(|end| end == "json")
+                && !text.trim_start().starts_with('{')
+            {
+                let yaml = name.replace(".json", ".yaml");
+                for word in launch.arguments.iter_mut().chain(&mut launch.check).filter(|word| *word == name)
+                {
+                    word.clone_from(&yaml);
+                }
+                *name = yaml;
+            }
+            *ours = text;
+            launch.endpoints =
+                self.ports.iter().map(|(protocol, port)| (*protocol, SocketAddr::new(ip, *port))).collect();
+        } else {
+            // Our origin: its flags, without those of ours that are no addresses.
+            launch.arguments.retain(|word| !word.starts_with("--max-concurrent-streams"));
+            let flags = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+            launch.arguments.extend(flags.flat_map(str::split_whitespace).map(str::to_owned));
+        }
+    }
+}
+
+/// Our own configuration of a server, as it is written to be read: at any address, and before an origin at a port of no meaning.
+pub fn ours(sut: &dyn Sut, max_requests_per_connection: Option<u32>) -> Result<Vec<ConfigFile>, SutError> {
+    let any = IpAddr::from([0, 0, 0, 0]);
+    let upstream = Upstream::new(SocketAddr::new([127, 0, 0, 1].into(), 8080), Protocol::H1);
+    let site = Site { folder: Path::new("."), ports: Ports::LAB, upstream: Some(upstream) };
+    let options = StartOptions { max_requests_per_connection, ..StartOptions::new(any, PathBuf::new()) };
+    let mut launch = sut.launch(site, &options)?;
+    let flags = launch.arguments.iter().skip(1).map(|word| format!("{word}\n")).collect::<Vec<_>>().concat();
+    let (path, text) =
+        if launch.files.is_empty() { ("origin.flags".to_owned(), flags) } else { launch.files.remove(0) };
+    Ok(vec![ConfigFile { path, text }])
+}
+
+/// Makes these changes in the configuration of a server about to be started.
+pub(super) fn change(
+    launch: &mut Launch,
+    server: &'static str,
+    version: &str,
+    changes: &[Change],
+) -> Result<(), SutError> {
+    let peer = Peer { version: Version::parse(version), ..Peer::started(server) };
+    for change in changes {
+        let file = |text: &str| ConfigFile { path: String::new(), text: text.to_owned() };
+        let unsupported = |why| SutError::Unsupported { server, why };
+        if let Some((_, text)) = launch.files.first_mut() {
+            let mut files = edited(&peer, change, &[file(text)]).map_err(unsupported)?;
+            *text = files.remove(0).text;
+        } else {
+            let mut lines: Vec<String> = Vec::new();
+            for word in &launch.arguments[1..] {
+                match lines.last_mut() {
+                    Some(line) if !word.starts_with('-') => *line = format!("{line} {word}"),
+                    _ => lines.push(word.clone()),
+                }
+            }
+            let files = edited(&peer, change, &[file(&lines.join("\n"))]).map_err(unsupported)?;
+            launch.arguments.truncate(1);
+            launch.arguments.extend(files[0].text.split_whitespace().map(str::to_owned));
+        }
+    }
+    Ok(())
+}
+
+/// The text of a file with what it includes in place; each file that was read is added to `files`.
+fn whole(
+    path: &Path,
+    folder: &Path,
+    includes: Includes,
+    files: &mut Vec<ConfigFile>,
+) -> Result<String, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    files.push(ConfigFile { path: path.to_string_lossy().into_owned(), text: text.clone() });
+    if files.len() > MOST_FILES || files.iter().map(|file| file.text.len()).sum::<usize>() > MOST_BYTES {
+        return Err(format!(
+            "more than {MOST_FILES} files or {} MiB: does it include itself?",
+            MOST_BYTES >> 20
+        ));
+    }
+    let mut edits: Vec<Edit> = Vec::new();
+    for (range, pattern, is_optional) in includes(&text) {
+        let pattern = folder.join(&pattern);
+        let found = matching(&pattern);
+        if found.is_empty() && !is_optional && !pattern.to_string_lossy().contains('*') {
+            return Err(format!("it includes {}, which does not exist", pattern.display()));
+        }
+        let texts: Result<Vec<String>, String> =
+            found.iter().map(|path| whole(path, folder, includes, files)).collect();
+        let mut text = texts?.join("\n");
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        edits.push((range, text));
+    }
+    Ok(spliced(&text, &edits))
+}
+
+/// The files of a pattern with stars in the last part of its path, in the order of their names; of a folder all in it.
+fn matching(pattern: &Path) -> Vec<PathBuf> {
+    if pattern.is_file() {
+        return vec![pattern.to_owned()];
+    }
+    let is_folder = pattern.is_dir();
+    let (folder, name) = match (pattern.parent(), pattern.file_name()) {
+        _ if is_folder => (pattern, "*".into()),
+        (Some(folder), Some(name)) => (folder, name.to_string_lossy()),
+        _ => return Vec::new(),
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .filter(|entry| {
+            let its = entry.file_name();
+            let its = its.to_string_lossy();
+            fits(&name, &its) && !its.starts_with('.')
+        })
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file())
+        .collect();
+    found.sort();
+    found
+}
+
+/// Whether a name fits a pattern with stars.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
+            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| fits(after, &rest[at..]))
+        }),
+    }
+}
+
+/// A host and a port as they are written at a listener: `443`, `*:443`, `10.0.0.5:443`, `[::]:443`, `:443`.
+struct Address<'a> {
+    host: &'a str,
+    port: u16,
+}
+
+impl<'a> Address<'a> {
+    fn parse(text: &'a str, default: u16) -> Option<Self> {
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port),
+            _ if text.parse::<u16>().is_ok() => ("", text),
+            _ => return Some(Self { host: text, port: default }),
+        };
+        // Of a range the first.
+        let port = port.split('-').next()?;
+        Some(Self { host, port: port.parse().ok()? })
+    }
+
+    fn is_loopback(&self) -> bool {
+        let host = self.host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+
+    /// Whether it takes connections to any IPv4 address.
+    fn is_any(&self) -> bool {
+        ["", "*", "0.0.0.0"].contains(&self.host)
+    }
+}
+
+/// Where a URL goes: its scheme, its host with the port, and the rest from the path on.
+fn url(text: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = text.split_once("://")?;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    Some((scheme, &rest[..end], &rest[end..]))
+}
+
+/// Our origin in the place of what a URL of this scheme goes to.
+fn origin(is_tls: bool) -> String {
+    format!("127.0.0.1:{}", if is_tls { TLS } else { CLEAR })
+}
+
+/// `path` as an absolute one, if it is relative and a file's.
+fn absolute(path: &str, folder: &Path) -> Option<String> {
+    let is_path = !path.is_empty() && !path.starts_with(['/', '$']) && !path.contains(':');
+    is_path.then(|| folder.join(path).to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests;

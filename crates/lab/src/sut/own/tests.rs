@@ -1,0 +1,207 @@
+use super::*;
+
+/// What becomes of a configuration whose folder is `/etc/x`.
+fn adapted(server: &str, text: &str) -> (String, Vec<(Protocol, u16)>, Vec<String>) {
+    let (_, adapt) = reader(server).unwrap();
+    let mut adapted = adapt(text, Path::new("/etc/x"));
+    adapted.edits.sort_by_key(|(range, _)| range.start);
+    (spliced(text, &adapted.edits), adapted.ports, adapted.notes.into_iter().collect())
+}
+
+#[test]
+fn nginx_keeps_all_but_addresses_the_process_and_upstreams() {
+    let text = "user nginx;\nworker_processes 4;\nhttp {\n  access_log /var/log/a main;\n  upstream app { server a:3000 weight=2; }\n  \
+                server {\n    listen 10.0.0.5:443 ssl http2;\n    listen [::]:443 ssl http2;\n    ssl_certificate cert.pem;\n    \
+                root html;\n    location / { proxy_pass http://app/x; }\n    location /b { proxy_pass https://b.c:1/y; }\n    \
+                location /c { fastcgi_pass unix:/run/php; }\n  }\n  server { listen 80; return 301 https://$host/; }\n}\n";
+    let (after, ports, notes) = adapted("nginx", text);
+    assert_eq!(ports, [(Protocol::H1s, 443), (Protocol::H2, 443), (Protocol::H1, 80)]);
+    for line in [
+        "access_log scratch/access.log main;",
+        "server 127.0.0.1:@h2lab-origin@ weight=2;",
+        "listen 443 ssl http2;",
+        "ssl_certificate \"/etc/x/cert.pem\";",
+        "root \"/etc/x/html\";",
+        "proxy_pass http://app/x;",
+        "proxy_pass https://127.0.0.1:@h2lab-origin-tls@/y;",
+        "location /c { proxy_pass http://127.0.0.1:@h2lab-origin@;",
+        "return 301 https://$host/;",
+        "master_process off;",
+    ] {
+        assert!(after.contains(line), "{line} in {after}");
+    }
+    for gone in ["nginx;\n", "worker_processes 4", "10.0.0.5", "a:3000", "[::"] {
+        assert!(!after.contains(gone), "{gone} in {after}");
+    }
+    assert_eq!(after.lines().count(), text.lines().count(), "messages name the user's lines");
+    assert!(notes.iter().any(|note| note.starts_with("upstream a:3000")), "{notes:?}");
+}
+
+#[test]
+fn what_nginx_speaks_follows_from_its_addresses() {
+    let ports = |text: &str| adapted("nginx", text).1;
+    assert_eq!(ports("http { server { listen 8080; } }"), [(Protocol::H1, 8080)]);
+    assert_eq!(ports("http { server { listen 127.0.0.1:81 http2; } }"), [(Protocol::H2c, 81)]);
+    let modern = "http { server { listen 8443 ssl; http2 on; } server { listen 9443 ssl; } }";
+    assert_eq!(ports(modern), [(Protocol::H1s, 8443), (Protocol::H2, 8443)]);
+    let late = "http { server { listen 9443 ssl; } server { listen 8443 ssl http2; } }";
+    assert_eq!(ports(late), [(Protocol::H1s, 8443), (Protocol::H2, 8443)], "that with HTTP/2 counts");
+}
+
+#[test]
+fn an_upstream_within_the_configuration_is_reached_as_before() {
+    let text = "http { server { listen 80; location / { proxy_pass http://127.0.0.1:81; } } server { listen 127.0.0.1:81; } }";
+    let (after, ..) = adapted("nginx", text);
+    assert!(
+        after.contains("proxy_pass http://127.0.0.1:81;") && after.contains("listen 127.0.0.1:81;"),
+        "{after}"
+    );
+}
+
+#[test]
+fn haproxy_keeps_all_but_addresses_the_process_and_servers() {
+    let text = "global\n  daemon\n  log /dev/log local0\n  tune.h2.max-concurrent-streams 4\ndefaults\n  mode http\nfrontend a\n  bind \
+                10.0.0.5:443,[::]:443 ssl crt a.pem alpn h2,http/1.1\n  bind :80\nbackend b\n  server one b.c:1 check ssl verify required \
+                ca-file x weight 3\nfrontend t\n  mode tcp\n  bind :5432\n";
+    let (after, ports, _) = adapted("haproxy", text);
+    assert_eq!(ports, [(Protocol::H1s, 443), (Protocol::H2, 443), (Protocol::H1, 80), (Protocol::H2c, 80)]);
+    assert!(after.contains("bind 0.0.0.0:443 ssl crt /etc/x/a.pem alpn h2,http/1.1\n"), "{after}");
+    assert!(after.contains("server one 127.0.0.1:@h2lab-origin-tls@ ssl weight 3 verify none\n"), "{after}");
+    assert!(
+        after.contains("tune.h2.max-concurrent-streams 4")
+            && !after.contains("daemon")
+            && !after.contains("/dev/log")
+    );
+    let line = |text: &str| text.lines().position(|line| line.contains("5432"));
+    assert_eq!(line(&after), line(text), "messages name the user's lines");
+}
+
+#[test]
+fn apache_keeps_all_but_addresses_the_process_and_upstreams() {
+    let text = "PidFile ${APACHE_PID_FILE}\nListen 10.0.0.5:80\nListen [::]:80\nListen 443\nProtocols h2 h2c http/1.1\n<VirtualHost *:80>\n\
+                ProxyPass / http://b.c:1/z keepalive=On\n</VirtualHost>\n<VirtualHost 10.0.0.5:443>\nSSLEngine on\nCustomLog \
+                /var/log/a \"%h x\"\n</VirtualHost>\n";
+    let (after, ports, _) = adapted("apache", text);
+    let expected = [(Protocol::H1, 80), (Protocol::H2c, 80), (Protocol::H1s, 443), (Protocol::H2, 443)];
+    assert_eq!(ports, expected);
+    for line in [
+        "ServerRoot \"/etc/x\"",
+        "Define APACHE_PID_FILE \"@h2lab-folder@/scratch/apache.pid\"",
+        "\nListen 0.0.0.0:80\n\n",
+        "<VirtualHost *:443>",
+        "ProxyPass / http://127.0.0.1:@h2lab-origin@/z keepalive=On",
+        "CustomLog @h2lab-folder@/scratch/access.log \"%h x\"",
+    ] {
+        assert!(after.contains(line), "{line} in {after}");
+    }
+}
+
+#[test]
+fn envoy_in_yaml_and_in_json_listens_in_the_lab_and_asks_our_origin() {
+    let json = serde_json::json!({ "static_resources": {
+        "listeners": [{
+            "address": { "socket_address": { "address": "10.0.0.5", "port_value": 443 } },
+            "filter_chains": [{
+                "filters": [{ "typed_config": { "@type": "x.HttpConnectionManager" } }],
+                "transport_socket": { "typed_config": {
+                    "@type": "x.DownstreamTlsContext",
+                    "common_tls_context": { "alpn_protocols": ["h2"], "private_key": { "filename": "key.pem" } },
+                } },
+            }],
+        }],
+        "clusters": [{ "name": "b", "endpoint": { "address": { "socket_address": { "address": "b.c", "port_value": 1 } } } }],
+    } });
+    let (after, ports, _) = adapted("envoy", &format!("{json:#}"));
+    assert_eq!(ports, [(Protocol::H1s, 443), (Protocol::H2, 443)]);
+    assert!(
+        after.contains("\"address\": \"0.0.0.0\"") && after.contains("\"filename\": \"/etc/x/key.pem\""),
+        "{after}"
+    );
+    assert!(
+        after.contains("\"address\": \"127.0.0.1\"") && after.contains("\"port_value\": @h2lab-origin@"),
+        "{after}"
+    );
+    let yaml = "static_resources:\n  listeners:\n  - address:\n      socket_address: { address: 10.0.0.5, port_value: 80 }\n    a: \
+                HttpConnectionManager\n  clusters:\n  - name: b\n    x:\n      - endpoint:\n          address:\n            \
+                socket_address:\n              address: b.c\n              port_value: 1\n";
+    let (after, ports, _) = adapted("envoy", yaml);
+    assert_eq!(ports, [(Protocol::H1, 80), (Protocol::H2c, 80)]);
+    let expected = yaml
+        .replace("10.0.0.5", "0.0.0.0")
+        .replace("b.c", "127.0.0.1")
+        .replace("port_value: 1\n", "port_value: @h2lab-origin@\n");
+    assert_eq!(after, expected);
+}
+
+#[test]
+fn included_files_stand_in_their_place_and_a_missing_one_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    fs::create_dir(folder.path().join("parts")).unwrap();
+    write("parts/b.conf", "server { listen 81; }");
+    write("parts/a.conf", "server { listen 80; }");
+    write("parts/.hidden.conf", "x");
+    write("nginx.conf", "events {}\nhttp { include parts/*.conf; include none/*.conf; }\n");
+    let path = folder.path().join("nginx.conf");
+    let own = OwnConfig::read("nginx", &path).unwrap();
+    assert!(
+        own.text.contains("http {")
+            && own.text.find("listen 80").unwrap() < own.text.find("listen 81").unwrap()
+    );
+    assert_eq!(own.files.len(), 3);
+    assert_eq!(own.protocols(), None, "HTTP/1.1 alone");
+    let error = |text: &str| {
+        write("nginx.conf", text);
+        OwnConfig::read("nginx", &path).unwrap_err().to_string()
+    };
+    assert!(error("http { include gone.conf; }").contains("gone.conf, which does not exist"));
+    assert!(error("http { include nginx.conf; }").contains("include itself"));
+    assert!(error("").contains("no address"));
+    assert!(OwnConfig::read("nginx", Path::new("/none")).unwrap_err().to_string().contains("/none"));
+    assert!(OwnConfig::read("caddy", &path).unwrap_err().to_string().contains("cannot be read"));
+}
+
+#[test]
+fn changes_are_made_in_files_and_in_flags_alike() {
+    use crate::sut::find;
+    use h2lab_model::settings::Knob;
+    let changes = [Change { knob: Knob::MaxConcurrentStreams, value: Some(200_000) }];
+    let text = |name: &str, version: &str| {
+        let sut = find(name).unwrap();
+        let file = ours(sut, None).unwrap().remove(0);
+        let files = if name == "origin" { Vec::new() } else { vec![(file.path, file.text.clone())] };
+        let words = file.text.split_whitespace().map(str::to_owned);
+        let arguments = std::iter::once("origin".to_owned()).chain(words).collect();
+        let mut launch = Launch { files, check: Vec::new(), arguments, endpoints: Endpoints::new() };
+        change(&mut launch, sut.name(), version, &changes).unwrap();
+        launch.files.first().map_or_else(|| launch.arguments.join(" "), |(_, text)| text.clone())
+    };
+    assert!(text("nginx", "1.22.1").contains("http2_max_concurrent_streams 200000;"));
+    assert!(text("haproxy", "2.6.12").contains("tune.h2.max-concurrent-streams 200000\n"));
+    assert!(text("apache", "2.4.71").contains("H2MaxSessionStreams 200000\n"));
+    assert_eq!(text("envoy", "1.40.0").matches("\"max_concurrent_streams\": 200000").count(), 2);
+    let flags = text("origin", "0.1.0");
+    assert!(flags.starts_with("origin ") && flags.contains("--max-concurrent-streams 200000"), "{flags}");
+    assert!(!flags.contains("100000 ") && flags.contains("--listen="), "{flags}");
+}
+
+#[test]
+fn envoy_is_given_yaml_under_a_name_that_says_so() {
+    let own = |text: &str| OwnConfig {
+        path: PathBuf::from("x"),
+        text: text.to_owned(),
+        ports: vec![(Protocol::H2c, 80)],
+        notes: Vec::new(),
+        files: Vec::new(),
+    };
+    let filled = |text: &str| {
+        let word = "envoy.json".to_owned();
+        let (files, check) = (vec![(word.clone(), String::new())], vec![word.clone()]);
+        let mut launch = Launch { files, check, arguments: vec![word], endpoints: Endpoints::new() };
+        own(text).fill(&mut launch, [10, 9, 0, 2].into(), Path::new("/f"), None);
+        assert_eq!(launch.endpoints[&Protocol::H2c], "10.9.0.2:80".parse().unwrap());
+        [launch.files.remove(0).0, launch.check.remove(0), launch.arguments.remove(0)]
+    };
+    assert_eq!(filled(" { \"a\": 1 }"), ["envoy.json"; 3]);
+    assert_eq!(filled("a: 1"), ["envoy.yaml"; 3]);
+}

@@ -1,0 +1,162 @@
+//! Puts one setting into a configuration, in the syntax of its product; all else stays as it is, to the byte.
+//!
+//! A value is raised wherever it stands and is too small, and written where the product takes it for everything where it does not
+//! stand at all: so that the lines that differ are those that a person would write.
+
+mod envoy;
+mod lines;
+pub mod nginx;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+pub use envoy::field as envoy_field;
+
+use super::advice::{fitting, line};
+use super::{Peer, Role, Setting, Wish};
+use crate::scenario::Change;
+
+/// A file of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Its path, as reports name it.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// What is to be written.
+struct Want<'a> {
+    setting: &'a Setting,
+    /// The setting's name.
+    name: &'a str,
+    /// Its line, as the table writes it.
+    line: String,
+    /// The value in bytes, things or milliseconds, as far as the setting's range goes.
+    value: Option<u64>,
+}
+
+impl Want<'_> {
+    /// Whether a value that is written in a configuration is too small, or another one where there is nothing to compare.
+    fn is_missed_by(&self, written: &str) -> bool {
+        match (self.value, self.setting.unit) {
+            (Some(value), Some(unit)) => unit.read(written).is_none_or(|read| read < value),
+            _ => self.line.split_whitespace().nth(1).map(|word| word.trim_end_matches(';')) != Some(written),
+        }
+    }
+
+    /// Whether the setting may stand in a section of this name.
+    fn stands_in(&self, section: &str) -> bool {
+        let place = self.setting.place.as_deref().unwrap_or_default();
+        place.split([',', ' ']).any(|word| word == section)
+    }
+}
+
+/// What became of a file's own lines.
+struct Raised {
+    /// The text with values raised; `None` if none was too small.
+    text: Option<String>,
+    /// Whether it says it for everything, so that nothing can be added.
+    is_set: bool,
+}
+
+/// How a product's configuration is read and written.
+struct Grammar {
+    raise: fn(&str, &Want<'_>) -> Raised,
+    /// The text with the setting in it for everything; `None` if it does not belong into this file.
+    insert: fn(&str, &Want<'_>) -> Option<String>,
+}
+
+fn grammar(product: &str) -> Option<Grammar> {
+    Some(match product {
+        "nginx" => Grammar { raise: nginx::raised, insert: nginx::inserted },
+        "haproxy" => Grammar { raise: lines::raised_in_sections, insert: lines::inserted_in_section },
+        "apache" => Grammar {
+            raise: lines::raised_directives,
+            insert: |text, want| Some(lines::appended(text, want)),
+        },
+        "h2lab" => {
+            Grammar { raise: lines::raised_flags, insert: |text, want| Some(lines::appended(text, want)) }
+        }
+        "envoy" => Grammar { raise: envoy::raised, insert: |_, _| None },
+        _ => return None,
+    })
+}
+
+/// What a change is in the product of `peer`, or why it has none.
+fn want(peer: &Peer, change: &Change) -> Result<(Want<'static>, Grammar), String> {
+    let product = peer.product.ok_or("nothing is known of this server's settings")?;
+    let entries: Vec<&'static Setting> = product.entries(change.knob, Role::Front).collect();
+    let setting = fitting(&entries, peer.version.as_ref());
+    let wish = Wish { knob: change.knob, role: Role::Front, value: change.value };
+    let written = setting.and_then(|setting| Some((setting, setting.name.as_deref()?, line(setting, wish)?)));
+    let Some((setting, name, (line, _))) = written else {
+        return Err(format!("{} has no setting for {}", product.name, change.knob.words()));
+    };
+    let value = setting.unit.zip(change.value);
+    if setting.unit.is_some() && value.is_none() {
+        return Err(format!("{name} needs a value, and none is known"));
+    }
+    let value = value.map(|(unit, value)| unit.base(unit.write(value, setting.range).number));
+    let grammar = grammar(product.id)
+        .ok_or_else(|| format!("h2lab does not write configurations of {}", product.name))?;
+    Ok((Want { setting, name, line, value }, grammar))
+}
+
+/// How a change is written, as `nginx: keepalive_requests 100000;`; `None` if it cannot be made.
+pub fn words(peer: &Peer, change: &Change) -> Option<String> {
+    let (want, _) = want(peer, change).ok()?;
+    Some(format!("{}: {}", peer.product?.name, want.line))
+}
+
+/// The files with this change, of the product of `peer`, the first being the main one; or why it cannot be made.
+pub fn edited(peer: &Peer, change: &Change, files: &[ConfigFile]) -> Result<Vec<ConfigFile>, String> {
+    let (want, Grammar { raise, insert }) = want(peer, change)?;
+    let name = want.name;
+    let raised: Vec<Raised> = files.iter().map(|file| raise(&file.text, &want)).collect();
+    let mut changed = files.to_vec();
+    if raised.iter().any(|raised| raised.text.is_some()) {
+        for (file, raised) in changed.iter_mut().zip(raised) {
+            file.text = raised.text.unwrap_or_else(|| std::mem::take(&mut file.text));
+        }
+        return Ok(changed);
+    }
+    if raised.iter().any(|raised| raised.is_set) {
+        return Err(format!("{name} is as large already"));
+    }
+    for file in &mut changed {
+        if let Some(text) = insert(&file.text, &want) {
+            file.text = text;
+            return Ok(changed);
+        }
+    }
+    Err(format!("no place for {name} was found in the configuration"))
+}
+
+/// `text` with these parts replaced; they are in order and do not overlap.
+pub fn spliced(text: &str, edits: &[(Range<usize>, String)]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for (range, with) in edits {
+        out.push_str(&text[from..range.start]);
+        out.push_str(with);
+        from = range.end;
+    }
+    out.push_str(&text[from..]);
+    out
+}
+
+/// Lines with the places where they begin, without their ends.
+fn lines_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.split_inclusive('\n').scan(0, |at, line| {
+        let start = *at;
+        *at += line.len();
+        Some((start, line.trim_end_matches(['\n', '\r'])))
+    })
+}
+
+/// The spaces at the beginning of a line.
+fn indent(line: &str) -> &str {
+    &line[..line.len() - line.trim_start().len()]
+}

@@ -1,0 +1,178 @@
+use super::*;
+use crate::settings::{Knob, Version};
+
+fn peer(product: &str, version: &str) -> Peer {
+    Peer { version: Version::parse(version), ..Peer::started(product) }
+}
+
+fn change(product: &str, version: &str, knob: Knob, value: u64, text: &str) -> Result<String, String> {
+    let files = [ConfigFile { path: "a".to_owned(), text: text.to_owned() }];
+    let change = Change { knob, value: Some(value) };
+    edited(&peer(product, version), &change, &files).map(|mut files| files.remove(0).text)
+}
+
+fn nginx(knob: Knob, value: u64, text: &str) -> Result<String, String> {
+    change("nginx", "1.22.1", knob, value, text)
+}
+
+#[test]
+fn a_value_of_nginx_is_raised_where_it_stands_and_nowhere_else() {
+    let text = "http {\n  # keepalive_requests 5;\n  upstream a { keepalive_requests 5; }\n  server {\n    keepalive_requests \
+                20; listen 80;\n    location / { keepalive_requests 2000000; }\n  }\n}\n";
+    let edited = nginx(Knob::H2Requests, 100_000, text).unwrap();
+    assert_eq!(edited, text.replace("keepalive_requests 20;", "keepalive_requests 100000;"));
+    assert!(
+        nginx(Knob::H2Requests, 10, text).unwrap().contains("http {\n  keepalive_requests 10;"),
+        "not there"
+    );
+}
+
+#[test]
+fn what_nginx_does_not_say_is_written_at_the_beginning_of_http() {
+    let text = "events {}\nhttp {\n\tserver { return 200 \"{;}\"; }\n}\n";
+    let edited = nginx(Knob::MaxConcurrentStreams, 256, text).unwrap();
+    assert_eq!(
+        edited,
+        "events {}\nhttp {\n\thttp2_max_concurrent_streams 256;\n\tserver { return 200 \"{;}\"; }\n}\n"
+    );
+    let again = nginx(Knob::MaxConcurrentStreams, 256, &edited);
+    assert!(again.unwrap_err().contains("as large already"));
+    assert!(nginx(Knob::MaxConcurrentStreams, 9, "events {}").is_err(), "there is no http block");
+    assert!(nginx(Knob::MaxConcurrentStreams, 257, &edited).unwrap().contains("streams 257;"));
+}
+
+#[test]
+fn an_included_file_is_edited_where_the_directive_stands() {
+    let file = |text: &str| ConfigFile { path: "a".to_owned(), text: text.to_owned() };
+    let files = [file("http { include b; }"), file("server { http2_body_preread_size 64k; }")];
+    let change = Change { knob: Knob::StreamWindow, value: Some(1 << 20) };
+    let edited = edited(&peer("nginx", "1.22.1"), &change, &files).unwrap();
+    assert_eq!(edited[0], files[0]);
+    assert_eq!(edited[1].text, "server { http2_body_preread_size 1024k; }");
+}
+
+#[test]
+fn statements_of_nginx_are_seen_through_comments_quotes_variables_and_code() {
+    let text = "a 'x;y' \"{\"; # b {\nhttp { if ($x = \"${y}\") { set $z ${y}k; } content_by_lua_block { t = { ';' } } c; }";
+    let seen: Vec<(String, usize)> =
+        nginx::statements(text).iter().map(|one| (one.words.join(" "), one.within.len())).collect();
+    let expected = [
+        ("a x;y {", 0),
+        ("http", 0),
+        ("if ($x = ${y})", 1),
+        ("set $z ${y}k", 2),
+        ("content_by_lua_block", 1),
+        ("c", 1),
+    ];
+    assert_eq!(
+        seen.iter().map(|(words, depth)| (words.as_str(), *depth)).collect::<Vec<_>>().len(),
+        expected.len()
+    );
+    for ((words, depth), expected) in seen.iter().zip(expected) {
+        assert_eq!(*depth, expected.1, "{words}");
+    }
+    for text in ["{", "}", "a", "a 'b", "a {", "\\", "${", "x_by_lua_block {", "ü;ß{"] {
+        nginx::statements(text);
+    }
+}
+
+#[test]
+fn a_setting_of_haproxy_goes_into_its_section() {
+    let of = |version, text: &str| change("haproxy", version, Knob::MaxConcurrentStreams, 128, text);
+    let old = "global\n    tune.h2.max-concurrent-streams 4 # few\n    tune.h2.max-concurrent-streams-x 1\ndefaults\n";
+    let edited = of("2.6.12", old).unwrap();
+    assert!(edited.starts_with(
+        "global\n    tune.h2.max-concurrent-streams 128\n    tune.h2.max-concurrent-streams-x 1\n"
+    ));
+    let new = of("2.8", "defaults\n    mode http\n").unwrap();
+    assert_eq!(new, "global\n    tune.h2.fe.max-concurrent-streams 128\ndefaults\n    mode http\n");
+    let inside = of("2.8", "# it\nglobal # g\n    daemon\n").unwrap();
+    assert_eq!(inside, "# it\nglobal # g\n    tune.h2.fe.max-concurrent-streams 128\n    daemon\n");
+}
+
+#[test]
+fn a_directive_of_apache_and_a_flag_of_our_origin_are_lines() {
+    let of = |product, version, knob, text: &str| change(product, version, knob, 128, text).unwrap();
+    let limit = Knob::MaxConcurrentStreams;
+    assert_eq!(
+        of("apache", "2.4.71", limit, "  h2maxsessionstreams 4\nX 1"),
+        "  H2MaxSessionStreams 128\nX 1"
+    );
+    assert_eq!(of("apache", "2.4.71", limit, "X 1"), "X 1\nH2MaxSessionStreams 128\n");
+    assert_eq!(
+        of("h2lab", "0.1.0", limit, "--max-concurrent-streams=4\n--h3\n"),
+        "--max-concurrent-streams 128\n--h3\n"
+    );
+    let window = change("h2lab", "0.1.0", Knob::StreamWindow, 1 << 20, "--stream-window 65535\n").unwrap();
+    assert_eq!(window, "-w 1048576\n");
+    assert_eq!(of("h2lab", "0.1.0", limit, ""), "--max-concurrent-streams 128\n");
+}
+
+const TYPE: &str =
+    "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+
+#[test]
+fn a_field_of_envoy_goes_into_every_connection_manager() {
+    let of = |text: &str| change("envoy", "1.40.0", Knob::MaxConcurrentStreams, 128, text);
+    let yaml = |options: &str| {
+        format!(
+            "filters:\n- name: a\n  typed_config:\n    \"@type\": {TYPE}\n    stat_prefix: a\n{options}clusters:\n- name: b\n  http2_protocol_options:\n    max_concurrent_streams: 2\n"
+        )
+    };
+    let block =
+        |limit: u32| yaml(&format!("    http2_protocol_options:\n      max_concurrent_streams: {limit}\n"));
+    assert_eq!(of(&block(4)).unwrap(), block(128));
+    assert!(of(&block(128)).unwrap_err().contains("as large already"));
+    let flow = |fields: &str| yaml(&format!("    http2_protocol_options: {{{fields}}}\n"));
+    assert_eq!(of(&flow("")).unwrap(), flow(" max_concurrent_streams: 128 "));
+    assert_eq!(
+        of(&flow(" a: 1, max_concurrent_streams: 3 ")).unwrap(),
+        flow(" a: 1, max_concurrent_streams: 128 ")
+    );
+    let added = of(&yaml("")).unwrap();
+    assert!(added.contains(&format!(
+        "{TYPE}\n    http2_protocol_options:\n      max_concurrent_streams: 128\n    stat_prefix"
+    )));
+    let json = serde_json::json!({ "filters": [
+        { "typed_config": { "@type": TYPE, "http2_protocol_options": { "max_concurrent_streams": 4, "x": 1 }, "z": 1 } },
+        { "typed_config": { "@type": TYPE, "a": 1 } },
+        { "typed_config": { "@type": TYPE, "http2_protocol_options": {}, "a": 1 } },
+    ], "clusters": [{ "http2_protocol_options": { "max_concurrent_streams": 4 } }] });
+    let edited: serde_json::Value = serde_json::from_str(&of(&format!("{json:#}")).unwrap()).unwrap();
+    let mut expected = json;
+    for filter in 0..3 {
+        expected["filters"][filter]["typed_config"]["http2_protocol_options"]["max_concurrent_streams"] =
+            128.into();
+    }
+    assert_eq!(edited, expected);
+}
+
+#[test]
+fn what_a_product_does_not_have_is_refused_with_its_name() {
+    let refused = |product, version, knob| change(product, version, knob, 9, "x").unwrap_err();
+    assert!(refused("apache", "2.4.71", Knob::H2Requests).contains("Apache"));
+    assert!(refused("haproxy", "2.6.12", Knob::H2Requests).contains("HAProxy"));
+    assert!(refused("caddy", "2.6", Knob::H2IdleTimeout).contains("Caddy"));
+    assert!(edited(&Peer::unknown(), &Change { knob: Knob::Push, value: None }, &[]).is_err());
+}
+
+#[test]
+fn values_are_read_in_the_units_of_configurations() {
+    use crate::settings::Unit;
+    for (unit, text, value) in [
+        (Unit::Kib, "64k", Some(65_536)),
+        (Unit::Bytes, "1m", Some(1 << 20)),
+        (Unit::Bytes, "4096;", Some(4_096)),
+        (Unit::Count, "0", Some(u64::MAX)),
+        (Unit::Count, "7", Some(7)),
+        (Unit::Count, "7k", None),
+        (Unit::Seconds, "75", Some(75_000)),
+        (Unit::Seconds, "1h", Some(3_600_000)),
+        (Unit::Millis, "75", Some(75)),
+        (Unit::Millis, "2s", Some(2_000)),
+        (Unit::Bits, "16", Some(65_535)),
+        (Unit::Bytes, "unlimited", None),
+    ] {
+        assert_eq!(unit.read(text), value, "{text}");
+    }
+}

@@ -1,0 +1,186 @@
+//! What `diagnose --fix` says: what was changed, how much of the difference that closed, and what it made worse.
+
+use std::fmt::Write as _;
+
+use h2lab_analysis::experiment::{Harm, Remedy};
+use h2lab_base::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Diagnosis, figure_of};
+use crate::document::round::rounded;
+use crate::format::ratio;
+
+/// What became of `--fix`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fixing {
+    /// Nothing was changed; why, and what the user may do.
+    Not(String),
+    /// A setting was changed in a copy of the configuration.
+    Made {
+        /// The product and the line.
+        words: String,
+        /// The cause that it takes away, and whether the experiment had confirmed it.
+        cause: Option<(String, bool)>,
+        /// What it did; `None` if that was not measured to the end, or not soundly.
+        remedy: Option<Box<Remedy>>,
+        /// The unified diff of the configuration.
+        diff: String,
+        /// The changed files.
+        files: Vec<String>,
+    },
+}
+
+/// The fix in the document of `diagnose --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FixDocument {
+    /// What was changed and what it did, in sentences; or why nothing was.
+    pub says: Vec<String>,
+    /// The setting, as its product writes it; null if nothing was changed. Likewise all below.
+    pub setting: Option<String>,
+    /// The id of the cause that it takes away.
+    pub cause: Option<String>,
+    /// How many times better the other protocol is without the fix, with its interval; null without another protocol.
+    pub before: Option<[f64; 3]>,
+    /// The same with the fix.
+    pub after: Option<[f64; 3]>,
+    /// How many times better the fix makes it, with its interval.
+    pub effect: Option<[f64; 3]>,
+    /// The part of the difference that is gone, with its interval: 1 if all is; null if these rounds showed no difference.
+    pub closed: Option<[f64; 3]>,
+    /// What it made worse.
+    pub worse: Vec<String>,
+    /// Why these rounds are no sound measurement; null if they are one.
+    pub doubt: Option<String>,
+    /// The unified diff of the configuration.
+    pub diff: Option<String>,
+    /// The changed files.
+    pub files: Vec<String>,
+}
+
+impl Diagnosis<'_> {
+    /// What is said of the fix; nothing if none was asked for.
+    pub(crate) fn fix_says(&self) -> Vec<String> {
+        match self.fix {
+            None => Vec::new(),
+            Some(Fixing::Not(why)) => vec![format!("No fix was made: {why}.")],
+            Some(Fixing::Made { words, cause, remedy, files, .. }) => {
+                let cause = match cause {
+                    Some((id, true)) => format!(" ({id}, confirmed)"),
+                    Some((id, false)) => format!(" ({id}, not confirmed)"),
+                    None => String::new(),
+                };
+                let mut says = match remedy {
+                    Some(remedy) => self.remedy_says(&format!("Fix {words}{cause}"), remedy),
+                    None => {
+                        vec![format!("Fix {words}{cause}: it was not measured to the end, or not soundly.")]
+                    }
+                };
+                says.push(format!(
+                    "The changed configuration is {}; nothing of yours was changed.",
+                    files.join(", ")
+                ));
+                says
+            }
+        }
+    }
+
+    fn remedy_says(&self, lead: &str, remedy: &Remedy) -> Vec<String> {
+        let effect = &remedy.effect;
+        let mut first = format!(
+            "{lead}: {} from {} to {}, {} × ({}–{})",
+            remedy.metric.name(),
+            figure_of(remedy.metric, effect.before),
+            figure_of(remedy.metric, effect.after),
+            ratio(effect.ratio),
+            ratio(effect.low),
+            ratio(effect.high),
+        );
+        if let Some((before, after)) = remedy.before.zip(remedy.after) {
+            let _ = write!(
+                first,
+                "; the difference was {} × ({}–{}), and is {} × ({}–{})",
+                ratio(before.ratio),
+                ratio(before.low),
+                ratio(before.high),
+                ratio(after.ratio),
+                ratio(after.low),
+                ratio(after.high)
+            );
+        }
+        first.push('.');
+        let second = match remedy.closed {
+            Some([part, low, high]) => format!(
+                "That closes {:.0} % of the difference (95 % interval {:.0} to {:.0} %), in {} rounds of their own.",
+                part * 100.0,
+                low * 100.0,
+                high * 100.0,
+                remedy.rounds
+            ),
+            None if remedy.before.is_some() => "These rounds showed no difference to close.".to_owned(),
+            None => "There is no other protocol, so there is no difference to close.".to_owned(),
+        };
+        let harm = self.harm(remedy);
+        let third = if harm.is_empty() {
+            "Nothing got worse by 10 % or more: no quantile, no rate, memory, nor CPU per request.".to_owned()
+        } else {
+            format!("It made worse: {}.", harm.join("; "))
+        };
+        let doubt = remedy.doubt.as_ref();
+        let doubt =
+            doubt.map(|why| format!("These rounds were not measured soundly, and may mislead: {why}."));
+        [Some(first), Some(second), Some(third), doubt].into_iter().flatten().collect()
+    }
+
+    fn harm(&self, remedy: &Remedy) -> Vec<String> {
+        let label = |index: u32| {
+            let mut cells = self.report.run.repetitions.iter().map(|one| &one.cell);
+            cells
+                .find(|cell| cell.index == index)
+                .map_or_else(String::new, h2lab_model::scenario::Cell::label)
+        };
+        let words = |harm: &Harm| format!("{} of {} ({} ×)", harm.what, label(harm.cell), ratio(harm.ratio));
+        remedy.harm.iter().map(words).collect()
+    }
+
+    /// The diff, if a fix was made.
+    pub(crate) fn diff(&self) -> Option<&str> {
+        match self.fix {
+            Some(Fixing::Made { diff, .. }) => Some(diff),
+            _ => None,
+        }
+    }
+
+    /// The fix for programs.
+    pub(super) fn fix_document(&self) -> Option<FixDocument> {
+        let says = self.fix_says();
+        let mut document = FixDocument {
+            says,
+            setting: None,
+            cause: None,
+            before: None,
+            after: None,
+            effect: None,
+            closed: None,
+            worse: Vec::new(),
+            doubt: None,
+            diff: None,
+            files: Vec::new(),
+        };
+        if let Fixing::Made { words, cause, remedy, diff, files } = self.fix? {
+            document.setting = Some(words.clone());
+            document.cause = cause.as_ref().map(|(id, _)| id.clone());
+            (document.diff, document.files) = (Some(diff.clone()), files.clone());
+            if let Some(remedy) = remedy {
+                let numbers = |effect: h2lab_analysis::experiment::Effect| {
+                    [effect.ratio, effect.low, effect.high].map(rounded)
+                };
+                (document.before, document.after) = (remedy.before.map(numbers), remedy.after.map(numbers));
+                document.effect = Some(numbers(remedy.effect));
+                document.closed = remedy.closed.map(|closed| closed.map(rounded));
+                document.worse = self.harm(remedy);
+                document.doubt.clone_from(&remedy.doubt);
+            }
+        }
+        Some(document)
+    }
+}

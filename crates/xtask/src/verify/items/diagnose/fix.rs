@@ -1,0 +1,108 @@
+//! `h2lab diagnose --config FILE --fix` against configurations in which a cause is planted: what the fix closes of the difference.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::situation::{Situation, of_file};
+use super::{Found, kept_or_measured};
+use crate::verify::items::{Item, item};
+use crate::verify::outcome::ItemOutcome;
+
+/// The situations: those of `situations.toml` with the setting that takes the cause away.
+pub const SITUATIONS: &str = include_str!("fixes.toml");
+
+/// The part of the difference that the interval of what is closed must lie above.
+const LEAST_CLOSED: f64 = 0.5;
+
+/// The part of the document that says what the fix did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fixed {
+    says: Vec<String>,
+    setting: Option<String>,
+    before: Option<[f64; 3]>,
+    after: Option<[f64; 3]>,
+    closed: Option<[f64; 3]>,
+    worse: Vec<String>,
+    diff: Option<String>,
+    #[serde(default)]
+    doubt: Option<String>,
+}
+
+/// An item for each situation.
+pub fn items(seed: u64) -> Result<Vec<Item>> {
+    let items = of_file(SITUATIONS)?.into_iter().map(|(name, situation)| {
+        let claim = format!(
+            "{}; the fix is `{}`, and closes more than half of the difference",
+            situation.is, situation.setting
+        );
+        item(name.clone(), claim, move |h2lab| {
+            let found = kept_or_measured(h2lab, &name, &situation, seed)?;
+            Ok(judged(&situation, &found))
+        })
+    });
+    Ok(items.collect())
+}
+
+fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
+    let mut outcome = ItemOutcome::default();
+    let drawn: Vec<String> = found.drawn.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    outcome.note(drawn.join(" "));
+    let Some(fix) = &found.fix else {
+        outcome.check(false, "the document says nothing of a fix");
+        return outcome;
+    };
+    for sentence in &fix.says {
+        outcome.note(sentence);
+    }
+    let setting = fix.setting.as_deref().unwrap_or("none");
+    outcome.check(setting.contains(&situation.setting), format!("setting: {setting}"));
+    let added = fix.diff.iter().flat_map(|diff| diff.lines()).filter(|line| line.starts_with('+')).count();
+    outcome.check(added == 2, format!("one line of the configuration differs: {added} with its head"));
+    let words = |of: Option<[f64; 3]>| {
+        of.map_or("unknown".to_owned(), |[it, low, high]| format!("{it:.2} ({low:.2}-{high:.2})"))
+    };
+    outcome.check(
+        fix.closed.is_some_and(|[_, low, _]| low > LEAST_CLOSED),
+        format!(
+            "difference before {}, after {}; closed share {}",
+            words(fix.before),
+            words(fix.after),
+            words(fix.closed)
+        ),
+    );
+    if let Some(doubt) = &fix.doubt {
+        outcome.check(false, format!("not measured soundly: {doubt}"));
+    }
+    if !fix.worse.is_empty() {
+        outcome.note(format!("worse: {}", fix.worse.join("; ")));
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(closed: [f64; 3], setting: &str) -> Found {
+        let fix = Fixed {
+            says: Vec::new(),
+            setting: Some(setting.to_owned()),
+            before: Some([2.0, 1.5, 2.5]),
+            after: Some([1.0, 0.9, 1.1]),
+            closed: Some(closed),
+            worse: Vec::new(),
+            diff: Some("--- a\n+++ a\n@@ -1,1 +1,1 @@\n-x 1\n+x 2\n".to_owned()),
+            doubt: None,
+        };
+        Found { fix: Some(fix), ..Found::default() }
+    }
+
+    #[test]
+    fn a_fix_must_be_the_right_one_and_close_more_than_half() {
+        let situation = Situation { setting: "x".to_owned(), ..Situation::default() };
+        assert!(judged(&situation, &found([0.9, 0.6, 1.2], "A: x 2")).holds());
+        assert!(!judged(&situation, &found([0.9, 0.4, 1.4], "A: x 2")).holds());
+        assert!(!judged(&situation, &found([0.9, 0.6, 1.2], "A: y 2")).holds());
+        assert!(!judged(&situation, &Found { fix: None, ..found([0.9, 0.6, 1.2], "x") }).holds());
+    }
+}
