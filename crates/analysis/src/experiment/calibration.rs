@@ -62,9 +62,11 @@ fn changes_without_an_effect_are_not_called_effects() {
 
 #[test]
 #[ignore = "a thousand runs of each shape take far longer than a test may: `cargo test --release -p h2lab-analysis -- --ignored a_thousand`"]
+#[allow(clippy::print_stdout, reason = "its figures are for results/")]
 fn of_a_thousand_runs_at_most_one_in_twenty_claims_an_effect() {
     for (name, kind, model) in &SHAPES {
         let claims = claims(1_000, *kind, model);
+        println!("{name}: {claims} of 1000 runs claim an effect");
         assert!(claims <= 50, "{name}: {claims} of 1000");
     }
 }
