@@ -292,6 +292,10 @@ fn outcome(
     let requests = &changed.requests;
     let fails_more =
         requests.failed > subject.requests.failed && requests.failed as f64 > requests.sent as f64 * FAILED;
+    // What a busy machine did to the unchanged cell is no effect of the change.
+    if let CellState::Invalid { reasons } = &subject.state {
+        return Outcome::Void(reasons.first().cloned().unwrap_or_default());
+    }
     match (&changed.state, effect) {
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
         (CellState::Failed { why, .. } | CellState::Unsupported { why }, _) => Outcome::Void(why.clone()),
@@ -402,11 +406,14 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_soundly_confirms_nothing() {
-        let mut run = measured(2.0, 1.0);
-        let changed = run.repetitions.iter_mut().find(|one| one.cell.index == 2).unwrap();
-        changed.link.as_mut().unwrap().device_drops = 9;
-        let experiment = Experiment::of(&run, &setup()).unwrap();
-        assert!(matches!(experiment.trials[0].outcome, Outcome::Void(_)));
+        for index in [1, 2] {
+            let mut run = measured(2.0, 1.0);
+            let one = run.repetitions.iter_mut().find(|one| one.cell.index == index).unwrap();
+            one.link.as_mut().unwrap().device_drops = 9;
+            let experiment = Experiment::of(&run, &setup()).unwrap();
+            let outcome = &experiment.trials[0].outcome;
+            assert!(matches!(outcome, Outcome::Void(_)), "cell {index}: {outcome:?}");
+        }
     }
 
     #[test]
