@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::support::{binary, folder, is_root, need, run_program, workspace};
+use crate::support::{DEADLINE, binary, folder, is_root, need, run_program, run_program_for, workspace};
 
 /// A row of `tests/documented.toml`.
 #[derive(Debug, Deserialize)]
@@ -189,7 +189,8 @@ fn every_documented_command_does_what_it_says() {
     words.extend(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     let count = run.len().to_string();
     words.extend(["bash", "-c", WORLD, "bash", &place, &count]);
-    let finished = run_program(Path::new("env"), folder.path(), &words);
+    // Some fifty commands, beside all other tests.
+    let finished = run_program_for(2 * DEADLINE, Path::new("env"), folder.path(), &words);
     let codes = fs::read_to_string(at("codes")).unwrap_or_default();
     assert_eq!(codes.lines().count(), run.len(), "{}", finished.transcript());
     let mut wrong = String::new();

@@ -91,8 +91,19 @@ impl From<Output> for Finished {
 /// Runs `program` in `folder` until it ends, at most for [`DEADLINE`].
 #[track_caller]
 pub fn run_program<S: AsRef<OsStr>>(program: &Path, folder: &Path, arguments: &[S]) -> Finished {
+    run_program_for(DEADLINE, program, folder, arguments)
+}
+
+/// The same, at most for `time`.
+#[track_caller]
+pub fn run_program_for<S: AsRef<OsStr>>(
+    time: Duration,
+    program: &Path,
+    folder: &Path,
+    arguments: &[S],
+) -> Finished {
     let mut command = assert_cmd::Command::new(program);
-    command.current_dir(folder).args(arguments).timeout(DEADLINE);
+    command.current_dir(folder).args(arguments).timeout(time);
     // What is printed does not depend on the locale of who runs the tests, nor on their terminal.
     command.env("LC_ALL", "C.UTF-8").env_remove("COLUMNS");
     match command.output() {
