@@ -59,7 +59,7 @@ pub enum Outcome {
     Refuted,
     /// The interval says neither.
     Undecided,
-    /// The changed cell has no sound measurement; why, in a sentence.
+    /// The changed cell or the unchanged one has no sound measurement; why, in a sentence.
     Void(String),
 }
 
@@ -292,11 +292,9 @@ fn outcome(
     let requests = &changed.requests;
     let fails_more =
         requests.failed > subject.requests.failed && requests.failed as f64 > requests.sent as f64 * FAILED;
-    // What a busy machine did to the unchanged cell is no effect of the change.
-    if let CellState::Invalid { reasons } = &subject.state {
-        return Outcome::Void(reasons.first().cloned().unwrap_or_default());
-    }
-    match (&changed.state, effect) {
+    let is_unsound = |summary: &CellSummary| matches!(summary.state, CellState::Invalid { .. });
+    let unsound = [subject, changed].into_iter().find(|summary| is_unsound(summary));
+    match (&unsound.unwrap_or(changed).state, effect) {
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
         (CellState::Failed { why, .. } | CellState::Unsupported { why }, _) => Outcome::Void(why.clone()),
         _ if fails_more => Outcome::Void(format!("{} of {} requests failed", requests.failed, requests.sent)),
@@ -406,13 +404,12 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_soundly_confirms_nothing() {
-        for index in [1, 2] {
+        for unsound in [1, 2] {
             let mut run = measured(2.0, 1.0);
-            let one = run.repetitions.iter_mut().find(|one| one.cell.index == index).unwrap();
-            one.link.as_mut().unwrap().device_drops = 9;
+            let cell = run.repetitions.iter_mut().find(|one| one.cell.index == unsound).unwrap();
+            cell.link.as_mut().unwrap().device_drops = 9;
             let experiment = Experiment::of(&run, &setup()).unwrap();
-            let outcome = &experiment.trials[0].outcome;
-            assert!(matches!(outcome, Outcome::Void(_)), "cell {index}: {outcome:?}");
+            assert!(matches!(experiment.trials[0].outcome, Outcome::Void(_)), "cell {unsound}");
         }
     }
 

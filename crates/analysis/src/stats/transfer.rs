@@ -19,6 +19,8 @@ const FIT: u32 = 2;
 const ADVISED: u32 = 5;
 /// Nine of ten responses arrive at a rate this near to that of the middle one where something limits each of them.
 const STEADY: f64 = 0.1;
+/// The share of responses that may be quicker where a response "takes" so long.
+const QUICKEST: f64 = 0.05;
 /// Of fewer responses nothing is said about a rate.
 const LEAST_RESPONSES: usize = 3;
 
@@ -29,8 +31,8 @@ pub struct Transfers {
     pub begun: u64,
     /// Body bytes that arrived of these.
     pub begun_bytes: u64,
-    /// From sending a request to the last byte of its response, in the middle, of all responses that were complete, those of the warm-up
-    /// too; `None` without any.
+    /// From sending a request to the last byte of its response: nineteen of twenty responses that were complete, those of the warm-up
+    /// too, take as long or longer; `None` without any. The middle one would be that of a queue where a cell is overloaded.
     pub takes: Option<Duration>,
     /// Body bytes per second of a long response, where that is the same for each; `None` where it differs, or nothing is known.
     pub steady_rate: Option<f64>,
@@ -47,12 +49,15 @@ impl Transfers {
         complete.sort_unstable_by_key(Sample::service_time);
         let counted = || {
             let service = tallied::SERVICE.of(repetitions);
-            (!service.is_empty()).then(|| service.quantile(0.5))
+            (!service.is_empty()).then(|| service.quantile(QUICKEST))
         };
         Self {
             begun: cut.len() as u64,
             begun_bytes: cut.iter().map(|sample| sample.body_bytes).sum(),
-            takes: complete.get(complete.len() / 2).map(Sample::service_time).or_else(counted),
+            takes: complete
+                .get((complete.len() as f64 * QUICKEST) as usize)
+                .map(Sample::service_time)
+                .or_else(counted),
             steady_rate: steady_rate(&complete),
         }
     }

@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(overlays.len(), fixture.analysis.cells.len());
         assert!(overlays[0].heading.starts_with("h1 of 2 runs"), "{}", overlays[0].heading);
         for picture in [&overlays[0].curves, &overlays[0].tails, &overlays[0].rates] {
-            for style in ["line way-h1 dash0", "line way-h1 dash1"] {
+            for style in ["line way-h1 dash0", "line way-h1 tone1 dash1"] {
                 assert!(picture.contains(style), "{style}: {picture}");
             }
         }

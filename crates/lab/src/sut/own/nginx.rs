@@ -62,7 +62,14 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             "http" if is_main && statement.is_block => {
                 let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
                     .map(|kind| format!(" {kind}_temp_path {SCRATCH}/{kind};"));
-                adapted.edits.push((range.end..range.end, temporary.concat()));
+                // Without one, nginx logs where it was built to, which may be a folder of another user.
+                let has_log = |one: &Statement<'_>| one.name() == "access_log" && one.within == ["http"];
+                let log = if statements.iter().any(has_log) {
+                    String::new()
+                } else {
+                    format!(" access_log {SCRATCH}/access.log;")
+                };
+                adapted.edits.push((range.end..range.end, temporary.concat() + &log));
             }
             name if name.ends_with("_temp_path") => {
                 adapted.replace(range, "", "…_temp_path: in the run folder");

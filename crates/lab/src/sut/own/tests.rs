@@ -38,6 +38,19 @@ fn nginx_keeps_all_but_addresses_the_process_and_upstreams() {
 }
 
 #[test]
+fn nginx_logs_in_the_run_folder_also_where_its_configuration_does_not_say_where() {
+    let logs = |text: &str| adapted("nginx", text).0.matches("access_log scratch/access.log").count();
+    assert_eq!(logs("http { server { listen 80; } }"), 1);
+    assert_eq!(logs("http { access_log /var/log/a; server { listen 80; } }"), 1);
+    assert_eq!(
+        logs("http { server { listen 80; access_log /var/log/a; } }"),
+        2,
+        "that of the server, and the default"
+    );
+    assert_eq!(logs("http { access_log off; server { listen 80; } }"), 0);
+}
+
+#[test]
 fn what_nginx_speaks_follows_from_its_addresses() {
     let ports = |text: &str| adapted("nginx", text).1;
     assert_eq!(ports("http { server { listen 8080; } }"), [(Protocol::H1, 8080)]);

@@ -12,7 +12,7 @@ use h2lab_base::counters::TcpTick;
 use h2lab_base::units::{Time, format_duration, millis_f64};
 use h2lab_link::LinkSpec;
 use h2lab_model::Fix;
-use h2lab_model::record::Sample;
+use h2lab_model::record::{CellRecord, PacketRecord, Sample};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 
 /// TCP sends in bursts: with this part of its window under way it waits for acknowledgements.
@@ -38,6 +38,10 @@ impl Rule for OneCongestionWindow {
         }
         let mut bound = Bound::default();
         for repetition in &case.repetitions {
+            // Sent again although nothing was lost: a machine that was busy acknowledged late.
+            if has_lost_nothing(repetition.record) {
+                continue;
+            }
             if cell.protocol.is_quic() {
                 bound.add_quic(repetition);
                 continue;
@@ -157,6 +161,12 @@ fn is_of_loss101(repetition: &Repetition<'_>, before: &TcpTick, tick: &TcpTick) 
     during.any(|stall| {
         steps().any(|step| step.after <= stall.end && step.until + facts.quickest >= stall.begin)
     })
+}
+
+/// Whether the link's packets are known, and none was dropped, nor damaged so that its receiver dropped it.
+fn has_lost_nothing(record: &CellRecord) -> bool {
+    let is_lost = |packet: &PacketRecord| packet.fate.is_drop() || packet.marks.corrupt.is_some();
+    !record.packets.is_empty() && !record.packets.iter().any(is_lost)
 }
 
 /// Whether the window of the sender is full, and nothing else: after a loss, without a queue on the way.

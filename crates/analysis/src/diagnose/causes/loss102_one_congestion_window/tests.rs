@@ -111,6 +111,17 @@ fn a_link_without_room_carries_no_more_with_many_windows() {
 }
 
 #[test]
+fn what_was_sent_again_though_nothing_was_lost_is_of_a_busy_machine() {
+    let mut record = scene(Protocol::H2c, 4);
+    record.packets = Scene::new(Protocol::H2c).deliver(Direction::Down, 0, 90, 1_000).record().packets;
+    assert_eq!(finding(record.clone()), None);
+    let lost =
+        Scene::new(Protocol::H2c).deliver(Direction::Down, 0, 90, 1_000).drop(Direction::Down, 0, 80, 1_000);
+    record.packets = lost.record().packets;
+    assert!(finding(record).is_some());
+}
+
+#[test]
 fn the_time_of_a_missing_segment_is_of_another_cause() {
     let lost =
         |scene: Scene| scene.drop(Direction::Down, 0, 140, 1_000).deliver(Direction::Down, 0, 240, 1_000);
