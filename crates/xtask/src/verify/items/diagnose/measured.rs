@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tempfile::TempDir;
 
 use super::Found;
 use super::fix::Fixed;
@@ -75,11 +76,7 @@ pub(super) fn measured(h2lab: &H2lab, name: &str, situation: &Situation, seed: u
 fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<(Found, bool)> {
     let drawn = situation.drawn(seed, name);
     let program = h2lab.path().to_str().context("the path of h2lab is not text")?;
-    let place = tempfile::Builder::new().prefix("h2lab-verify-").tempdir()?;
-    if situation.certificate {
-        crate::verify::nginx::make_certificate(place.path())?;
-    }
-    let stage = Stage { situation, program, place: place.path() };
+    let stage = Stage::new(situation, program)?;
     let flags = format!("--json --quiet --out {RUN} --seed {}", seed % 1_000 + 1);
     let diagnose = format!("{} {flags}", filled(&situation.diagnose, &drawn)?);
     let document: Document = stage.run(&drawn, &diagnose)?;
@@ -92,8 +89,10 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<(
         Some(_) if !situation.mended.is_empty() => {
             let mut values = drawn.clone();
             values.extend(situation.mended.clone());
-            // The server of before wrote its files here.
-            let since: Since = stage.run(&values, &format!("--again {RUN} --json --quiet"))?;
+            let run = stage.place.path().join(RUN);
+            let again = format!("--again {} --json --quiet", run.display());
+            // Where the server of before was, it left what another one stumbles over: the number of its process.
+            let since: Since = Stage::new(situation, program)?.run(&values, &again)?;
             since.before.zip(since.now).map(|(before, now)| quotient(before, now))
         }
         _ => None,
@@ -126,20 +125,28 @@ fn quotient([of, of_low, of_high]: [f64; 3], [by, by_low, by_high]: [f64; 3]) ->
     [ratio, ratio * (-below).exp(), ratio * above.exp()]
 }
 
-/// Where a situation is staged.
+/// Where a situation is staged: a folder that goes with it.
 struct Stage<'a> {
     situation: &'a Situation,
     program: &'a str,
-    place: &'a Path,
+    place: TempDir,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    fn new(situation: &'a Situation, program: &'a str) -> Result<Self> {
+        let place = tempfile::Builder::new().prefix("h2lab-verify-").tempdir()?;
+        if situation.certificate {
+            crate::verify::nginx::make_certificate(place.path())?;
+        }
+        Ok(Self { situation, program, place })
+    }
+
     /// The document of `h2lab diagnose` with these arguments, with a server and a link of these values.
     fn run<T: DeserializeOwned>(&self, drawn: &BTreeMap<String, String>, arguments: &str) -> Result<T> {
         // Apache takes a process of another namespace for its own predecessor.
         let _ = fs::remove_file(self.place.join("apache.pid"));
         for (file, text) in &self.situation.files {
-            fs::write(self.place.join(file), filled(text, drawn)?)?;
+            fs::write(self.place.path().join(file), filled(text, drawn)?)?;
         }
         let program = self.program;
         let words = match &self.situation.server {
@@ -152,7 +159,7 @@ impl Stage<'_> {
         };
         let output = Command::new("timeout")
             .args(["--kill-after=10", DEADLINE_S, "sh", "-c", &words])
-            .current_dir(self.place)
+            .current_dir(self.place.path())
             .env("PATH", path()?)
             .stdin(Stdio::null())
             .output()

@@ -74,7 +74,8 @@ impl Score {
             1 => self.one.count(is_right),
             _ => self.two.count(is_right),
         }
-        let all = found.all();
+        // Observations are no findings about a healthy server.
+        let all = if situation.planted.is_empty() { found.causes.clone() } else { found.all() };
         let first = &all[..all.len().min(situation.planted.len().max(1))];
         let planted = named(&situation.planted, "healthy");
         *self.matrix.entry((planted.clone(), named(first, "none"))).or_default() += 1;
@@ -165,6 +166,10 @@ mod tests {
         assert!(overlap([2.0, 1.0, 9.0], [4.0, 3.0, 5.0]), "one lies in the other");
     }
 
+    fn observed() -> Found {
+        Found { observed: vec!["HOST106".to_owned()], ..Found::default() }
+    }
+
     #[test]
     fn what_is_kept_is_counted_by_kind_and_listed() {
         let folder = tempfile::tempdir().unwrap();
@@ -188,7 +193,7 @@ mod tests {
         assert!(score(&situations, folder.path()).is_err(), "nothing was measured");
         keep("one", &["LOSS101"], Some([[2.0, 1.5, 3.0], [2.5, 2.0, 3.0]]));
         keep("two", &["CONN101", "LOSS101"], None);
-        keep("well", &[], None);
+        fs::write(folder.path().join("well.json"), serde_json::to_string(&observed()).unwrap()).unwrap();
         let outcome = score(&situations, folder.path()).unwrap();
         assert!(outcome.holds(), "{:?}", outcome.figures());
         let table = fs::read_to_string(folder.path().join("table.md")).unwrap();
