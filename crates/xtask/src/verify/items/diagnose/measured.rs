@@ -143,8 +143,6 @@ impl<'a> Stage<'a> {
 
     /// The document of `h2lab diagnose` with these arguments, with a server and a link of these values.
     fn run<T: DeserializeOwned>(&self, drawn: &BTreeMap<String, String>, arguments: &str) -> Result<T> {
-        // Apache takes a process of another namespace for its own predecessor.
-        let _ = fs::remove_file(self.place.join("apache.pid"));
         for (file, text) in &self.situation.files {
             fs::write(self.place.path().join(file), filled(text, drawn)?)?;
         }
