@@ -9,7 +9,7 @@ use h2lab_analysis::stats::{
     CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Pair, RatioInterval, Tail,
     Unclaimed, Violation,
 };
-use h2lab_base::units::format_duration;
+use h2lab_base::units::{format_duration, measured_time};
 use h2lab_model::record::Level;
 use h2lab_model::scenario::{Cell, Difference, Target};
 use h2lab_model::workload::{Arrival, Protocol};
@@ -229,7 +229,7 @@ fn why_unclaimed(verdict: &CellVerdict) -> String {
 /// The remedy, where repetitions were too short for the stalls in them.
 fn too_short(tail: &RatioInterval) -> String {
     let seconds = tail.needed_repetition().as_secs_f64().ceil();
-    let stall = format_duration(tail.longest_stall);
+    let stall = measured_time(tail.longest_stall);
     format!(
         " (requests stalled together for up to {stall}: that needs repetitions of {seconds} s, -z {seconds}s)"
     )
@@ -622,7 +622,7 @@ mod tests {
         });
         assert!(
             sentence.ends_with(
-                "no difference resolved (requests stalled together for up to 1.1s: that needs repetitions of 5 s, -z 5s)."
+                "no difference resolved (requests stalled together for up to 1.10 s: that needs repetitions of 5 s, -z 5s)."
             ),
             "{sentence}"
         );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::summary::CellSummary;
 use super::tallied;
 use h2lab_base::counts::plural;
-use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::record::{CellRecord, Outcome, Sample};
 use h2lab_model::scenario::Target;
 use h2lab_model::workload::{Arrival, Phases};
@@ -121,8 +121,8 @@ pub(super) fn too_short(summary: &CellSummary) -> Option<String> {
     (is_none_served || is_none_of_its_own).then(|| {
         format!(
             "a response takes {}, and {} are measured: too short to tell requests per second; measure for longer ({})",
-            format_duration(takes),
-            format_duration(summary.cell.work.phases.measure),
+            measured_time(takes),
+            measured_time(summary.cell.work.phases.measure),
             longer_flags(takes)
         )
     })
@@ -137,9 +137,9 @@ pub(super) fn warning(summary: &CellSummary) -> Option<String> {
     (is_too_long(takes, phases) && !is_told).then(|| {
         format!(
             "a response takes {}, of {} that are measured and {} of drain: for sound figures measure for longer ({})",
-            format_duration(takes),
-            format_duration(phases.measure),
-            format_duration(phases.drain),
+            measured_time(takes),
+            measured_time(phases.measure),
+            measured_time(phases.drain),
             longer_flags(takes)
         )
     })
@@ -203,7 +203,7 @@ mod tests {
     fn a_measurement_that_holds_no_response_is_invalid_and_says_for_how_long_to_measure() {
         let analysis = analyse(&run(vec![seconds(3.85, 3.0)]));
         let CellState::Invalid { reasons } = &analysis.cells[0].state else { panic!("{analysis:?}") };
-        let expected = "a response takes 3.851s, and 3s are measured: too short to tell requests per second; measure for longer \
+        let expected = "a response takes 3.85 s, and 3 s are measured: too short to tell requests per second; measure for longer \
                         (-z 20s --drain 5s)";
         assert_eq!(reasons.as_slice(), [expected]);
         assert_eq!(Ending::of(&analysis).first(), Some(&Ending::Invalid));
@@ -217,7 +217,7 @@ mod tests {
             warnings.into_iter().find(|warning| warning.starts_with("a response takes"))
         };
         let warning = told(1.6).unwrap();
-        assert!(warning.contains("1.601s, of 3s that are measured and 700ms of drain"), "{warning}");
+        assert!(warning.contains("1.60 s, of 3 s that are measured and 700 ms of drain"), "{warning}");
         assert!(warning.contains("(-z 9s --drain 3s)"), "{warning}");
         assert_eq!(told(1.4), None);
         assert_eq!(told(3.1), None, "the reason why it is invalid says it");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_analysis::stats::{CellSummary, RampSteps};
-use h2lab_base::units::format_duration;
+use h2lab_base::units::measured_time;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Ramp, Scenario};
 
@@ -37,7 +37,7 @@ pub(super) fn of_long(takes: Duration, connections: u32) -> Option<f64> {
 
 /// The same in a sentence.
 pub(super) fn words_of_long(rate: f64, takes: Duration, connections: u32) -> String {
-    let takes = format_duration(takes);
+    let takes = measured_time(takes);
     format!(
         "rate: {rate}/s, since a response takes {takes} on one of at most {connections} connections (-q sets another rate)"
     )
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(of_long(LONG, 100), Some(MOST));
         assert!(
             words_of_long(2.9, Duration::from_millis(3_850), 16)
-                .starts_with("rate: 2.9/s, since a response takes 3.85s")
+                .starts_with("rate: 2.9/s, since a response takes 3.85 s")
         );
     }
 

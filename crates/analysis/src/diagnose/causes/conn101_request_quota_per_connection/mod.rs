@@ -12,7 +12,7 @@ use super::views::ends::{self, Cost, End, Ends, has_several_moments};
 use crate::diagnose::case::started;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::{Time, measured_time};
 use h2lab_model::Fix;
 use h2lab_model::record::Sample;
 use h2lab_model::scenario::Cell;
@@ -59,7 +59,7 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let age = quota.age.map_or(String::new(), |age| {
         format!(
             ", at an age of {}: a limit of requests or of age (so even a load cannot tell which)",
-            format_duration(age)
+            measured_time(age)
         )
     });
     let mut symptom = format!(
@@ -306,7 +306,7 @@ fn confirm(cell: &Cell, quota: &Quota<'_>) -> String {
         return format!(
             "run the same cell at half the rate: connections that end after {words} requests again have a limit of \
              requests, those that end at {} again one of age",
-            format_duration(age)
+            measured_time(age)
         );
     }
     format!(

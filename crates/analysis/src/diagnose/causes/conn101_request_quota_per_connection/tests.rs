@@ -165,8 +165,8 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     let finding = run(&[record]).remove(0);
     assert_eq!(
         finding.cost,
-        "3 connections opened; requests sent again 2 times, 1 lost; 1 waited 40ms each on average for a new connection, and \
-         those sent again took 35ms longer in sum (23.1 % of all response time)"
+        "3 connections opened; requests sent again 2 times, 1 lost; 1 waited 40 ms each on average for a new connection, and \
+         those sent again took 35 ms longer in sum (23.1 % of all response time)"
     );
     // Of 100 ms the quickest takes 25 ms, and 40 ms were waiting.
     assert!((finding.cost_share - 75.0 / 325.0).abs() < 1e-9);
@@ -323,7 +323,7 @@ fn equal_lifetimes_with_as_many_requests_may_be_an_age_and_that_is_told() {
     let found = finding(aged(&[(2_000, 200), (2_010, 200), (2_020, 200)])).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server ended 3 connections by GOAWAY after exactly 200 requests each, at an age of 2.02s: a limit \
+        "the server ended 3 connections by GOAWAY after exactly 200 requests each, at an age of 2.02 s: a limit \
          of requests or of age (so even a load cannot tell which); 4 were opened"
     );
     assert_eq!(found.confidence, Confidence::Inferred);

@@ -35,7 +35,7 @@ fn equal_ages_with_other_numbers_of_requests_are_a_maximum_age() {
     let found = finding(aged(&[(2_000, 190), (2_010, 215), (2_020, 201)], 50)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server ended 3 connections at an age of 2.01s (deviation 0.4 %), after 190 to 215 requests"
+        "the server ended 3 connections at an age of 2.01 s (deviation 0.4 %), after 190 to 215 requests"
     );
     assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
     assert_eq!(found.fixes[0].setting, "keepalive_time 3600s;");

@@ -9,7 +9,7 @@ use super::mux::MUX101 as META;
 use super::views::slots::{Slots, slots};
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_model::workload::Arrival;
@@ -80,7 +80,7 @@ fn finding(case: &Case<'_>, slots: &Slots) -> Finding {
             "{} waited in the client for {} on average, since the server allows {streams} on a connection and all were taken \
              ({full:.0} % of the time)",
             plural(slots.requests, "request"),
-            format_duration(each),
+            measured_time(each),
         ),
         evidence: vec![
             Evidence::new("streams that the server allows on a connection", slots.limit.into(), "streams"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::diagnose::{Evidence, Repetition};
 use crate::stats::replays;
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::record::{CellRecord, Outcome, Sample};
 use h2lab_wire::trace::ServerEnd;
 
@@ -181,7 +181,7 @@ impl Cost {
         let again = if self.again.is_zero() {
             String::new()
         } else {
-            format!(", and those sent again took {} longer in sum", format_duration(self.again))
+            format!(", and those sent again took {} longer in sum", measured_time(self.again))
         };
         format!(
             "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection{again} \
@@ -190,7 +190,7 @@ impl Cost {
             plural(self.replayed, "time"),
             count(self.lost as u64),
             count(self.waited as u64),
-            format_duration(each),
+            measured_time(each),
             self.share() * 100.0
         )
     }
