@@ -9,15 +9,15 @@ use clap::{Arg, ArgAction, Command};
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    a --fail-if threshold or a check failed, no response was a success, or a measured server ended
+  1    a --fail-if condition is true, a check failed, no response was a success, or a measured
+       server ended
   2    usage or scenario error, or a missing input file
   3    no response: target unreachable, or not in the requested protocol; or nothing to compare
   4    this machine lacks a program (see `h2lab doctor`), or a permission such as to write a file
   5    measurement invalid, whatever --fail-if says
   130  interrupted (results kept)
-That no response was a success or a server ended counts before 5. 3 is neither of an
-invalid measurement (5) nor of a server that had answered (1). If others apply together:
-the first of 4, 130, 3, 2, 5, 1 counts.";
+If several apply, the first of these counts: 4, 130, 3, 2, 1 (no response was a success, or
+a server ended), 5, 1 (a condition or check).";
 
 /// Examples, each with what it does, and the exit codes.
 pub fn after(examples: &[(&str, &str)]) -> String {
