@@ -66,14 +66,21 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
         if protocol.either_scheme().is_empty() {
             has_pair(&scenario)?;
         }
-        if let Some(why) = discover::too_long(&scenario, &live) {
-            super::note(&why);
-        }
+        let remarks = [twice(&args.urls), discover::too_long(&scenario, &live)];
+        remarks.iter().flatten().for_each(|remark| super::note(remark));
         (scenario, live)
     };
     args.cells.check_protocols(&scenario)?;
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
     CheckedScenario { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
+}
+
+/// That a URL is given more than once: it is a test of the method, and a slip more often.
+fn twice(urls: &[String]) -> Option<String> {
+    let again = urls.iter().enumerate().find(|(place, url)| urls[..*place].contains(url));
+    again.map(|(_, url)| {
+        format!("{url} is given twice: it is measured twice and compared with itself, and no difference is expected")
+    })
 }
 
 /// Refuses a comparison of one thing, which nobody asked for by name.
@@ -123,5 +130,13 @@ mod tests {
         let seconds =
             h2lab_model::scenario::Estimate::new(&plan).left(std::time::Duration::ZERO).as_secs_f64();
         assert!((50.0..=61.0).contains(&seconds), "at most a minute, not {seconds} s");
+    }
+
+    #[test]
+    fn a_url_that_is_given_twice_is_told_of() {
+        let urls = |texts: &[&str]| twice(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        assert_eq!(urls(&["http://a/", "http://b/", "http://a/b"]), None);
+        let told = urls(&["http://a/", "http://b/", "http://b/"]).unwrap();
+        assert!(told.starts_with("http://b/ is given twice"), "{told}");
     }
 }
