@@ -158,7 +158,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
 /// `25.1 ms`, `4.04 s`. What was configured is written as it is typed, by [`format_duration`].
 pub fn measured_time(duration: Duration) -> String {
     match millis_f64(duration) {
-        ms if ms > 0.0 && ms < 0.01 => format!("{} us", number(ms * 1e3)),
+        ms if ms > 0.0 && ms < 0.01 => format!("{} µs", number(ms * 1e3)),
         ms if ms < 999.5 => format!("{} ms", number(ms)),
         ms => format!("{} s", number(ms / 1e3)),
     }
@@ -502,7 +502,7 @@ mod tests {
         let measured = measured.map(|ns| measured_time(Duration::from_nanos(ns)));
         assert_eq!(
             measured,
-            ["0 ms", "0.999 us", "10.0 us", "0.010 ms", "0.230 ms", "1.09 ms", "25.1 ms", "999 ms", "1.00 s"]
+            ["0 ms", "0.999 µs", "10.0 µs", "0.010 ms", "0.230 ms", "1.09 ms", "25.1 ms", "999 ms", "1.00 s"]
         );
         assert_eq!(measured_time(Duration::from_secs(4_037)), "4,037 s");
     }

@@ -198,6 +198,17 @@ pub(super) fn lower_first(text: &str) -> String {
 }
 
 fn no_difference(verdict: &CellVerdict, name: &str, base: &str) -> String {
+    if let Some(tail) =
+        verdict.tail_ratio.filter(|tail| interval_of([tail.ratio, tail.low, tail.high], "").is_none())
+    {
+        return format!(
+            "{name}: no difference resolved: {} {} against {}, and too few or too uneven responses to tell them apart; \
+             measure for longer (-z)",
+            verdict.tail.name(),
+            millis_unit(tail.candidate),
+            millis_unit(tail.baseline)
+        );
+    }
     let why = why_unclaimed(verdict);
     let Some(median) = verdict
         .median_ratio

@@ -29,6 +29,8 @@ const LEAST_RESPONSES: usize = 3;
 pub struct Transfers {
     /// Requests that count, whose response had begun and was never complete.
     pub begun: u64,
+    /// Those of them that the end of the measurement or the timeout cut.
+    pub cut: u64,
     /// Body bytes that arrived of these.
     pub begun_bytes: u64,
     /// From sending a request to the last byte of its response: nineteen of twenty responses that were complete, those of the warm-up
@@ -53,6 +55,7 @@ impl Transfers {
         };
         Self {
             begun: cut.len() as u64,
+            cut: cut.iter().filter(|sample| lacked_time(sample.outcome)).count() as u64,
             begun_bytes: cut.iter().map(|sample| sample.body_bytes).sum(),
             takes: complete
                 .get((complete.len() as f64 * QUICKEST) as usize)
@@ -66,15 +69,19 @@ impl Transfers {
 impl Transfers {
     /// What arrived of responses that were never complete, and what to do about it; `None` if nothing did.
     pub(super) fn parts(&self) -> Option<String> {
-        let Self { begun, begun_bytes, .. } = *self;
+        let Self { begun, cut, begun_bytes, .. } = *self;
+        let advice =
+            if cut * 2 > begun { "; if they take longer, measure for longer (-z, --drain)" } else { "" };
         (begun > 0).then(|| {
-            format!(
-                "{} had begun, and {} of body arrived; if they take longer, measure for longer (-z, --drain)",
-                plural(begun, "response"),
-                format_bytes(begun_bytes)
-            )
+            let begun = plural(begun, "response");
+            format!("{begun} had begun, and {} of body arrived{advice}", format_bytes(begun_bytes))
         })
     }
+}
+
+/// Whether a response might have been complete with more time.
+const fn lacked_time(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Unfinished | Outcome::Timeout)
 }
 
 /// Whether a response that had begun is only a part of one.
@@ -228,18 +235,23 @@ mod tests {
 
     #[test]
     fn a_response_of_which_a_part_arrived_is_told_apart_from_none() {
-        let cut = |has_begun: bool| {
+        let cut = |has_begun: bool, outcome: Outcome| {
             let mut record = seconds(10.0, 3.0);
             let end = record.cell.work.phases.cut(record.started_at);
             for sample in record.samples.edit().iter_mut() {
-                (sample.outcome, sample.status, sample.completed_at) = (Outcome::Unfinished, 0, end);
+                (sample.outcome, sample.status, sample.completed_at) = (outcome, 0, end);
                 sample.body_bytes = if has_begun { 102_400 } else { 0 };
                 sample.first_byte_at = if has_begun { sample.first_byte_at } else { Time::NEVER };
             }
             CellSummary::of(&[&record]).no_response()
         };
-        assert_eq!(cut(false).as_deref(), Some("no response to 3 requests"));
-        let begun = cut(true).unwrap();
+        assert_eq!(cut(false, Outcome::Unfinished).as_deref(), Some("no response to 3 requests"));
+        let closed = cut(true, Outcome::Closed).unwrap();
+        assert!(
+            closed.contains("3 responses had begun") && !closed.contains("measure for longer"),
+            "{closed}"
+        );
+        let begun = cut(true, Outcome::Unfinished).unwrap();
         assert!(
             begun.starts_with(
                 "no complete response to 3 requests: 3 responses had begun, and 300 KiB of body"

@@ -1,8 +1,12 @@
 //! `h2lab compare`: the main job, over an emulated link or against live servers.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use clap::Args;
+use h2lab_base::units::{format_duration, parse_duration};
 use h2lab_model::scenario::{Cell, Scenario};
+use serde_json::Value;
 
 use super::cells::{CellArgs, CheckedScenario};
 use super::flags::Flags;
@@ -111,6 +115,38 @@ fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scena
         None => embedded()?,
     };
     args.cells.applied(&scenario, unfinished.is_some())
+}
+
+/// The values that flags replace, by the flag's id: for the help.
+pub(super) fn defaults() -> BTreeMap<&'static str, String> {
+    let scenario =
+        embedded().ok().and_then(|scenario| serde_json::to_value(scenario).ok()).unwrap_or_default();
+    let text = |value: &Value| match value {
+        Value::String(text) => parse_duration(text).map_or_else(|_| text.clone(), format_duration),
+        Value::Number(number) => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    };
+    let of = |(id, table, key): (&'static str, &str, &str)| {
+        let value = match scenario.get(table)?.get(key)? {
+            Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(","),
+            one => text(one),
+        };
+        Some((id, value))
+    };
+    let mut all: BTreeMap<_, _> = [
+        ("loss", "link", "loss"),
+        ("delay", "link", "delay"),
+        ("origin", "matrix", "origin"),
+        ("protocols", "matrix", "protocols"),
+        ("connections", "matrix", "connections"),
+        ("rate", "work", "rate"),
+        ("measure", "work", "measure"),
+    ]
+    .into_iter()
+    .filter_map(of)
+    .collect();
+    all.insert("bandwidth", "unlimited".to_owned());
+    all
 }
 
 /// What is compared without flags.

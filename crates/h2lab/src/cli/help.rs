@@ -1,9 +1,12 @@
 //! The end of a subcommand's long help: examples and exit codes.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 
 use clap::{Arg, ArgAction, Command};
+
+use super::compare;
 
 /// The exit codes. The same for every subcommand, so that scripts can rely on them.
 pub const EXIT_CODES: &str = "\
@@ -104,11 +107,23 @@ fn shortened_to(subcommand: Command, first: &[&str]) -> Command {
     let all = Arg::new("help_all").long(&ALL[2..]).action(ArgAction::HelpLong);
     let all = all.help(format!("Print all {number} flags, in groups"));
     let ending = ending(&subcommand);
+    let values = if subcommand.get_name() == "compare" { compare::defaults() } else { BTreeMap::new() };
     subcommand
-        .mut_args(|arg| shown_if_first(arg, first))
+        .mut_args(|arg| shown_if_first(with_default(arg, &values), first))
         .disable_help_flag(true)
         .args([help, all].map(|arg| arg.help_heading(HEADING).display_order(first.len() + 1)))
         .after_help(ending)
+}
+
+/// `arg` with the value that it replaces, where the flags themselves have none.
+fn with_default(arg: Arg, values: &BTreeMap<&str, String>) -> Arg {
+    match (values.get(arg.get_id().as_str()), arg.get_help()) {
+        (Some(value), Some(help)) => {
+            let help = format!("{help} [default: {value}]");
+            arg.help(help)
+        }
+        _ => arg,
+    }
 }
 
 /// What the long help says before and after the flags: a screen of help begins with these.
@@ -158,6 +173,7 @@ mod tests {
             let (all, few) = (of(&whole, true), of(&short, false));
             assert_eq!(flags(&few), first.len() + 2, "{few}");
             assert!(few.contains(ALL) && few.contains("Examples:") && !all.contains(ALL), "{few}");
+            assert_eq!(few.contains("[default: 3%,0%]"), name == "compare", "{few}");
             assert!(flags(&all) > 4 * flags(&few) && all.contains("Client:"), "{all}");
         }
     }

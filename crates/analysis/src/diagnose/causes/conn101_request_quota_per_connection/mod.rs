@@ -50,7 +50,8 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
     let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
     let is_exact = quota.is_named && quota.is_exact();
-    let after = if is_exact { format!("exactly {}", quota.requests) } else { quota.words() };
+    let after =
+        if is_exact { format!("exactly {}", count(u64::from(quota.requests))) } else { quota.words() };
     let at_once = if quota.is_at_once {
         ", all at one moment: a limit of requests, or a restart that met an even load"
     } else {

@@ -24,7 +24,7 @@ fn two_connections_with_the_same_last_stream_state_the_quota() {
     let finding = finding(goaways(&[1_999, 1_999]).server_software("nginx/1.22.1")).expect("a finding");
     assert_eq!(
         finding.symptom,
-        "the server ended 2 connections by GOAWAY after exactly 1000 requests each; 3 were opened"
+        "the server ended 2 connections by GOAWAY after exactly 1,000 requests each; 3 were opened"
     );
     assert_eq!(finding.evidence[0].value, 1_000.0);
     assert_eq!(

@@ -183,12 +183,18 @@ impl Cost {
         } else {
             format!(", and those sent again took {} longer in sum", measured_time(self.again))
         };
+        let repeated = if self.replayed == 0 && self.lost == 0 {
+            String::new()
+        } else {
+            format!(
+                "; requests sent again {}, {} lost",
+                plural(self.replayed, "time"),
+                count(self.lost as u64)
+            )
+        };
         format!(
-            "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection{again} \
-             ({:.1} % of all response time)",
+            "{} opened{repeated}; {} waited {} each on average for a new connection{again} ({:.1} % of all response time)",
             plural(self.opened as u64, "connection"),
-            plural(self.replayed, "time"),
-            count(self.lost as u64),
             count(self.waited as u64),
             measured_time(each),
             self.share() * 100.0
