@@ -148,15 +148,21 @@ fn the_settings_of_products_that_we_know_are_named() {
 #[test]
 fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     let mut record = goaways(&[1_999, 1_999])
-        .request(2, 1, 1_000, 1_100, 1_100)
+        .established(2, 1_040)
+        .request(2, 1, 1_040, 1_140, 1_140)
         .request(2, 3, 1_000, 1_100, 1_100)
         .request(2, 5, 2_500, 2_600, 2_600)
         .request(0, 1_999, 990, 1_015, 1_015)
         .record();
-    // Due at 1000 ms, when connection 0 ended: one waited 40 ms for the next; of the others one waited at another time.
+    record.connections[2].dialled_at = Time::from_millis(1_000);
+    // Due at 1000 ms, when connection 0 ended: one waited 40 ms for the next, one was sent again; one waited later, for something else.
     for sample in record.samples.edit().iter_mut() {
         match (sample.connection, sample.stream.0) {
-            (2, 1) => (sample.stall_open_ns, sample.replays) = (40_000_000, 2),
+            (2, 1) => {
+                sample.stall_open_ns = 40_000_000;
+                sample.scheduled_at = Time::from_millis(1_000);
+            }
+            (2, 3) => sample.replays = 2,
             (2, 5) => sample.stall_open_ns = 40_000_000,
             (0, 1_999) => sample.outcome = Outcome::GoAway,
             _ => {}
@@ -166,10 +172,10 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     assert_eq!(
         finding.cost,
         "3 connections opened; requests sent again 2 times, 1 lost; 1 waited 40 ms each on average for a new connection, and \
-         those sent again took 35 ms longer in sum (23.1 % of all response time)"
+         those sent again took 75 ms longer in sum (31.5 % of all response time)"
     );
     // Of 100 ms the quickest takes 25 ms, and 40 ms were waiting.
-    assert!((finding.cost_share - 75.0 / 325.0).abs() < 1e-9);
+    assert!((finding.cost_share - 115.0 / 365.0).abs() < 1e-9);
 }
 
 /// The `last_stream` of a GOAWAY that only announces the end, without naming the last request.

@@ -16,11 +16,12 @@ fn aged(ends: &[(u64, u32)], wait: u64) -> CellRecord {
     let mut scene =
         Scene::new(Protocol::H2).connections(ends.len() as u32 + 1).server_software("nginx/1.22.1");
     let mut at = 0;
+    scene = scene.established(0, at);
     for (n, &(age, requests)) in (0..).zip(ends) {
-        scene = scene.established(n, at).goaway(n, at + age, 2 * requests - 1, 0);
+        scene = scene.goaway(n, at + age, 2 * requests - 1, 0);
         at += age;
-        scene = scene.request(n + 1, 1, at + wait, at + wait + 50, at + wait + 50);
-        at += 100;
+        at += wait;
+        scene = scene.established(n + 1, at).request(n + 1, 1, at, at + 50, at + 50);
     }
     let mut record = scene.record();
     for sample in record.samples.edit().iter_mut() {
