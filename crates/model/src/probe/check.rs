@@ -127,6 +127,13 @@ impl Check {
         self
     }
 
+    /// The same without the fixes that `command` has as a flag already.
+    #[must_use]
+    pub fn beside(mut self, command: &str) -> Self {
+        self.fix.retain(|fix| !command.split_whitespace().any(|word| word == fix.setting));
+        self
+    }
+
     /// Whether it failed at least so badly.
     pub fn is_at_least(&self, severity: Severity) -> bool {
         self.verdict == Verdict::Fail && self.severity >= severity
@@ -151,7 +158,7 @@ pub fn is_product(software: &str, product: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::CHECKS;
+    use crate::probe::{CHECKS, id};
 
     #[test]
     fn a_severity_reads_as_it_is_written() {
@@ -202,5 +209,17 @@ mod tests {
         for (software, product) in [("Apache-Coyote/1.1", "apache"), ("mongoose/7", "go"), ("", "go")] {
             assert!(!is_product(software, product), "{software}");
         }
+    }
+
+    #[test]
+    fn a_flag_that_the_command_has_is_no_fix() {
+        const FLAG: &str = "--http2-prior-knowledge";
+        let has = |command: &str| {
+            let check =
+                Check::new(id::CLNT101, Verdict::Fail, "it ends with 16").for_product(Some("curl/7.88.1"));
+            check.beside(command).fix.iter().any(|fix| fix.setting == FLAG)
+        };
+        assert!(has("curl -s {url}") && has("curl --http2-prior-knowledge-not {url}"));
+        assert!(!has("curl -s --http2-prior-knowledge {url}"));
     }
 }

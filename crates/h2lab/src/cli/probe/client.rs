@@ -131,7 +131,7 @@ fn report(args: &ProbeClientArgs, case_runs: &[CaseRun]) -> ProbeReport {
         .find_map(|seen| seen.user_agent.clone());
     let checks: Vec<_> = grade::checks(CaseRuns(case_runs))
         .into_iter()
-        .map(|check| check.for_product(software.as_deref().or(Some(&args.run))))
+        .map(|check| check.for_product(software.as_deref().or(Some(&args.run))).beside(&args.run))
         .collect();
     let connections: usize = case_runs.iter().map(CaseRun::dials).sum();
     let took: Duration = case_runs.iter().map(|test_case| test_case.took).sum();

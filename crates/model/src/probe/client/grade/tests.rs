@@ -177,6 +177,17 @@ fn where_nothing_had_to_be_sent_again_nothing_is_decided() {
 }
 
 #[test]
+fn all_answers_and_a_bad_end_are_not_called_zero_lost() {
+    let first = connection(vec![head(1, 7), goaway(5, 7)], 4);
+    let runs = [plain(12), case_run(TestCase::Graceful, Some(1), vec![first, connection(Vec::new(), 8)])];
+    let checks = checks(CaseRuns(&runs));
+    let check = checks.iter().find(|check| check.id == "CLNT107").unwrap();
+    assert_eq!(check.verdict, Verdict::Fail);
+    assert!(check.summary.starts_with("none lost, but it did not end well: 12 of 12"), "{}", check.summary);
+    assert!(!check.summary.contains("0 lost"), "{}", check.summary);
+}
+
+#[test]
 fn an_abrupt_end_may_take_what_was_under_way_and_nothing_else() {
     let with = |cut_off: u32, answered_later, exit| {
         let goaway = FrameNote { value: 2, ..goaway(5, 7) };
