@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use h2lab_net::process::Child;
 use serde_json::Value;
 
+use crate::go::GoProgram;
 use crate::origin::Origin;
 use crate::support::{DEADLINE, Finished, folder, free_ports, h2lab, need};
 
@@ -168,6 +169,7 @@ fn an_upgrade_is_a_finding_only_when_a_second_request_is_answered_behind_it() {
     let found = probe(&["--json", &format!("http://{}/", origin.clear)]).json();
     assert_verdict(&found, "PROT105", "pass");
     assert_verdict(&found, "MIGR107", "pass"); // 413 for a gibibyte
+    assert_verdict(&found, "MIGR109", "pass");
     let marks: Vec<&str> = found["checklist"]
         .as_array()
         .expect("points")
@@ -380,4 +382,20 @@ fn no_format_has_the_credentials_that_were_sent() {
             }
         }
     }
+}
+
+/// `http.MaxBytesHandler` around x/net's h2c handler, as its documentation shows it, is three limits.
+#[test]
+fn a_limit_around_gos_h2c_handler_is_another_one_over_each_way_in() {
+    static H2C_GO: GoProgram = GoProgram::new("h2c_go");
+    let Some(program) = H2C_GO.path() else { return };
+    let mut command = Command::new(program);
+    command.arg("70001");
+    let server = Child::spawn(command, None).expect("it starts");
+    let listening = |line: &str| line.strip_prefix("listening ")?.trim().parse::<SocketAddr>().ok();
+    let address = server.wait_for_line(DEADLINE, listening).expect("it listens");
+    let found = probe(&["--json", "--i-own-this-host", &format!("http://{address}/")]).json();
+    assert_verdict(&found, "MIGR109", "fail");
+    let summary = checks(&found, "MIGR109")[0]["summary"].as_str().expect("a text").to_owned();
+    assert_eq!(summary, "HTTP/1.1: 413; HTTP/2: takes 256 KiB and waits for more; h2c by upgrade: 500");
 }

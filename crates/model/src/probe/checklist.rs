@@ -15,7 +15,7 @@ struct Point {
 const POINTS: [Point; 7] = [
     Point {
         item: "limit request bodies, on an upgrade too",
-        checks: &["LIMT107", "MIGR107"],
+        checks: &["LIMT107", "MIGR107", "MIGR109"],
         needed: 1,
         settled: "longer ones are refused, or not read to the end",
     },

@@ -89,6 +89,8 @@ checks! {
     MIGR107 = "upgrade-body", Medium;
     /// Responses that are faster over HTTP/1.1.
     MIGR108 = "large-responses", Low;
+    /// Limits of bodies over each way in.
+    MIGR109 = "body-limit", Medium;
     /// CVE-2023-44487.
     RESI101 = "rapid-reset", Low;
     /// CVE-2025-8671.

@@ -15,6 +15,8 @@ use crate::probe::raw_connection::{Put, RawConnection, ReadOutcome};
 use crate::probe::raw_h2_client::{Opening, RawH2Client, RawStream};
 use crate::probe::{ProbeError, Prober, Result};
 
+mod body_limit;
+
 /// Fields that make a response of HTTP/2 malformed (RFC 9113 §8.2.2).
 const FORBIDDEN: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 /// A response whose body takes so long from the first piece to the last streams.
@@ -55,6 +57,9 @@ pub fn look(prober: &mut Prober, found: &mut UrlResults) -> Result<()> {
     found.add(check);
     if let Some(h1) = found.h1 {
         found.decide(id::MIGR107, |found| upgrade_body(prober, h1, found.upgrades))?;
+    }
+    if let Some(h1) = found.h1.filter(|_| found.h2.is_some() || found.upgrades) {
+        found.decide(id::MIGR109, |found| body_limit::body_limit(prober, h1, found))?;
     }
     if let Some(answer) = &found.h1_answer {
         let check = large(answer);

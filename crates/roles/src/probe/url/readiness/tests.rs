@@ -36,6 +36,7 @@ fn a_server_that_is_the_same_over_both_is_ready() {
     assert_eq!(found["MIGR106"], Verdict::Undecided, "it was not asked");
     assert_eq!(found["MIGR107"], Verdict::Unsupported);
     assert_eq!(found["MIGR108"], Verdict::Pass);
+    assert_eq!(found["MIGR109"], Verdict::Pass);
 }
 
 #[test]
@@ -176,6 +177,51 @@ fn a_gibibyte_on_an_upgrade_is_refused_or_taken() {
     };
     assert_eq!(look(|peer, _| peer.send(b"HTTP/1.1 413 Too Large\r\n\r\n")), Verdict::Pass);
     assert_eq!(look(|peer, _| peer.send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")), Verdict::Fail);
+}
+
+#[test]
+fn a_limit_of_bodies_that_holds_over_one_way_in_alone_fails() {
+    use super::body_limit::{Taken, judged};
+    const ENOUGH: u64 = 128 << 10;
+    let (open, refused) = (Taken::Open(ENOUGH, None), Taken::Refused("413".to_owned()));
+    let verdict = |ways: &[&Taken]| {
+        let ways: Vec<(&str, &Taken)> = ways.iter().map(|taken| ("a way", *taken)).collect();
+        judged(&ways).0
+    };
+    // Go's MaxBytesHandler around x/net's h2c handler.
+    assert_eq!(verdict(&[&refused, &open, &Taken::Broken(500)]), Verdict::Fail);
+    assert_eq!(verdict(&[&refused, &open]), Verdict::Fail);
+    assert_eq!(verdict(&[&refused, &Taken::Broken(500)]), Verdict::Fail);
+    assert_eq!(verdict(&[&refused, &Taken::Refused("RST_STREAM CANCEL".to_owned())]), Verdict::Pass);
+    assert_eq!(verdict(&[&open, &Taken::Open(2 * ENOUGH, Some(200))]), Verdict::Pass, "neither limits it");
+    assert_eq!(verdict(&[&Taken::Other(405), &Taken::Other(405)]), Verdict::Pass);
+    assert_eq!(verdict(&[&Taken::Other(405), &Taken::Other(404)]), Verdict::Undecided);
+    assert_eq!(verdict(&[&Taken::Other(405), &open]), Verdict::Undecided);
+    assert_eq!(
+        verdict(&[&refused, &Taken::Open(ENOUGH - 1, None)]),
+        Verdict::Undecided,
+        "too little was taken"
+    );
+    assert_eq!(verdict(&[&refused]), Verdict::Unsupported);
+}
+
+#[test]
+fn a_body_goes_over_each_way_in() {
+    let limited = |peer: &mut Peer, head: &str| {
+        let status = if head.contains("h2c") { "500 Broken" } else { "413 Too Large" };
+        peer.send(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").as_bytes());
+    };
+    let without_a_limit = h2(|peer, request| peer.send(&response(request.stream, 200, &[], b"ok")));
+    let found = crate::probe::testing::checks(without_a_limit.and_h1(limited), |prober, found| {
+        (found.h1, found.h2, found.upgrades) = (Some(Protocol::H1), Some(Protocol::H2c), true);
+        let check = super::body_limit::body_limit(prober, Protocol::H1, found)?;
+        found.add(check);
+        Ok(())
+    });
+    assert_eq!((found[0].id.as_str(), found[0].verdict), ("MIGR109", Verdict::Fail));
+    let summary = &found[0].summary;
+    assert!(summary.starts_with("HTTP/1.1: 413; HTTP/2: 200 after "), "{summary}");
+    assert!(summary.ends_with("; h2c by upgrade: 500"), "{summary}");
 }
 
 #[test]
