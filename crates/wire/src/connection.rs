@@ -193,6 +193,14 @@ pub struct Counters {
     pub stalled_stream_window: Duration,
     /// Time in which body waited for the connection window.
     pub stalled_connection_window: Duration,
+    /// Time in which the peer's body waited for credit of a stream window of ours, as far as a receiver sees it: its
+    /// data stopped at the old limit and went on one round trip after our WINDOW_UPDATE. Added up over streams. `None`
+    /// in HTTP/3, without DATA, and in records of before the field.
+    #[serde(default)]
+    pub peer_waited_stream_window: Option<Duration>,
+    /// Likewise, for the connection window.
+    #[serde(default)]
+    pub peer_waited_connection_window: Option<Duration>,
     /// How often each of [`Limit::ALL`] was met, in that order.
     pub limits_hit: [u32; Limit::ALL.len()],
 }

@@ -1,5 +1,6 @@
 //! Results of bulk transfers: rates, what data waited for, and which limit applied.
 
+pub mod fleet;
 pub mod limits;
 mod pooled;
 pub mod summary;

@@ -30,6 +30,8 @@ pub struct ConnectionFigures {
     pub rtt: Option<Duration>,
     /// Bytes of a DATA frame in the mean, over all connections; `None` where there are none, or they are not counted.
     pub mean_data: Option<u64>,
+    /// Whether it has no TLS, for certain.
+    pub is_clear: bool,
     /// The capacity of the link if we emulate it.
     pub bandwidth: Option<Bandwidth>,
     /// What the server calls itself in the `server` field; a proxy before it may have passed that on.
@@ -44,7 +46,9 @@ pub struct ConnectionFigures {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SenderFigures {
-    /// Time in which data waited for a stream window, by the engine's count.
+    /// Time in which data waited for a stream window, by the engine's count. If this end receives, as the receiver sees
+    /// it: the data stopped where credit ended and went on one round trip after its WINDOW_UPDATE; of a stream in the
+    /// mean.
     pub blocked_stream_window: Option<Duration>,
     /// Time in which it waited for the connection window.
     pub blocked_connection_window: Option<Duration>,
@@ -108,6 +112,11 @@ impl ConnectionFigures {
     /// The bandwidth-delay product in bytes: what must be in flight to fill the link. `None` without either.
     pub fn bandwidth_delay_product(&self) -> Option<f64> {
         Some(self.bandwidth?.bits_per_second() as f64 / 8.0 * self.min_rtt?.as_secs_f64())
+    }
+
+    /// `waited`, added up over `streams`, of each in the mean: no more than the whole time.
+    pub fn of_each(&self, waited: Option<Duration>, streams: u32) -> Option<Duration> {
+        Some((waited? / streams.max(1)).min(self.wall))
     }
 
     /// `time` as a share of the whole; 0 if it is not known.

@@ -112,7 +112,7 @@ fn figures(
     let generator = &repetition.generator;
     let busiest = generator.busiest_ns.max(generator.cpu_ns / u64::from(generator.threads.max(1)));
     let share = |cpu_ns: u64, wall_ns: u64| wall.mul_f64(cpu_ns as f64 / wall_ns.max(1) as f64);
-    ConnectionFigures {
+    let figures = ConnectionFigures {
         connection: connection.index,
         we_send: false,
         wall,
@@ -123,6 +123,7 @@ fn figures(
         rtt: theirs.or(ours).map(|end| end.rtt_us).or(quic.map(|end| end.rtt_us)).and_then(micros),
         mean_data: bulk.frames.mean_data().map(|mean| mean.round() as u64),
         bandwidth: repetition.cell.link.as_ref().and_then(|link| link.downlink.bandwidth),
+        is_clear: !repetition.cell.protocol.is_tls(),
         server: connection.server_software.clone(),
         sender: SenderFigures {
             send_buffer: bulk.send_buffer.filter(|_| quic.is_none()),
@@ -137,7 +138,14 @@ fn figures(
             disk_wait: None,
             cpu: (generator.wall_ns > 0).then(|| share(busiest, generator.wall_ns)),
         },
-    }
+    };
+    let counters = &connection.counters;
+    let sender = SenderFigures {
+        blocked_stream_window: figures.of_each(counters.peer_waited_stream_window, figures.streams),
+        blocked_connection_window: figures.of_each(counters.peer_waited_connection_window, 1),
+        ..figures.sender.clone()
+    };
+    ConnectionFigures { sender, ..figures }
 }
 
 /// What the kernel counted at the server's end, while it sent.

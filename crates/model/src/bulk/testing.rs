@@ -30,6 +30,7 @@ pub fn small_buffer() -> ConnectionFigures {
         min_rtt: Some(Duration::from_millis(250)),
         rtt: Some(Duration::from_micros(250_400)),
         mean_data: None,
+        is_clear: false,
         bandwidth: None,
         server: None,
         sender: SenderFigures {

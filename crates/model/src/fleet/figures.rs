@@ -1,6 +1,7 @@
 //! The figures of a pair and of its server, small enough to be sent.
 
 use h2lab_base::JsonSchema;
+use h2lab_base::counters::TcpSummary;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,9 @@ pub struct ServerFigures {
     pub congestion: Option<String>,
     /// In sum, for how long its thread did not run although it had to.
     pub paused: Duration,
+    /// Its kernel's counts of the TCP connection over which most was acknowledged, at its end.
+    #[serde(default)]
+    pub busiest: Option<TcpSummary>,
 }
 
 impl ServerFigures {
@@ -109,8 +113,11 @@ impl ServerFigures {
         let numbers = [self.sent, self.connections, self.retransmits.unwrap_or(0)].map(u128::from);
         let is_name =
             |name: &String| name.len() <= LONGEST_NAME && name.chars().all(|c| c.is_ascii_graphic());
+        let busiest = self.busiest.as_ref();
         numbers.iter().chain([&self.cpu.as_nanos()]).all(|number| *number <= MOST)
             && self.congestion.as_ref().is_none_or(is_name)
+            && busiest
+                .is_none_or(|end| is_name(&end.congestion_control) && u128::from(end.bytes_acked) <= MOST)
     }
 }
 
@@ -133,7 +140,15 @@ mod tests {
             ServerFigures { retransmits: Some(most + 1), ..figures.clone() },
             ServerFigures { cpu: Duration::MAX, ..figures.clone() },
             ServerFigures { congestion: Some("cubic\u{1b}[2J".to_owned()), ..figures.clone() },
-            ServerFigures { congestion: Some("x".repeat(65)), ..figures },
+            ServerFigures { congestion: Some("x".repeat(65)), ..figures.clone() },
+            ServerFigures {
+                busiest: Some(TcpSummary { congestion_control: "x".repeat(65), ..TcpSummary::default() }),
+                ..figures.clone()
+            },
+            ServerFigures {
+                busiest: Some(TcpSummary { bytes_acked: most + 1, ..TcpSummary::default() }),
+                ..figures
+            },
         ] {
             assert!(!wrong.is_sound(), "{wrong:?}");
         }

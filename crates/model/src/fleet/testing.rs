@@ -120,6 +120,7 @@ pub fn server_figures() -> ServerFigures {
         retransmits: Some(12),
         congestion: Some("cubic".to_owned()),
         paused: Duration::ZERO,
+        busiest: None,
     }
 }
 

@@ -76,11 +76,10 @@ fn why(setting: &Setting, is_capped: bool, older: Option<Vec<&Setting>>, wish: W
     why.join("; ") + unchecked(setting)
 }
 
-/// How products that we know write it, each with its name: those that forward, or all. `None` if none has a setting.
-pub fn known(wish: Wish, proxies_only: bool) -> Option<String> {
+/// How products that we know write it, each with its name. `None` if none has a setting.
+pub fn known(wish: Wish) -> Option<String> {
     let each: Vec<String> = products()
         .iter()
-        .filter(|product| product.proxy || !proxies_only)
         .filter_map(|product| {
             let entries: Vec<&Setting> = product.entries(wish.knob, wish.role).collect();
             let has_setting = entries.iter().any(|setting| setting.write.is_some());
@@ -90,9 +89,40 @@ pub fn known(wish: Wish, proxies_only: bool) -> Option<String> {
     (!each.is_empty()).then(|| each.join("; "))
 }
 
+/// How products that forward write it, those first that have `announced` by default, as a peer was seen to have. `None`
+/// if none has a setting.
+pub fn proxies(wish: Wish, announced: Option<u64>) -> Option<String> {
+    let mut each: Vec<(bool, String)> = Vec::new();
+    for product in products().iter().filter(|product| product.proxy) {
+        let entries: Vec<&Setting> = product.entries(wish.knob, wish.role).collect();
+        if !entries.iter().any(|setting| setting.write.is_some()) {
+            continue;
+        }
+        let its = |setting: &&&Setting| announced.is_some() && default_size(setting) == announced;
+        let seen = entries.iter().find(its).map(|setting| {
+            let versions = setting.versions().map_or(String::new(), |versions| format!(" {versions}"));
+            format!(" (its default{versions}, {}, is what is announced here)", announced.unwrap_or(0))
+        });
+        let text = format!("{} {}", product.name, others(&entries, wish));
+        each.push((seen.is_none(), text + &seen.unwrap_or_default()));
+    }
+    each.sort_by_key(|(is_other, _)| *is_other);
+    let each: Vec<String> = each.into_iter().map(|(_, text)| text).collect();
+    (!each.is_empty()).then(|| each.join("; "))
+}
+
+/// The default of a setting in bytes: `65535`, `64k`.
+fn default_size(setting: &Setting) -> Option<u64> {
+    let text = setting.default.as_deref()?;
+    match text.strip_suffix('k') {
+        Some(kibi) => kibi.parse::<u64>().ok()?.checked_mul(1024),
+        None => text.parse().ok(),
+    }
+}
+
 fn unknown(wish: Wish) -> String {
     let nothing = format!("we do not know this product's setting for {}", wish.knob.words());
-    known(wish, false).map_or(nothing.clone(), |known| format!("{nothing}; elsewhere: {known}"))
+    known(wish).map_or(nothing.clone(), |known| format!("{nothing}; elsewhere: {known}"))
 }
 
 /// The line to write, and whether its range ends below what is wanted; `None` if there is no setting.

@@ -155,12 +155,28 @@ fn for_an_unknown_product_the_known_ones_are_listed() {
             assert!(fix.why.contains(part), "{}", fix.why);
         }
     }
-    let proxies = known(wanted, true).unwrap();
+    let of_proxies = proxies(wanted, None).unwrap();
     assert!(
-        proxies.contains("HAProxy") && !proxies.contains("Jetty") && !proxies.contains("Caddy"),
-        "{proxies}"
+        of_proxies.contains("HAProxy") && !of_proxies.contains("Jetty") && !of_proxies.contains("Caddy"),
+        "{of_proxies}"
     );
-    assert_eq!(known(wish(Knob::Push, Role::Kernel, None), false), None);
+    assert_eq!(proxies(wish(Knob::Push, Role::Kernel, None), None), None);
+}
+
+#[test]
+fn of_proxies_those_whose_default_was_announced_are_first() {
+    let wanted = wish(Knob::StreamWindow, Role::Front, 1_310_720);
+    let of_haproxy = proxies(wanted, Some(65_535)).unwrap();
+    assert!(of_haproxy.starts_with("HAProxy `tune.h2.fe.rxbuf 1310720` since 3.1"), "{of_haproxy}");
+    let note = "`tune.h2.initial-window-size 1310720` before 2.8 \
+                (its default before 2.8, 65535, is what is announced here)";
+    assert!(of_haproxy.contains(note), "{of_haproxy}");
+    let of_nginx = proxies(wanted, Some(65_536)).unwrap();
+    assert!(
+        of_nginx.starts_with("nginx `http2_body_preread_size 1280k;` (its default, 65536, is"),
+        "{of_nginx}"
+    );
+    assert!(!proxies(wanted, Some(131_072)).unwrap().contains("announced here"));
 }
 
 #[test]

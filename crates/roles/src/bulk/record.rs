@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use h2lab_base::counters::{TcpLimits, TcpSummary};
 use h2lab_base::units::Time;
 use h2lab_model::bulk::{
     BulkParameters, BulkRecord, ConnectionFigures, IoFigures, Overflow, PartRecord, ReceiverFigures,
@@ -55,7 +56,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &BulkResult, cpu: CpuTime
                     TransferDirection::Get => received(carried, record, config, multiplexed),
                     TransferDirection::Put => sent(carried, record, multiplexed),
                 };
-                with_disk(ConnectionFigures { mean_data, ..figures }, done)
+                with_disk(ConnectionFigures { mean_data, is_clear: !job.protocol.is_tls(), ..figures }, done)
             })
             .collect(),
         transfers,
@@ -97,16 +98,22 @@ pub fn credit_after(config: &Config) -> u32 {
 
 /// The largest frame that the receiving end accepts: of several servers' connections the least. `None` if none declared it.
 fn largest_frame(direction: TransferDirection, config: &Config, done: &BulkResult) -> Option<u32> {
-    /// `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2).
-    const MAX_FRAME_SIZE: u16 = 5;
-    let reported = |record: &ConnectionRecord| {
-        let mut settings = record.http.settings_remote.iter();
-        settings.find(|(name, _)| *name == MAX_FRAME_SIZE).map(|(_, value)| *value)
-    };
     match direction {
         TransferDirection::Get => Some(config.max_frame_size),
-        TransferDirection::Put => done.records.iter().filter_map(reported).min(),
+        TransferDirection::Put => {
+            done.records.iter().filter_map(|record| setting(record, MAX_FRAME_SIZE)).min()
+        }
     }
+}
+
+/// `SETTINGS_INITIAL_WINDOW_SIZE` (RFC 9113 §6.5.2).
+const INITIAL_WINDOW_SIZE: u16 = 4;
+/// `SETTINGS_MAX_FRAME_SIZE`.
+const MAX_FRAME_SIZE: u16 = 5;
+
+/// What the server announced for a setting.
+fn setting(record: &ConnectionRecord, name: u16) -> Option<u32> {
+    record.http.settings_remote.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
 /// What a connection carried, and when, in either direction.
@@ -151,7 +158,7 @@ fn carried(
     (figures, cpu.of(wall))
 }
 
-/// A connection that carried data to us. The server's end is not observable.
+/// A connection that carried data to us. Of the server's end no more is observable than when our windows stopped it.
 fn received(
     (figures, cpu): (ConnectionFigures, Duration),
     record: &ConnectionRecord,
@@ -165,10 +172,17 @@ fn received(
         disk_wait: None,
         cpu: Some(cpu),
     };
-    ConnectionFigures { receiver, ..figures }
+    // Of its windows the engine sees when the server had used them up.
+    let counters = &record.counters;
+    let sender = SenderFigures {
+        blocked_stream_window: figures.of_each(counters.peer_waited_stream_window, figures.streams),
+        blocked_connection_window: figures.of_each(counters.peer_waited_connection_window, 1),
+        ..SenderFigures::default()
+    };
+    ConnectionFigures { sender, receiver, ..figures }
 }
 
-/// A connection that carried data from us. The server's end is not observable.
+/// A connection that carried data from us: our kernel counts what TCP waited for. The server's end is not observable.
 fn sent(
     (figures, cpu): (ConnectionFigures, Duration),
     record: &ConnectionRecord,
@@ -178,17 +192,31 @@ fn sent(
     // HTTP/3's windows are QUIC's, which the engine does not know.
     let has_windows = multiplexed && tcp.is_some();
     let name = tcp.map(|end| &end.congestion_control).or(quic.map(|end| &end.congestion_control));
+    let limits = tcp.and_then(|end| end.limits);
+    let micros = |of: fn(TcpLimits) -> u64| limits.map(|limits| Duration::from_micros(of(limits)));
+    let cwnd = |end: &TcpSummary| u64::from(end.cwnd) * u64::from(end.segment_bytes);
     let sender = SenderFigures {
+        tcp_busy: micros(|limits| limits.busy_us),
+        tcp_rwnd_limited: micros(|limits| limits.rwnd_limited_us),
+        tcp_sndbuf_limited: micros(|limits| limits.sndbuf_limited_us),
+        bytes_acked: tcp.map(|end| end.bytes_acked).filter(|bytes| *bytes > 0),
         blocked_stream_window: has_windows.then_some(record.counters.stalled_stream_window),
         blocked_connection_window: has_windows.then_some(record.counters.stalled_connection_window),
         retransmits: tcp.map(|end| end.retransmits.into()).or(quic.map(|end| end.packets_lost)),
-        cwnd_bytes: quic.map(|end| end.cwnd_bytes),
+        cwnd_bytes: quic.map(|end| end.cwnd_bytes).or_else(|| tcp.map(cwnd).filter(|bytes| *bytes > 0)),
         congestion_control: name.filter(|name| !name.is_empty()).cloned(),
         send_buffer: tcp.and_then(|_| largest_buffers().1),
         cpu: Some(cpu),
         ..SenderFigures::default()
     };
-    ConnectionFigures { we_send: true, sender, ..figures }
+    /// What HTTP/2 allows a peer that announces nothing (RFC 9113 §6.9.2).
+    const DEFAULT_WINDOW: u32 = 65_535;
+    let announced = setting(record, INITIAL_WINDOW_SIZE).unwrap_or(DEFAULT_WINDOW);
+    let receiver = ReceiverFigures {
+        stream_window: has_windows.then_some(announced.into()),
+        ..ReceiverFigures::default()
+    };
+    ConnectionFigures { we_send: true, sender, receiver, ..figures }
 }
 
 /// The same with the time that disks took, which one thread waits for, and with it every connection: each that carried data gets
@@ -239,5 +267,57 @@ mod tests {
         assert_eq!(streams_at_a_time([].into_iter()), 0);
         assert_eq!(streams_at_a_time([part(0, 5), part(5, 9)].iter()), 1);
         assert_eq!(streams_at_a_time([part(0, 5), part(4, 9), part(4, 6)].iter()), 3);
+    }
+
+    /// A connection of TCP that carried data for 10 s.
+    fn connection() -> (ConnectionRecord, ConnectionFigures) {
+        let record =
+            ConnectionRecord { tcp_client: Some(TcpSummary::default()), ..ConnectionRecord::default() };
+        (
+            record,
+            ConnectionFigures { wall: Duration::from_secs(10), streams: 2, ..ConnectionFigures::default() },
+        )
+    }
+
+    #[test]
+    fn what_a_server_waited_for_our_windows_is_of_each_stream_and_unknown_where_it_was_not_seen() {
+        let (mut record, figures) = connection();
+        let blocked = |record: &ConnectionRecord| {
+            let found = received(
+                (figures.clone(), Duration::ZERO),
+                record,
+                &Config::new(h2lab_wire::Role::Client),
+                true,
+            )
+            .sender;
+            (found.blocked_stream_window, found.blocked_connection_window)
+        };
+        assert_eq!(blocked(&record), (None, None));
+        record.counters.peer_waited_stream_window = Some(Duration::from_secs(6));
+        record.counters.peer_waited_connection_window = Some(Duration::from_secs(11));
+        assert_eq!(blocked(&record), (Some(Duration::from_secs(3)), Some(Duration::from_secs(10))));
+    }
+
+    #[test]
+    fn an_upload_has_what_its_kernel_counted_and_the_window_that_the_server_announced() {
+        let (mut record, figures) = connection();
+        record.tcp_client = Some(TcpSummary {
+            cwnd: 10,
+            segment_bytes: 1_448,
+            limits: Some(TcpLimits {
+                busy_us: 9_000_000,
+                rwnd_limited_us: 1_000_000,
+                sndbuf_limited_us: 2_000_000,
+            }),
+            ..TcpSummary::default()
+        });
+        let of = |record: &ConnectionRecord| sent((figures.clone(), Duration::ZERO), record, true);
+        let found = of(&record);
+        let seconds = |n| Some(Duration::from_secs(n));
+        assert_eq!((found.sender.tcp_busy, found.sender.tcp_rwnd_limited), (seconds(9), seconds(1)));
+        assert_eq!((found.sender.tcp_sndbuf_limited, found.sender.cwnd_bytes), (seconds(2), Some(14_480)));
+        assert_eq!(found.receiver.stream_window, Some(65_535), "it announced none");
+        record.http.settings_remote = vec![(INITIAL_WINDOW_SIZE, 131_072)];
+        assert_eq!(of(&record).receiver.stream_window, Some(131_072));
     }
 }

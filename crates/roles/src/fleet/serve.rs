@@ -59,6 +59,7 @@ fn figures(config: &OriginConfig, served: Served, cpu: Duration) -> ServerFigure
         retransmits: served.retransmits,
         congestion: served.congestion.or_else(quic),
         paused: served.paused,
+        busiest: served.busiest,
     }
 }
 

@@ -30,6 +30,7 @@ mod session;
 mod token;
 mod uploads;
 
+use h2lab_base::counters::TcpSummary;
 use h2lab_base::counts::noun_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -71,6 +72,8 @@ pub struct Served {
     pub retransmits: Option<u64>,
     /// Congestion control of the first TCP connection; of the others it is the same.
     pub congestion: Option<String>,
+    /// Of the TCP connection over which most was acknowledged, what the kernel counted.
+    pub busiest: Option<TcpSummary>,
     /// In sum, for how long it did not run although it had to, each time 100 ms or more.
     pub paused: Duration,
 }
@@ -86,6 +89,9 @@ impl Served {
         let Some(tcp) = session.tcp() else { return };
         if let Ok(info) = TcpInfo::of(tcp) {
             *self.retransmits.get_or_insert(0) += u64::from(info.retransmits);
+            if self.busiest.as_ref().is_none_or(|busiest| info.bytes_acked > busiest.bytes_acked) {
+                self.busiest = Some(info.summary(tcp.congestion().unwrap_or_default()));
+            }
         }
         if self.congestion.is_none() {
             self.congestion = tcp.congestion().ok();

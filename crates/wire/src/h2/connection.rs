@@ -186,10 +186,12 @@ impl Connection {
         if !self.receive_window.receive(header.length) {
             return Err(Fault::flow_control("DATA exceeds the connection window (RFC 9113 §6.9.1)"));
         }
+        let waited = self.credit_watch.received(now, header.length, &mut self.credit_rtt);
+        *self.counters.peer_waited_connection_window.get_or_insert_default() += waited;
         let by_hand = self.is_by_hand(header.stream);
         let free = free_at_once(header, &body, by_hand);
         self.measure_release(now, free);
-        let taken = self.take_data(header, &body, end_stream, by_hand);
+        let taken = self.take_data(now, header, &body, end_stream, by_hand);
         let held = taken == Ok(true) && by_hand;
         // Whatever happens to the frame, its credit for the connection must not be lost.
         if held {
@@ -198,7 +200,7 @@ impl Connection {
         if !end_stream {
             self.accounts.data(now, body.len() as u32, held)?;
         }
-        self.return_connection_credit();
+        self.return_connection_credit(now);
         if !taken? || (body.is_empty() && !end_stream) {
             return Ok(None);
         }
@@ -208,6 +210,7 @@ impl Connection {
     /// Records DATA on its stream; `false` if the caller must ignore it.
     fn take_data(
         &mut self,
+        now: Time,
         header: FrameHeader,
         body: &Range<usize>,
         end_stream: bool,
@@ -246,6 +249,8 @@ impl Connection {
                 reason: "DATA exceeds the stream window (RFC 9113 §6.9.1)",
             });
         }
+        let waited = stream.credit_watch.received(now, header.length, &mut self.credit_rtt);
+        *self.counters.peer_waited_stream_window.get_or_insert_default() += waited;
         let malformed = |reason| Fault::malformed(id, reason);
         stream.content.body(body.len() as u64).map_err(malformed)?;
         if by_hand {
@@ -255,7 +260,7 @@ impl Connection {
             stream.end_remote().map_err(malformed)?;
             self.remove_if_closed(key);
         } else {
-            self.stream_released(key, free);
+            self.stream_released(now, key, free);
         }
         Ok(true)
     }

@@ -75,6 +75,11 @@ impl ReceiveWindow {
         if self.available > 0 { self.available.unsigned_abs() as u64 / 4 } else { 0 }
     }
 
+    /// What the peer may still send.
+    pub(super) const fn available(&self) -> i32 {
+        self.available
+    }
+
     /// The size that it is to have when all is returned.
     pub(super) const fn size(&self) -> u32 {
         self.size

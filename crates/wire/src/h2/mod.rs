@@ -24,6 +24,7 @@ mod backlog;
 mod buffer;
 mod connection;
 mod control;
+mod credit_watch;
 mod fault;
 mod flow;
 pub mod frame;
@@ -54,6 +55,7 @@ use std::time::Duration;
 use self::backlog::Backlog;
 use self::buffer::{Input, Output};
 use self::connection::least_payload;
+use self::credit_watch::CreditWatch;
 use self::flow::{ReceiveWindow, SendWindow};
 use self::frame::{FrameHeader, HEADER_LENGTH, MAX_31_BITS, PREFACE, kind};
 use self::headers::Assembly;
@@ -106,6 +108,10 @@ pub struct Connection {
     peer_settings: PeerSettings,
     send_window: SendWindow,
     receive_window: ReceiveWindow,
+    /// Whether the peer used it up.
+    credit_watch: CreditWatch,
+    /// The least time from a WINDOW_UPDATE of ours to data that needed it; [`Duration::MAX`] before any.
+    credit_rtt: Duration,
     /// The receive window of new streams: before our SETTINGS are acknowledged, the larger of ours and the default.
     stream_window: u32,
     tuner: Tuner,
@@ -181,6 +187,8 @@ impl Connection {
             peer_settings: PeerSettings::default(),
             send_window: SendWindow::new(DEFAULT_WINDOW),
             receive_window: ReceiveWindow::new(flow.connection_window),
+            credit_watch: CreditWatch::NEW,
+            credit_rtt: Duration::MAX,
             stream_window: flow.stream_window.max(DEFAULT_WINDOW),
             tuner: Tuner::new(&flow, now),
             any_by_hand: false,

@@ -380,11 +380,11 @@ impl Connection {
         self.accounts.released(n, self.receive_window.held());
         let released = self.receive_window.release(n);
         self.measure_release(now, released);
-        self.return_connection_credit();
+        self.return_connection_credit(now);
         if let Some(key) = self.streams.find(stream.0) {
             let released = self.streams[key].receive.release(n);
             if self.streams[key].remote != Side::Ended {
-                self.stream_released(key, released);
+                self.stream_released(now, key, released);
             }
         }
     }

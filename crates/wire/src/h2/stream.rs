@@ -1,5 +1,6 @@
 //! One stream (RFC 9113 §5.1).
 
+use super::credit_watch::CreditWatch;
 use super::flow::{ReceiveWindow, SendWindow};
 use super::send_scheduler::SendPlace;
 use crate::Priority;
@@ -68,6 +69,8 @@ pub(super) struct Stream {
     pub(super) priority: Option<Priority>,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
+    /// Whether the peer used that up.
+    pub(super) credit_watch: CreditWatch,
     /// How fast the role releases what arrives.
     pub(super) pace: Pace,
 }
@@ -91,6 +94,7 @@ impl Stream {
             priority: None,
             send: SendWindow::new(send),
             receive,
+            credit_watch: CreditWatch::NEW,
             pace: Pace::NONE,
         }
     }

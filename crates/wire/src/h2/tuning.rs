@@ -258,10 +258,12 @@ impl Connection {
         }
         self.tuner.limit_to(bytes);
         self.fit_streams();
-        self.return_connection_credit();
+        // When is not said here; what the peer waited for is then not measured.
+        let now = Time::NEVER;
+        self.return_connection_credit(now);
         for key in self.streams.keys() {
             if self.streams[key].remote != Side::Ended {
-                self.return_stream_credit(key);
+                self.return_stream_credit(now, key);
             }
         }
     }
@@ -287,38 +289,40 @@ impl Connection {
     }
 
     /// The role is done with `bytes` of a stream whose peer may still send.
-    pub(super) fn stream_released(&mut self, key: Key, bytes: u32) {
+    pub(super) fn stream_released(&mut self, now: Time, key: Key, bytes: u32) {
         let Stream { pace, receive, .. } = &mut self.streams[key];
         if let Some(size) = self.tuner.stream_released(pace, bytes, receive.size()) {
             receive.resize(size);
         }
-        self.return_stream_credit(key);
+        self.return_stream_credit(now, key);
     }
 
     /// Returns what credit is due to the connection.
-    pub(super) fn return_connection_credit(&mut self) {
+    pub(super) fn return_connection_credit(&mut self, now: Time) {
         let flow = &self.config.flow;
         let size = self.tuner.connection_window(flow.connection_window);
         self.receive_window.resize(size);
-        let had_room = self.receive_window.has_room();
+        let (had_room, available) = (self.receive_window.has_room(), self.receive_window.available());
         if let Some(increment) = self.receive_window.take_credit(self.tuner.credit_at(size, flow)) {
             if !had_room {
                 self.deadlines.excuse_bodies();
             }
+            self.credit_watch.raised(now, available);
             self.put_frame(kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
         }
     }
 
     /// Returns what credit is due to a stream whose peer may still send.
-    fn return_stream_credit(&mut self, key: Key) {
+    fn return_stream_credit(&mut self, now: Time, key: Key) {
         let flow = &self.config.flow;
         let stream = &mut self.streams[key];
         // The amount by which the window shrinks when our SETTINGS are acknowledged; zero from then on.
         let surplus = self.stream_window - flow.stream_window.min(self.stream_window);
         let size = stream.receive.size().saturating_sub(surplus);
-        let had_room = stream.receive.has_room();
+        let (had_room, available) = (stream.receive.has_room(), stream.receive.available());
         if let Some(increment) = stream.receive.take_credit(self.tuner.credit_at(size, flow)) {
             let id = stream.id;
+            stream.credit_watch.raised(now, available);
             if !had_room {
                 self.deadlines.excuse_bodies();
             }

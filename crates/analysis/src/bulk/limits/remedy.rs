@@ -1,8 +1,9 @@
 //! Which setting lifts a limit, and to what. How it is written is in the table of settings (`h2lab_model::settings`).
 
 use h2lab_base::units::{format_bytes, measured_time};
+use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, ConnectionFigures};
-use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, known, rounded_up};
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, proxies, rounded_up};
 
 /// The largest window of HTTP/2 (RFC 9113 §6.9.1), in bytes.
 const MOST_WINDOW: u64 = (1 << 31) - 1;
@@ -19,19 +20,20 @@ pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) ->
     let receiver = &figures.receiver;
     Some(match kind {
         BindingKind::StreamWindow => {
-            let need = Need::of(figures, speed, receiver.stream_window, MOST_WINDOW);
+            let need = Need::of(figures, speed, receiver.stream_window, Owner::Receiver, MOST_WINDOW);
             window(figures, Knob::StreamWindow, "a stream window", &need)
         }
         BindingKind::ConnectionWindow => {
-            let need = Need::of(figures, speed, receiver.connection_window, MOST_WINDOW);
+            let need = Need::of(figures, speed, receiver.connection_window, Owner::Receiver, MOST_WINDOW);
             window(figures, Knob::ConnectionWindow, "a connection window", &need)
         }
         BindingKind::SendBuffer => {
-            let need = Need::of(figures, speed, figures.sender.send_buffer, MOST_TCP_WINDOW);
+            let need = Need::of(figures, speed, figures.sender.send_buffer, Owner::Sender, MOST_TCP_WINDOW);
             format!("{} at the sender{}", need.written(&linux(), Knob::SendBuffer, Role::Kernel), need.why())
         }
         BindingKind::ReceiveBuffer => {
-            let need = Need::of(figures, speed, receiver.receive_buffer, 2 * MOST_TCP_WINDOW);
+            let need =
+                Need::of(figures, speed, receiver.receive_buffer, Owner::Receiver, 2 * MOST_TCP_WINDOW);
             format!(
                 "{} at the receiver{}",
                 need.written(&linux(), Knob::ReceiveBuffer, Role::Kernel),
@@ -67,7 +69,8 @@ fn window(figures: &ConnectionFigures, knob: Knob, what: &str, need: &Need) -> S
         return format!("{wanted}. {}", fix.why);
     }
     // The field names the server that answered; a proxy before it has the window.
-    let proxies = known(wish, true).map_or(String::new(), |proxies| {
+    let announced = figures.receiver.stream_window.filter(|_| knob == Knob::StreamWindow);
+    let proxies = proxies(wish, announced).map_or(String::new(), |proxies| {
         format!("; if a proxy ends the connection before it, that proxy's: {proxies}")
     });
     format!("{wanted}. {}: `{}` ({}){proxies}", fix.product, fix.setting, fix.why)
@@ -107,7 +110,30 @@ fn cpu(figures: &ConnectionFigures) -> String {
     } else {
         String::new()
     };
-    format!("{frames}more connections ({connections}), or, of TLS, cleartext where permitted")
+    let clear = if figures.is_clear { "" } else { ", or, of TLS, cleartext where permitted" };
+    format!("{frames}more connections ({connections}){clear}")
+}
+
+/// `: 1.192 MiB for each 100 Mbit/s of it over 100ms`, of a path whose bandwidth is not known.
+fn rule(figures: &ConnectionFigures) -> String {
+    /// Bits per second, an example.
+    const EXAMPLE: f64 = 100e6;
+    match (figures.in_flight(EXAMPLE), figures.min_rtt) {
+        (Some(bytes), Some(rtt)) => format!(
+            " (to fill it takes {} for each {} of it over {})",
+            format_bytes(bytes.ceil() as u64),
+            bits_text(EXAMPLE),
+            measured_time(rtt)
+        ),
+        _ => String::new(),
+    }
+}
+
+/// Whose a window or a buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Sender,
+    Receiver,
 }
 
 /// The size that is needed.
@@ -123,7 +149,7 @@ impl Need {
     /// Twice the bandwidth-delay product where that is known: once for the data in flight, once for what is acknowledged
     /// late (a window that is refilled at its half; a buffer that keeps retransmitted data). Else twice the present size, and
     /// what the path could carry is not known.
-    fn of(figures: &ConnectionFigures, speed: f64, present: Option<u64>, most: u64) -> Self {
+    fn of(figures: &ConnectionFigures, speed: f64, present: Option<u64>, owner: Owner, most: u64) -> Self {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
                 let filled = format_bytes(product.round() as u64);
@@ -133,11 +159,15 @@ impl Need {
             _ => {
                 let seen = figures.in_flight(speed).unwrap_or(0.0).round() as u64;
                 let (present, is) = match present {
+                    Some(size) if figures.we_send && owner == Owner::Receiver => (size, "that it announces"),
                     Some(size) => (size, "it has now"),
                     None => (seen, "it lets through now"),
                 };
-                let why =
-                    format!("twice the {} {is}; the bandwidth of the path is unknown", format_bytes(present));
+                let present_text = format_bytes(present);
+                let why = format!(
+                    "twice the {present_text} {is}; the bandwidth of the path is unknown{}",
+                    rule(figures)
+                );
                 (present.saturating_mul(2), why)
             }
         };

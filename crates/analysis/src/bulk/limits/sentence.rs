@@ -45,7 +45,7 @@ pub(super) fn sentence(
         }
         BindingKind::ReceiveBuffer => {
             let what = sized("receiver's socket buffer", receiver.receive_buffer);
-            was_full(&on_the_way, &what, figures, sender.tcp_rwnd_limited)
+            was_full(&on_the_way, &what, figures, sender.tcp_rwnd_limited) + unseen(certainty)
         }
         BindingKind::CongestionWindow => congestion(figures, &on_the_way),
         BindingKind::Disk => {
@@ -58,8 +58,9 @@ pub(super) fn sentence(
             if busy < BUSY {
                 return format!(
                     "the round trip is too short for a window or a buffer to matter at {rate}: the CPUs of both \
-                     ends, and other load on them, limit the rate (the {end} was busy for {} of the time)",
-                    percent(busy)
+                     ends, and other load on them, limit the rate (the {end} was busy for {} of the time{})",
+                    percent(busy),
+                    buffers(figures)
                 );
             }
             format!(
@@ -68,7 +69,12 @@ pub(super) fn sentence(
             )
         }
         BindingKind::Peer if figures.we_send => {
-            format!("the receiver's windows were closed although only {on_the_way}: it read data late")
+            let is_tcp = figures.share(sender.tcp_rwnd_limited) >= super::MUCH_OF_THE_TIME;
+            let or = match receiver.receive_buffer {
+                None if is_tcp => ", or its receive buffer is small (net.ipv4.tcp_rmem there)",
+                _ => "",
+            };
+            format!("the receiver's windows were closed although only {on_the_way}: it read data late{or}")
         }
         BindingKind::Peer if sender.tcp_busy.is_none() => format!(
             "the round trip is too short for a window or a buffer to matter at {rate}, and the receiver was busy for \
@@ -119,6 +125,21 @@ fn sized(name: &str, size: Option<u64>) -> String {
     size.map_or_else(|| name.to_owned(), |size| format!("{name} of {}", format_bytes(size)))
 }
 
+/// `, the receive buffer was full for 83 %`: which end waits for which, over a round trip that is none.
+fn buffers(figures: &ConnectionFigures) -> String {
+    let full = |name: &str, time: Option<Duration>, whose: &str| {
+        let share = figures.share(time);
+        let is_much = share >= super::MUCH_OF_THE_TIME;
+        is_much
+            .then(|| format!(", the {name} was full for {}: the {whose} is the slower end", percent(share)))
+    };
+    let sender = &figures.sender;
+    let receives = full("receive buffer", sender.tcp_rwnd_limited, "receiver");
+    receives
+        .or_else(|| full("send buffer", sender.tcp_sndbuf_limited, "path or the receiver"))
+        .unwrap_or_default()
+}
+
 /// Something that was full for `waited`; if that was not counted, it is inferred from its size.
 fn was_full(on_the_way: &str, what: &str, figures: &ConnectionFigures, waited: Option<Duration>) -> String {
     let shown = match waited {
@@ -132,7 +153,8 @@ fn was_full(on_the_way: &str, what: &str, figures: &ConnectionFigures, waited: O
 const fn unseen(certainty: Certainty) -> &'static str {
     match certainty {
         Certainty::Guessed => {
-            "; that it was used up was not seen, and a sender with no more to give looks alike: a larger one decides"
+            "; that the sender had more to send was not seen, and one with no more to give looks alike: \
+             a larger one decides"
         }
         _ => "",
     }
@@ -161,10 +183,17 @@ fn link(figures: &ConnectionFigures, speed: f64) -> String {
             "packets queue in the path (round trips of {} instead of {}), so the path is full at {}",
             measured_time(rtt),
             measured_time(least),
-            bits_text(speed)
+            bits_text(speed * figures.company())
         ),
         _ => format!("the link is full at {}", bits_text(speed)),
     }
+}
+
+/// For how much of the time the windows of HTTP were closed, if that was counted.
+fn window_share(figures: &ConnectionFigures) -> Option<f64> {
+    let sender = &figures.sender;
+    let waits = [sender.blocked_stream_window, sender.blocked_connection_window];
+    waits.into_iter().flatten().map(|wait| figures.share(Some(wait))).max_by(f64::total_cmp)
 }
 
 fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
@@ -172,10 +201,18 @@ fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
         return "no data received".to_owned();
     }
     let unseen = figures.sender.tcp_busy.is_none() && !figures.we_send;
-    let why = if unseen {
-        "no limit of this end matches the rate, and what the sender waited for cannot be seen from here"
-    } else {
-        "no window, buffer, disk or CPU limited it for long"
+    let why = match window_share(figures) {
+        Some(share) if unseen => format!(
+            "our windows stopped the sender for {} of the time, so larger ones change little; no other limit of this \
+             end matches the rate, and what the sender waited for (its source, its disk, its CPU, the path) cannot be \
+             seen from here",
+            percent(share)
+        ),
+        None if unseen => {
+            "no limit of this end matches the rate, and what the sender waited for cannot be seen from here"
+                .to_owned()
+        }
+        _ => "no window, buffer, disk or CPU limited it for long".to_owned(),
     };
     format!("{on_the_way}: {why}")
 }

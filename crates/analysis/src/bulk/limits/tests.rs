@@ -131,7 +131,10 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
     for (size, expected) in [
         (19_999_999, NOTHING),
         (20_000_001, likely(BindingKind::ReceiveBuffer)),
-        (74_999_997, likely(BindingKind::ReceiveBuffer)),
+        (55_555_553, likely(BindingKind::ReceiveBuffer)),
+        // Its window may not have been used up.
+        (55_555_557, (BindingKind::ReceiveBuffer, Certainty::Guessed)),
+        (74_999_997, (BindingKind::ReceiveBuffer, Certainty::Guessed)),
         (75_000_003, NOTHING),
     ] {
         assert_eq!(
@@ -168,6 +171,7 @@ fn what_the_sender_counted_goes_before_what_sizes_say() {
     for (expected, field) in waits {
         let with = |share| {
             let mut figures = counted(1e8);
+            figures.we_send = true;
             figures.receiver.stream_window = Some(3_125_000); // agrees, but was counted and is not in the way
             *field(&mut figures.sender) = of_a_minute(share);
             kind(&figures)
@@ -231,6 +235,26 @@ fn a_window_of_the_receiver_that_is_closed_without_being_used_is_the_receivers_d
         with(HELD_BACK - 0.001, true, Duration::from_micros(LEAST_RTT_US - 1)).0,
         BindingKind::StreamWindow
     );
+}
+
+#[test]
+fn an_upload_that_the_receivers_tcp_stops_with_little_in_flight_is_read_late() {
+    let with = |in_flight: f64| {
+        let mut figures = counted(in_flight * 8.0 / 0.25);
+        figures.we_send = true;
+        figures.sender.tcp_rwnd_limited = of_a_minute(0.9);
+        binding(&figures)
+    };
+    let usual = USUAL_RECEIVE_BUFFER as f64 / 2.0;
+    let late = with(HELD_BACK * usual - 1_000.0);
+    assert_eq!((late.kind, late.certainty), (BindingKind::Peer, Certainty::Likely));
+    assert!(
+        late.sentence.ends_with("or its receive buffer is small (net.ipv4.tcp_rmem there)"),
+        "{}",
+        late.sentence
+    );
+    let full = with(HELD_BACK * usual + 1_000.0);
+    assert_eq!((full.kind, full.certainty), (BindingKind::ReceiveBuffer, Certainty::Measured));
 }
 
 #[test]
@@ -399,7 +423,8 @@ fn without_a_round_trip_no_buffer_is_to_blame_but_an_end() {
     assert_eq!(
         near.sentence,
         "the round trip is too short for a window or a buffer to matter at 10.0 Gbit/s: the CPUs of both ends, and \
-         other load on them, limit the rate (the receiver was busy for 60 % of the time)"
+         other load on them, limit the rate (the receiver was busy for 60 % of the time, the receive buffer was full \
+         for 90 %: the receiver is the slower end)"
     );
     // No limit was hit, and both ends were visible.
     let mut figures = counted(10e9);
@@ -482,6 +507,7 @@ proptest! {
             min_rtt,
             rtt,
             mean_data: sizes.first().copied().flatten(),
+            is_clear: false,
             bandwidth: bits.and_then(Bandwidth::from_bits_per_second),
             server: None,
             sender: SenderFigures {
@@ -531,6 +557,7 @@ fn uploaded_to(server: Option<&str>) -> String {
     figures.min_rtt = Some(Duration::from_millis(100));
     figures.server = server.map(PeerText::from);
     figures.sender.blocked_stream_window = of_a_minute(0.9);
+    figures.receiver.stream_window = Some(65_535);
     binding(&figures).fix.unwrap()
 }
 
@@ -538,7 +565,7 @@ fn uploaded_to(server: Option<&str>) -> String {
 fn a_window_of_the_server_is_raised_by_the_servers_own_setting() {
     let haproxy = uploaded_to(Some("HAProxy/2.6.12"));
     assert!(
-        haproxy.starts_with("a stream window of 128 KiB at the server: twice the 64 KiB it lets through now"),
+        haproxy.starts_with("a stream window of 128 KiB at the server: twice the 64 KiB that it announces"),
         "{haproxy}"
     );
     assert!(
@@ -561,6 +588,34 @@ fn a_proxy_that_may_stand_before_the_server_is_named_too() {
         }
     }
     assert!(uploaded_to(Some("h2lab")).contains("h2lab: `-w 131072`"), "the server may be ours");
+    let proxies = uploaded_to(Some("h2lab"));
+    assert!(proxies.contains("that proxy's: HAProxy"), "65,535 is HAProxy's default: {proxies}");
+}
+
+#[test]
+fn an_upload_without_a_known_bandwidth_says_so_and_what_a_bandwidth_needs() {
+    let fix = uploaded_to(Some("HAProxy/2.6.12"));
+    let rule = "is unknown (to fill it takes 1.192 MiB for each 100 Mbit/s of it over 100 ms)";
+    assert!(fix.contains(rule), "{fix}");
+    assert!(fix.contains("that much memory, at most, for each stream"), "{fix}");
+}
+
+#[test]
+fn an_upload_over_a_path_of_known_bandwidth_gets_the_window_that_fills_it() {
+    let mut figures = counted(65_535.0 * 8.0 / 0.1);
+    figures.we_send = true;
+    figures.min_rtt = Some(Duration::from_millis(100));
+    figures.bandwidth = Bandwidth::from_bits_per_second(100_000_000);
+    figures.server = Some("HAProxy/2.6.12".into());
+    figures.sender.blocked_stream_window = of_a_minute(0.9);
+    // What it announced was used for 56 KiB in a round trip: the announced size is what it has.
+    figures.receiver.stream_window = Some(131_072);
+    let fix = binding(&figures).fix.unwrap();
+    assert!(fix.contains("twice the 1.192 MiB needed to fill 100mbit for 100 ms"), "{fix}");
+    assert!(fix.contains("HAProxy: `tune.h2.initial-window-size 2621440`"), "{fix}");
+    figures.bandwidth = None;
+    let fix = binding(&figures).fix.unwrap();
+    assert!(fix.contains("twice the 128 KiB that it announces"), "{fix}");
 }
 
 #[test]
@@ -607,7 +662,7 @@ fn a_window_that_was_not_seen_to_be_used_up_is_a_guess_and_says_so() {
     figures.receiver.stream_window = Some(512 << 10);
     let slow = binding(&figures);
     assert_eq!((slow.kind, slow.certainty), (BindingKind::StreamWindow, Certainty::Guessed));
-    assert!(slow.sentence.contains("a sender with no more to give looks alike"), "{}", slow.sentence);
+    assert!(slow.sentence.contains("one with no more to give looks alike"), "{}", slow.sentence);
     // 512 KiB per round trip: it was used up.
     let full = binding_at_speed(&figures, 524_288.0 * 8.0 / 0.1);
     assert_eq!(full.certainty, Certainty::Likely);
@@ -619,4 +674,82 @@ fn clear_text_is_advised_of_tls_alone() {
     let mut figures = small_buffer();
     figures.receiver.cpu = Some(figures.wall);
     assert!(binding(&figures).fix.unwrap().ends_with("or, of TLS, cleartext where permitted"));
+    figures.is_clear = true;
+    let fix = binding(&figures).fix.unwrap();
+    assert!(fix.contains("more connections") && !fix.contains("TLS"), "{fix}");
+}
+
+#[test]
+fn a_slow_end_near_by_is_told_by_the_buffer_that_was_full() {
+    let mut figures = counted(10e9);
+    figures.min_rtt = Some(Duration::from_micros(20));
+    figures.receiver.cpu = of_a_minute(0.6);
+    figures.sender.tcp_rwnd_limited = of_a_minute(0.83);
+    let sentence = binding(&figures).sentence;
+    assert!(
+        sentence.contains("the receive buffer was full for 83 %: the receiver is the slower end"),
+        "{sentence}"
+    );
+    figures.sender.tcp_rwnd_limited = of_a_minute(0.1);
+    assert!(!binding(&figures).sentence.contains("buffer was full"));
+}
+
+/// `get` of 24 Mbit/s over 100 ms with a stream window of 512 KiB, of which 293 KiB are in flight; the engine saw the
+/// window closed for this share of the time.
+fn slow_sender(closed: f64) -> ConnectionFigures {
+    let mut figures = blind(24e6);
+    figures.min_rtt = Some(Duration::from_millis(100));
+    figures.receiver.stream_window = Some(512 << 10);
+    figures.receiver.connection_window = Some(1 << 30);
+    figures.sender.blocked_stream_window = of_a_minute(closed);
+    figures.sender.blocked_connection_window = Some(Duration::ZERO);
+    figures
+}
+
+#[test]
+fn a_window_that_was_seen_open_is_not_the_limit_of_a_slow_sender() {
+    // Credit by halves: 256 KiB are left when it is returned, so that the sender stops for a moment and catches up.
+    for closed in [0.0, 0.17, MUCH_OF_THE_TIME - 0.001] {
+        let slow = binding(&slow_sender(closed));
+        assert_eq!(
+            (slow.kind, slow.certainty, slow.fix),
+            (BindingKind::Unknown, Certainty::None, None),
+            "{closed}"
+        );
+        assert!(slow.sentence.contains("our windows stopped the sender for"), "{}", slow.sentence);
+        assert!(slow.sentence.contains("larger ones change little"), "{}", slow.sentence);
+    }
+    assert_eq!(kind(&slow_sender(MUCH_OF_THE_TIME)), (BindingKind::StreamWindow, Certainty::Guessed));
+    assert_eq!(kind(&slow_sender(MOST_OF_THE_TIME)), (BindingKind::StreamWindow, Certainty::Likely));
+}
+
+#[test]
+fn a_window_that_was_seen_closed_with_all_of_it_in_flight_is_the_limit() {
+    let with = |closed: f64, filled: f64| {
+        let speed = filled * 524_288.0 * 8.0 / 0.1;
+        let found = binding_at_speed(&slow_sender(closed), speed);
+        (found.kind, found.certainty)
+    };
+    let stream = |certainty| (BindingKind::StreamWindow, certainty);
+    assert_eq!(with(MOST_OF_THE_TIME, WINDOW_FILLED_FROM), stream(Certainty::Measured));
+    assert_eq!(with(MOST_OF_THE_TIME - 0.001, WINDOW_FILLED_FROM), stream(Certainty::Likely));
+    assert_eq!(with(SELDOM, WINDOW_FILLED_FROM), stream(Certainty::Likely), "the path is hardly faster");
+    assert_eq!(with(SELDOM - 0.001, WINDOW_FILLED_FROM), NOTHING);
+    assert_eq!(with(SELDOM, WINDOW_FILLED_FROM - 0.001), NOTHING);
+    // Over no round trip no window is the limit.
+    let mut near = slow_sender(0.9);
+    near.min_rtt = Some(Duration::from_micros(LEAST_RTT_US - 1));
+    assert_ne!(kind(&near).0, BindingKind::StreamWindow);
+}
+
+#[test]
+fn a_receive_buffer_that_was_not_seen_to_be_used_up_is_a_guess() {
+    // 24 Mbit/s over 100 ms and 768 KiB of buffer, of which half is offered at least: 293 KiB of 384 are in flight.
+    let mut figures = slow_sender(0.0);
+    figures.receiver.stream_window = Some(1 << 30);
+    figures.receiver.receive_buffer = Some(768 << 10);
+    let slow = binding(&figures);
+    assert_eq!((slow.kind, slow.certainty), (BindingKind::ReceiveBuffer, Certainty::Guessed));
+    assert!(slow.sentence.contains("one with no more to give looks alike"), "{}", slow.sentence);
+    assert_eq!(binding_at_speed(&figures, 384.0 * 1024.0 * 8.0 / 0.1).certainty, Certainty::Likely);
 }

@@ -309,3 +309,21 @@ fn a_stream_that_is_reset_while_it_waits_is_forgotten() {
     let recorded = peer.engine.counters().stalled_stream_window;
     assert_eq!(recorded, Duration::from_millis(10), "until it was seen to be gone");
 }
+
+#[test]
+fn a_peer_that_used_its_window_up_is_seen_to_wait_and_the_other_window_is_not_blamed() {
+    let flow = FlowControl { stream_window: 80_000, connection_window: 1 << 20, ..FlowControl::default() };
+    let mut peer = receiving(flow);
+    assert_eq!(peer.engine.counters().peer_waited_stream_window, None, "no DATA");
+    peer.receive(&data(1, 16_000).repeat(5));
+    assert_eq!(updates(&peer.sent()), [(1, 48_000)], "32,000 were left");
+    peer.now += Duration::from_millis(100);
+    peer.receive(&data(1, 16_000));
+    let counters = peer.engine.counters();
+    assert_eq!(counters.peer_waited_stream_window, Some(Duration::from_millis(100)));
+    assert_eq!(counters.peer_waited_connection_window, Some(Duration::ZERO));
+    // The second limit, of 128,000 bytes, is not passed yet.
+    peer.now += Duration::from_millis(100);
+    peer.receive(&data(1, 16_000));
+    assert_eq!(peer.engine.counters().peer_waited_stream_window, Some(Duration::from_millis(100)));
+}

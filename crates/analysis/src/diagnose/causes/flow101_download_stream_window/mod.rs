@@ -49,6 +49,6 @@ fn finding(case: &Case<'_>, stopped: &Stopped) -> Finding {
 pub(super) fn fix(knob: Knob, bytes: u64) -> Fix {
     let wish = Wish { knob, role: Role::Client, value: Some(bytes) };
     let ours = advise(&Peer::started("h2lab"), wish);
-    let elsewhere = known(wish, false).map_or(String::new(), |known| format!("; elsewhere: {known}"));
+    let elsewhere = known(wish).map_or(String::new(), |known| format!("; elsewhere: {known}"));
     Fix::new("client", &ours.setting, format!("{} of our client; {}{elsewhere}", knob.words(), ours.why))
 }

@@ -181,6 +181,7 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     env!("CARGO_PKG_VERSION").clone_into(&mut record.version);
     record.started = humantime::format_rfc3339_seconds(started).to_string();
     record.machine = machine();
+    h2lab_analysis::bulk::fleet::name_limits(&mut record);
     record.warnings = FleetSummary::of(&record).doubts(&record);
     let text = if args.json {
         serde_json::to_string_pretty(&h2lab_report::fleet_document(&record))? + "\n"
