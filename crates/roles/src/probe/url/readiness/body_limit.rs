@@ -16,6 +16,9 @@ const LEAST: u64 = 128 << 10;
 /// Bytes of body that are sent at a time.
 const PIECE: usize = 16 << 10;
 
+/// The way in whose body must be read before HTTP/2 begins.
+pub(super) const BY_UPGRADE: &str = "h2c by upgrade";
+
 /// What became of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Taken {
@@ -80,24 +83,22 @@ pub(super) fn body_limit(prober: &mut Prober, h1: Protocol, found: &UrlResults) 
     Ok(ways.into_iter().fold(check, |check, (way, _, items)| check.with(format!("a POST over {way}"), items)))
 }
 
-/// The verdict on what the ways in did.
+/// The verdict on what the ways in did. An upgrade alone may be refused: that is a limit that it should have.
 pub(super) fn judged(ways: &[(&str, &Taken)]) -> (Verdict, String) {
-    let summary =
-        ways.iter().map(|(way, taken)| format!("{way}: {}", taken.words())).collect::<Vec<_>>().join("; ");
-    let [(_, first), others @ ..] = ways else { return (Verdict::Unsupported, "no way in".to_owned()) };
-    let is_short = ways.iter().any(|(_, taken)| matches!(taken, Taken::Open(sent, None) if *sent < LEAST));
-    let verdict = if others.is_empty() {
-        Verdict::Unsupported
-    } else if is_short {
-        Verdict::Undecided
-    } else if others.iter().all(|(_, taken)| taken.is_like(first)) {
-        Verdict::Pass
-    } else if ways.iter().any(|(_, taken)| matches!(taken, Taken::Other(_))) {
-        Verdict::Undecided
-    } else {
-        Verdict::Fail
+    let rendered: Vec<String> = ways.iter().map(|(way, taken)| format!("{way}: {}", taken.words())).collect();
+    let is_stricter =
+        |way: &str, taken: &Taken| way == BY_UPGRADE && matches!(taken, Taken::Refused(_)) && ways.len() > 2;
+    let compared: Vec<&Taken> =
+        ways.iter().filter(|(way, taken)| !is_stricter(way, taken)).map(|(_, taken)| *taken).collect();
+    let is_short = |taken: &&Taken| matches!(taken, Taken::Open(sent, None) if *sent < LEAST);
+    let verdict = match compared.as_slice() {
+        [] | [_] => Verdict::Unsupported,
+        all if all.iter().any(is_short) => Verdict::Undecided,
+        [first, others @ ..] if others.iter().all(|taken| taken.is_like(first)) => Verdict::Pass,
+        all if all.iter().any(|taken| matches!(taken, Taken::Other(_))) => Verdict::Undecided,
+        _ => Verdict::Fail,
     };
-    (verdict, summary)
+    (verdict, rendered.join("; "))
 }
 
 /// In HTTP/1.1, with an offer to upgrade or without.
@@ -128,7 +129,7 @@ fn over_h1(prober: &mut Prober, h1: Protocol, upgrades: bool, most: u64) -> Resu
     let head = read_head(&mut line, prober, until)?;
     let ended = line.over.is_some().then(|| "the connection ends".to_owned());
     let taken = Taken::of(head.as_deref().and_then(status_of), ended, sent);
-    let way = if upgrades { "h2c by upgrade" } else { "HTTP/1.1" };
+    let way = if upgrades { BY_UPGRADE } else { "HTTP/1.1" };
     Ok((way.to_owned(), taken, line.transcript.items()))
 }
 

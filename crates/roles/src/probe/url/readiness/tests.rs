@@ -181,7 +181,7 @@ fn a_gibibyte_on_an_upgrade_is_refused_or_taken() {
 
 #[test]
 fn a_limit_of_bodies_that_holds_over_one_way_in_alone_fails() {
-    use super::body_limit::{Taken, judged};
+    use super::body_limit::{BY_UPGRADE, Taken, judged};
     const ENOUGH: u64 = 128 << 10;
     let (open, refused) = (Taken::Open(ENOUGH, None), Taken::Refused("413".to_owned()));
     let verdict = |ways: &[&Taken]| {
@@ -203,6 +203,10 @@ fn a_limit_of_bodies_that_holds_over_one_way_in_alone_fails() {
         "too little was taken"
     );
     assert_eq!(verdict(&[&refused]), Verdict::Unsupported);
+    let stricter = [("HTTP/1.1", &open), ("HTTP/2", &open), (BY_UPGRADE, &refused)];
+    assert_eq!(judged(&stricter).0, Verdict::Pass, "an upgrade should have a limit of its own");
+    let looser = [("HTTP/1.1", &refused), ("HTTP/2", &refused), (BY_UPGRADE, &open)];
+    assert_eq!(judged(&looser).0, Verdict::Fail);
 }
 
 #[test]
