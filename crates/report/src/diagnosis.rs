@@ -218,8 +218,15 @@ impl Diagnosis<'_> {
             format!(", which closes {:.0} % of the difference", closes * 100.0)
         });
         let why = finding.map_or(String::new(), |finding| format!(" Cause: {}", sentence(&finding.symptom)));
-        let is_slower = self.experiment.verdict.as_ref().is_none_or(CellVerdict::is_slower);
-        let lead = if is_slower { "Confirmed" } else { "It can be faster all the same" };
+        // Nothing that has to be explained, and yet there is something to gain.
+        let is_alike = |verdict: &CellVerdict| {
+            matches!(
+                verdict.conclusion,
+                Conclusion::Faster | Conclusion::NoDifference | Conclusion::BaselineUnstable { .. }
+            )
+        };
+        let is_alike = self.experiment.verdict.as_ref().is_some_and(is_alike);
+        let lead = if is_alike { "It can be faster all the same" } else { "Confirmed" };
         format!("{lead}{cause}: with {}, {effect}{closes}.{why}", best.knob.words())
     }
 
