@@ -12,6 +12,7 @@ use std::time::Duration;
 
 pub use remedy::{Again, Harm, Remedy};
 
+use h2lab_base::counts::{count, plural};
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::workload::Arrival;
@@ -181,6 +182,8 @@ pub struct Experiment {
     pub metric: Metric,
     /// The knobs that were tried, in the order of the setup.
     pub trials: Vec<Trial>,
+    /// Knobs that were not tried before the budget was spent.
+    pub untried: usize,
 }
 
 impl Experiment {
@@ -211,11 +214,13 @@ impl Experiment {
             let [twin, subject] = [twin, subject].map(|index| summary(&repetitions_of(run, index)));
             Some(verdict_on(&twin?, &subject?, run.seed))
         });
+        let trials: Vec<Trial> = trials.collect();
         Some(Self {
             verdict: twin.as_ref().map(|twin| verdict_on(twin, &subject, run.seed)),
             direct,
             metric,
-            trials: trials.collect(),
+            untried: setup.knobs.len() - trials.len(),
+            trials,
         })
     }
 
@@ -313,13 +318,23 @@ fn outcome(
     match (&unsound.unwrap_or(changed).state, effect) {
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
         (CellState::Failed { why, .. } | CellState::Unsupported { why }, _) => Outcome::Void(why.clone()),
-        _ if fails_more => Outcome::Void(format!("{} of {} requests failed", requests.failed, requests.sent)),
+        _ if fails_more => Outcome::Void(format!(
+            "{} of {} failed",
+            count(requests.failed),
+            plural(requests.sent, "request")
+        )),
         // A cell that breaks down is never better, whatever its quickest requests say. It is worse if an interval says so: a short
         // repetition may break down by chance.
         (CellState::Unstable { .. }, _) if matches!(subject.state, CellState::Ok) => {
             let is_worse = |effect: Effect| effect.outcome() == Outcome::Worse;
             let mut effects = [effect, served].into_iter().flatten();
             if effects.any(is_worse) { Outcome::Worse } else { Outcome::Undecided }
+        }
+        // What is offered bounds the effect: it may be small, and is all that there is to gain.
+        (CellState::Ok, Some(effect))
+            if matches!(subject.state, CellState::Unstable { .. }) && effect.low > 1.0 =>
+        {
+            Outcome::Confirmed
         }
         (_, Some(effect)) if is_below_floor(&effect, metric, time_floor(subject, changed)) => {
             Outcome::Refuted
@@ -345,6 +360,7 @@ fn closed(metric: Metric, gap: Effect, effect: Effect) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Instability;
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
@@ -431,6 +447,20 @@ mod tests {
         assert_eq!(Experiment::of(&run, &setup()).unwrap().trials, []);
         run.repetitions.retain(|one| one.cell.index == 0);
         assert_eq!(Experiment::of(&run, &setup()), None);
+    }
+
+    #[test]
+    fn a_change_with_which_the_load_is_carried_helps_however_little_was_missing() {
+        let run = measured(2.0, 1.0);
+        let [mut subject, changed] = [1, 2].map(|index| summary(&repetitions_of(&run, index)).unwrap());
+        let effect = |low: f64| Some(Effect { ratio: 1.05, low, high: 1.06, before: 95.0, after: 100.0 });
+        let of = |subject: &CellSummary, low| {
+            outcome(subject, &changed, Metric::Served, [effect(low), effect(low)])
+        };
+        assert_eq!(of(&subject, 1.04), Outcome::Refuted, "it is carried without");
+        let why = Instability::Served { share: 0.95, failed: 0.0 };
+        subject.state = CellState::Unstable { offered_rps: 100.0, served_rps: 95.0, why };
+        assert_eq!([1.04, 0.99].map(|low| of(&subject, low)), [Outcome::Confirmed, Outcome::Refuted]);
     }
 
     #[test]

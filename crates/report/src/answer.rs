@@ -228,6 +228,8 @@ fn without(report: &Report<'_>, answer: &Answer<'_>, void: &CellVerdict) -> Opti
         .then(|| format!("{n} of {} {verb} no verdict: {reason}.", plural(answer.all as u64, "comparison")))
 }
 
+/// What explains a smaller part of a difference is not its cause, but a part of it.
+const HALF: f64 = 0.5;
 /// What costs a smaller share of the response time explains no figure of a run.
 const LEAST_COST: f64 = 0.05;
 
@@ -243,7 +245,18 @@ fn cause(report: &Report<'_>, cell: u32) -> Option<String> {
         .max_by(|a, b| a.cost_share.total_cmp(&b.cost_share))
         .filter(|dearest| failed || dearest.cost_share >= LEAST_COST)?;
     let symptom = sentences::lower_first(dearest.symptom.trim_end_matches('.'));
-    Some(format!("Cause ({}): {symptom}.{}", dearest.rule, change(report, dearest)))
+    let lead = lead_of_cause(dearest);
+    Some(format!("{lead}: {symptom}.{}", change(report, dearest)))
+}
+
+/// `Cause (LOSS101)`; `Part of the cause (LOSS101, 16 % of the difference)` of what explains less than half.
+pub(super) fn lead_of_cause(finding: &Finding) -> String {
+    match finding.explains.filter(|part| *part > 0.0 && *part < HALF) {
+        Some(part) => {
+            format!("Part of the cause ({}, {:.0} % of the difference)", finding.rule, part * 100.0)
+        }
+        None => format!("Cause ({})", finding.rule),
+    }
 }
 
 /// The first of the fixes that concerns the cell's server, else the first one.

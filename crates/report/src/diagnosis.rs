@@ -9,10 +9,10 @@ use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
-use h2lab_analysis::stats::Conclusion;
+use h2lab_analysis::stats::{CellVerdict, Conclusion};
 use std::time::Duration;
 
-use super::format::{millis_unit, rate, ratio, shell_line, without_flags};
+use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio, shell_line, without_flags};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number};
 use super::{Report, sentences, text};
@@ -164,7 +164,13 @@ impl Diagnosis<'_> {
         } else if self.experiment.is_healthy() {
             answer.push(self.observed().unwrap_or_else(|| "There is nothing to explain.".to_owned()));
         } else {
-            answer.push("No change was tried: none applies, or the budget was spent before.".to_owned());
+            answer.push(match self.experiment.untried as u64 {
+                0 => "No change was tried: none applies here.".to_owned(),
+                n => format!(
+                    "No change was tried: the budget was spent on the unchanged cells; a larger --budget tries {}.",
+                    plural(n, "change")
+                ),
+            });
             answer.extend(self.suspect());
         }
         answer.extend(self.fix_says());
@@ -212,7 +218,16 @@ impl Diagnosis<'_> {
             format!(", which closes {:.0} % of the difference", closes * 100.0)
         });
         let why = finding.map_or(String::new(), |finding| format!(" Cause: {}", sentence(&finding.symptom)));
-        format!("Confirmed{cause}: with {}, {effect}{closes}.{why}", best.knob.words())
+        // Nothing that has to be explained, and yet there is something to gain.
+        let is_alike = |verdict: &CellVerdict| {
+            matches!(
+                verdict.conclusion,
+                Conclusion::Faster | Conclusion::NoDifference | Conclusion::BaselineUnstable { .. }
+            )
+        };
+        let is_alike = self.experiment.verdict.as_ref().is_some_and(is_alike);
+        let lead = if is_alike { "It can be faster all the same" } else { "Confirmed" };
+        format!("{lead}{cause}: with {}, {effect}{closes}.{why}", best.knob.words())
     }
 
     /// `p99 improves 1.8 × (1.6–2.1; 120 ms to 66 ms)`.
@@ -243,7 +258,10 @@ impl Diagnosis<'_> {
                 dash(of(|effect| effect.before).map(|value| self.figure(value))),
                 dash(of(|effect| effect.after).map(|value| self.figure(value))),
                 dash(of(|effect| effect.ratio).map(|value| format!("{} ×", ratio(value)))),
-                dash(trial.effect.map(|effect| format!("{}–{}", ratio(effect.low), ratio(effect.high)))),
+                dash(trial.effect.map(|effect| {
+                    let interval = interval_of([effect.ratio, effect.low, effect.high], "–");
+                    interval.unwrap_or_else(|| NOT_RESOLVED.to_owned())
+                })),
                 format!("{}{closes}", trial.outcome.name()),
             ]
         };
@@ -322,7 +340,7 @@ impl Diagnosis<'_> {
             list("Undecided, a larger --budget may decide: ", |outcome| *outcome == Outcome::Undecided),
         ];
         let void = self.experiment.trials.iter().filter_map(|trial| match &trial.outcome {
-            Outcome::Void(why) => Some(format!("Not measured: {}: {why}.", trial.knob.words())),
+            Outcome::Void(why) => Some(format!("Void: {}: {why}.", trial.knob.words())),
             _ => None,
         });
         let unchecked = (!self.experiment.is_healthy()).then(unchecked);
@@ -377,7 +395,6 @@ fn sentence(text: &str) -> String {
 pub(super) mod tests {
     use super::super::testing::Fixture;
     use super::*;
-    use h2lab_analysis::stats::CellVerdict;
     use h2lab_model::experiment::Knob;
 
     fn trial(knob: Knob, outcome: Outcome, ratio: f64) -> Trial {
@@ -395,6 +412,7 @@ pub(super) mod tests {
                 .cloned(),
             direct: None,
             metric: Metric::Response(h2lab_analysis::stats::Tail::P99),
+            untried: 0,
             trials: vec![
                 trial(Knob::Connections(4), Outcome::Confirmed, 1.8),
                 trial(Knob::LongFrames, Outcome::Refuted, 1.0),

@@ -75,6 +75,7 @@ pub fn exit_of(error: &Error) -> Exit {
             return match failure.kind {
                 FailureKind::Unreachable | FailureKind::Unsupported => Exit::Unreachable,
                 FailureKind::Ended => Exit::CheckFailed,
+                FailureKind::Interrupted => Exit::Interrupted,
                 FailureKind::Usage => Exit::Usage,
                 FailureKind::Environment => Exit::Environment,
                 FailureKind::Invalid | FailureKind::Killed | FailureKind::Harness => Exit::Invalid,
@@ -94,10 +95,13 @@ mod tests {
 
     #[test]
     fn of_several_codes_the_one_counts_that_the_help_names_first() {
-        let line = super::super::help::EXIT_CODES.lines().last().unwrap();
+        let (_, line) = super::super::help::EXIT_CODES.rsplit_once("counts:").unwrap();
         let numbers: Vec<u8> =
             line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-        let order: Vec<u8> = Exit::ORDER.iter().map(|code| *code as u8).filter(|code| *code > 0).collect();
+        let mut order: Vec<u8> =
+            Exit::ORDER.iter().map(|code| *code as u8).filter(|code| *code > 0).collect();
+        // The one of a server that ended stands before that of an invalid measurement.
+        order.insert(order.iter().position(|code| *code == Exit::Invalid as u8).unwrap(), 1);
         assert_eq!(numbers, order);
         assert_eq!(
             Exit::first([Exit::Done, Exit::CheckFailed, Exit::Invalid, Exit::Unreachable]),

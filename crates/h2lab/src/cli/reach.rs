@@ -71,9 +71,18 @@ pub fn with_scheme(text: &str) -> String {
     }
 }
 
+/// The same where nothing but a URL is expected: a host may stand alone, too.
+pub fn as_url(text: &str) -> String {
+    let whole = with_scheme(text);
+    let host = whole.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_host = host == "localhost" || host.ends_with(']') || host.split('.').count() > 1;
+    let is_plain = !host.is_empty() && !host.starts_with('.') && !host.contains(['@', ' ', '\\']);
+    if is_host && is_plain && !whole.contains("://") { format!("http://{whole}") } else { whole }
+}
+
 /// The same for clap.
 pub fn url_text() -> impl TypedValueParser<Value = String> {
-    StringValueParser::new().map(|text| with_scheme(&text))
+    StringValueParser::new().map(|text| as_url(&text))
 }
 
 /// The URL that `text` is.
@@ -144,6 +153,24 @@ impl ReachArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_alone_is_a_url_where_one_is_expected() {
+        let of = as_url;
+        for (text, whole) in [
+            ("127.0.0.1", "http://127.0.0.1"),
+            ("localhost/a", "http://localhost/a"),
+            ("service.example/a?b=c", "http://service.example/a?b=c"),
+            ("[::1]", "http://[::1]"),
+            ("a:443", "https://a:443"),
+        ] {
+            assert_eq!(of(text), whole);
+            url(whole).unwrap();
+        }
+        for same in ["https://a/", "foo", "/a.b", "./a.b", "me@a.b", "ftp://a.b/"] {
+            assert_eq!(of(same), same);
+        }
+    }
 
     #[test]
     fn a_host_and_a_port_are_a_url_without_a_scheme() {

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -94,10 +96,10 @@ impl Commands {
     /// Runs them. The calling process becomes the lab and must not have started a thread; what it printed or wrote
     /// before is its parent's, and what it does after this is done by a child with the same standard streams.
     pub fn run(self) -> Result<CommandsResult> {
-        // Ctrl-C is the client's. A handler, unlike SIG_IGN, is not inherited by the programs that we execute.
+        // Ctrl-C is the client's once that runs. A handler, unlike SIG_IGN, is not inherited by the programs that we execute.
+        let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
-            // SAFETY: the handler does nothing.
-            unsafe { signal_hook::low_level::register(signal, || {}) }.context("cannot catch signals")?;
+            signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
         }
         let outside = present_sysctls(self.sysctls.names());
         // The process that stays outside removes it, however the lab ends.
@@ -128,7 +130,7 @@ impl Commands {
         let pump = Pump::start(&namespaces, &self.link, self.seed, options).map_err(Failure::from)?;
         let mut server = self.start_server(&namespaces, keys)?;
         let is_ready =
-            server.as_mut().map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait))?;
+            server.as_mut().map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &stop))?;
         assert!(!self.panic, "a panic was asked for");
         let began = clock.now();
         let client = self.client(&namespaces, keys)?.status().context("cannot start the client's command")?;
@@ -213,7 +215,13 @@ struct Server {
 impl Server {
     /// Waits until something listens in the server's namespace: a TCP listener, or a UDP socket with a port. False if
     /// nothing does in time. A command that ends well may have left a daemon; one that fails is an error.
-    fn wait(&mut self, namespaces: &Namespaces, clock: Clock, timeout: Duration) -> Result<bool> {
+    fn wait(
+        &mut self,
+        namespaces: &Namespaces,
+        clock: Clock,
+        timeout: Duration,
+        stop: &AtomicBool,
+    ) -> Result<bool> {
         let began = clock.now();
         loop {
             let all = namespaces.within(Side::Server, listeners).map_err(Failure::from)?;
@@ -224,6 +232,10 @@ impl Server {
             if let Some(status) = self.ended.filter(|status| !status.success()) {
                 let message = format!("the server's command exited before it listened ({status})");
                 return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+            }
+            if stop.load(Ordering::Relaxed) {
+                let message = "interrupted before the client's command was started".to_owned();
+                return Err(Failure { kind: FailureKind::Interrupted, message }.into());
             }
             if clock.now().since(began) >= timeout {
                 return Ok(timeout.is_zero());

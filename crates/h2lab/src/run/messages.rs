@@ -63,6 +63,8 @@ pub enum FailureKind {
     Invalid,
     /// A process of h2lab's own was killed from outside. Another try may do.
     Killed,
+    /// The user stopped it before anything ran.
+    Interrupted,
     /// A defect of h2lab.
     Harness,
 }

@@ -76,6 +76,9 @@ fn why(setting: &Setting, is_capped: bool, older: Option<Vec<&Setting>>, wish: W
     why.join("; ") + unchecked(setting)
 }
 
+/// So many products are named where the server's is not known.
+const FIRST: usize = 4;
+
 /// How products that we know write it, each with its name. `None` if none has a setting.
 pub fn known(wish: Wish) -> Option<String> {
     let each: Vec<String> = products()
@@ -122,7 +125,15 @@ fn default_size(setting: &Setting) -> Option<u64> {
 
 fn unknown(wish: Wish) -> String {
     let nothing = format!("we do not know this product's setting for {}", wish.knob.words());
-    known(wish).map_or(nothing.clone(), |known| format!("{nothing}; elsewhere: {known}"))
+    known(wish).map_or(nothing.clone(), |known| format!("{nothing}; elsewhere: {}", first(&known)))
+}
+
+/// The first of `known`, and that `h2lab explain` has more: a finding is read by those who have one of them.
+pub fn first(known: &str) -> String {
+    match known.match_indices("; ").nth(FIRST - 1) {
+        Some((end, _)) => format!("{}; `h2lab explain` has more", &known[..end]),
+        None => known.to_owned(),
+    }
 }
 
 /// The line to write, and whether its range ends below what is wanted; `None` if there is no setting.

@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-pub use advice::{NONE, NOT_KNOWN, Wish, advise, known, proxies};
+pub use advice::{NONE, NOT_KNOWN, Wish, advise, first, known, proxies};
 pub use check::Check;
 pub use knob::{Knob, Role};
 pub use lines::{expanded, fixes, wish};

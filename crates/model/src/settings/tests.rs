@@ -150,7 +150,7 @@ fn for_an_unknown_product_the_known_ones_are_listed() {
         for part in [
             "nginx `http2_body_preread_size 120k;`",
             "HAProxy `tune.h2.fe.rxbuf 122880` since 3.1",
-            "Jetty `",
+            "`h2lab explain` has more",
         ] {
             assert!(fix.why.contains(part), "{}", fix.why);
         }

@@ -121,14 +121,14 @@ impl Diagnosis<'_> {
         };
         let harm = self.harm(remedy);
         let third = if harm.is_empty() {
-            "Nothing got worse by 10 % or more: no quantile, no rate, memory, nor CPU per request.".to_owned()
+            "Nothing got worse by 10 % or more: quantiles, requests/s, the server's memory and CPU per request.".to_owned()
         } else {
             format!("It made worse: {}.", harm.join("; "))
         };
         let doubt = remedy.doubt.as_ref();
-        let doubt =
-            doubt.map(|why| format!("These rounds were not measured soundly, and may mislead: {why}."));
-        [Some(first), Some(second), Some(third), doubt].into_iter().flatten().collect()
+        let doubt = doubt
+            .map(|why| format!("The rounds of the fix are no sound measurement, and may mislead: {why}."));
+        [doubt, Some(first), Some(second), Some(third)].into_iter().flatten().collect()
     }
 
     fn harm(&self, remedy: &Remedy) -> Vec<String> {

@@ -206,7 +206,10 @@ impl Connection {
         let Some((dialect, mut http)) = known else {
             return Finished::blind(self.up, self.down, handshake, opaque);
         };
-        http.exchanges.close(closed_at.min(at), end, dialect == Dialect::Http1);
+        // What the capture lacks may have been the ends of these requests.
+        let is_known = !self.up.has_missing() && !self.down.has_missing();
+        let ended_by = if is_known { end } else { End::Capture };
+        http.exchanges.close(closed_at.min(at), ended_by, dialect == Dialect::Http1);
         let record = &mut http.exchanges.record;
         (record.local_port, record.remote_port) = (self.client.port, self.server.port);
         (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);

@@ -173,6 +173,9 @@ fn with_hole(late: Option<u64>) -> Captured {
         scene.packet(Direction::Down, 146 + late, place, ACK, &[], &missing);
     }
     scene.say(Direction::Up, 300, &frame(6, 0, 0, &[0; 8]));
+    // The client has all that it asked for, whatever the capture has.
+    let place = scene.next(Direction::Up, &[0]);
+    scene.packet(Direction::Up, 310, place, ACK | FIN, &[], &[]);
     scene.finish()
 }
 

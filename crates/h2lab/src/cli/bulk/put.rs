@@ -56,7 +56,7 @@ pub struct PutArgs {
 /// Sends and says how it went.
 pub fn main(args: &PutArgs, command_line: Vec<String>) -> Result<Exit> {
     let (text, files) = args.files_and_url.split_last().ok_or_else(|| Usage("give a URL".to_owned()))?;
-    let text = &reach::with_scheme(text);
+    let text = &reach::as_url(text);
     let url = reach::url(text)?;
     let cargo = Cargo {
         direction: TransferDirection::Put,

@@ -231,7 +231,9 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let plan = plan.into_inner();
     let setup = plan.setup();
     let concluded = Concluded::new(&run, Some(&executed.folder)).warned(remark);
-    let experiment = Experiment::of(&run, &setup).context("the server was not measured")?;
+    let Some(experiment) = Experiment::of(&run, &setup) else {
+        return nothing_measured(run.interrupted, executed.failure);
+    };
     let subject = setup.subject;
     let is_via = args.via.is_some();
     let fixing = base.cell(subject).filter(|_| args.fix).map(|cell| match &plan.fix {
@@ -397,6 +399,21 @@ impl DiagnoseArgs {
     }
 }
 
+/// What a run without a repetition of the subject ends with.
+fn nothing_measured(is_interrupted: bool, failure: Option<anyhow::Error>) -> Result<Exit> {
+    match failure {
+        Some(failure) => Err(failure),
+        None if is_interrupted => {
+            super::note(&"interrupted before the server was measured");
+            Ok(Exit::Interrupted)
+        }
+        None => {
+            Err(Failure { kind: FailureKind::Unreachable, message: "the server was not measured".to_owned() }
+                .into())
+        }
+    }
+}
+
 /// The exit code of what was measured: of the cells without a change.
 fn exit(run: &RunRecord, setup: &Setup) -> Result<Exit> {
     let mut base = run.clone();
@@ -414,15 +431,16 @@ fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
         Some(format!("{} was offered {protocol}: {why}", server.url))
     };
     let offers: Vec<String> = live.servers.iter().filter_map(offer).collect();
-    let message = if offers.is_empty() {
-        "only HTTP/1.1 was asked for (--proto), so that there is no HTTP/2 to diagnose".to_owned()
+    let (kind, message) = if offers.is_empty() {
+        let why = "only HTTP/1.1 was asked for (--proto), so that there is no HTTP/2 to diagnose";
+        (FailureKind::Usage, why.to_owned())
     } else {
-        format!(
-            "the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {}",
-            offers.join("; ")
-        )
+        let offers = offers.join("; ");
+        let why =
+            format!("the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {offers}");
+        (FailureKind::Unreachable, why)
     };
-    Err(Failure { kind: FailureKind::Usage, message })
+    Err(Failure { kind, message })
 }
 
 /// Refuses to measure for so short a time that it holds no response: no experiment could say anything.

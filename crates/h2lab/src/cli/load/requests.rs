@@ -66,7 +66,7 @@ impl Entry {
             let how = "--template, --urls FILE and `URL weight=N` vary requests";
             return Err(wrong(format!("{text}: scripts are not supported; {how}")));
         }
-        let text = &reach::with_scheme(text);
+        let text = &reach::as_url(text);
         let url = reach::template_url(text, is_template).map_err(|Usage(why)| wrong(why))?;
         let weight = match words.next() {
             None => 1,

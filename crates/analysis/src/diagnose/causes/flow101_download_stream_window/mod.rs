@@ -8,7 +8,7 @@ use super::views::stopped::{Stopped, large_enough};
 use super::views::windows::Scope;
 use crate::diagnose::{Case, Confidence, Finding, Rule};
 use h2lab_model::Fix;
-use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, known};
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, first, known};
 use h2lab_wire::trace::Direction;
 
 /// No window that is advised is smaller: 320 Mbit/s over 100 ms.
@@ -49,6 +49,6 @@ fn finding(case: &Case<'_>, stopped: &Stopped) -> Finding {
 pub(super) fn fix(knob: Knob, bytes: u64) -> Fix {
     let wish = Wish { knob, role: Role::Client, value: Some(bytes) };
     let ours = advise(&Peer::started("h2lab"), wish);
-    let elsewhere = known(wish).map_or(String::new(), |known| format!("; elsewhere: {known}"));
+    let elsewhere = known(wish).map_or(String::new(), |known| format!("; elsewhere: {}", first(&known)));
     Fix::new("client", &ours.setting, format!("{} of our client; {}{elsewhere}", knob.words(), ours.why))
 }

@@ -1,5 +1,7 @@
 //! When a limit of streams holds requests back, and when something else does.
 
+use std::time::Duration;
+
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
@@ -177,4 +179,31 @@ fn a_closed_loop_of_more_than_the_limit_is_the_plainest_case() {
     assert!(finding(closed(300, 99)).is_some());
     // What the RFC recommends may be enough: then it must be known that more streams would help.
     assert_eq!(finding(closed(300, 100)), None);
+}
+
+#[test]
+fn requests_that_were_refused_first_do_not_show_how_long_one_takes() {
+    let refused = |replays| {
+        let mut record = SLOW_HANDLER.record();
+        for sample in record.samples.edit().iter_mut().step_by(3) {
+            // Sent first, refused, and sent again two seconds later.
+            (sample.replays, sample.completed_at) = (replays, sample.completed_at + Duration::from_secs(2));
+        }
+        finding(record)
+    };
+    assert!(refused(1).is_some());
+    assert_eq!(refused(0), None, "a server that has no room for more");
+}
+
+#[test]
+fn nobody_waits_longer_on_average_than_the_longest() {
+    let mut record = SLOW_HANDLER.record();
+    for n in 0..500 {
+        let mut cut = Sample::due(Time::from_millis(110 + n), true);
+        (cut.completed_at, cut.stall_open_ns) = (Time::from_millis(900), (790 - n) * 1_000_000);
+        record.samples.push(&cut);
+    }
+    let found = finding(record).expect("a finding");
+    assert!(found.symptom.starts_with("538 requests waited in the client for 5"), "{}", found.symptom);
+    assert!(found.symptom.contains(" ms on average"), "{}", found.symptom);
 }

@@ -169,9 +169,10 @@ impl Cost {
             cost.useless += ends.useless_dials(repetition.record);
             cost.replayed += replays(repetition.record);
             for sample in &repetition.record.samples {
-                cost.requests += 1;
+                // As the tables count them.
+                cost.requests += usize::from(sample.measured);
+                cost.lost += usize::from(sample.measured && ends.lost(&sample));
                 cost.all += sample.response_time();
-                cost.lost += usize::from(ends.lost(&sample));
                 if ends.had_sent_again(&sample) {
                     let waited = Duration::from_nanos(sample.stall_open_ns);
                     cost.again += sample.service_time().saturating_sub(quickest + waited);

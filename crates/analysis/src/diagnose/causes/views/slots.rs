@@ -133,7 +133,9 @@ impl Sweep {
                     self.unhindered.push(index);
                 }
                 self.open += 1;
-                if self.open >= self.capacity() && samples[index].stall_open_ns > 0 {
+                // What was refused and sent again waited in between.
+                let took_a_slot = samples[index].stall_open_ns > 0 && samples[index].replays == 0;
+                if self.open >= self.capacity() && took_a_slot {
                     self.hindered.push(index);
                 }
             }
