@@ -4,6 +4,7 @@ use super::{Evidence, Finding, cause};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
+use h2lab_model::settings::{Peer, Role, advise};
 use h2lab_model::workload::Protocol;
 
 /// What confirms a finding: no experiment of ours can change a program that we do not know.
@@ -13,12 +14,17 @@ const AGAIN: &str = "change the client, and run the same command of `h2lab diagn
 const OURS: &str = "h2lab";
 
 /// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is left
-/// out. A client that did not ask for HTTP/2 over TLS has that for a finding.
-pub fn of_client(findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Finding> {
+/// out. A client that did not ask for HTTP/2 over TLS has that for a finding. If `command` names a product that we know, how that
+/// one writes a setting comes first.
+pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], command: &str) -> Vec<Finding> {
+    let client = Peer::of_field(command);
     let own = findings.into_iter().filter_map(|mut finding| {
         let had_fixes = !finding.fixes.is_empty();
         finding.fixes.retain(|fix| fix.product != OURS);
         let is_ours = had_fixes && finding.fixes.is_empty();
+        let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
+        let known = wishes.map(|wish| advise(&client, wish)).filter(Fix::has_setting);
+        finding.fixes = known.collect::<Vec<_>>().into_iter().chain(finding.fixes).collect();
         (!is_ours).then(|| Finding { confirm: AGAIN.to_owned(), ..finding })
     });
     without_offer(records).into_iter().chain(own).collect()
@@ -71,6 +77,7 @@ fn only(records: &[CellRecord], protocol: Protocol) -> Option<&CellRecord> {
 mod tests {
     use super::super::testing::Scene;
     use super::*;
+    use h2lab_model::settings::{Knob, Wish};
 
     fn record(protocol: Protocol) -> CellRecord {
         let mut record = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125).record();
@@ -85,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_fix_at_our_own_server_is_none() {
-        let of = |finding| of_client(vec![finding], &[record(Protocol::H2)]);
+        let of = |finding| of_client(vec![finding], &[record(Protocol::H2)], "");
         let both = of(with_fixes(&["h2lab", "client"]));
         let products: Vec<&str> = both[0].fixes.iter().map(|fix| fix.product.as_str()).collect();
         assert_eq!((products, both[0].confirm.as_str()), (vec!["client"], AGAIN));
@@ -94,10 +101,23 @@ mod tests {
     }
 
     #[test]
+    fn the_setting_of_a_product_that_the_command_names_comes_first() {
+        let wish = Wish { knob: Knob::StreamWindow, role: Role::Client, value: Some(1 << 20) };
+        let fix = Fix { wish: Some(wish), ..Fix::new("client", "x", "y") };
+        let of = |command| {
+            let finding = Finding { fixes: vec![fix.clone()], ..Finding::default() };
+            let found = of_client(vec![finding], &[record(Protocol::H2)], command);
+            found[0].fixes.iter().map(|fix| fix.product.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("node app.js {url}"), ["Node", "client"]);
+        assert_eq!(of("./mine {url}"), ["client"]);
+    }
+
+    #[test]
     fn only_a_client_that_spoke_nothing_but_http1_is_told_how_to_get_http2() {
         let rules = |protocols: &[Protocol]| {
             let records: Vec<CellRecord> = protocols.iter().map(|protocol| record(*protocol)).collect();
-            let found = of_client(Vec::new(), &records).into_iter().map(|finding| finding.rule);
+            let found = of_client(Vec::new(), &records, "").into_iter().map(|finding| finding.rule);
             (found.collect::<Vec<_>>(), clear_http1(&records).is_some())
         };
         assert_eq!(rules(&[Protocol::H1s]), (vec!["CONN108".to_owned()], false));

@@ -194,7 +194,7 @@ impl Capture {
             self.connections.into_iter().map(|connection| connection.finish(at)).collect();
         let notes = self.unseen.notes(&finished);
         let connections = finished.len();
-        let records = record::of(finished, self.unseen.is_full);
+        let records = record::of(finished, self.unseen.is_full, self.unseen.is_of_run);
         Captured { records, notes, connections, began_nanos: self.begins_at.unwrap_or(0) }
     }
 }

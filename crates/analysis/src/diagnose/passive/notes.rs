@@ -202,7 +202,7 @@ fn of_tcp(connections: &[Finished]) -> Vec<String> {
 
 fn of_requests(connections: &[Finished]) -> Vec<String> {
     let read = || connections.iter().filter_map(|connection| connection.read.as_ref());
-    let refused: u64 = read().map(|read| u64::from(read.exchanges.refused)).sum();
+    let refused: u64 = read().map(|read| read.exchanges.refused.len() as u64).sum();
     let undecoded: u64 = read().map(|read| u64::from(read.exchanges.undecoded)).sum();
     let open = read().filter(|read| read.end == End::Capture).count() as u64;
     let told = [

@@ -44,8 +44,9 @@ const TLS_PORT: u16 = 8443;
 const WAIT: Duration = Duration::from_secs(10);
 /// Of a command's output, so many lines are shown.
 const LAST_LINES: usize = 5;
-/// They are within so many bytes.
+/// They are within so many bytes, each of so many characters at most.
 const LAST_BYTES: usize = 2_000;
+const LINE: usize = 160;
 /// A shell's exit codes for a command that is not there, and for one that may not be executed.
 const MISSING: [u8; 2] = [127, 126];
 
@@ -143,7 +144,7 @@ impl DiagnoseArgs {
         let run: RunRecord =
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
         notes.extend(client::clear_http1(&run.repetitions));
-        self.conclude_client(&Concluded::of_client(&run, notes), &seen)
+        self.conclude_client(&Concluded::of_client(&run, notes, words), &seen)
     }
 
     fn commands(&self, words: &str, folder: &Path, said: &Path) -> Result<Commands> {
@@ -214,7 +215,7 @@ struct Ending {
     ran_out: bool,
     limit: Duration,
     /// The last lines of its output.
-    said: String,
+    said: Vec<String>,
 }
 
 impl Ending {
@@ -230,7 +231,7 @@ impl Ending {
     /// What is told beside findings; nothing of a command that ended well.
     fn note(&self) -> Option<String> {
         let words = self.words()?;
-        let said = if self.said.is_empty() { String::new() } else { format!("; it said: {}", self.said) };
+        let said = if self.said.is_empty() { String::new() } else { format!("; it said: {}", self.said.join(" / ")) };
         Some(format!("the client: {words}{said}"))
     }
 
@@ -246,7 +247,7 @@ impl Ending {
         let ended = self.words().unwrap_or_else(|| "it ended without an error".to_owned());
         message += &format!("; {ended}");
         if !self.said.is_empty() {
-            message += &format!("; its last lines:\n  {}", self.said.replace(" / ", "\n  "));
+            message += &format!("; its last lines:\n  {}", self.said.join("\n  "));
         }
         for note in &captured.notes {
             message += &format!("\n- {note}");
@@ -255,15 +256,15 @@ impl Ending {
     }
 }
 
-/// The last lines of an output, printable, with ` / ` between them.
-fn last_lines(bytes: &[u8]) -> String {
+/// The last lines of an output, printable.
+fn last_lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]).into_owned();
     let lines: Vec<String> = text
         .lines()
-        .map(|line| made_printable(line.trim_end()).into_owned())
+        .map(|line| made_printable(line.trim_end()).chars().take(LINE).collect::<String>())
         .filter(|line| !line.is_empty())
         .collect();
-    lines[lines.len().saturating_sub(LAST_LINES)..].join(" / ")
+    lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
 }
 
 /// What came from the client: `12 requests of h2c on 12 connections`.
@@ -309,16 +310,16 @@ mod tests {
 
     #[test]
     fn of_an_output_the_last_lines_are_kept_printable() {
-        assert_eq!(last_lines(b""), "");
-        assert_eq!(last_lines(b"1\n2\n\n3\n4\r\n5\n6\x1b\xff"), "2 / 3 / 4 / 5 / 6\\u{1b}\u{fffd}");
-        assert!(last_lines(&[b'x'; 9_999]).len() <= LAST_BYTES);
+        assert!(last_lines(b"").is_empty());
+        assert_eq!(last_lines(b"1\n2\n\n3\n4\r\n5\n6\x1b\xff"), ["2", "3", "4", "5", "6\\u{1b}\u{fffd}"]);
+        assert_eq!(last_lines(&[b'x'; 9_999]), ["x".repeat(LINE)]);
     }
 
     #[test]
     fn only_a_missing_command_is_the_machines_fault() {
         let kind = |code: i32, ran_out| {
             let client = ExitStatus::from_raw(code << 8);
-            let ending = Ending { client, ran_out, limit: LIMIT, said: String::new() };
+            let ending = Ending { client, ran_out, limit: LIMIT, said: Vec::new() };
             ending.failure(&Capture::of_run().finish(true)).kind
         };
         assert_eq!([127, 126].map(|code| kind(code, false)), [FailureKind::Environment; 2]);
@@ -333,7 +334,7 @@ mod tests {
                 client: ExitStatus::from_raw(code << 8),
                 ran_out,
                 limit: LIMIT,
-                said: "why".to_owned(),
+                said: vec!["why".to_owned()],
             };
             ending.note()
         };
