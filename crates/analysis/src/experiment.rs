@@ -46,6 +46,22 @@ impl Metric {
             Self::Response(tail) => tail.name(),
         }
     }
+
+    /// How much worse a cell is than one that is `ratio` times as good, as a part of the better one's milliseconds or requests/s.
+    fn excess(self, ratio: f64) -> f64 {
+        match self {
+            Self::Served => 1.0 - ratio.recip(),
+            Self::Response(_) => ratio - 1.0,
+        }
+    }
+
+    /// The derivative of [`Self::excess`] by the logarithm of the ratio.
+    fn slope(self, ratio: f64) -> f64 {
+        match self {
+            Self::Served => ratio.recip(),
+            Self::Response(_) => ratio,
+        }
+    }
 }
 
 /// What came of a knob.
@@ -188,7 +204,7 @@ impl Experiment {
                 rounds: changed.repetitions,
                 effect,
                 outcome: outcome(&subject, &changed, metric, [effect, served]),
-                closes: gap.zip(effect).and_then(|(gap, effect)| closed(gap, effect)),
+                closes: gap.zip(effect).and_then(|(gap, effect)| closed(metric, gap, effect)),
             })
         });
         let direct = setup.direct.and_then(|[twin, subject]| {
@@ -241,7 +257,7 @@ impl Since {
             effect(&subject, &summary(&repetitions_of(run, setup.twin?))?, metric, run.seed)
         };
         let (before, now) = (gap(before)?, gap(now)?);
-        let closed = (before.low > 1.0).then(|| 1.0 - now.ratio.ln() / before.ratio.ln());
+        let closed = (before.low > 1.0).then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio));
         Some(Self { metric, before, now, closed })
     }
 }
@@ -320,9 +336,10 @@ fn is_below_floor(effect: &Effect, metric: Metric, floor: Duration) -> bool {
     is_time && span(effect.low).max(span(effect.high)) < floor.as_secs_f64()
 }
 
-/// The part of a gap that an effect closes: both as logarithms, since effects multiply.
-fn closed(gap: Effect, effect: Effect) -> Option<f64> {
-    (gap.low > 1.0).then(|| (effect.ratio.ln() / gap.ratio.ln()).clamp(0.0, 1.0))
+/// The part of a gap that an effect closes, of the milliseconds or of the requests/s.
+fn closed(metric: Metric, gap: Effect, effect: Effect) -> Option<f64> {
+    let rest = metric.excess(gap.ratio / effect.ratio);
+    (gap.low > 1.0).then(|| (1.0 - rest / metric.excess(gap.ratio)).clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -367,6 +384,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_change_closes_is_its_part_of_what_is_served() {
+        let effect = |before: f64, after: f64| {
+            let ratio = after / before;
+            Effect { ratio, low: ratio * 0.99, high: ratio * 1.01, before, after }
+        };
+        // 72 of 2,036 requests/s, and 283 with the change.
+        let part = closed(Metric::Served, effect(72.0, 2036.0), effect(72.0, 283.0)).unwrap();
+        assert!((part - 211.0 / 1964.0).abs() < 1e-9, "{part}");
+        let times = closed(Metric::Response(Tail::P95), effect(1.0, 4.0), effect(1.0, 2.0)).unwrap();
+        assert!((times - 2.0 / 3.0).abs() < 1e-9, "of 4 ms against 1 ms, 2 ms are left: {times}");
+        assert_eq!(closed(Metric::Served, effect(1.0, 1.0), effect(1.0, 2.0)), None);
+    }
+
+    #[test]
     fn a_knob_without_effect_is_refuted_and_one_that_harms_is_worse() {
         assert_eq!(concluded(2.0, 2.0).trials[0].outcome, Outcome::Refuted);
         let worse = concluded(2.0, 3.0);
@@ -376,12 +407,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_of_a_difference_is_its_part_in_the_logarithm() {
+    fn what_is_gone_of_a_difference_is_its_part_of_the_milliseconds() {
         let [slow, between, quick] = [4.0, 2.0, 1.0].map(|slow| measured(slow, slow));
         let closed = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap().closed;
-        let is_near = |closed: Option<f64>, part: f64| closed.is_some_and(|it| (it - part).abs() < 0.03);
-        assert!(is_near(closed(&slow, &quick), 1.0) && is_near(closed(&slow, &between), 0.5));
-        assert!(is_near(closed(&between, &slow), -1.0), "it has grown");
+        let is_near = |closed: Option<f64>, part: f64| closed.is_some_and(|it| (it - part).abs() < 0.1);
+        assert!(is_near(closed(&slow, &quick), 1.0) && is_near(closed(&slow, &between), 2.0 / 3.0));
+        assert!(is_near(closed(&between, &slow), -2.0), "it has grown");
         assert_eq!(closed(&quick, &slow), None, "there was none");
         assert_eq!(Since::of(&slow, &quick, &Setup { twin: None, ..setup() }), None);
     }

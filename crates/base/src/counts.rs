@@ -1,4 +1,4 @@
-//! How counts are written: `1,234,567`, `1 request`, `2 requests`.
+//! How counts and figures are written: `1,234,567`, `1 request`, `2 requests`, `25.1`.
 
 /// `1,234,567`.
 pub fn count(n: u64) -> String {
@@ -26,6 +26,30 @@ pub fn noun_of(n: u64, noun: &str) -> String {
         _ => "s",
     };
     format!("{noun}{ending}")
+}
+
+/// A larger value is the end of an interval that is open on that side.
+const MOST: f64 = 1e12;
+
+/// A number with three significant digits and thousands separated: `0.231`, `25.1`, `1,230`; a whole one without
+/// decimals.
+pub fn number(value: f64) -> String {
+    match value {
+        v if v > MOST => "∞".to_owned(),
+        v if v >= 0.0 && v.fract() == 0.0 => count(v as u64),
+        v if v >= 99.95 => count(v.round() as u64),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v if v >= 0.9995 => format!("{v:.2}"),
+        v if v >= 0.0005 => format!("{v:.3}"),
+        v if v > 0.0 => small(v),
+        _ => "0".to_owned(),
+    }
+}
+
+/// A number above 0 and below 1 with two significant digits: it is never written as 0.
+pub fn small(value: f64) -> String {
+    let decimals = (1.0 - value.log10().floor()) as usize;
+    format!("{value:.decimals$}").trim_end_matches('0').to_owned()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! without a unit in its name.
 
 use crate::JsonSchema;
+use crate::counts::number;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
@@ -153,7 +154,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| refuse(text, EXPECTED))
 }
 
-/// Prints a duration with the largest unit that keeps it at or above 1, up to four significant digits.
+/// A measured time, as tables write it: three significant digits in milliseconds, in seconds from 1 s on: `0.231 ms`,
+/// `25.1 ms`, `4.04 s`. What was configured is written as it is typed, by [`format_duration`].
+pub fn measured_time(duration: Duration) -> String {
+    match millis_f64(duration) {
+        ms if ms > 0.0 && ms < 0.01 => format!("{} µs", number(ms * 1e3)),
+        ms if ms < 999.5 => format!("{} ms", number(ms)),
+        ms => format!("{} s", number(ms / 1e3)),
+    }
+}
+
+/// Prints a duration as it is typed, such as `12.5ms`: the largest unit that keeps it at or above 1, up to four
+/// significant digits. For what was configured; see [`measured_time`].
 pub fn format_duration(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;
     let (value, unit) = match ns {
@@ -486,6 +498,13 @@ mod tests {
         assert_eq!(format_duration(Duration::from_nanos(999)), "999ns");
         assert_eq!(format_duration(Duration::from_millis(2_264)), "2.264s");
         assert_eq!(format_duration(Duration::ZERO), "0ms");
+        let measured = [0, 999, 9_999, 10_000, 230_300, 1_090_000, 25_104_000, 999_499_999, 999_500_000];
+        let measured = measured.map(|ns| measured_time(Duration::from_nanos(ns)));
+        assert_eq!(
+            measured,
+            ["0 ms", "0.999 µs", "10.0 µs", "0.010 ms", "0.230 ms", "1.09 ms", "25.1 ms", "999 ms", "1.00 s"]
+        );
+        assert_eq!(measured_time(Duration::from_secs(4_037)), "4,037 s");
     }
 
     #[test]

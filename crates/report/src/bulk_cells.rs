@@ -9,7 +9,7 @@ use super::table::{self, Column, name, number as numeric};
 use super::{Report, condition, sentences};
 use h2lab_analysis::bulk::{BoundConnection, Pooled, TransferStalls};
 use h2lab_analysis::stats::{CellState, CellSummary, repetitions_of};
-use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, ByteMeter, Certainty};
 use h2lab_model::scenario::Cell;
@@ -205,7 +205,7 @@ pub(super) fn notes(one: &BulkCell<'_>) -> Vec<String> {
     let mut notes = vec![format!(
         "{} in {}, {} in total; over time {}",
         bytes(pooled.bytes as f64),
-        format_duration(std::time::Duration::from_millis(pooled.elapsed.as_millis() as u64)),
+        measured_time(std::time::Duration::from_millis(pooled.elapsed.as_millis() as u64)),
         bits_text(pooled.whole),
         pooled.meters.iter().map(sparkline).collect::<Vec<_>>().join(" | ")
     )];

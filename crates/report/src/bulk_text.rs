@@ -12,7 +12,7 @@ use super::page::{Page, counted, listed, some};
 use super::style::{TextStyle, paragraph};
 use h2lab_analysis::bulk::BulkSummary;
 use h2lab_analysis::bulk::summary::AT_SPEED;
-use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{
     BindingKind, BulkRecord, ByteMeter, Certainty, DigestVerdict, TransferDirection, TransferOutcome,
@@ -115,10 +115,10 @@ fn carried(page: &mut Page, record: &BulkRecord, summary: &BulkSummary) {
         TransferDirection::Put => "Sent",
     };
     let rate = summary.aggregate.map_or_else(|| "nothing".to_owned(), bits_text);
-    let time = format_duration(Duration::from_millis(summary.elapsed.as_millis() as u64));
+    let time = measured_time(Duration::from_millis(summary.elapsed.as_millis() as u64));
     page.line(what, &format!("{} in {time}: {rate} over {}", bytes(summary.bytes as f64), record.protocol));
     let at_speed =
-        summary.at_speed.map(|rate| format!("{} in the last {}", bits_text(rate), format_duration(AT_SPEED)));
+        summary.at_speed.map(|rate| format!("{} in the last {}", bits_text(rate), measured_time(AT_SPEED)));
     page.line("  at speed", &at_speed.unwrap_or_default());
     page.line("  resumed", &some(summary.held, from_before(record.direction)).unwrap_or_default());
     let tally = summary.tally;
@@ -182,7 +182,7 @@ fn over_time(page: &mut Page, meter: &ByteMeter) {
     }
     page.heading("Rate over time");
     let lines: Vec<(String, String)> = (rates.iter().enumerate())
-        .map(|(n, rate)| (format_duration(span * n as u32), bits_text(*rate)))
+        .map(|(n, rate)| (measured_time(span * n as u32), bits_text(*rate)))
         .collect();
     let widest = |texts: &mut dyn Iterator<Item = &String>| texts.map(String::len).max().unwrap_or(0);
     let (times, figures) =
@@ -276,7 +276,7 @@ fn waits(summary: &BulkSummary) -> String {
     ];
     listed(rendered.map(|(what, time)| {
         let time = Duration::from_millis(time?.as_millis() as u64);
-        (!time.is_zero()).then(|| format!("{what} {}", format_duration(time)))
+        (!time.is_zero()).then(|| format!("{what} {}", measured_time(time)))
     }))
 }
 

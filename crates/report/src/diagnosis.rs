@@ -127,6 +127,13 @@ impl Diagnosis<'_> {
         self.experiment.verdict.as_ref().map(|verdict| sentences::headline(&self.report, verdict))
     }
 
+    /// That there is nothing to compare the subject with.
+    fn alone(&self) -> String {
+        let cell = self.report.analysis.cell(self.subject);
+        let protocol = cell.map_or_else(|| "HTTP/2".to_owned(), |summary| summary.cell.protocol.to_string());
+        format!("Only {protocol} was measured: whether another protocol is faster here is not known.")
+    }
+
     /// Where the difference arises, if the server itself was measured too.
     fn hop(&self) -> Option<String> {
         let via = self.experiment.verdict.as_ref().filter(|_| self.is_via)?;
@@ -157,7 +164,7 @@ impl Diagnosis<'_> {
         if self.report.run.interrupted {
             answer.push("Interrupted: this is what was measured until then.".to_owned());
         }
-        answer.extend(self.statement().map(|statement| format!("{statement}.")));
+        answer.push(self.statement().map_or_else(|| self.alone(), |statement| format!("{statement}.")));
         answer.extend(self.hop());
         let trials = self.experiment.trials.len() as u64;
         if let Some(best) = self.best() {
@@ -266,6 +273,7 @@ impl Diagnosis<'_> {
         if let Some(diff) = self.diff() {
             let _ = writeln!(out, "\n{}\n{}", style.paint(Paint::Bold, "Fix"), diff.trim_end());
         }
+        text::warnings(&mut out, &self.report, style);
         text::places(&mut out, &self.report, style);
         out.push('\n');
         super::answer::lines(&mut out, &self.answer(), style);

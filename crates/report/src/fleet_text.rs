@@ -1,15 +1,13 @@
 //! The summary of a fleet's transfers for a terminal: what all carried together over wall-clock time first, then how evenly, then
 //! each pair, and what each server spent. What failed or was lost is counted with the rest, with the reason.
 
-use std::time::Duration;
-
 use super::answer;
 use super::format::{bytes, count, number, plural};
 use super::notes;
 use super::page::{Page, listed, some};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
-use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, format_duration, measured_time};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, TIME_WAS_OVER, TransferOutcome, TransferTally};
 use h2lab_model::fleet::FleetSummary;
@@ -134,7 +132,10 @@ fn lay_out(page: &mut Page, columns: &[Column], rows: &[Vec<String>]) {
 fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     let rate = summary.aggregate.map_or_else(|| "nothing".to_owned(), bits_text);
     let all = bytes(summary.bytes as f64);
-    page.line("Received", &format!("{all} in {}: {rate} over {}", short(summary.elapsed), record.protocol));
+    page.line(
+        "Received",
+        &format!("{all} in {}: {rate} over {}", measured_time(summary.elapsed), record.protocol),
+    );
     let lost = (summary.lost_bytes > 0)
         .then(|| format!("{} by lost pairs, last reported", bytes(summary.lost_bytes as f64)));
     page.line("  of these", &lost.unwrap_or_default());
@@ -161,18 +162,11 @@ fn start(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     if !record.start_at.happened() {
         return page.line("Start", "never started");
     }
-    let late = summary.latest_start.map(|late| format!("all started within {} of each other", fine(late)));
-    let uncertainty = summary.clock_uncertainty.map(|most| format!("clock uncertainty ±{}", fine(most)));
+    let late =
+        summary.latest_start.map(|late| format!("all started within {} of each other", measured_time(late)));
+    let uncertainty =
+        summary.clock_uncertainty.map(|most| format!("clock uncertainty ±{}", measured_time(most)));
     page.line("Start", &listed([late, uncertainty]));
-}
-
-/// Milliseconds with the precision of a table of them.
-fn fine(time: Duration) -> String {
-    format!("{} ms", number(time.as_secs_f64() * 1e3))
-}
-
-fn short(time: Duration) -> String {
-    format_duration(Duration::from_millis(time.as_millis() as u64))
 }
 
 /// The frames that came, beside what was allowed.
@@ -458,7 +452,7 @@ mod tests {
     fn the_aggregate_comes_first_and_pairs_second() {
         let text = fleet_text(&testing::record(), STYLE);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("Received      1.44 GB in 10s: 1.15 Gbit/s over h2c"), "{text}");
+        assert!(lines[0].starts_with("Received      1.44 GB in 10 s: 1.15 Gbit/s over h2c"), "{text}");
         let each = lines.iter().position(|line| line.starts_with("  each")).unwrap();
         assert!(each > 0 && text.find("Each pair").unwrap() > text.find("  each").unwrap());
     }
@@ -534,7 +528,7 @@ mod tests {
         record.pairs.iter_mut().for_each(|pair| pair.meter = h2lab_model::bulk::ByteMeter::new(Time::ZERO));
         let text = fleet_text(&record, STYLE);
         assert!(
-            text.contains("never started") && text.starts_with("Received      0 B in 0ms: nothing"),
+            text.contains("never started") && text.starts_with("Received      0 B in 0 ms: nothing"),
             "{text}"
         );
     }

@@ -2,32 +2,8 @@
 
 use std::time::Duration;
 
-pub(super) use h2lab_base::counts::{count, noun_of, plural};
+pub(super) use h2lab_base::counts::{count, noun_of, number, plural, small};
 use h2lab_base::units::millis_f64;
-
-/// A larger value is the end of an interval that is open on that side.
-const MOST: f64 = 1e12;
-
-/// A number with three significant digits and thousands separated: `0.231`, `25.1`, `1,230`; a whole one without
-/// decimals.
-pub(super) fn number(value: f64) -> String {
-    match value {
-        v if v > MOST => "∞".to_owned(),
-        v if v >= 0.0 && v.fract() == 0.0 => count(v as u64),
-        v if v >= 99.95 => count(v.round() as u64),
-        v if v >= 9.995 => format!("{v:.1}"),
-        v if v >= 0.9995 => format!("{v:.2}"),
-        v if v >= 0.0005 => format!("{v:.3}"),
-        v if v > 0.0 => small(v),
-        _ => "0".to_owned(),
-    }
-}
-
-/// A number above 0 and below 1 with two significant digits: it is never written as 0.
-fn small(value: f64) -> String {
-    let decimals = (1.0 - value.log10().floor()) as usize;
-    format!("{value:.decimals$}").trim_end_matches('0').to_owned()
-}
 
 /// Milliseconds without their unit, for columns: `25.1`.
 pub(super) fn millis(duration: Duration) -> String {
@@ -47,10 +23,8 @@ pub(super) fn bound(duration: Duration) -> String {
 /// A rate without its unit: `1,000`, `49.8`.
 pub(super) fn rate(rps: f64) -> String {
     // An offered rate is a count over a time: 999.97 is printed as 1,000.
-    if rps > MOST {
-        number(rps)
-    } else if rps >= 99.95 {
-        count(rps.round() as u64)
+    if rps >= 99.95 {
+        number(rps.round())
     } else if rps > 0.0 && rps < 0.95 {
         small(rps)
     } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::causes::views::windows::{self, Stop};
 use super::{CauseMeta, Finding, facts, hop};
 use crate::stats::CellVerdict;
-use h2lab_base::units::format_duration;
+use h2lab_base::units::measured_time;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::settings::{Peer, Version};
@@ -167,8 +167,8 @@ impl<'a> Case<'a> {
         Finding {
             cost: format!(
                 "{} of all {} of response time ({:.1} %) were spent {how}",
-                format_duration(cost),
-                format_duration(all),
+                measured_time(cost),
+                measured_time(all),
                 finding.cost_share * 100.0
             ),
             ..finding

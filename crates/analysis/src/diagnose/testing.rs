@@ -210,9 +210,11 @@ impl Scene {
         scene
     }
 
-    /// When a connection was established, if not at the beginning.
+    /// When a connection was established and ready, if not at the beginning.
     pub(super) fn established(mut self, connection: u32, at: u64) -> Self {
-        self.0.connections[connection as usize].connected_at = Time::from_millis(at);
+        let connection = &mut self.0.connections[connection as usize];
+        connection.connected_at = Time::from_millis(at);
+        connection.ready_at = connection.connected_at;
         self
     }
 

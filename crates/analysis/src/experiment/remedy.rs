@@ -85,7 +85,7 @@ impl Remedy {
             before,
             after,
             effect: gain,
-            closed: before.zip(after).and_then(|(before, after)| closed(gain, before, after)),
+            closed: before.zip(after).and_then(|(before, after)| closed(metric, gain, before, after)),
             harm,
             rounds: fixed.repetitions,
         })
@@ -105,18 +105,22 @@ fn variance(effect: Effect) -> f64 {
     ((effect.high / effect.low).ln() / (2.0 * Z)).powi(2)
 }
 
-/// The part of a gap that a gain closes, as logarithms, since effects multiply; and its interval by the delta method. Both share the
-/// noise of the subject, whose variance the three ratios of the three cells give.
-fn closed(gain: Effect, before: Effect, after: Effect) -> Option<[f64; 3]> {
+/// The part of a gap that a gain closes, of the milliseconds or of the requests/s, and its interval by the delta method over the
+/// logarithms of both ratios. Both share the noise of the subject, whose variance the three ratios of the three cells give.
+fn closed(metric: Metric, gain: Effect, before: Effect, after: Effect) -> Option<[f64; 3]> {
     if before.low <= 1.0 {
         return None;
     }
-    let (gained, gap) = (gain.ratio.ln(), before.ratio.ln());
-    let part = gained / gap;
+    let rest = before.ratio / gain.ratio;
+    let gap = metric.excess(before.ratio);
+    let part = 1.0 - metric.excess(rest) / gap;
+    // How the part changes with the logarithms of the gain and of the gap.
+    let by_gain = metric.slope(rest) / gap;
+    let by_gap = (1.0 - part) * metric.slope(before.ratio) / gap - by_gain;
     let [of_gain, of_gap, of_rest] = [gain, before, after].map(variance);
     let shared = ((of_gain + of_gap - of_rest) / 2.0).clamp(0.0, of_gain.min(of_gap));
-    let spread =
-        (part * part).mul_add(of_gap, 2.0_f64.mul_add(-part * shared, of_gain)).max(0.0).sqrt() * Z / gap;
+    let spread = by_gain * by_gain * of_gain + by_gap * by_gap * of_gap + 2.0 * by_gain * by_gap * shared;
+    let spread = spread.max(0.0).sqrt() * Z;
     Some([part, part - spread, part + spread])
 }
 
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_a_fix_closes_has_an_interval_around_it() {
-        for (fixed, part) in [(1.0, 1.0), (2.0, 0.5), (4.0, 0.0), (0.5, 1.5)] {
+        for (fixed, part) in [(1.0, 1.0), (2.0, 2.0 / 3.0), (4.0, 0.0), (0.5, 7.0 / 6.0)] {
             let remedy = Remedy::of(&measured(4.0, fixed, 1.0), &again()).unwrap();
             let [closed, low, high] = remedy.closed.unwrap();
             assert!((closed - part).abs() < 0.05 && low <= closed && closed <= high, "{remedy:?}");

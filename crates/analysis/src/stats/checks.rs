@@ -6,7 +6,8 @@ use super::status::doubt_of_status;
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
 use super::{silence, transfer};
-use h2lab_base::counts::plural;
+use h2lab_base::counts::{number, plural};
+use h2lab_base::units::measured_time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::scenario::Target;
@@ -16,6 +17,8 @@ use h2lab_model::workload::{Arrival, due_within};
 const LITTLE: f64 = 0.10;
 /// Little's law needs so many requests per request in flight: in a shorter closed loop its beginning and its end dominate.
 const LEAST_ROUNDS: u64 = 20;
+/// In a shorter measurement opening the connections and ending dominate.
+const LEAST_MEASURED: Duration = Duration::from_millis(100);
 /// A constant schedule may miss its rate by this share.
 const OFFERED: f64 = 0.01;
 
@@ -46,7 +49,8 @@ pub(super) fn warnings(
 /// failed were in flight too, although they are no throughput.
 fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
-    if summary.requests.succeeded < LEAST_ROUNDS * u64::from(concurrency) {
+    let has_rounds = summary.requests.succeeded >= LEAST_ROUNDS * u64::from(concurrency);
+    if !has_rounds || summary.measured < LEAST_MEASURED {
         return None;
     }
     let served = Flow { rate: summary.served_rps, mean: summary.response.mean() };
@@ -54,9 +58,9 @@ fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> 
     if breaks_littles_law(served.in_flight() + failed, concurrency) {
         let and = if failed > 0.0 { format!(", failures {failed:.1}") } else { String::new() };
         return Some(format!(
-            "Little's law: {:.0} requests/s × {:.1} ms means {:.1} in flight{and}, but {concurrency} were configured",
-            served.rate,
-            served.mean.as_secs_f64() * 1e3,
+            "Little's law: {} requests/s × {} means {:.1} in flight{and}, but {concurrency} were configured",
+            number(served.rate.round()),
+            measured_time(served.mean),
             served.in_flight()
         ));
     }

@@ -7,7 +7,7 @@ use super::Latency;
 use super::tallied::Tallies;
 use h2lab_base::JsonSchema;
 use h2lab_base::text::PeerText;
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::{Time, measured_time};
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecord};
 use h2lab_wire::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -334,8 +334,8 @@ pub(super) fn unreachable(repetition: &CellRecord) -> Option<String> {
     (gone >= GONE.max(until.since(from).mul_f64(GONE_SHARE))).then(|| {
         format!(
             "no connection succeeded from {} after the first request until the end, for {}: {why}",
-            format_duration(last.since(from)),
-            format_duration(gone)
+            measured_time(last.since(from)),
+            measured_time(gone)
         )
     })
 }
@@ -457,7 +457,7 @@ mod tests {
         record.connections[4].closed_at = ended;
         assert_eq!(
             unreachable(&record).unwrap(),
-            "no connection succeeded from 1.2s after the first request until the end, for 2.3s: connection refused"
+            "no connection succeeded from 1.20 s after the first request until the end, for 2.30 s: connection refused"
         );
         record.connections[0].closed_at = late;
         assert_eq!(unreachable(&record), None, "the last 50 ms of 3.5 s");

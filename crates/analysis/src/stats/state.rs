@@ -11,7 +11,7 @@ use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
 use super::{summarise, tallied, transfer, transport};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{Time, format_duration, nanos};
+use h2lab_base::units::{Time, measured_time, nanos};
 use h2lab_model::record::tally::TallyPhase;
 use h2lab_model::record::{
     CellRecord, Disturbance, GeneratorSummary, LinkSummary, Outcome, Sample, Samples, ServerSummary,
@@ -246,8 +246,8 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     if late > allowed {
         reasons.push(format!(
             "the emulated link was late: p99 {}, {} is allowed",
-            format_duration(late),
-            format_duration(allowed)
+            measured_time(late),
+            measured_time(allowed)
         ));
     }
     // Fewer than a hundredth of the packets may have waited for all of a pause.
@@ -255,8 +255,8 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     if latest > allowed {
         reasons.push(format!(
             "the emulated link was late by up to {} at once, {} is allowed: it was stopped, or had no CPU",
-            format_duration(latest),
-            format_duration(allowed)
+            measured_time(latest),
+            measured_time(allowed)
         ));
     }
     let busy = link.cpu_ns as f64 / link.wall_ns.max(1) as f64;
@@ -293,7 +293,7 @@ fn starved(process: &ServerSummary, repetition: &CellRecord) -> Option<String> {
     let is_loaded = able >= process.wall_ns as f64 * LOADED;
     let costs = is_loaded && delay.taken_ns() as f64 > able * TAKEN_SHARE;
     (longest > PAUSE.max(relative) || delays || costs).then(|| {
-        let shown = |ns: u64| format_duration(Duration::from_millis(ns / 1_000_000));
+        let shown = |ns: u64| measured_time(Duration::from_millis(ns / 1_000_000));
         format!(
             "{}'s threads together waited {} (in {} of time) for a CPU used by other programs{}",
             process.name,
@@ -316,9 +316,9 @@ fn paused(generator: &GeneratorSummary, median: Duration) -> Option<String> {
     (longest > PAUSE.max(median.mul_f64(LATE_SHARE)) || sum > allowed).then(|| {
         format!(
             "the generator did not run for {} of {}, at most {} at a time: it, or its machine, was stopped",
-            format_duration(Duration::from_millis(generator.paused_ns / 1_000_000)),
-            format_duration(Duration::from_millis(generator.wall_ns / 1_000_000)),
-            format_duration(Duration::from_millis(generator.longest_pause_ns / 1_000_000)),
+            measured_time(Duration::from_millis(generator.paused_ns / 1_000_000)),
+            measured_time(Duration::from_millis(generator.wall_ns / 1_000_000)),
+            measured_time(Duration::from_millis(generator.longest_pause_ns / 1_000_000)),
         )
     })
 }
@@ -352,17 +352,14 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
         };
         let wall = Duration::from_millis(repetition.generator.wall_ns / 1_000_000);
         let advice = if wall < SHORT {
-            format!(
-                " (all requests took {}; a longer run, -z or -n, is less sensitive)",
-                format_duration(wall)
-            )
+            format!(" (all requests took {}; a longer run, -z or -n, is less sensitive)", measured_time(wall))
         } else {
             String::new()
         };
         reasons.push(format!(
             "the generator was late: {which} {}, {} is allowed{advice}",
-            format_duration(late),
-            format_duration(allowed)
+            measured_time(late),
+            measured_time(allowed)
         ));
     }
     let generator = &repetition.generator;

@@ -8,7 +8,8 @@ pub fn doubt_of_status(status: u16) -> Option<String> {
         return None;
     }
     let question = match status {
-        400 | 422 => "; is the request complete (-H, -d)?",
+        400 => "; is the request complete (-H, -d), and is it no port for TLS (https://)?",
+        422 => "; is the request complete (-H, -d)?",
         401 | 403 | 407 => "; are credentials missing (-H 'authorization: …')?",
         404 | 410 => "; is the path right?",
         405 => "; is the method right (-X)?",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::summary::CellSummary;
 use super::tallied;
 use h2lab_base::counts::plural;
-use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::record::{CellRecord, Outcome, Sample};
 use h2lab_model::scenario::Target;
 use h2lab_model::workload::{Arrival, Phases};
@@ -29,6 +29,8 @@ const LEAST_RESPONSES: usize = 3;
 pub struct Transfers {
     /// Requests that count, whose response had begun and was never complete.
     pub begun: u64,
+    /// Those of them that the end of the measurement or the timeout cut.
+    pub cut: u64,
     /// Body bytes that arrived of these.
     pub begun_bytes: u64,
     /// From sending a request to the last byte of its response: nineteen of twenty responses that were complete, those of the warm-up
@@ -53,6 +55,7 @@ impl Transfers {
         };
         Self {
             begun: cut.len() as u64,
+            cut: cut.iter().filter(|sample| lacked_time(sample.outcome)).count() as u64,
             begun_bytes: cut.iter().map(|sample| sample.body_bytes).sum(),
             takes: complete
                 .get((complete.len() as f64 * QUICKEST) as usize)
@@ -66,15 +69,19 @@ impl Transfers {
 impl Transfers {
     /// What arrived of responses that were never complete, and what to do about it; `None` if nothing did.
     pub(super) fn parts(&self) -> Option<String> {
-        let Self { begun, begun_bytes, .. } = *self;
+        let Self { begun, cut, begun_bytes, .. } = *self;
+        let advice =
+            if cut * 2 > begun { "; if they take longer, measure for longer (-z, --drain)" } else { "" };
         (begun > 0).then(|| {
-            format!(
-                "{} had begun, and {} of body arrived; if they take longer, measure for longer (-z, --drain)",
-                plural(begun, "response"),
-                format_bytes(begun_bytes)
-            )
+            let begun = plural(begun, "response");
+            format!("{begun} had begun, and {} of body arrived{advice}", format_bytes(begun_bytes))
         })
     }
+}
+
+/// Whether a response might have been complete with more time.
+const fn lacked_time(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Unfinished | Outcome::Timeout)
 }
 
 /// Whether a response that had begun is only a part of one.
@@ -121,8 +128,8 @@ pub(super) fn too_short(summary: &CellSummary) -> Option<String> {
     (is_none_served || is_none_of_its_own).then(|| {
         format!(
             "a response takes {}, and {} are measured: too short to tell requests per second; measure for longer ({})",
-            format_duration(takes),
-            format_duration(summary.cell.work.phases.measure),
+            measured_time(takes),
+            measured_time(summary.cell.work.phases.measure),
             longer_flags(takes)
         )
     })
@@ -137,9 +144,9 @@ pub(super) fn warning(summary: &CellSummary) -> Option<String> {
     (is_too_long(takes, phases) && !is_told).then(|| {
         format!(
             "a response takes {}, of {} that are measured and {} of drain: for sound figures measure for longer ({})",
-            format_duration(takes),
-            format_duration(phases.measure),
-            format_duration(phases.drain),
+            measured_time(takes),
+            measured_time(phases.measure),
+            measured_time(phases.drain),
             longer_flags(takes)
         )
     })
@@ -203,7 +210,7 @@ mod tests {
     fn a_measurement_that_holds_no_response_is_invalid_and_says_for_how_long_to_measure() {
         let analysis = analyse(&run(vec![seconds(3.85, 3.0)]));
         let CellState::Invalid { reasons } = &analysis.cells[0].state else { panic!("{analysis:?}") };
-        let expected = "a response takes 3.851s, and 3s are measured: too short to tell requests per second; measure for longer \
+        let expected = "a response takes 3.85 s, and 3 s are measured: too short to tell requests per second; measure for longer \
                         (-z 20s --drain 5s)";
         assert_eq!(reasons.as_slice(), [expected]);
         assert_eq!(Ending::of(&analysis).first(), Some(&Ending::Invalid));
@@ -217,7 +224,7 @@ mod tests {
             warnings.into_iter().find(|warning| warning.starts_with("a response takes"))
         };
         let warning = told(1.6).unwrap();
-        assert!(warning.contains("1.601s, of 3s that are measured and 700ms of drain"), "{warning}");
+        assert!(warning.contains("1.60 s, of 3 s that are measured and 700 ms of drain"), "{warning}");
         assert!(warning.contains("(-z 9s --drain 3s)"), "{warning}");
         assert_eq!(told(1.4), None);
         assert_eq!(told(3.1), None, "the reason why it is invalid says it");
@@ -228,18 +235,23 @@ mod tests {
 
     #[test]
     fn a_response_of_which_a_part_arrived_is_told_apart_from_none() {
-        let cut = |has_begun: bool| {
+        let cut = |has_begun: bool, outcome: Outcome| {
             let mut record = seconds(10.0, 3.0);
             let end = record.cell.work.phases.cut(record.started_at);
             for sample in record.samples.edit().iter_mut() {
-                (sample.outcome, sample.status, sample.completed_at) = (Outcome::Unfinished, 0, end);
+                (sample.outcome, sample.status, sample.completed_at) = (outcome, 0, end);
                 sample.body_bytes = if has_begun { 102_400 } else { 0 };
                 sample.first_byte_at = if has_begun { sample.first_byte_at } else { Time::NEVER };
             }
             CellSummary::of(&[&record]).no_response()
         };
-        assert_eq!(cut(false).as_deref(), Some("no response to 3 requests"));
-        let begun = cut(true).unwrap();
+        assert_eq!(cut(false, Outcome::Unfinished).as_deref(), Some("no response to 3 requests"));
+        let closed = cut(true, Outcome::Closed).unwrap();
+        assert!(
+            closed.contains("3 responses had begun") && !closed.contains("measure for longer"),
+            "{closed}"
+        );
+        let begun = cut(true, Outcome::Unfinished).unwrap();
         assert!(
             begun.starts_with(
                 "no complete response to 3 requests: 3 responses had begun, and 300 KiB of body"

@@ -1,8 +1,12 @@
 //! `h2lab compare`: the main job, over an emulated link or against live servers.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use clap::Args;
+use h2lab_base::units::{format_duration, parse_duration};
 use h2lab_model::scenario::{Cell, Scenario};
+use serde_json::Value;
 
 use super::cells::{CellArgs, CheckedScenario};
 use super::flags::Flags;
@@ -66,14 +70,21 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
         if protocol.either_scheme().is_empty() {
             has_pair(&scenario)?;
         }
-        if let Some(why) = discover::too_long(&scenario, &live) {
-            super::note(&why);
-        }
+        let remarks = [twice(&args.urls), discover::too_long(&scenario, &live)];
+        remarks.iter().flatten().for_each(|remark| super::note(remark));
         (scenario, live)
     };
     args.cells.check_protocols(&scenario)?;
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
     CheckedScenario { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
+}
+
+/// That a URL is given more than once: it is a test of the method, and a slip more often.
+fn twice(urls: &[String]) -> Option<String> {
+    let again = urls.iter().enumerate().find(|(place, url)| urls[..*place].contains(url));
+    again.map(|(_, url)| {
+        format!("{url} is given twice: it is measured twice and compared with itself, and no difference is expected")
+    })
 }
 
 /// Refuses a comparison of one thing, which nobody asked for by name.
@@ -106,6 +117,38 @@ fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scena
     args.cells.applied(&scenario, unfinished.is_some())
 }
 
+/// The values that flags replace, by the flag's id: for the help.
+pub(super) fn defaults() -> BTreeMap<&'static str, String> {
+    let scenario =
+        embedded().ok().and_then(|scenario| serde_json::to_value(scenario).ok()).unwrap_or_default();
+    let text = |value: &Value| match value {
+        Value::String(text) => parse_duration(text).map_or_else(|_| text.clone(), format_duration),
+        Value::Number(number) => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    };
+    let of = |(id, table, key): (&'static str, &str, &str)| {
+        let value = match scenario.get(table)?.get(key)? {
+            Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(","),
+            one => text(one),
+        };
+        Some((id, value))
+    };
+    let mut all: BTreeMap<_, _> = [
+        ("loss", "link", "loss"),
+        ("delay", "link", "delay"),
+        ("origin", "matrix", "origin"),
+        ("protocols", "matrix", "protocols"),
+        ("connections", "matrix", "connections"),
+        ("rate", "work", "rate"),
+        ("measure", "work", "measure"),
+    ]
+    .into_iter()
+    .filter_map(of)
+    .collect();
+    all.insert("bandwidth", "unlimited".to_owned());
+    all
+}
+
 /// What is compared without flags.
 pub(super) fn embedded() -> Result<Scenario> {
     Scenario::from_toml(SCENARIO).context("the embedded scenario")
@@ -123,5 +166,13 @@ mod tests {
         let seconds =
             h2lab_model::scenario::Estimate::new(&plan).left(std::time::Duration::ZERO).as_secs_f64();
         assert!((50.0..=61.0).contains(&seconds), "at most a minute, not {seconds} s");
+    }
+
+    #[test]
+    fn a_url_that_is_given_twice_is_told_of() {
+        let urls = |texts: &[&str]| twice(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        assert_eq!(urls(&["http://a/", "http://b/", "http://a/b"]), None);
+        let told = urls(&["http://a/", "http://b/", "http://b/"]).unwrap();
+        assert!(told.starts_with("http://b/ is given twice"), "{told}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use h2lab_analysis::stats::{doubt_of_status, is_too_long, longer_flags};
 use h2lab_base::secrets;
-use h2lab_base::units::format_duration;
+use h2lab_base::units::measured_time;
 use h2lab_model::fleet::Trust;
 use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Protocol, RequestShape};
@@ -170,8 +170,8 @@ pub fn too_long(scenario: &Scenario, live: &Live) -> Option<String> {
     is_too_long(takes, phases).then(|| {
         format!(
             "a single response takes {}, and {} are measured each time: too short for figures of it; measure for longer ({})",
-            format_duration(takes),
-            format_duration(phases.measure),
+            measured_time(takes),
+            measured_time(phases.measure),
             longer_flags(takes)
         )
     })
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!([told(None), told(Some(1_500))], [None, None]);
         let why = told(Some(3_900)).unwrap();
         assert!(
-            why.contains("takes 3.9s, and 3s are measured") && why.contains("-z 20s --drain 5s"),
+            why.contains("takes 3.90 s, and 3 s are measured") && why.contains("-z 20s --drain 5s"),
             "{why}"
         );
     }

@@ -264,6 +264,11 @@ fn missing_command(url: &str) -> String {
 fn other_command(command: &Command, args: &[OsString], flag: &str) -> Option<String> {
     let own = own(command, args);
     let name = flag.trim_start_matches('-');
+    let is_own =
+        |arg: &&Arg| flag.starts_with("--") && arg.get_short().is_some_and(|short| short.to_string() == name);
+    if let Some(arg) = own.get_arguments().filter(|arg| !arg.is_hide_set()).find(is_own) {
+        return Some(format!("{flag} is written {}", written(arg)));
+    }
     let has = |arg: &&Arg| {
         let is_short = || arg.get_short().is_some_and(|short| short.to_string() == name);
         if flag.starts_with("--") { is_called(arg, name) } else { is_short() }

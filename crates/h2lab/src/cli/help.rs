@@ -1,23 +1,26 @@
 //! The end of a subcommand's long help: examples and exit codes.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 
 use clap::{Arg, ArgAction, Command};
 
+use super::compare;
+
 /// The exit codes. The same for every subcommand, so that scripts can rely on them.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    a --fail-if threshold or a check failed, no response was a success, or a measured server ended
+  1    a --fail-if condition is true, a check failed, no response was a success, or a measured
+       server ended
   2    usage or scenario error, or a missing input file
   3    no response: target unreachable, or not in the requested protocol; or nothing to compare
   4    this machine lacks a program (see `h2lab doctor`), or a permission such as to write a file
   5    measurement invalid, whatever --fail-if says
   130  interrupted (results kept)
-That no response was a success or a server ended counts before 5. 3 is neither of an
-invalid measurement (5) nor of a server that had answered (1). If others apply together:
-the first of 4, 130, 3, 2, 5, 1 counts.";
+If several apply, the first of these counts: 4, 130, 3, 2, 1 (no response was a success, or
+a server ended), 5, 1 (a condition or check).";
 
 /// Examples, each with what it does, and the exit codes.
 pub fn after(examples: &[(&str, &str)]) -> String {
@@ -104,11 +107,23 @@ fn shortened_to(subcommand: Command, first: &[&str]) -> Command {
     let all = Arg::new("help_all").long(&ALL[2..]).action(ArgAction::HelpLong);
     let all = all.help(format!("Print all {number} flags, in groups"));
     let ending = ending(&subcommand);
+    let values = if subcommand.get_name() == "compare" { compare::defaults() } else { BTreeMap::new() };
     subcommand
-        .mut_args(|arg| shown_if_first(arg, first))
+        .mut_args(|arg| shown_if_first(with_default(arg, &values), first))
         .disable_help_flag(true)
         .args([help, all].map(|arg| arg.help_heading(HEADING).display_order(first.len() + 1)))
         .after_help(ending)
+}
+
+/// `arg` with the value that it replaces, where the flags themselves have none.
+fn with_default(arg: Arg, values: &BTreeMap<&str, String>) -> Arg {
+    match (values.get(arg.get_id().as_str()), arg.get_help()) {
+        (Some(value), Some(help)) => {
+            let help = format!("{help} [default: {value}]");
+            arg.help(help)
+        }
+        _ => arg,
+    }
 }
 
 /// What the long help says before and after the flags: a screen of help begins with these.
@@ -158,6 +173,7 @@ mod tests {
             let (all, few) = (of(&whole, true), of(&short, false));
             assert_eq!(flags(&few), first.len() + 2, "{few}");
             assert!(few.contains(ALL) && few.contains("Examples:") && !all.contains(ALL), "{few}");
+            assert_eq!(few.contains("[default: 3%,0%]"), name == "compare", "{few}");
             assert!(flags(&all) > 4 * flags(&few) && all.contains("Client:"), "{all}");
         }
     }

@@ -130,6 +130,12 @@ impl<'a> Concluded<'a> {
         concluded
     }
 
+    /// With what was found before anything was measured.
+    pub fn warned(mut self, remark: Option<String>) -> Self {
+        self.analysis.warnings.extend(remark);
+        self
+    }
+
     /// As reports have it.
     pub fn report(&self) -> Report<'_> {
         Report {

@@ -206,7 +206,7 @@ fn a_response_that_takes_longer_than_the_run_is_no_silence_and_nothing_is_blamed
     let loaded = h2lab(&["load", "--no-store", "-z500ms", "-c2", &url]);
     assert_eq!(loaded.code, Some(5), "{}", loaded.transcript());
     let words = loaded.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("and 500ms are measured: too short to tell requests per second"), "{words}");
+    assert!(words.contains("and 500 ms are measured: too short to tell requests per second"), "{words}");
 }
 
 #[test]

@@ -142,7 +142,7 @@ const URLS: &str = "`compare URL` against live servers, and reports of earlier r
 const ALL: &str = "everything";
 const NO_RING: &str = "TUN devices move packets instead, if `tun` works: delays are then less exact when the pump is \
      late, since packets have no arrival timestamp; otherwise, no emulated link";
-const NO_TUN: &str = "none while `packet-ring` works: TUN devices are only the fallback";
+const NO_TUN: &str = "nothing changes while `packet-ring` works: TUN devices are only the fallback";
 
 /// All steps, in the order of a run.
 fn capability_checks() -> Vec<CapabilityCheck> {

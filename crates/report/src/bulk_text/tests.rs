@@ -22,7 +22,7 @@ fn a_bulk_transfer_as_people_read_it() {
 fn what_was_carried_comes_first_and_streams_second() {
     let text = rendered(&record());
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].contains("62.9 MB in 5s: 101 Mbit/s over h2c"), "{text}");
+    assert!(lines[0].contains("62.9 MB in 5 s: 101 Mbit/s over h2c"), "{text}");
     let streams = lines.iter().position(|line| line.starts_with("Streams")).unwrap();
     assert!(streams > 0 && lines[streams].contains("6 over 2 connections, 2 broken"), "{text}");
 }
@@ -154,7 +154,7 @@ fn nothing_at_all_is_reported_without_figures() {
     for word in ["Limit", "Rate over time", "Frames", "Waited", "CPU", "Warnings"] {
         assert!(!text.contains(word), "{word}\n{text}");
     }
-    assert!(text.starts_with("Sent          0 B in 0ms: nothing over h2"), "{text}");
+    assert!(text.starts_with("Sent          0 B in 0 ms: nothing over h2"), "{text}");
 }
 
 #[test]

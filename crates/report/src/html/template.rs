@@ -19,8 +19,9 @@ pub(super) fn render(template: &str, data: &impl Serialize) -> String {
 }
 
 /// Prose, escaped as the template engine does it, with what it has between backticks as code. A backtick without its pair stays one.
+/// A line is not broken between a number and its unit.
 fn prose(text: &str) -> String {
-    let text = escape(text).replace('\'', "&#x27;").replace('/', "&#x2f;");
+    let text = with_units(&escape(text)).replace('\'', "&#x27;").replace('/', "&#x2f;");
     let mut out = String::new();
     let mut rest = text.as_str();
     while let Some((before, (code, after))) =
@@ -30,6 +31,19 @@ fn prose(text: &str) -> String {
         rest = after;
     }
     out + rest
+}
+
+/// `text` with a no-break space before `%` and `ms` behind a digit.
+fn with_units(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (place, c) in text.char_indices() {
+        let (before, after) = text.split_at(place);
+        let is_ms = || after.strip_prefix(" ms").is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+        let is_unit = || after.starts_with(" %") || is_ms();
+        let joins = c == ' ' && before.ends_with(|last: char| last.is_ascii_digit()) && is_unit();
+        out.push(if joins { '\u{a0}' } else { c });
+    }
+    out
 }
 
 /// `text`, escaped, that may be broken behind the slashes of a URL: where it has no room on a phone it would be broken within a
@@ -58,6 +72,11 @@ mod tests {
         assert_eq!((prose("it's 1/2"), prose("`")), ("it&#x27;s 1&#x2f;2".to_owned(), "`".to_owned()));
         let data = std::collections::BTreeMap::from([("x", "`a` <b>")]);
         assert_eq!(render("{{ x|prose }}|{{ x|plain }}", &data), "<code>a</code> &lt;b&gt;|a &lt;b&gt;");
+    }
+
+    #[test]
+    fn a_number_keeps_its_unit_on_its_line() {
+        assert_eq!(prose("10 % of 25.1 ms, 3 msgs, a %"), "10\u{a0}% of 25.1\u{a0}ms, 3 msgs, a %");
     }
 
     #[test]

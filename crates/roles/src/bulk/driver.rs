@@ -220,7 +220,7 @@ impl<'a> Driver<'a> {
         }
         if let Some(silence) = self.transfers.doom_silent(self.traffic.timeout) {
             let why =
-                format!("{} for {}", self.transfers.silence(), h2lab_base::units::format_duration(silence));
+                format!("{} for {}", self.transfers.silence(), h2lab_base::units::measured_time(silence));
             self.cut(|| FetchError::Vanished(why.clone()));
         }
         self.judge_block(now);
@@ -237,7 +237,7 @@ impl<'a> Driver<'a> {
         self.blocked_since = is_blocked.then(|| self.blocked_since.unwrap_or(now));
         let blocked = self.blocked_since.map_or(Duration::ZERO, |since| now.since(since));
         if blocked > self.traffic.timeout {
-            let time = h2lab_base::units::format_duration(blocked);
+            let time = h2lab_base::units::measured_time(blocked);
             let why = format!("no connection allowed a request (SETTINGS_MAX_CONCURRENT_STREAMS) for {time}");
             self.cut(|| FetchError::Vanished(why.clone()));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use h2lab_base::counters::TcpTick;
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::{Time, measured_time};
 use h2lab_model::record::{ConnectionRecord, GeneratorSummary, Sample, Tally, tally};
 use h2lab_wire::trace::FrameEvent;
 
@@ -178,7 +178,7 @@ fn went_over(threads: &[Option<(Duration, usize)>]) -> Option<String> {
     Some(format!(
         "recording switched from full to tail after {} and about {kept} requests ({:.0}/s): above {FULL_RATE:.0}/s, or \
          {MOST_SAMPLES} in all, not every request is kept, and rules that need each of them find nothing; --record full keeps all",
-        format_duration(Duration::from_millis(after.as_millis() as u64)),
+        measured_time(Duration::from_millis(after.as_millis() as u64)),
         kept / after.as_secs_f64().max(f64::MIN_POSITIVE),
     ))
 }
@@ -223,7 +223,7 @@ mod tests {
         let reported = reported.expect("two went over");
         for words in [
             "from full to tail",
-            "after 4s",
+            "after 4 s",
             "1200000 requests",
             "(300000/s)",
             "above 50000/s",

@@ -1,6 +1,6 @@
 //! Which setting lifts a limit, and to what. How it is written is in the table of settings (`h2lab_model::settings`).
 
-use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::bulk::{BindingKind, ConnectionFigures};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, known, rounded_up};
 
@@ -127,8 +127,7 @@ impl Need {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
                 let filled = format_bytes(product.round() as u64);
-                let why =
-                    format!("twice the {filled} needed to fill {bandwidth} for {}", format_duration(rtt));
+                let why = format!("twice the {filled} needed to fill {bandwidth} for {}", measured_time(rtt));
                 ((2.0 * product).ceil() as u64, why)
             }
             _ => {

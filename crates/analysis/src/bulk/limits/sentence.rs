@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use h2lab_base::counts::plural;
-use h2lab_base::units::{format_bytes, format_duration};
+use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::bulk::rate::bits_text;
 use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};
 
@@ -107,7 +107,7 @@ fn per_round_trip(figures: &ConnectionFigures, speed: f64) -> String {
             format!(
                 "{} in flight per round trip of {} is {rate}",
                 format_bytes(bytes.round() as u64),
-                format_duration(rtt)
+                measured_time(rtt)
             )
         }
         _ => format!("the rate was {rate}"),
@@ -159,8 +159,8 @@ fn link(figures: &ConnectionFigures, speed: f64) -> String {
         }
         (None, Some(rtt), Some(least)) => format!(
             "packets queue in the path (round trips of {} instead of {}), so the path is full at {}",
-            format_duration(rtt),
-            format_duration(least),
+            measured_time(rtt),
+            measured_time(least),
             bits_text(speed)
         ),
         _ => format!("the link is full at {}", bits_text(speed)),

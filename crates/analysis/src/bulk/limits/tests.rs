@@ -63,12 +63,12 @@ fn four_mebibytes_per_quarter_second_name_the_send_buffer() {
     assert_eq!((binding.kind, binding.certainty), (BindingKind::SendBuffer, Certainty::Measured));
     assert_eq!(
         binding.sentence,
-        "4 MiB in flight per round trip of 250ms is 134 Mbit/s, and the sender's socket buffer of 4 MiB was full for \
+        "4 MiB in flight per round trip of 250 ms is 134 Mbit/s, and the sender's socket buffer of 4 MiB was full for \
          97 % of the time"
     );
     assert_eq!(
         binding.fix.unwrap(),
-        "sysctl -w net.ipv4.tcp_wmem='4096 16384 62914560' at the sender: twice the 29.8 MiB needed to fill 1gbit for 250ms"
+        "sysctl -w net.ipv4.tcp_wmem='4096 16384 62914560' at the sender: twice the 29.8 MiB needed to fill 1gbit for 250 ms"
     );
 }
 
@@ -425,7 +425,7 @@ fn a_fix_that_one_connection_cannot_have_says_so() {
     let fix = binding(&figures).fix.unwrap();
     assert!(
         fix.contains("-w 62914560")
-            && fix.contains("needed to fill 1gbit for 250ms; that much memory, at most, for each stream"),
+            && fix.contains("needed to fill 1gbit for 250 ms; that much memory, at most, for each stream"),
         "{fix}"
     );
     figures.bandwidth = None;

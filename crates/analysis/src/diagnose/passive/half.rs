@@ -1,8 +1,8 @@
 //! One direction of a TCP connection as a capture has it: bytes in order, what was sent again, what is missing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::diagnose::waits::assembly::Assembly;
 use crate::diagnose::waits::flow::Numbers;
 use crate::diagnose::waits::segment::{Segment, flag};
 use h2lab_base::units::Time;
@@ -31,19 +31,13 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Half {
     numbers: Option<Numbers>,
-    /// Bytes that have been passed on.
-    next: u64,
+    bytes: Assembly<HELD>,
     /// The end of the last byte seen.
     highest: u64,
     /// Since when bytes have been missing before later ones; [`Time::NEVER`] if none are.
     hole_since: Time,
-    /// Payloads behind a hole, by first byte.
-    early: BTreeMap<u64, Vec<u8>>,
-    early_bytes: usize,
     /// What the receiver has acknowledged.
     acked: u64,
-    /// No more is passed on.
-    is_broken: bool,
     /// The largest segment that the receiver takes, if it said so.
     pub mss: Option<u16>,
     /// Segments with payload.
@@ -61,13 +55,10 @@ impl Default for Half {
     fn default() -> Self {
         Self {
             numbers: None,
-            next: 0,
+            bytes: Assembly::default(),
             highest: 0,
             hole_since: Time::NEVER,
-            early: BTreeMap::new(),
-            early_bytes: 0,
             acked: 0,
-            is_broken: false,
             mss: None,
             segments: 0,
             again: 0,
@@ -97,7 +88,7 @@ impl Half {
         }
         let Some(start) = numbers.place(segment.seq) else { return Kind::Again };
         let end = start + length;
-        if length == 1 && end == self.next && self.acked >= self.next {
+        if length == 1 && end == self.bytes.next() && self.acked >= end {
             return Kind::Probe;
         }
         numbers.advance(end);
@@ -110,21 +101,19 @@ impl Half {
             self.hole_since = self.hole_since.min(now);
         }
         self.highest = self.highest.max(end);
-        self.assemble(start, segment.payload, sink);
+        self.bytes.add(start, segment.payload, sink);
         if (segment.payload.len() as u64) < length {
             self.cut += 1;
-            self.lose();
+            self.bytes.lose();
         }
-        if self.next >= self.highest {
+        if self.bytes.next() >= self.highest {
             self.hole_since = Time::NEVER;
         }
         kind
     }
 
     fn kind(&self, now: Time, bytes: std::ops::Range<u64>, rtt: Duration) -> Kind {
-        let held = self.early.range(..=bytes.start).next_back();
-        let is_held = held.is_some_and(|(start, held)| start + held.len() as u64 >= bytes.end);
-        if bytes.end <= self.next || is_held {
+        if bytes.end <= self.bytes.next() || self.bytes.holds(&bytes) {
             return Kind::Again;
         }
         if bytes.start >= self.highest {
@@ -138,51 +127,13 @@ impl Half {
     pub fn acknowledge(&mut self, number: u32) {
         let Some(place) = self.numbers.and_then(|numbers| numbers.place(number)) else { return };
         self.acked = self.acked.max(place);
-        if self.acked > self.next && self.early_bytes > HELD_ACKNOWLEDGED {
-            self.lose();
+        if self.acked > self.bytes.next() && self.bytes.held() > HELD_ACKNOWLEDGED {
+            self.bytes.lose();
         }
     }
 
     /// Whether bytes are missing that the receiver has: the capture lost them. A FIN counts as one.
     pub const fn has_missing(&self) -> bool {
-        self.cut == 0 && (self.is_broken || self.acked > self.next + 1)
-    }
-
-    fn lose(&mut self) {
-        self.is_broken = true;
-        self.early.clear();
-        self.early_bytes = 0;
-    }
-
-    fn assemble(&mut self, start: u64, payload: &[u8], sink: &mut impl FnMut(u64, &[u8])) {
-        if self.is_broken {
-            return;
-        }
-        if start > self.next {
-            if self.early.get(&start).is_none_or(|held| held.len() < payload.len()) {
-                let before = self.early.insert(start, payload.to_vec());
-                self.early_bytes += payload.len() - before.map_or(0, |before| before.len());
-            }
-            if self.early_bytes > HELD {
-                self.lose();
-            }
-            return;
-        }
-        self.pass(start, payload, sink);
-        while let Some(entry) = self.early.first_entry().filter(|entry| *entry.key() <= self.next) {
-            let (start, payload) = entry.remove_entry();
-            self.early_bytes -= payload.len();
-            self.pass(start, &payload, sink);
-        }
-    }
-
-    /// Passes on the new part of a payload that begins at or before the next byte.
-    fn pass(&mut self, start: u64, payload: &[u8], sink: &mut impl FnMut(u64, &[u8])) {
-        let known = usize::try_from(self.next - start).unwrap_or(usize::MAX);
-        if let Some(fresh) = payload.get(known..).filter(|fresh| !fresh.is_empty()) {
-            let at = self.next;
-            self.next += fresh.len() as u64;
-            sink(at, fresh);
-        }
+        self.cut == 0 && (self.bytes.is_broken() || self.acked > self.bytes.next() + 1)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::connection::{Finished, Flaw, Handshake};
 use super::exchanges::End;
 use h2lab_base::counts::plural;
-use h2lab_base::units::format_duration;
+use h2lab_base::units::measured_time;
 
 /// The capture point is at an end if the other one takes so many times as long to answer.
 const NEAR: u32 = 4;
@@ -121,8 +121,8 @@ fn place(connections: &[Finished]) -> String {
     let (to_client, to_server) = (quickest.to_client, quickest.to_server);
     let all = format!(
         "the quickest handshake took {} to the server and back, {} to the client and back",
-        format_duration(to_server),
-        format_duration(to_client)
+        measured_time(to_server),
+        measured_time(to_client)
     );
     if quickest.round_trip() < SHORT {
         return format!("{all}: the capture point is near both");

@@ -10,6 +10,10 @@ use h2lab_base::units::Time;
 use h2lab_model::record::PacketRecord;
 use h2lab_wire::trace::{Direction, FrameKind};
 
+/// The most bytes of a direction held while earlier ones are missing. Packets are seen as their sender sent them, and
+/// it sends new bytes in order, so that bytes are held only if a packet is missing from the capture.
+const HELD: usize = 1 << 20;
+
 /// A connection while its packets come in.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -31,7 +35,7 @@ pub(super) struct Connection {
 struct Half {
     numbers: Option<Numbers>,
     flow: Flow,
-    assembly: Assembly,
+    assembly: Assembly<HELD>,
     /// The largest segment that its receiver accepts; `None` if that is not known.
     mss: Option<u16>,
     sends: Vec<Send>,
@@ -97,7 +101,8 @@ impl Connection {
     /// The result, once all of its packets have come.
     pub fn finish(self, timers: Timers) -> Traced {
         let is_from_begin = !self.opening.all().is_empty();
-        let is_broken = self.up.assembly.is_broken() || self.down.assembly.is_broken();
+        let is_broken =
+            [&self.up, &self.down].iter().any(|half| half.assembly.is_broken() || half.assembly.held() > 0);
         let (streams, reading_flaw) = self.reading.finish();
         let flaw = if is_from_begin {
             reading_flaw.or_else(|| is_broken.then_some(Flaw::BytesMissing))

@@ -30,7 +30,7 @@
 //! A request that never entered the link has none of them. If all packets are known, it is certain that it was not sent, and
 //! it waited for what blocked every connection meanwhile (`causes/unsent.rs`).
 
-mod assembly;
+pub(super) mod assembly;
 mod capture;
 mod causes;
 mod connection;

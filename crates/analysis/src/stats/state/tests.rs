@@ -30,7 +30,7 @@ fn a_generator_that_did_not_run_makes_its_figures_invalid() {
     assert_eq!(paused(201, 40).len(), 1);
     assert_eq!(paused(101, 101).len(), 1);
     let reasons = paused(2_000, 2_000);
-    assert!(reasons[0].contains("did not run for 2s of 20s, at most 2s at a time"), "{reasons:?}");
+    assert!(reasons[0].contains("did not run for 2 s of 20 s, at most 2 s at a time"), "{reasons:?}");
 }
 
 fn disturbed(kind: DisturbanceKind) -> CellRecord {
@@ -68,7 +68,7 @@ fn a_server_that_got_no_cpu_for_long_at_a_time_is_measured_again() {
     assert_eq!(starved_by(100, 200, 100, 10_000), Vec::<String>::new());
     let reasons = starved_by(100, 200, 101, 10_000);
     assert!(
-        reasons[0].starts_with("nginx's threads together waited 200ms (in 10s of time) for a CPU"),
+        reasons[0].starts_with("nginx's threads together waited 200 ms (in 10 s of time) for a CPU"),
         "{reasons:?}"
     );
 }
@@ -308,7 +308,7 @@ fn a_late_link_is_invalid_beyond_five_percent_of_the_round_trip() {
     };
     assert_eq!(late(1_250_000), CellState::Ok); // 5 % of 25 ms
     let CellState::Invalid { reasons } = late(1_250_001) else { panic!() };
-    assert_eq!(reasons, ["the emulated link was late: p99 1.25ms, 1.25ms is allowed"]);
+    assert_eq!(reasons, ["the emulated link was late: p99 1.25 ms, 1.25 ms is allowed"]);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn a_link_that_did_not_run_for_a_tenth_of_a_second_is_invalid() {
         invalid_reasons(&record)
     };
     assert_eq!(late(100), Vec::<String>::new());
-    assert!(late(101)[0].contains("late by up to 101ms at once"), "{:?}", late(101));
+    assert!(late(101)[0].contains("late by up to 101 ms at once"), "{:?}", late(101));
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_closed_loop_that_is_over_at_once_is_invalid_only_beyond_a_pause() {
     let all = |late: u64| move |_| Duration::from_millis(late);
     let [short, longer] = [99, 100].map(Duration::from_millis);
     assert_eq!(closed(short, all(100)), Vec::<String>::new());
-    assert!(closed(short, all(101))[0].contains("100ms is allowed"));
+    assert!(closed(short, all(101))[0].contains("100 ms is allowed"));
     assert!(closed(longer, all(3))[0].contains("the generator was late"));
     let mut open = clean();
     open.generator.wall_ns = nanos(short);

@@ -215,13 +215,17 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         Some(_) => Vec::new(),
         None => repeated(&command_line, args.what.as_deref(), args.via.as_deref()),
     };
+    let mut remark = None;
     if let Some(What::Live(url)) = &what {
         speaks_h2(&scenario, &live)?;
         holds_responses(&scenario, &live)?;
         let url = args.via().unwrap_or_else(|| url.clone());
         match args.carried(&mut scenario, &url, &live)? {
             ControlFlow::Continue(None) => {}
-            ControlFlow::Continue(Some(rate)) => repeat.extend(args.load_flags(&scenario, rate)),
+            ControlFlow::Continue(Some(found)) => {
+                repeat.extend(args.load_flags(&scenario, found.rate));
+                remark = found.remark();
+            }
             ControlFlow::Break(exit) => return Ok(exit),
         }
     }
@@ -234,7 +238,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let run = executed.run.without_secrets();
     let plan = plan.into_inner();
     let setup = plan.setup();
-    let concluded = Concluded::new(&run, Some(&executed.folder));
+    let concluded = Concluded::new(&run, Some(&executed.folder)).warned(remark);
     let experiment = Experiment::of(&run, &setup).context("the server was not measured")?;
     let subject = setup.subject;
     let is_via = args.via.is_some();
@@ -279,7 +283,7 @@ impl DiagnoseArgs {
         scenario: &mut Scenario,
         url: &str,
         live: &Live,
-    ) -> Result<ControlFlow<Exit, Option<f64>>> {
+    ) -> Result<ControlFlow<Exit, Option<rate::Found>>> {
         let loads = ["rate", "concurrency", "ramp"];
         if self.cells.work.given().iter().any(|(id, _)| loads.contains(&id.as_str())) {
             if self.i_own_this_host {
@@ -298,16 +302,16 @@ impl DiagnoseArgs {
                 rate::words_of_long(rate, live.takes().unwrap_or_default(), scenario.matrix.max_connections)
             );
             scenario.work.rate = Axis::one(rate);
-            return Ok(ControlFlow::Continue(Some(rate)));
+            return Ok(ControlFlow::Continue(Some(rate::Found::at(rate))));
         }
         Ok(match rate::find(scenario, url, live, self.i_own_this_host, self.quiet)? {
             ControlFlow::Break(()) => ControlFlow::Break(Exit::Interrupted),
             ControlFlow::Continue(found) => {
-                if let Some(found) = found {
+                if let Some(found) = &found {
                     say!("{}", found.words(scenario));
                     scenario.work.rate = Axis::one(found.rate);
                 }
-                ControlFlow::Continue(found.map(|found| found.rate))
+                ControlFlow::Continue(found)
             }
         })
     }

@@ -4,10 +4,12 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use h2lab_analysis::stats::{CellSummary, RampSteps};
-use h2lab_base::units::format_duration;
+use h2lab_analysis::stats::{CellState, CellSummary, RampSteps};
+use h2lab_base::counts::plural;
+use h2lab_base::units::measured_time;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Ramp, Scenario};
+use h2lab_wire::h1::reason_phrase;
 
 use super::plan::is_at;
 use super::progress::Progress;
@@ -37,33 +39,67 @@ pub(super) fn of_long(takes: Duration, connections: u32) -> Option<f64> {
 
 /// The same in a sentence.
 pub(super) fn words_of_long(rate: f64, takes: Duration, connections: u32) -> String {
-    let takes = format_duration(takes);
+    let takes = measured_time(takes);
     format!(
         "rate: {rate}/s, since a response takes {takes} on one of at most {connections} connections (-q sets another rate)"
     )
 }
 
 /// What a ramp found.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Found {
     /// Requests per second for the experiments.
     pub rate: f64,
     /// The rate at which the server was overloaded; `None` if no rate of the ramp overloaded it.
     pub overloaded_at: Option<f64>,
+    /// The status with which the server refused most requests of that ramp, and to how many; `None` if it refused none.
+    refused: Option<(u16, u64)>,
+    /// Why the ramp was no sound measurement; `None` if it was.
+    doubt: Option<String>,
 }
 
 impl Found {
+    /// A rate that was not searched for by a ramp.
+    pub fn at(rate: f64) -> Self {
+        Self { rate, ..Self::default() }
+    }
+
     /// The result of the ramp, in a sentence: over HTTP/1.1 or another protocol with at most so many connections.
-    pub fn words(self, scenario: &Scenario) -> String {
+    pub fn words(&self, scenario: &Scenario) -> String {
         let Self { rate, .. } = self;
         let set = "-q sets another rate";
-        match self.overloaded_at {
-            Some(knee) => {
+        match (self.overloaded_at, self.refusal()) {
+            (Some(knee), Some(refusal)) => {
+                format!("rate: {rate:.0}/s; at {knee:.0}/s {refusal} ({set})")
+            }
+            (Some(knee), None) => {
                 let most = scenario.matrix.max_connections;
                 format!("rate: {rate:.0}/s; {knee:.0}/s was too much over at most {most} connections ({set})")
             }
-            None => format!("rate: {rate:.0}/s, the highest that was tried ({set})"),
+            (None, _) => format!("rate: {rate:.0}/s, the highest that was tried ({set})"),
         }
+    }
+
+    /// What the report has to say of it: that the server refuses more requests, or that the ramp was no sound measurement.
+    pub fn remark(&self) -> Option<String> {
+        let (rate, knee) = (self.rate, self.overloaded_at?);
+        let why = match (&self.doubt, self.refusal()) {
+            (_, Some(refusal)) => format!("in a ramp of the rate, from {knee:.0}/s on, {refusal}"),
+            (Some(doubt), None) => {
+                format!(
+                    "{knee:.0}/s was too much in a ramp of the rate that was no sound measurement ({doubt})"
+                )
+            }
+            (None, None) => return None,
+        };
+        Some(format!("{why}; what follows is measured at {rate:.0}/s"))
+    }
+
+    fn refusal(&self) -> Option<String> {
+        let (status, n) = self.refused?;
+        let limits = if matches!(status, 429 | 503) { ": does it limit the rate?" } else { "" };
+        let reason = reason_phrase(status);
+        Some(format!("the server answered {status} {reason} to {}{limits}", plural(n, "request")))
     }
 }
 
@@ -115,17 +151,32 @@ fn cell(scenario: &Scenario, url: &str, ramp: Ramp, index: u32) -> Option<Cell> 
 fn found(run: &RunRecord) -> Option<Found> {
     let mut carried: Option<Found> = None;
     for repetition in &run.repetitions {
-        let steps = RampSteps::of(&CellSummary::of(&[repetition]))?;
+        let summary = CellSummary::of(&[repetition]);
+        let steps = RampSteps::of(&summary)?;
         let lowest = steps.steps.first()?.offered_rps;
         if let Some(knee) = steps.knee() {
             let before = steps.last_carried().map(|step| step.offered_rps);
-            let rate = before.or(carried.map(|it| it.rate)).unwrap_or(lowest / 2.0) * BELOW_THE_KNEE;
-            return Some(Found { rate: rate.round().max(1.0), overloaded_at: Some(knee.offered_rps) });
+            let rate = before.or(carried.as_ref().map(|it| it.rate)).unwrap_or(lowest / 2.0) * BELOW_THE_KNEE;
+            return Some(Found {
+                rate: rate.round().max(1.0),
+                overloaded_at: Some(knee.offered_rps),
+                refused: refused(&summary),
+                doubt: match &summary.state {
+                    CellState::Invalid { reasons } => reasons.first().cloned(),
+                    _ => None,
+                },
+            });
         }
         let rate = steps.last_carried()?.offered_rps.round();
-        carried = Some(Found { rate, overloaded_at: None });
+        carried = Some(Found::at(rate));
     }
     carried
+}
+
+/// The status with which the server refused a tenth of the requests or more, and to how many.
+fn refused(summary: &CellSummary) -> Option<(u16, u64)> {
+    let (status, n) = summary.statuses.range(400..).max_by_key(|(_, n)| **n)?;
+    (*n * 10 >= summary.requests.sent).then_some((*status, *n))
 }
 
 #[cfg(test)]
@@ -148,7 +199,7 @@ mod tests {
         assert_eq!(of_long(LONG, 100), Some(MOST));
         assert!(
             words_of_long(2.9, Duration::from_millis(3_850), 16)
-                .starts_with("rate: 2.9/s, since a response takes 3.85s")
+                .starts_with("rate: 2.9/s, since a response takes 3.85 s")
         );
     }
 
@@ -156,11 +207,28 @@ mod tests {
     fn a_load_that_is_too_much_is_told_with_its_connections() {
         let mut scenario = Scenario::default();
         scenario.matrix.max_connections = 16;
-        let words = |overloaded_at| Found { rate: 28.0, overloaded_at }.words(&scenario);
+        let found = |overloaded_at| Found { rate: 28.0, overloaded_at, ..Found::default() };
         assert_eq!(
-            words(Some(50.0)),
+            found(Some(50.0)).words(&scenario),
             "rate: 28/s; 50/s was too much over at most 16 connections (-q sets another rate)"
         );
-        assert!(words(None).contains("the highest that was tried"));
+        assert!(found(None).words(&scenario).contains("the highest that was tried"));
+        assert_eq!([found(Some(50.0)).remark(), found(None).remark()], [None, None]);
+        let late = Found { doubt: Some("the generator was late".to_owned()), ..found(Some(50.0)) };
+        assert!(
+            late.remark().unwrap().contains("(the generator was late); what follows is measured at 28/s")
+        );
+    }
+
+    #[test]
+    fn a_server_that_refuses_more_requests_is_told_with_its_status() {
+        let found = Found { rate: 35.0, overloaded_at: Some(200.0), refused: Some((503, 853)), doubt: None };
+        let words = "at 200/s the server answered 503 Service Unavailable to 853 requests: does it limit the rate? (-q";
+        assert!(found.words(&Scenario::default()).contains(words), "{found:?}");
+        let remark = found.remark().unwrap();
+        assert!(
+            remark.starts_with("in a ramp of the rate, from 200/s on, the server answered 503"),
+            "{remark}"
+        );
     }
 }

@@ -339,7 +339,8 @@ fn sentence(plan: &LoadPlan) -> String {
     let connections = plural(cell.connections.into(), "connection");
     let arrival = match work.arrival {
         Arrival::Closed { concurrency } => {
-            format!("closed loop of {}", plural(concurrency.into(), "request"))
+            let at_once = u64::from(concurrency).min(plan.requests.unwrap_or(u64::MAX));
+            format!("closed loop of {}", plural(at_once, "request"))
         }
         // hey's rate is per worker.
         Arrival::Constant { rate } => per_second(rate, "request") + " in total",

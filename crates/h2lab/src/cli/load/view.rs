@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::super::progress::bar;
 use super::plan::{self, LoadPlan};
 use crate::terminal::Terminal;
-use h2lab_base::counts::plural;
+use h2lab_base::counts::{count, plural};
 use h2lab_model::record::Histogram;
 use h2lab_roles::load::LoadProgress;
 
@@ -235,17 +235,17 @@ impl Screen {
         of_time.max(of_requests).clamp(0.0, 1.0)
     }
 
-    /// `12.0s: 120000 answered, 12345/s, p50 1.2ms, p99 3.4ms, 3 failed, 50 in flight, 0 waiting, 50 connections`.
+    /// `12.0 s: 120,000 answered, 12,345/s, p50 1.20 ms, p99 3.40 ms in the last second, 3 failed, 50 in flight, 0 waiting, 50 connections`.
     fn line(&self, now: &LoadProgress) -> String {
         format!(
-            "{:.1}s: {} answered, {:.0}/s{}, {} failed, {} in flight, {} waiting, {}",
+            "{:.1} s: {} answered, {}/s{}, {} failed, {} in flight, {} waiting, {}",
             now.elapsed.as_secs_f64(),
-            now.succeeded,
-            self.rate,
+            count(now.succeeded),
+            count(self.rate.round() as u64),
             self.latencies(),
-            now.failed,
-            in_flight(now),
-            now.waiting,
+            count(now.failed),
+            count(in_flight(now).into()),
+            count(now.waiting.into()),
             plural(now.connections.into(), "connection"),
         )
     }
@@ -289,16 +289,21 @@ impl Screen {
     fn lines(&self, now: &LoadProgress, width: usize) -> Vec<String> {
         let elapsed = now.elapsed.as_secs_f64();
         let head = match self.requests {
-            Some(n) => format!("{elapsed:.1} s  {} of {n}", now.succeeded + now.failed),
+            Some(n) => format!("{elapsed:.1} s  {} of {}", count(now.succeeded + now.failed), count(n)),
             None => format!("{elapsed:.1} of {:.1} s", now.total.as_secs_f64()),
         };
         let room = width.saturating_sub(head.chars().count() + 2).min(50);
-        let failed = format!("{} failed", now.failed);
+        let failed = format!("{} failed", count(now.failed));
         let failed = if now.failed > 0 { self.red(&failed) } else { failed };
         let mut lines = vec![
             fit(&format!("{head}  {}", bar(self.share(now), room)), width),
             fit(
-                &format!("{:.0}/s{}, {} answered, {failed}", self.rate, self.latencies(), now.succeeded),
+                &format!(
+                    "{}/s{}, {} answered, {failed}",
+                    count(self.rate.round() as u64),
+                    self.latencies(),
+                    count(now.succeeded)
+                ),
                 width,
             ),
             fit(
@@ -394,7 +399,7 @@ mod tests {
             (1..=30).map(|k| screen.progress(&at(k * 100, k * 50))).filter(|text| !text.is_empty()).collect();
         assert_eq!(lines.len(), 3, "{lines:?}");
         assert!(
-            lines[1].starts_with("2.0s: 1000 answered, 500/s, 2 failed, 4 in flight, 1 waiting"),
+            lines[1].starts_with("2.0 s: 1,000 answered, 500/s, 2 failed, 4 in flight, 1 waiting"),
             "{}",
             lines[1]
         );

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use h2lab_base::counts::plural;
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::{Time, measured_time};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
@@ -249,7 +249,7 @@ impl LineFormatter {
         // A reader of ours that is slow makes us wait for tens of milliseconds.
         let is_long = result.generator.longest_pause_ns >= LONG_PAUSE_NS;
         parts.extend(is_long.then(|| {
-            let time = format_duration(paused);
+            let time = measured_time(paused);
             format!("h2lab did not run for {time} (it, or its machine, was stopped): the times may not reflect the server")
         }));
         parts.join(", ")

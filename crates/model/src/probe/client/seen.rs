@@ -281,7 +281,7 @@ impl CaseRun {
 
     /// `exit code 0 after 120 ms`.
     pub fn ending(&self) -> String {
-        let took = h2lab_base::units::format_duration(self.took);
+        let took = h2lab_base::units::measured_time(self.took);
         match (self.exit, self.ran_out) {
             (_, true) => format!("it was still running after {took}, and was killed"),
             (Some(code), _) => format!("exit code {code} after {took}"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use h2lab_base::units::{Time, format_bytes, format_duration};
+use h2lab_base::units::{Time, format_bytes, measured_time};
 use h2lab_model::probe::server::sign;
 use h2lab_model::probe::{Check, CheckMeta, Severity, Verdict, id};
 use h2lab_model::workload::Protocol;
@@ -404,7 +404,7 @@ impl Under<'_> {
         client.until(until, prober, |client| client.ended().is_some() || client.is_over(stream))?;
         self.after = self.watch.now();
         let waited = Duration::from_millis(prober.now().since(began).as_millis() as u64);
-        let after = format_duration(waited);
+        let after = measured_time(waited);
         let it = client.streams.get(&stream).cloned().unwrap_or_default();
         let (verdict, summary) = if it.ended {
             (Verdict::Undecided, "the response has no body".to_owned())
@@ -421,7 +421,7 @@ impl Under<'_> {
 
 /// The verdict on a server that holds a response for so long and continues.
 fn held_for(waited: Duration) -> (Verdict, String) {
-    let after = format_duration(waited);
+    let after = measured_time(waited);
     if waited < LONG {
         (Verdict::Undecided, format!("it still waits after {after}, which is not long (--idle, --max-time)"))
     } else {

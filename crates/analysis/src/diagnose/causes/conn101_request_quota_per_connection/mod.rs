@@ -12,7 +12,7 @@ use super::views::ends::{self, Cost, End, Ends, has_several_moments};
 use crate::diagnose::case::started;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::{Time, measured_time};
 use h2lab_model::Fix;
 use h2lab_model::record::Sample;
 use h2lab_model::scenario::Cell;
@@ -50,7 +50,8 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
     let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
     let is_exact = quota.is_named && quota.is_exact();
-    let after = if is_exact { format!("exactly {}", quota.requests) } else { quota.words() };
+    let after =
+        if is_exact { format!("exactly {}", count(u64::from(quota.requests))) } else { quota.words() };
     let at_once = if quota.is_at_once {
         ", all at one moment: a limit of requests, or a restart that met an even load"
     } else {
@@ -59,7 +60,7 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let age = quota.age.map_or(String::new(), |age| {
         format!(
             ", at an age of {}: a limit of requests or of age (so even a load cannot tell which)",
-            format_duration(age)
+            measured_time(age)
         )
     });
     let mut symptom = format!(
@@ -306,7 +307,7 @@ fn confirm(cell: &Cell, quota: &Quota<'_>) -> String {
         return format!(
             "run the same cell at half the rate: connections that end after {words} requests again have a limit of \
              requests, those that end at {} again one of age",
-            format_duration(age)
+            measured_time(age)
         );
     }
     format!(

@@ -24,7 +24,7 @@ fn two_connections_with_the_same_last_stream_state_the_quota() {
     let finding = finding(goaways(&[1_999, 1_999]).server_software("nginx/1.22.1")).expect("a finding");
     assert_eq!(
         finding.symptom,
-        "the server ended 2 connections by GOAWAY after exactly 1000 requests each; 3 were opened"
+        "the server ended 2 connections by GOAWAY after exactly 1,000 requests each; 3 were opened"
     );
     assert_eq!(finding.evidence[0].value, 1_000.0);
     assert_eq!(
@@ -148,15 +148,21 @@ fn the_settings_of_products_that_we_know_are_named() {
 #[test]
 fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     let mut record = goaways(&[1_999, 1_999])
-        .request(2, 1, 1_000, 1_100, 1_100)
+        .established(2, 1_040)
+        .request(2, 1, 1_040, 1_140, 1_140)
         .request(2, 3, 1_000, 1_100, 1_100)
         .request(2, 5, 2_500, 2_600, 2_600)
         .request(0, 1_999, 990, 1_015, 1_015)
         .record();
-    // Due at 1000 ms, when connection 0 ended: one waited 40 ms for the next; of the others one waited at another time.
+    record.connections[2].dialled_at = Time::from_millis(1_000);
+    // Due at 1000 ms, when connection 0 ended: one waited 40 ms for the next, one was sent again; one waited later, for something else.
     for sample in record.samples.edit().iter_mut() {
         match (sample.connection, sample.stream.0) {
-            (2, 1) => (sample.stall_open_ns, sample.replays) = (40_000_000, 2),
+            (2, 1) => {
+                sample.stall_open_ns = 40_000_000;
+                sample.scheduled_at = Time::from_millis(1_000);
+            }
+            (2, 3) => sample.replays = 2,
             (2, 5) => sample.stall_open_ns = 40_000_000,
             (0, 1_999) => sample.outcome = Outcome::GoAway,
             _ => {}
@@ -165,11 +171,11 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
     let finding = run(&[record]).remove(0);
     assert_eq!(
         finding.cost,
-        "3 connections opened; requests sent again 2 times, 1 lost; 1 waited 40ms each on average for a new connection, and \
-         those sent again took 35ms longer in sum (23.1 % of all response time)"
+        "3 connections opened; requests sent again 2 times, 1 lost; 1 waited 40 ms each on average for a new connection, and \
+         those sent again took 75 ms longer in sum (31.5 % of all response time)"
     );
     // Of 100 ms the quickest takes 25 ms, and 40 ms were waiting.
-    assert!((finding.cost_share - 75.0 / 325.0).abs() < 1e-9);
+    assert!((finding.cost_share - 115.0 / 365.0).abs() < 1e-9);
 }
 
 /// The `last_stream` of a GOAWAY that only announces the end, without naming the last request.
@@ -323,7 +329,7 @@ fn equal_lifetimes_with_as_many_requests_may_be_an_age_and_that_is_told() {
     let found = finding(aged(&[(2_000, 200), (2_010, 200), (2_020, 200)])).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server ended 3 connections by GOAWAY after exactly 200 requests each, at an age of 2.02s: a limit \
+        "the server ended 3 connections by GOAWAY after exactly 200 requests each, at an age of 2.02 s: a limit \
          of requests or of age (so even a load cannot tell which); 4 were opened"
     );
     assert_eq!(found.confidence, Confidence::Inferred);

@@ -9,7 +9,7 @@ use super::conn::CONN104 as META;
 use super::views::dials::{self, Burst};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::workload::DialPolicy;
@@ -122,7 +122,7 @@ impl Total {
                 "{} for nothing at both ends; {} waited longer for them than the quickest dial took, by {} in sum",
                 plural(self.useless as u64, "handshake"),
                 plural(self.waited.into(), "request"),
-                format_duration(self.excess)
+                measured_time(self.excess)
             ),
             evidence,
             confidence: Confidence::Observed,

@@ -10,7 +10,7 @@ use super::conn101_request_quota_per_connection::quota;
 use super::views::ends::{self, Cost, End, Ends, has_several_moments};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 
 /// So many connections must have ended.
@@ -50,7 +50,7 @@ impl Rule for PeriodicDrain {
             symptom: format!(
                 "the server ended {} at an age of {} (deviation {:.1} %), after {least} to {most} requests",
                 plural(ends.len() as u64, "connection"),
-                format_duration(age.mean),
+                measured_time(age.mean),
                 age.spread * 100.0
             ),
             evidence,

@@ -16,11 +16,12 @@ fn aged(ends: &[(u64, u32)], wait: u64) -> CellRecord {
     let mut scene =
         Scene::new(Protocol::H2).connections(ends.len() as u32 + 1).server_software("nginx/1.22.1");
     let mut at = 0;
+    scene = scene.established(0, at);
     for (n, &(age, requests)) in (0..).zip(ends) {
-        scene = scene.established(n, at).goaway(n, at + age, 2 * requests - 1, 0);
+        scene = scene.goaway(n, at + age, 2 * requests - 1, 0);
         at += age;
-        scene = scene.request(n + 1, 1, at + wait, at + wait + 50, at + wait + 50);
-        at += 100;
+        at += wait;
+        scene = scene.established(n + 1, at).request(n + 1, 1, at, at + 50, at + 50);
     }
     let mut record = scene.record();
     for sample in record.samples.edit().iter_mut() {
@@ -35,7 +36,7 @@ fn equal_ages_with_other_numbers_of_requests_are_a_maximum_age() {
     let found = finding(aged(&[(2_000, 190), (2_010, 215), (2_020, 201)], 50)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server ended 3 connections at an age of 2.01s (deviation 0.4 %), after 190 to 215 requests"
+        "the server ended 3 connections at an age of 2.01 s (deviation 0.4 %), after 190 to 215 requests"
     );
     assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
     assert_eq!(found.fixes[0].setting, "keepalive_time 3600s;");

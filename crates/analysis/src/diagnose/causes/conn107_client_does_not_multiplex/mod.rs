@@ -10,7 +10,7 @@ use super::conn::CONN107 as META;
 use super::views::{dials, streams_allowed};
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
 
@@ -57,7 +57,7 @@ fn reconnecting(case: &Case<'_>) -> Option<Finding> {
             "the client ended {} itself, after {each:.1} requests each on average; {} waited {} each for the next",
             plural(ended.len() as u64, "connection"),
             plural(waited.into(), "request"),
-            format_duration(waiting / waited.max(1))
+            measured_time(waiting / waited.max(1))
         ),
         evidence: vec![
             Evidence::new("connections that the client ended", ended.len() as f64, "connections"),
@@ -120,7 +120,7 @@ fn one_at_a_time(case: &Case<'_>) -> Option<Finding> {
             plural(cell.connections.into(), "connection"),
             if allowed == u32::MAX { "any number".to_owned() } else { count(allowed.into()) },
             plural(waited.into(), "request"),
-            format_duration(waiting / waited.max(1))
+            measured_time(waiting / waited.max(1))
         ),
         evidence: vec![
             Evidence::new("streams that the client allows itself", cell.streams.into(), "streams"),

@@ -39,7 +39,7 @@ fn a_connection_for_each_request_is_found_with_what_it_cost() {
     let found = finding(reconnecting(5, 1, 25)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the client ended 5 connections itself, after 1.0 requests each on average; 5 requests waited 25ms each for the next"
+        "the client ended 5 connections itself, after 1.0 requests each on average; 5 requests waited 25 ms each for the next"
     );
     assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
     assert!(found.fixes[0].setting.contains("--reconnect-every"));
@@ -110,7 +110,7 @@ fn one_stream_on_each_connection_is_found_where_the_server_allows_more() {
     let found = finding(waiting(1, Some(128))).expect("a finding");
     assert!(found.symptom.starts_with("the client carries one request at a time on each of 1 connection"));
     assert!(
-        found.symptom.contains("the server allows 128; 10 requests waited 20ms each"),
+        found.symptom.contains("the server allows 128; 10 requests waited 20 ms each"),
         "{}",
         found.symptom
     );

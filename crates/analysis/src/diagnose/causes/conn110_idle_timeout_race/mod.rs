@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::conn::CONN110 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
@@ -49,8 +49,8 @@ impl Rule for IdleTimeoutRace {
             symptom: format!(
                 "{} failed that followed on {} to {} without one: {}",
                 plural(races.len() as u64, "request"),
-                format_duration(shortest),
-                format_duration(longest),
+                measured_time(shortest),
+                measured_time(longest),
                 if by_proxy * 2 > races.len() {
                     "a proxy answered 502, since its backend had closed the connection"
                 } else {
@@ -136,7 +136,7 @@ fn note(busy_until: &mut BTreeMap<u32, Time>, any_until: &mut Time, sample: &Sam
 
 fn fixes(case: &Case<'_>, has_proxy: bool, idle: Duration) -> Vec<Fix> {
     let knob = if case.cell().protocol.is_multiplexed() { Knob::H2IdleTimeout } else { Knob::H1IdleTimeout };
-    let below = format!("an idle timeout below {}", format_duration(idle));
+    let below = format!("an idle timeout below {}", measured_time(idle));
     if has_proxy {
         let why =
             "so that the proxy, and not the backend, closes idle connections: no request is on its way then";

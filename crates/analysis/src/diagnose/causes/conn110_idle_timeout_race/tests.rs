@@ -38,7 +38,7 @@ fn requests_that_fail_after_one_idle_time_meet_a_timeout() {
     let found = finding(races(&[5_000, 5_010], 25)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "2 requests failed that followed on 5s to 5.01s without one: the server closed the idle connection at that time"
+        "2 requests failed that followed on 5 s to 5.01 s without one: the server closed the idle connection at that time"
     );
     assert_eq!((found.confidence, found.fixes.len()), (Confidence::Observed, 2));
     assert!((found.cost_share - 0.5).abs() < 1e-9);

@@ -9,7 +9,7 @@ use super::conn::CONN111 as META;
 use super::views::dials;
 use crate::diagnose::{Case, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::settings::{Knob, Role, Wish, advise};
@@ -44,7 +44,7 @@ impl Rule for NoTlsSessionResumption {
                 "{} of {} after the first were full ones, of {} beyond a round trip each; {} resumed a session",
                 count(total.full as u64),
                 plural(could as u64, "TLS handshake"),
-                format_duration(each),
+                measured_time(each),
                 count(total.resumed as u64)
             ),
             evidence: vec![

@@ -36,7 +36,7 @@ fn full_handshakes_are_found_with_what_they_took_beyond_a_round_trip() {
     let found = finding(scene(4, 0, 35)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "4 of 4 TLS handshakes after the first were full ones, of 10ms beyond a round trip each; 0 resumed a session"
+        "4 of 4 TLS handshakes after the first were full ones, of 10 ms beyond a round trip each; 0 resumed a session"
     );
     // 4 times 10 ms, of 25 ms and 4 times 60 ms.
     assert!((found.cost_share - 40.0 / 265.0).abs() < 1e-9, "{}", found.cost);

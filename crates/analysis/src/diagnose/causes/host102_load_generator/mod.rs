@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::host::HOST102 as META;
 use super::views::effort::generator;
 use crate::diagnose::{Case, Evidence, Finding, Rule};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, Sample};
 use h2lab_model::workload::Arrival;
@@ -64,7 +64,7 @@ impl Rule for LoadGenerator {
             confirm: format!(
                 "h2lab load with -t {} against -t {threads}: the rate must rise, and the lateness of {} fall",
                 threads * 2,
-                format_duration(late)
+                measured_time(late)
             ),
             ..finding
         }]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::host::HOST105 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::ServerSummary;
 
@@ -49,7 +49,7 @@ impl Rule for ServerCpu {
             symptom: format!(
                 "{} used {cpu:.2} CPUs throughout; responses began {} later on average than the quickest",
                 first.name,
-                format_duration(queued / (case.samples().count() as u32).max(1))
+                measured_time(queued / (case.samples().count() as u32).max(1))
             ),
             evidence: vec![
                 Evidence::new("CPU time of the server per time", cpu, "CPUs"),

@@ -27,7 +27,7 @@ fn a_busy_server_in_which_requests_wait_is_the_limit() {
     let found = finding(scene(75, 980)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "nginx used 0.98 CPUs throughout; responses began 25ms later on average than the quickest"
+        "nginx used 0.98 CPUs throughout; responses began 25 ms later on average than the quickest"
     );
     assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
     assert_eq!(found.confidence, Confidence::Inferred, "one thread may be all that it has");

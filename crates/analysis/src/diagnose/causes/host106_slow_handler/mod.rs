@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::host::HOST106 as META;
 use crate::diagnose::{Case, Evidence, Finding, Rule, facts};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
 use h2lab_wire::trace::Facts;
@@ -58,8 +58,8 @@ impl Rule for SlowHandler {
         vec![Finding {
             symptom: format!(
                 "the server takes {} or more before each response{both}, of a median response time of {}",
-                format_duration(work),
-                format_duration(median)
+                measured_time(work),
+                measured_time(median)
             ),
             evidence: vec![
                 Evidence::new("the quickest response began after its round trip by", millis_f64(work), "ms"),

@@ -21,7 +21,7 @@ fn a_handler_that_takes_most_of_the_time_is_an_observation_and_explains_nothing(
     let found = alone(75, 80).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server takes 75ms or more before each response, of a median response time of 105ms"
+        "the server takes 75 ms or more before each response, of a median response time of 105 ms"
     );
     assert!(found.is_observation());
     assert!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::hpack::HPACK101 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
-use h2lab_base::units::{Time, format_bytes, format_duration};
+use h2lab_base::units::{Time, format_bytes, measured_time};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
@@ -143,7 +143,7 @@ fn finding(case: &Case<'_>, fields: &Fields, cost: Duration) -> Finding {
             "every request sends {} for {} of fields, {} on the uplink on average: {why}",
             format_bytes(sent),
             format_bytes(plain),
-            format_duration(each)
+            measured_time(each)
         ),
         evidence: vec![
             Evidence::new("bytes of header blocks in a request", sent as f64, "bytes"),

@@ -54,7 +54,7 @@ fn fields_that_are_sent_in_full_cost_their_time_on_the_link() {
     assert_eq!(found.confidence, Confidence::Observed);
     assert_eq!(
         found.symptom,
-        "every request sends 1.416 KiB for 1.953 KiB of fields, 5ms on the uplink on average: the server's table of 0 B does not \
+        "every request sends 1.416 KiB for 1.953 KiB of fields, 5 ms on the uplink on average: the server's table of 0 B does not \
          hold them"
     );
     assert_eq!(found.fixes.len(), 2);

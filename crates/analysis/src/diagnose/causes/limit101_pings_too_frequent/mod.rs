@@ -7,7 +7,7 @@ use super::limit::LIMIT101 as META;
 use super::views::calm::{self, Calm};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 
 /// So many PINGs must have been sent on each connection that says no reason: with fewer something else was too much.
@@ -32,7 +32,7 @@ impl Rule for PingsTooFrequent {
                 plural(calm.len() as u64, "connection"),
                 first.quoted(),
                 plural(pings, "PING"),
-                format_duration(every)
+                measured_time(every)
             ),
             evidence: vec![
                 Evidence::new("connections ended with ENHANCE_YOUR_CALM", calm.len() as f64, "connections")

@@ -26,7 +26,7 @@ fn a_server_that_says_too_many_pings_is_believed() {
     let found = finding(scene(20, 11, "too_many_pings")).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server ended 1 connection with ENHANCE_YOUR_CALM (\"too_many_pings\") after 20 PINGs of the client, one in 500ms on \
+        "the server ended 1 connection with ENHANCE_YOUR_CALM (\"too_many_pings\") after 20 PINGs of the client, one in 500 ms on \
          average"
     );
     assert_eq!(found.confidence, Confidence::Observed);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::loss::LOSS101 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{Ratio, Time, format_duration, millis_f64};
+use h2lab_base::units::{Ratio, Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
@@ -163,7 +163,7 @@ impl Totals {
             "{}, {}{} long and shared by {}, {cause} {}",
             plural(self.stalls as u64, "stall"),
             if self.stalls == 1 { "" } else { "on average " },
-            format_duration(each),
+            measured_time(each),
             plural((self.sharing as f64 / self.stalls.max(1) as f64).round() as u64, "stream"),
             plural(self.segments as u64, segments),
         )

@@ -28,7 +28,7 @@ fn a_drop_that_stalls_two_streams_is_found_with_its_cost() {
     assert_eq!(value(&finding, "in flight per shared stall"), 2.0);
     assert_eq!(value(&finding, "dropped segments"), 1.0);
     assert_eq!(value(&finding, "stream-time"), 59.0);
-    assert_eq!(finding.symptom, "1 stall, 29.5ms long and shared by 2 streams, began at 1 drop");
+    assert_eq!(finding.symptom, "1 stall, 29.5 ms long and shared by 2 streams, began at 1 drop");
     assert!((finding.cost_share - 59.0 / 135.0).abs() < 1e-9, "{}", finding.cost_share);
     assert_eq!(finding.confidence, Confidence::Observed);
     let longest = finding.evidence.last().unwrap();
@@ -198,7 +198,7 @@ fn live(until: u64, server: bool) -> Scene {
 fn without_a_packet_log_a_retransmission_one_way_before_the_end_infers_it() {
     let finding = finding(live(160, true)).expect("a finding");
     assert_eq!(finding.confidence, Confidence::Inferred);
-    assert_eq!(finding.symptom, "1 stall, 35ms long and shared by 2 streams, ended with 1 retransmission");
+    assert_eq!(finding.symptom, "1 stall, 35 ms long and shared by 2 streams, ended with 1 retransmission");
     assert_eq!(value(&finding, "retransmitted segments"), 1.0);
 }
 

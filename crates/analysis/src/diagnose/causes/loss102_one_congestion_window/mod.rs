@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::loss::LOSS102 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counters::TcpTick;
-use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_link::LinkSpec;
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, PacketRecord, Sample};
@@ -213,7 +213,7 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
     Finding {
         symptom: format!(
             "after a loss, {bodies:.1} {load} at a time shared one full congestion window of {window:.0} {units} for {} in all",
-            format_duration(bound.time)
+            measured_time(bound.time)
         ),
         evidence: vec![
             Evidence::new(

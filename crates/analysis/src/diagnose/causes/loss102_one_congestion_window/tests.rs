@@ -34,7 +34,7 @@ fn bodies_on_one_full_window_take_as_many_times_as_long_as_on_one_each() {
     assert!((found.cost_share - 0.75 * 190.0 / 225.0).abs() < 1e-6, "{}", found.cost_share);
     assert_eq!(
         found.symptom,
-        "after a loss, 4.0 bodies at a time shared one full congestion window of 10 segments for 190ms in all"
+        "after a loss, 4.0 bodies at a time shared one full congestion window of 10 segments for 190 ms in all"
     );
     assert!(share(scene(Protocol::H2c, 2)) < share(scene(Protocol::H2c, 3)));
 }

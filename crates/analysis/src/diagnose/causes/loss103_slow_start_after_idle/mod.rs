@@ -10,7 +10,7 @@ use super::loss::LOSS103 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::counts::plural;
-use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::record::Sample;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 
@@ -116,9 +116,9 @@ fn finding(case: &Case<'_>, restarts: &[Restart], time: Duration) -> Finding {
         symptom: format!(
             "after {} or more without traffic the congestion window of the client fell from {before:.0} to {after:.0} segments, \
              {}; bodies then took {} longer on average",
-            format_duration(idle),
+            measured_time(idle),
             plural(count.into(), "time"),
-            format_duration(time / count)
+            measured_time(time / count)
         ),
         evidence: vec![
             costliest.map_or_else(

@@ -33,8 +33,8 @@ fn a_window_that_is_that_of_a_new_connection_after_each_pause_is_named() {
     let found = finding(uploads(8, 1_000, 80, 80, 10)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "after 1s or more without traffic the congestion window of the client fell from 80 to 10 segments, 7 times; bodies \
-         then took 50ms longer on average"
+        "after 1 s or more without traffic the congestion window of the client fell from 80 to 10 segments, 7 times; bodies \
+         then took 50 ms longer on average"
     );
     assert!((found.cost_share - 7.0 * 50.0 / (8.0 * 80.0)).abs() < 1e-9, "{}", found.cost);
     assert!(found.fixes[0].setting.contains("tcp_slow_start_after_idle=0"), "{:?}", found.fixes);

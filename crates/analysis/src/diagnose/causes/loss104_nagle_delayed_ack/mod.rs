@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::loss::LOSS104 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::trace::{Direction, FrameKind};
 
@@ -109,7 +109,7 @@ fn finding(case: &Case<'_>, held: &[Pause], time: Duration) -> Finding {
             "{} in the middle of a response, {} on average: a round trip and the 40 ms for which an acknowledgement is delayed; \
              the server holds its next segment back until that comes",
             plural(held.len() as u64, "pause"),
-            format_duration(each)
+            measured_time(each)
         ),
         evidence: vec![
             longest.map_or_else(|| pauses.clone(), |pause| pauses.clone().seen(pause.connection, pause.begin)),

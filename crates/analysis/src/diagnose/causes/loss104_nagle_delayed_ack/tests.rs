@@ -39,7 +39,7 @@ fn bodies_that_follow_a_delayed_acknowledgement_were_held_back() {
     record.connections[0].server_software = Some("HAProxy/2.6".into());
     let found = finding(record).expect("a finding");
     assert!(
-        found.symptom.starts_with("30 pauses in the middle of a response, 66ms on average"),
+        found.symptom.starts_with("30 pauses in the middle of a response, 66 ms on average"),
         "{}",
         found.symptom
     );

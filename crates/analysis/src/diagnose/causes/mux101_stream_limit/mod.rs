@@ -9,7 +9,7 @@ use super::mux::MUX101 as META;
 use super::views::slots::{Slots, slots};
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_model::workload::Arrival;
@@ -57,12 +57,14 @@ fn is_crowded(case: &Case<'_>, slots: &Slots) -> bool {
 fn joined(each: &[Slots]) -> Option<Slots> {
     let limit = each.iter().map(|slots| slots.limit).min()?;
     let sum = |of: fn(&Slots) -> Duration| each.iter().map(of).sum::<Duration>();
-    let requests: u64 = each.iter().map(|slots| slots.requests).sum();
+    let [requests, waiters] = [|slots: &Slots| slots.requests, |slots: &Slots| slots.waiters]
+        .map(|of| each.iter().map(of).sum::<u64>());
     let share = |slots: &Slots| slots.requests as f64 / requests.max(1) as f64;
     let mean = |of: fn(&Slots) -> Duration| each.iter().map(|slots| of(slots).mul_f64(share(slots))).sum();
     Some(Slots {
         limit,
         requests,
+        waiters,
         waited: sum(|slots| slots.waited),
         full: sum(|slots| slots.full),
         all: sum(|slots| slots.all),
@@ -72,19 +74,19 @@ fn joined(each: &[Slots]) -> Option<Slots> {
 }
 
 fn finding(case: &Case<'_>, slots: &Slots) -> Finding {
-    let each = slots.waited / u32::try_from(slots.requests).unwrap_or(u32::MAX).max(1);
+    let each = slots.waited / u32::try_from(slots.waiters).unwrap_or(u32::MAX).max(1);
     let full = slots.full.as_secs_f64() / slots.all.as_secs_f64().max(f64::MIN_POSITIVE) * 100.0;
     let streams = plural(slots.limit.into(), "stream");
     Finding {
         symptom: format!(
             "{} waited in the client for {} on average, since the server allows {streams} on a connection and all were taken \
              ({full:.0} % of the time)",
-            plural(slots.requests, "request"),
-            format_duration(each),
+            plural(slots.waiters, "request"),
+            measured_time(each),
         ),
         evidence: vec![
             Evidence::new("streams that the server allows on a connection", slots.limit.into(), "streams"),
-            Evidence::new("requests that waited while all were taken", slots.requests as f64, "requests"),
+            Evidence::new("requests that waited while all were taken", slots.waiters as f64, "requests"),
             Evidence::new("time in which all were taken and requests waited", full, "%"),
             Evidence::new(
                 "the server's time for those that had waited, on average",

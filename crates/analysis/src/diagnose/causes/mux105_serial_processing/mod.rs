@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::mux::MUX105 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{Bandwidth, format_duration, millis_f64};
+use h2lab_base::units::{Bandwidth, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, Sample};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
@@ -157,7 +157,7 @@ fn finding(case: &Case<'_>, line: &Line) -> Finding {
             "{} at the server together with another of their connection were answered one after the other, {} apart: as long as \
              one takes alone",
             plural(line.pairs as u64, "request"),
-            format_duration(line.spacing / u32::try_from(line.pairs).unwrap_or(u32::MAX).max(1)),
+            measured_time(line.spacing / u32::try_from(line.pairs).unwrap_or(u32::MAX).max(1)),
         ),
         evidence: line.evidence(),
         confidence: Confidence::Inferred,

@@ -30,7 +30,7 @@ fn answers_one_piece_of_work_apart_are_those_of_a_server_that_does_one_at_a_time
     let mut one = record(60, 18, 1, 20);
     one.connections[0].server_software = Some("Apache/2.4.62 (Debian)".into());
     let found = finding(one).expect("a finding");
-    assert!(found.symptom.contains("answered one after the other, 20ms apart"), "{}", found.symptom);
+    assert!(found.symptom.contains("answered one after the other, 20 ms apart"), "{}", found.symptom);
     assert!(found.cost_share > 0.3, "{}", found.cost);
     assert_eq!(found.fixes[0].product, "Apache");
     assert!(found.confirm.contains("-c 1,8"), "{}", found.confirm);

@@ -1,13 +1,14 @@
 //! What follows when connections end during a repetition: requests that are lost with them, and those that wait for the next.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::diagnose::{Evidence, Repetition};
 use crate::stats::replays;
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{Time, format_duration, millis_f64};
-use h2lab_model::record::{CellRecord, Outcome, Sample};
+use h2lab_base::units::{Time, measured_time, millis_f64};
+use h2lab_model::record::{CellRecord, ConnectionRecord, Outcome, Sample};
 use h2lab_wire::trace::ServerEnd;
 
 /// Ends of one repetition that are no farther apart than this, or a round trip, may be one event.
@@ -39,8 +40,8 @@ pub(in crate::diagnose::causes) struct Ends {
     by_connection: BTreeMap<u32, Time>,
     /// The same times in order.
     times: Vec<Time>,
-    /// The longest that a connection took from the dial until it was ready.
-    longest_dial: Duration,
+    /// From such a time until the next connection was ready, in order and apart from each other.
+    gaps: Vec<Range<Time>>,
 }
 
 impl Ends {
@@ -54,9 +55,8 @@ impl Ends {
             times.push(at);
         }
         times.sort_unstable();
-        let ready = record.connections.iter().filter(|connection| connection.ready_at.happened());
-        let longest_dial = ready.map(|connection| connection.ready_at.since(connection.dialled_at)).max();
-        Self { by_connection, times, longest_dial: longest_dial.unwrap_or_default() }
+        let gaps = gaps(record, &times);
+        Self { by_connection, times, gaps }
     }
 
     /// The orderly ends by the server.
@@ -105,12 +105,35 @@ impl Ends {
         sample.replays > 0 && self.times.get(first).is_some_and(|at| *at <= sample.completed_at)
     }
 
-    /// Whether a request waited for a connection when one had just ended: until the next is ready.
-    fn held_up(&self, sample: &Sample) -> bool {
-        let sent_at = sample.sent_at.min(sample.completed_at);
-        let first = self.times.partition_point(|at| *at + self.longest_dial < sample.scheduled_at);
-        sample.stall_open_ns > 0 && self.times.get(first).is_some_and(|at| *at <= sent_at)
+    /// For how long a request waited while a connection had ended and the next was not ready. What it waited before or after was for
+    /// something else, such as a free stream.
+    fn held_up(&self, sample: &Sample) -> Duration {
+        let until = sample.sent_at.min(sample.completed_at);
+        let from = until - Duration::from_nanos(sample.stall_open_ns);
+        let first = self.gaps.partition_point(|gap| gap.end <= from);
+        let gaps = self.gaps[first..].iter().take_while(|gap| gap.start < until);
+        gaps.map(|gap| gap.end.min(until).since(gap.start.max(from))).sum()
     }
+}
+
+/// From each of these ends until the next connection was ready; where others carry requests meanwhile, at most as long as a dial takes.
+fn gaps(record: &CellRecord, ends: &[Time]) -> Vec<Range<Time>> {
+    let mut dials: Vec<&ConnectionRecord> =
+        record.connections.iter().filter(|dial| dial.ready_at.happened()).collect();
+    dials.sort_unstable_by_key(|dial| dial.ready_at);
+    let longest = dials.iter().map(|dial| dial.ready_at.since(dial.dialled_at)).max().unwrap_or_default();
+    let mut gaps: Vec<Range<Time>> = Vec::new();
+    for &end in ends {
+        let next = dials.partition_point(|dial| dial.ready_at <= end);
+        let ready = dials.get(next).map_or(Time::NEVER, |dial| dial.ready_at);
+        let has_another = dials[..next].iter().any(|dial| dial.usable_until() > end);
+        let until = if has_another { ready.min(end + longest) } else { ready };
+        match gaps.last_mut().filter(|gap| gap.end >= end) {
+            Some(gap) => gap.end = gap.end.max(until),
+            None => gaps.push(end..until),
+        }
+    }
+    gaps
 }
 
 /// What the ends of connections cost.
@@ -153,10 +176,9 @@ impl Cost {
                     let waited = Duration::from_nanos(sample.stall_open_ns);
                     cost.again += sample.service_time().saturating_sub(quickest + waited);
                 }
-                if ends.held_up(&sample) {
-                    cost.waited += 1;
-                    cost.waiting += Duration::from_nanos(sample.stall_open_ns);
-                }
+                let held_up = ends.held_up(&sample);
+                cost.waited += usize::from(!held_up.is_zero());
+                cost.waiting += held_up;
             }
         }
         cost
@@ -181,16 +203,22 @@ impl Cost {
         let again = if self.again.is_zero() {
             String::new()
         } else {
-            format!(", and those sent again took {} longer in sum", format_duration(self.again))
+            format!(", and those sent again took {} longer in sum", measured_time(self.again))
+        };
+        let repeated = if self.replayed == 0 && self.lost == 0 {
+            String::new()
+        } else {
+            format!(
+                "; requests sent again {}, {} lost",
+                plural(self.replayed, "time"),
+                count(self.lost as u64)
+            )
         };
         format!(
-            "{} opened; requests sent again {}, {} lost; {} waited {} each on average for a new connection{again} \
-             ({:.1} % of all response time)",
+            "{} opened{repeated}; {} waited {} each on average for a new connection{again} ({:.1} % of all response time)",
             plural(self.opened as u64, "connection"),
-            plural(self.replayed, "time"),
-            count(self.lost as u64),
             count(self.waited as u64),
-            format_duration(each),
+            measured_time(each),
             self.share() * 100.0
         )
     }
@@ -209,5 +237,34 @@ impl Cost {
     /// What is not served in time or at all: both shares.
     pub fn whole(&self) -> f64 {
         (self.share() + self.lost_share()).min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::Scene;
+    use h2lab_model::workload::Protocol;
+
+    /// What a request that was sent at 3 s, after it had waited for so many ms, waited because of ends at 1 s and 2 s. Each is followed
+    /// by a connection that is ready 40 ms later; of the first connections `others` stay.
+    fn held_up(waited: u64, others: u32) -> Duration {
+        let scene =
+            Scene::new(Protocol::H2c).connections(3 + others).established(1, 1_040).established(2, 2_040);
+        let scene = scene.goaway(0, 1_000, 99, 0).goaway(1, 2_000, 99, 0).request(2, 1, 3_000, 3_050, 3_050);
+        let record = scene.record();
+        let mut sample = record.samples.get(0).unwrap();
+        sample.stall_open_ns = waited * 1_000_000;
+        let ends = [(0, 1_000), (1, 2_000)].map(|(connection, at)| (connection, Time::from_millis(at)));
+        Ends::new(&record, ends.into_iter()).held_up(&sample)
+    }
+
+    #[test]
+    fn only_the_time_without_a_connection_is_due_to_an_end() {
+        let expected = [(900, 0), (960, 0), (970, 10), (1_500, 40), (2_500, 80)];
+        for (waited, held) in expected {
+            assert_eq!(held_up(waited, 0), Duration::from_millis(held), "of {waited} ms of waiting");
+        }
+        assert!(held_up(2_500, 1) <= Duration::from_millis(80), "beside another connection");
     }
 }

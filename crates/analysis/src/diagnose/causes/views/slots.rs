@@ -16,9 +16,11 @@ const FEW: u64 = 8;
 pub(in crate::diagnose) struct Slots {
     /// Streams that the server allows on a connection.
     pub limit: u32,
-    /// Requests that waited while all streams of all connections were taken.
+    /// Requests that were sent to the last free stream after they had waited: what one takes beside all others.
     pub requests: u64,
-    /// How long they waited so, together.
+    /// Requests that waited, those that were never sent too.
+    pub waiters: u64,
+    /// How long they waited while all streams of all connections were taken, together.
     pub waited: Duration,
     /// For how long all streams were taken and something waited.
     pub full: Duration,
@@ -120,7 +122,10 @@ impl Sweep {
             Event::Ended => self.open = self.open.saturating_sub(1),
             Event::Closed => self.connections = self.connections.saturating_sub(1),
             Event::Ready => self.connections += 1,
-            Event::Waits => self.waiting += 1,
+            Event::Waits => {
+                self.waiting += 1;
+                self.slots.waiters += 1;
+            }
             Event::WaitOver => self.waiting = self.waiting.saturating_sub(1),
             Event::Sent(index) => {
                 self.began.get_or_insert(at);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::windows::{Scope, Stop};
 use crate::diagnose::{Case, Evidence, Repetition};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{format_bytes, format_duration, millis_f64};
+use h2lab_base::units::{format_bytes, measured_time, millis_f64};
 use h2lab_wire::trace::Direction;
 
 /// Fewer stops may be chance.
@@ -58,11 +58,7 @@ impl Stopped {
             Direction::Down => "a response",
         };
         let each = self.time / u32::try_from(self.count).unwrap_or(u32::MAX).max(1);
-        format!(
-            "{} {what} stopped for {} on average",
-            plural(self.count as u64, "time"),
-            format_duration(each)
-        )
+        format!("{} {what} stopped for {} on average", plural(self.count as u64, "time"), measured_time(each))
     }
 
     /// `64 KiB per round trip of 40ms (13.1 Mbit/s)`: the most that the window lets through.
@@ -71,7 +67,7 @@ impl Stopped {
         format!(
             "{} per round trip of {} ({:.1} Mbit/s)",
             format_bytes(self.window),
-            format_duration(self.rtt),
+            measured_time(self.rtt),
             bits / 1e6
         )
     }

@@ -5,7 +5,7 @@ use crate::probe::client::TestCase;
 use crate::probe::client::seen::{CaseRun, ConnectionSeen, FrameNote};
 use crate::probe::client::test_case::{CHANGED, INTERIM};
 use crate::probe::{Check, Verdict, id};
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::{Time, measured_time};
 use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::FrameKind;
 
@@ -137,7 +137,7 @@ fn acknowledges(case_run: &CaseRun) -> Check {
         [_, ack, ..] => Check::new(
             id::CLNT112,
             Verdict::Pass,
-            format!("{changed} during a response were acknowledged after {}", format_duration(ack.since(at))),
+            format!("{changed} during a response were acknowledged after {}", measured_time(ack.since(at))),
         ),
         // Who closes with bytes unread resets the connection, and what it sent last is lost: a client that is late for all that we sent
         // has its responses then, and nothing of it was heard.

@@ -4,7 +4,7 @@ use super::evidence::{CaseRuns, broken, last_frames, many};
 use crate::probe::client::TestCase;
 use crate::probe::client::seen::{CaseRun, ConnectionSeen};
 use crate::probe::{Check, Verdict, id};
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::{Time, measured_time};
 use h2lab_wire::trace::FrameKind;
 
 /// The checks of these test cases.
@@ -36,7 +36,7 @@ fn stalled(case_run: &CaseRun) -> Check {
         return Check::new(id::CLNT114, Verdict::Undecided, summary);
     };
     let ending = case_run.ending();
-    let quiet = format_duration(case_run.went_on(since));
+    let quiet = measured_time(case_run.went_on(since));
     let (verdict, summary) = match case_run.exit {
         _ if case_run.ran_out => (
             Verdict::Fail,
@@ -72,7 +72,7 @@ fn recovers(case_run: &CaseRun, expected: usize) -> Check {
 fn recovery(case_run: &CaseRun, expected: usize, dark: Time) -> (Verdict, String) {
     let next = case_run.connections.iter().map(|connection| connection.opened_at).find(|at| *at > dark);
     let (answered, ending) = (case_run.answered(), case_run.ending());
-    let dialled = next.map(|next| format!("it dialled again {} after", format_duration(next.since(dark))));
+    let dialled = next.map(|next| format!("it dialled again {} after", measured_time(next.since(dark))));
     if case_run.ran_out {
         let did = dialled.map_or_else(
             || "no reaction: it neither reconnected nor closed the connection".to_owned(),
@@ -88,7 +88,7 @@ fn recovery(case_run: &CaseRun, expected: usize, dark: Time) -> (Verdict, String
         );
         return (Verdict::Pass, summary);
     }
-    let after = format_duration(case_run.went_on(dark));
+    let after = measured_time(case_run.went_on(dark));
     match case_run.exit {
         Some(_) => (
             Verdict::Pass,
@@ -111,14 +111,14 @@ fn asks(case_run: &CaseRun) -> Check {
     };
     let pings: Vec<Time> =
         connection.sent(FrameKind::PING).map(|frame| frame.at).filter(|at| *at > dark).collect();
-    let quiet = format_duration(case_run.went_on(dark));
+    let quiet = measured_time(case_run.went_on(dark));
     let (verdict, summary) = match pings.first() {
         Some(first) => (
             Verdict::Pass,
             format!(
                 "it sent {} on the unresponsive connection, the first after {}",
                 many((pings.len(), "PING")),
-                format_duration(first.since(dark))
+                measured_time(first.since(dark))
             ),
         ),
         None => (Verdict::Fail, format!("no PING within {quiet} on an unresponsive connection")),

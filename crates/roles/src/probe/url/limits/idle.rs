@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use h2lab_base::units::{Time, format_duration, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::probe::{Bound, Check, Verdict, id};
 use h2lab_model::workload::Protocol;
 
@@ -92,7 +92,7 @@ impl Watched {
     fn rendered(&self, protocol: Protocol, idle: &Idle, over: Option<&str>) -> (Bound, Check) {
         let open = || {
             let watched =
-                format_duration(Duration::from_millis(idle.open_at.since(idle.since).as_millis() as u64));
+                measured_time(Duration::from_millis(idle.open_at.since(idle.since).as_millis() as u64));
             let why = over.unwrap_or("--idle watches longer");
             format!("still open after {watched}; {why}")
         };
