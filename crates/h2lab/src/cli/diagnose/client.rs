@@ -231,7 +231,11 @@ impl Ending {
     /// What is told beside findings; nothing of a command that ended well.
     fn note(&self) -> Option<String> {
         let words = self.words()?;
-        let said = if self.said.is_empty() { String::new() } else { format!("; it said: {}", self.said.join(" / ")) };
+        let said = if self.said.is_empty() {
+            String::new()
+        } else {
+            format!("; it said: {}", self.said.join(" / "))
+        };
         Some(format!("the client: {words}{said}"))
     }
 
