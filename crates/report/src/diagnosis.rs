@@ -83,6 +83,21 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
 
 /// What a capture shows, for a terminal: the findings, what cannot be known from it, and how many causes were looked for.
 pub fn of_capture(report: &Report<'_>, style: TextStyle) -> String {
+    let looked = format!("{} Nothing was measured, changed or compared.", unchecked());
+    of_packets(report, &looked, style)
+}
+
+/// What the connections of a client show that the user named, for a terminal; `seen` is what came from it.
+pub fn of_client(report: &Report<'_>, seen: &str, style: TextStyle) -> String {
+    let looked = format!(
+        "Seen: {seen}. {} The client was run once and nothing was changed: what was found is observed, not confirmed. To confirm it, \
+         change the client as the fix says, and run the same command again.",
+        unchecked()
+    );
+    of_packets(report, &looked, style)
+}
+
+fn of_packets(report: &Report<'_>, looked: &str, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
     if report.findings.is_empty() {
@@ -90,8 +105,7 @@ pub fn of_capture(report: &Report<'_>, style: TextStyle) -> String {
     }
     text::warnings(&mut out, report, style);
     out.push('\n');
-    let looked = format!("{} Nothing was measured, changed or compared.", unchecked());
-    paragraph(&mut out, style, "", &looked);
+    paragraph(&mut out, style, "", looked);
     out.push('\n');
     super::answer::text(&mut out, report, style);
     style.printable(out)

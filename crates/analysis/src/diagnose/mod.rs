@@ -6,6 +6,7 @@
 
 mod case;
 mod causes;
+pub mod client;
 pub mod facts;
 pub mod finding;
 mod hop;

@@ -133,6 +133,8 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
         wait: args.wait,
         server_log: args.server_log.as_deref().map(create).transpose()?,
         client: args.client.clone(),
+        detached: None,
+        removed: None,
         captured_beside: args.pcap.as_deref().map(scratch_for),
         client_to_stderr: args.json,
         panic: args.panic,
@@ -155,7 +157,7 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
 }
 
 /// The one link that the flags describe, its congestion control if they name one, and the sysctls of its ends.
-fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
+pub(super) fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
     let mut scenario = Scenario::default();
     args.apply(&mut scenario);
     flags::check(&scenario)?;

@@ -10,7 +10,7 @@ use clap::Args;
 use h2lab_analysis::diagnose;
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats;
-use h2lab_analysis::stats::{Analysis, Ending, Threshold};
+use h2lab_analysis::stats::{Analysis, CellState, Ending, Threshold};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::Cell;
 use h2lab_report::{AnswerPlace, Explained, Report, TextStyle};
@@ -115,6 +115,18 @@ impl<'a> Concluded<'a> {
         let mut concluded = Self::new(run, None);
         concluded.analysis.cells.iter_mut().for_each(|cell| cell.warnings.clear());
         concluded.analysis.warnings = notes;
+        concluded
+    }
+
+    /// Of a client of the user's, seen at its connections. Whether it carries a load is not asked.
+    pub fn of_client(run: &'a RunRecord, notes: Vec<String>, command: &str) -> Self {
+        let mut concluded = Self::of_capture(run, notes);
+        for cell in &mut concluded.analysis.cells {
+            if matches!(cell.state, CellState::Unstable { .. } | CellState::Invalid { .. }) {
+                cell.state = CellState::Ok;
+            }
+        }
+        concluded.findings = diagnose::client::of_client(concluded.findings, &run.repetitions, command);
         concluded
     }
 

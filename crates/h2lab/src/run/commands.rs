@@ -52,13 +52,29 @@ pub struct Commands {
     pub server_log: Option<File>,
     /// Runs in the client's namespace.
     pub client: String,
+    /// The client's command has not our terminal, but this.
+    pub detached: Option<Detached>,
     /// Keep the bytes of packets, on the disk of this folder as long as it lasts; `None` does not.
     pub captured_beside: Option<PathBuf>,
+    /// A folder that must not stay, however the lab ends.
+    pub removed: Option<PathBuf>,
     /// The client's output goes to standard error, because standard output has another use.
     pub client_to_stderr: bool,
     /// Panics with everything running, to show that nothing is left behind.
     pub panic: bool,
 }
+
+/// What a client's command has instead of our terminal. In its words, [`SERVER`] stands for the server's address.
+#[derive(Debug)]
+pub struct Detached {
+    /// Where both of its outputs go.
+    pub output: File,
+    /// It is killed after this long, with what it has started.
+    pub limit: Duration,
+}
+
+/// Stands for the server's address, which is known only when the lab is.
+pub const SERVER: &str = "{h2lab-server}";
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +90,10 @@ pub enum CommandEnd {
 pub struct CommandsResult {
     /// How the client's command ended.
     pub client: ExitStatus,
+    /// Whether the client's command was killed because its time had run out.
+    pub ran_out: bool,
+    /// Whether the user interrupted us.
+    pub is_interrupted: bool,
     /// How the server's command ended, if there was one.
     pub server: Option<CommandEnd>,
     /// The server did not listen in time, and the client began all the same.
@@ -97,15 +117,15 @@ impl Commands {
     /// before is its parent's, and what it does after this is done by a child with the same standard streams.
     pub fn run(self) -> Result<CommandsResult> {
         // Ctrl-C is the client's once that runs. A handler, unlike SIG_IGN, is not inherited by the programs that we execute.
-        let stop = Arc::new(AtomicBool::new(false));
+        let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
-            signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("cannot catch signals")?;
         }
         let outside = present_sysctls(self.sysctls.names());
         // The process that stays outside removes it, however the lab ends.
         let keys = self.captured_beside.as_deref().map(KeyLog::choose).transpose()?;
-        let entered =
-            topology::enter_removing(keys.as_ref().and_then(KeyLog::ours)).map_err(Failure::from)?;
+        let removed = self.removed.as_deref().or(keys.as_ref().and_then(KeyLog::ours));
+        let entered = topology::enter_removing(removed).map_err(Failure::from)?;
         if entered.isolation_level == IsolationLevel::User {
             keep_network_rights().context("cannot keep the network capabilities for the commands")?;
         }
@@ -130,15 +150,21 @@ impl Commands {
         let pump = Pump::start(&namespaces, &self.link, self.seed, options).map_err(Failure::from)?;
         let mut server = self.start_server(&namespaces, keys)?;
         let is_ready =
-            server.as_mut().map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &stop))?;
+            server.as_mut().map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &interrupted))?;
         assert!(!self.panic, "a panic was asked for");
         let began = clock.now();
-        let client = self.client(&namespaces, keys)?.status().context("cannot start the client's command")?;
+        let mut client = self.client(&namespaces, keys)?;
+        let (client, ran_out) = match &self.detached {
+            None => (client.status().context("cannot start the client's command")?, false),
+            Some(detached) => detached.run(client, clock, &interrupted)?,
+        };
         let took = clock.now().since(began);
         let server = server.map(|server| server.stop(clock)).transpose()?;
         let link = pump.stop().context("the link's pump failed")?;
         Ok(CommandsResult {
             client,
+            ran_out,
+            is_interrupted: interrupted.load(Ordering::Relaxed),
             server,
             was_deaf: !is_ready,
             captured: capture.map(Capture::finish).transpose()?,
@@ -151,6 +177,15 @@ impl Commands {
     }
 
     fn client(&self, namespaces: &Namespaces, keys: Option<&KeyLog>) -> Result<Command> {
+        let Some(detached) = &self.detached else { return self.attached(namespaces, keys) };
+        let address = namespaces.addressing().from_afar(Side::Server).to_string();
+        let mut command = shell(namespaces, Side::Client, &self.client.replace(SERVER, &address), keys);
+        let output = || detached.output.try_clone().context("cannot share the client's output");
+        command.stdin(Stdio::null()).stdout(output()?).stderr(output()?).process_group(0);
+        Ok(command)
+    }
+
+    fn attached(&self, namespaces: &Namespaces, keys: Option<&KeyLog>) -> Result<Command> {
         let mut command = shell(namespaces, Side::Client, &self.client, keys);
         if self.client_to_stderr {
             command.stdout(our_stderr()?);
@@ -171,6 +206,32 @@ impl Commands {
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let child = command.spawn().context("cannot start the server's command")?;
         Ok(Some(Server { child, ended: None, others }))
+    }
+}
+
+impl Detached {
+    /// Runs the command; how it ended, and whether its time had run out.
+    fn run(
+        &self,
+        mut command: Command,
+        clock: Clock,
+        interrupted: &AtomicBool,
+    ) -> Result<(ExitStatus, bool)> {
+        let began = clock.now();
+        let mut child = command.spawn().context("cannot start the client's command")?;
+        loop {
+            let ended = child.try_wait().context("cannot wait for the client's command")?;
+            if let Some(status) = ended {
+                return Ok((status, false));
+            }
+            let ran_out = clock.now().since(began) >= self.limit;
+            if ran_out || interrupted.load(Ordering::Relaxed) {
+                // It has not been reaped, so that the number is its group's. What has left the group ends with the lab.
+                let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+                return Ok((child.wait().context("cannot wait for the client's command")?, ran_out));
+            }
+            sleep(GLANCE);
+        }
     }
 }
 

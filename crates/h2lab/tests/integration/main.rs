@@ -73,6 +73,9 @@ mod load_history;
 /// `h2lab diagnose`: the same work with one setting changed at a time.
 mod diagnose;
 
+/// `h2lab diagnose --run`: what a client's connections show.
+mod diagnosed_client;
+
 /// What `load` sends, to which address, and when it times out.
 mod load_requests;
 

@@ -80,8 +80,8 @@ pub fn enter() -> Result<EnteredNamespaces> {
     enter_removing(None)
 }
 
-/// The same; the remaining process removes `file` when no process of the lab lives any more, also if SIGTERM or SIGHUP ends it.
-/// For a file that the lab makes afterwards and that must not stay.
+/// The same; the remaining process removes `file`, or a folder, when no process of the lab lives any more, also if SIGTERM or SIGHUP ends it.
+/// For what the lab makes and what must not stay.
 pub fn enter_removing(file: Option<&Path>) -> Result<EnteredNamespaces> {
     match threads() {
         Ok(1) | Err(_) => {}

@@ -66,7 +66,7 @@ pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<()> {
 
 /// Waits for `child` and ends as it did. At SIGTERM or SIGHUP it ends the child first and then itself, by that signal.
 ///
-/// `file`, which must not stay, is removed when no process is left that could make it again. `lifeline` carries a byte once
+/// `file` (or a folder), which must not stay, is removed when no process is left that could make it again. `lifeline` carries a byte once
 /// signals are handled, and ends with this process.
 pub(super) fn supervise(
     child: Pid,
@@ -94,7 +94,7 @@ pub(super) fn supervise(
     let status = wait_for(child);
     if let Some(file) = file {
         // In an orderly end the lab has removed it itself.
-        let _ = fs::remove_file(file);
+        let _ = if file.is_dir() { fs::remove_dir_all(file) } else { fs::remove_file(file) };
     }
     if let Some(signal) = signal {
         // Does not return; if it fails, the status is that of a killed lab.

@@ -28,6 +28,14 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
+    /// A new key and a self-signed certificate for `names` (DNS names or addresses).
+    pub fn self_signed(names: &[&str]) -> Result<Self, TlsError> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let made =
+            rcgen::generate_simple_self_signed(names).map_err(|error| TlsError::Other(error.to_string()))?;
+        Ok(Self { certificates_pem: made.cert.pem(), key_pem: made.signing_key.serialize_pem() })
+    }
+
     /// Checks that the certificate and the key can be used and belong together, before anything depends on it.
     pub fn check(&self) -> Result<(), TlsError> {
         CertifiedKey::from_der(self.chain()?, self.key()?, &aws_lc_rs::default_provider()).map(drop).map_err(

@@ -42,7 +42,7 @@ impl ServerTls {
     pub fn new(options: &ServerTlsOptions, names: &[&str], alpn: &[&str]) -> Result<Self, TlsError> {
         let identity = match &options.identity {
             Some(identity) => identity.clone(),
-            None => made_at_start(names)?,
+            None => Identity::self_signed(names)?,
         };
         let provider = Arc::new(provider()?);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -89,12 +89,4 @@ impl ServerTls {
     pub fn session(&self) -> Result<TlsSession, TlsError> {
         Ok(TlsSession::server(rustls::ServerConnection::new(Arc::clone(&self.config))?.into()))
     }
-}
-
-/// A new key and a self-signed certificate for `names`.
-fn made_at_start(names: &[&str]) -> Result<Identity, TlsError> {
-    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-    let made =
-        rcgen::generate_simple_self_signed(names).map_err(|error| TlsError::Other(error.to_string()))?;
-    Ok(Identity { certificates_pem: made.cert.pem(), key_pem: made.signing_key.serialize_pem() })
 }

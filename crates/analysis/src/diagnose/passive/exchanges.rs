@@ -53,8 +53,8 @@ pub(super) struct Exchanges {
     pub record: ConnectionRecord,
     /// Body bytes of requests.
     pub uploaded: u64,
-    /// Requests that the server refused unprocessed: whether the client sent them again is not known.
-    pub refused: u32,
+    /// Requests that the server refused unprocessed, completed when the client learned of it: whether it sent them again is not known.
+    pub refused: Vec<Sample>,
     /// Blocks of fields that could not be decoded.
     pub undecoded: u32,
 }
@@ -195,11 +195,12 @@ impl Exchanges {
     /// A request has ended: with this outcome, or with the response's status.
     fn finish(&mut self, stream: u32, at: Time, outcome: Option<Outcome>) {
         let Some(Exchange { mut sample, .. }) = self.open.remove(&stream) else { return };
+        sample.completed_at = at.max(sample.sent_at);
         if outcome == Some(Outcome::Refused) {
-            self.refused += 1;
+            sample.outcome = Outcome::Refused;
+            self.refused.push(sample);
             return;
         }
-        sample.completed_at = at;
         sample.outcome = outcome.unwrap_or(match sample.status {
             // Its fields could not be decoded: that it was answered is what is known.
             0 | 101 | 200..400 => Outcome::Succeeded,
@@ -211,11 +212,19 @@ impl Exchanges {
     /// The connection has ended, or the capture. HTTP/1.1 ends a response of unknown length so.
     pub fn close(&mut self, at: Time, end: End, is_http1: bool) {
         let last = self.record.goaways.iter().map(|goaway| goaway.last_stream).min();
+        let refused_at = |stream: u32| {
+            let goaways = self.record.goaways.iter().filter(|goaway| stream > goaway.last_stream);
+            goaways.map(|goaway| goaway.at).min()
+        };
+        let unprocessed: Vec<(u32, Time)> =
+            self.open.keys().filter_map(|stream| Some((*stream, refused_at(*stream)?))).collect();
+        for (stream, at) in unprocessed {
+            self.finish(stream, at, Some(Outcome::Refused));
+        }
         for stream in self.open.keys().copied().collect::<Vec<u32>>() {
             let begun = self.open[&stream].sample.first_byte_at.happened();
             let outcome = match end {
                 End::Server if is_http1 && begun => None,
-                End::Server | End::Reset if last.is_some_and(|last| stream > last) => Some(Outcome::Refused),
                 End::Server | End::Reset if last.is_some() => Some(Outcome::GoAway),
                 End::Server | End::Reset => Some(Outcome::Closed),
                 End::Client => Some(Outcome::Cancelled),

@@ -72,6 +72,8 @@ pub struct Captured {
     pub records: Vec<CellRecord>,
     /// What cannot be known, or was assumed.
     pub notes: Vec<Note>,
+    /// TCP connections in it, whatever they carried.
+    pub connections: usize,
     /// When its first packet was seen, in nanoseconds since 1970.
     pub began_nanos: u64,
 }
@@ -88,6 +90,13 @@ impl Capture {
             room: MOST_FRAMES,
             unseen: Unseen::default(),
         }
+    }
+
+    /// A capture of a link of this run's: all that a client did, from its begin on, at the client's end.
+    pub fn of_run() -> Self {
+        let mut capture = Self::new("");
+        capture.unseen.is_of_run = true;
+        capture
     }
 
     /// Lines of a key log in the capture itself.
@@ -184,8 +193,9 @@ impl Capture {
         let finished: Vec<Finished> =
             self.connections.into_iter().map(|connection| connection.finish(at)).collect();
         let notes = self.unseen.notes(&finished);
-        let records = record::of(finished, self.unseen.is_full);
-        Captured { records, notes, began_nanos: self.begins_at.unwrap_or(0) }
+        let connections = finished.len();
+        let records = record::of(finished, self.unseen.is_full, self.unseen.is_of_run);
+        Captured { records, notes, connections, began_nanos: self.begins_at.unwrap_or(0) }
     }
 }
 

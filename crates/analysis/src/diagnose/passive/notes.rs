@@ -41,6 +41,8 @@ pub(super) struct Unseen {
     pub backwards: u64,
     /// h2lab wrote it of its link.
     pub is_of_link: bool,
+    /// It is of this run, so that where it was made needs no words.
+    pub is_of_run: bool,
     /// The file ends within a packet.
     pub is_cut: bool,
     /// There were more frames than are kept.
@@ -50,11 +52,14 @@ pub(super) struct Unseen {
 impl Unseen {
     /// All notes.
     pub fn notes(&self, connections: &[Finished]) -> Vec<Note> {
-        let mut notes = vec![place(connections)];
+        let mut notes: Vec<String> = (!self.is_of_run).then(|| place(connections)).into_iter().collect();
         notes.extend(self.of_file());
         notes.extend(of_reading(connections));
         notes.extend(of_tcp(connections));
         notes.extend(of_requests(connections));
+        if self.is_of_run && connections.iter().all(|connection| connection.read.is_none()) {
+            return notes.into_iter().map(Note).collect();
+        }
         notes.push(
             "what requests waited for before they left the client (a connection, a stream) is in no capture; the first request of \
              a connection is taken to have waited for it"
@@ -91,7 +96,7 @@ impl Unseen {
             .filter(|(n, ..)| *n > 0)
             .map(|(n, noun, what)| format!("{} {}", plural(n, noun), several(n, what)))
             .collect();
-        if self.is_of_link {
+        if self.is_of_link && !self.is_of_run {
             notes.push(
                 "h2lab wrote this capture of an emulated link: it is read as the client saw it".to_owned(),
             );
@@ -197,7 +202,7 @@ fn of_tcp(connections: &[Finished]) -> Vec<String> {
 
 fn of_requests(connections: &[Finished]) -> Vec<String> {
     let read = || connections.iter().filter_map(|connection| connection.read.as_ref());
-    let refused: u64 = read().map(|read| u64::from(read.exchanges.refused)).sum();
+    let refused: u64 = read().map(|read| read.exchanges.refused.len() as u64).sum();
     let undecoded: u64 = read().map(|read| u64::from(read.exchanges.undecoded)).sum();
     let open = read().filter(|read| read.end == End::Capture).count() as u64;
     let told = [

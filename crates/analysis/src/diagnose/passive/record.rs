@@ -18,8 +18,8 @@ const SOON: Duration = Duration::from_millis(5);
 /// The congestion window of an end that we do not see, in segments: nothing is concluded from it.
 const UNKNOWN_WINDOW: u32 = u32::MAX;
 
-/// The repetitions, the one with most requests first.
-pub(super) fn of(connections: Vec<Finished>, is_full: bool) -> Vec<CellRecord> {
+/// The repetitions, the one with most requests first. `is_all`: everything that the client did is in the capture.
+pub(super) fn of(connections: Vec<Finished>, is_full: bool, is_all: bool) -> Vec<CellRecord> {
     let mut groups: BTreeMap<(FlowEndpoint, Protocol), Vec<Finished>> = BTreeMap::new();
     for connection in connections {
         if let Some(read) = &connection.read {
@@ -40,7 +40,7 @@ pub(super) fn of(connections: Vec<Finished>, is_full: bool) -> Vec<CellRecord> {
         .enumerate()
         .filter_map(|(index, ((server, protocol), group))| {
             let cell = cell(index as u32, &server, protocol)?;
-            Some(record(cell, group, is_full))
+            Some(record(cell, group, is_full, is_all))
         })
         .collect()
 }
@@ -69,10 +69,10 @@ fn cell(index: u32, server: &FlowEndpoint, protocol: Protocol) -> Option<Cell> {
     Some(cell)
 }
 
-fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
+fn record(cell: Cell, group: Vec<Finished>, is_full: bool, is_all: bool) -> CellRecord {
     let mut record = CellRecord::empty(cell);
     let mut samples: Vec<Sample> = Vec::new();
-    let mut uploaded = 0;
+    let (mut refused, mut uploaded): (Vec<Sample>, u64) = (Vec::new(), 0);
     for Finished { read, up, down, handshake, .. } in group {
         let Some(read) = read else { continue };
         let index = record.connections.len() as u32;
@@ -88,8 +88,13 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
             let own = |frame| FrameEvent { connection: index, ..frame };
             record.frames.extend(read.exchanges.frames.into_iter().map(own));
         }
+        let of_connection = |sample| Sample { connection: index, ..sample };
+        refused.extend(read.exchanges.refused.into_iter().map(of_connection));
         uploaded += read.exchanges.uploaded;
         record.connections.push(connection);
+    }
+    if is_all {
+        samples.extend(lost(&samples, refused));
     }
     samples.sort_by_key(|sample| sample.scheduled_at);
     record.frames.sort_by_key(|frame| frame.at);
@@ -108,6 +113,15 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
         record.samples.push(&Sample { number: number as u32, ..sample });
     }
     record
+}
+
+/// Of refused requests, those that were certainly not sent again: as many as there are more than requests that were sent later. Which
+/// of them is not known; the last ones are taken.
+fn lost(samples: &[Sample], mut refused: Vec<Sample>) -> Vec<Sample> {
+    refused.sort_by_key(|sample| sample.completed_at);
+    let Some(first) = refused.first().map(|sample| sample.completed_at) else { return refused };
+    let later = samples.iter().chain(&refused).filter(|sample| sample.sent_at > first).count();
+    refused.split_off(later.min(refused.len()))
 }
 
 /// The requests of a connection. The first one is taken to have waited for it, if it was sent as soon as it could be.
@@ -193,4 +207,28 @@ fn most(spans: impl Iterator<Item = (Time, Time)>) -> u32 {
         most = most.max(open);
     }
     most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(sent: u64, completed: u64) -> Sample {
+        let mut sample = Sample::due(Time::from_millis(sent), true);
+        (sample.sent_at, sample.completed_at) = (Time::from_millis(sent), Time::from_millis(completed));
+        sample
+    }
+
+    #[test]
+    fn what_was_refused_is_lost_unless_as_much_was_sent_later() {
+        let refused = || vec![sample(100, 140), sample(110, 140)];
+        let lost = |others: &[Sample], refused| lost(others, refused).len();
+        assert_eq!(lost(&[sample(90, 130)], refused()), 2);
+        assert_eq!(lost(&[sample(140, 150)], refused()), 2, "sent before the client knew");
+        assert_eq!(lost(&[sample(141, 150)], refused()), 1);
+        assert_eq!(lost(&[sample(141, 150), sample(142, 150), sample(143, 150)], refused()), 0);
+        let again = refused().into_iter().chain([sample(150, 160)]).collect();
+        assert_eq!(lost(&[], again), 2, "one was sent again, and refused again");
+        assert_eq!(lost(&[], Vec::new()), 0);
+    }
 }

@@ -36,15 +36,27 @@ pub(super) fn read(
     key_log: Option<&Path>,
     command: Vec<String>,
 ) -> Result<(RunRecord, Vec<String>)> {
-    let refuse = |why: String| anyhow::Error::from(Usage(why));
     let lines = key_log
         .map(std::fs::read)
         .transpose()
-        .map_err(|error| refuse(format!("cannot read {}: {error}", key_log.unwrap_or(path).display())))?;
+        .map_err(|error| Usage(format!("cannot read {}: {error}", key_log.unwrap_or(path).display())))?;
     let lines = String::from_utf8_lossy(lines.as_deref().unwrap_or_default()).into_owned();
+    let (captured, damage) = packets(path, Capture::new(&lines))?;
+    let notes: Vec<String> =
+        damage.iter().cloned().chain(captured.notes.iter().map(ToString::to_string)).collect();
+    if captured.records.is_empty() {
+        let why = if damage.is_some() { &notes[..1] } else { &notes[..] };
+        let none = "no request of HTTP could be read from it";
+        return Err(Usage(format!("{}: {none}\n- {}", path.display(), why.join("\n- "))).into());
+    }
+    let machine = format!("capture {}", path.display());
+    Ok((run(machine, captured, command), notes))
+}
+
+/// What `capture` has once the packets of a file are in it, and why the file could not be read to its end, if so.
+pub(super) fn packets(path: &Path, mut capture: Capture) -> Result<(Captured, Option<String>)> {
     let mut file =
-        File::open(path).map_err(|error| refuse(format!("cannot read {}: {error}", path.display())))?;
-    let mut capture = Capture::new(&lines);
+        File::open(path).map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
     let mut blocks = CaptureFile::default();
     let mut piece = vec![0; PIECE];
     let mut damage = None;
@@ -59,25 +71,15 @@ pub(super) fn read(
             Entry::Untimed => capture.untimed(),
         });
         if let Err(error) = read {
-            damage = Some(error.to_string());
+            damage = Some(format!("it could not be read to its end: {error}"));
             break;
         }
     }
-    let captured = capture.finish(damage.is_some() || blocks.is_whole());
-    let notes: Vec<String> = damage
-        .iter()
-        .map(|error| format!("it could not be read to its end: {error}"))
-        .chain(captured.notes.iter().map(ToString::to_string))
-        .collect();
-    if captured.records.is_empty() {
-        let why = if damage.is_some() { &notes[..1] } else { &notes[..] };
-        let none = "no request of HTTP could be read from it";
-        return Err(refuse(format!("{}: {none}\n- {}", path.display(), why.join("\n- "))));
-    }
-    Ok((run(path, captured, command), notes))
+    Ok((capture.finish(damage.is_some() || blocks.is_whole()), damage))
 }
 
-fn run(path: &Path, captured: Captured, command: Vec<String>) -> RunRecord {
+/// The run that packets stand for; `machine` says where they come from.
+pub(super) fn run(machine: String, captured: Captured, command: Vec<String>) -> RunRecord {
     let mut scenario = Scenario { repetitions: 1, ..Scenario::default() };
     let url = |target: &Target| match target {
         Target::Url { url } => url.clone(),
@@ -99,7 +101,7 @@ fn run(path: &Path, captured: Captured, command: Vec<String>) -> RunRecord {
         started: humantime::format_rfc3339_seconds(began).to_string(),
         command,
         seed: 0,
-        machine: format!("capture {}", path.display()),
+        machine,
         scenario,
         repetitions: captured.records,
         interrupted: false,

@@ -1,6 +1,7 @@
 //! `h2lab diagnose`: why HTTP/2 is slow here, proved by changing one setting at a time.
 
 mod capture;
+mod client;
 mod fix;
 mod own;
 mod plan;
@@ -24,6 +25,7 @@ use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Scenario};
 use h2lab_report::{Diagnosis, Fixing};
 
+use self::client::ClientRunArgs;
 use self::plan::{AGAIN, Base, Plan};
 use self::progress::Progress;
 use self::recorded::read;
@@ -51,7 +53,7 @@ use h2lab_net::clock::Clock;
 /// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets as many requests per second
 /// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one
 /// cell of HTTP/2, and at most one to compare it with; flags select them. A run folder, or a capture of packets, is read and not
-/// measured: what it shows is reported.
+/// measured: what it shows is reported. With --run, a client of yours is run against h2lab's own server.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -64,6 +66,7 @@ use h2lab_net::clock::Clock;
         ("h2lab diagnose --origin nginx --config nginx.conf --loss 0% --delay 20ms --fix", "your configuration, and a fix of it"),
         ("h2lab diagnose latest", "what the newest run shows, without measuring"),
         ("h2lab diagnose capture.pcapng --keylog keys.log", "what a capture shows"),
+        ("h2lab diagnose --tls --run 'python3 client.py {url} {ca}'", "your own client: what its connections show"),
         ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
     ],
 ))]
@@ -97,6 +100,8 @@ pub struct DiagnoseArgs {
     /// The secrets of TLS in a capture, as clients write them with `SSLKEYLOGFILE`; a pcapng may have them embedded
     #[arg(long, value_name = "FILE", requires = "what")]
     keylog: Option<PathBuf>,
+    #[command(flatten)]
+    client: ClientRunArgs,
     /// Begin no further round after this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     budget: Duration,
@@ -183,6 +188,9 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let what = args.what.as_deref().map(What::of).transpose()?;
     if args.i_own_this_host && !matches!(what, Some(What::Live(_))) {
         return Err(Usage(OWNED.to_owned()).into());
+    }
+    if let Some(words) = args.client.command()? {
+        return args.run_client(words, command_line);
     }
     if let Some(again) = &args.again {
         return args.again(&history::find(again)?, command_line);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use h2lab_model::record::RunRecord;
+use h2lab_report::{Report, TextStyle};
 
 use super::super::Exit;
 use super::super::cells::CellArgs;
@@ -35,16 +36,31 @@ impl DiagnoseArgs {
         Ok(self.reach.refuse(&[], &why)?)
     }
 
+    /// What the connections of a client show; `seen` is what came from it.
+    pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, seen: &str) -> Result<Exit> {
+        let report = concluded.report();
+        self.print(&report, &|style| h2lab_report::diagnosis_of_client(&report, seen, style))
+    }
+
     /// What the records of a run show; `is_capture`: nothing of it was measured.
     pub(super) fn conclude(&self, concluded: &Concluded<'_>, is_capture: bool) -> Result<Exit> {
         let report = concluded.report();
+        self.print(&report, &|style| {
+            if is_capture {
+                h2lab_report::diagnosis_of_capture(&report, style)
+            } else {
+                h2lab_report::diagnosis_of_run(&report, style)
+            }
+        })
+    }
+
+    fn print(&self, report: &Report<'_>, text: &dyn Fn(TextStyle) -> String) -> Result<Exit> {
         self.documents.notify(|form, style| {
             Ok(match form {
-                Form::Text if is_capture => h2lab_report::diagnosis_of_capture(&report, style),
-                Form::Text => h2lab_report::diagnosis_of_run(&report, style),
-                Form::Json => json(&h2lab_report::document(&report))?,
-                Form::Html => h2lab_report::html(&[report]),
-                Form::Markdown => h2lab_report::markdown(&[report]),
+                Form::Text => text(style),
+                Form::Json => json(&h2lab_report::document(report))?,
+                Form::Html => h2lab_report::html(&[*report]),
+                Form::Markdown => h2lab_report::markdown(&[*report]),
                 Form::Sarif | Form::Junit => return Err(no_experiment()),
             })
         })?;

@@ -50,5 +50,6 @@ pub(super) fn fix(knob: Knob, bytes: u64) -> Fix {
     let wish = Wish { knob, role: Role::Client, value: Some(bytes) };
     let ours = advise(&Peer::started("h2lab"), wish);
     let elsewhere = known(wish).map_or(String::new(), |known| format!("; elsewhere: {}", first(&known)));
-    Fix::new("client", &ours.setting, format!("{} of our client; {}{elsewhere}", knob.words(), ours.why))
+    let why = format!("{} of our client; {}{elsewhere}", knob.words(), ours.why);
+    Fix { wish: Some(wish), ..Fix::new("client", &ours.setting, why) }
 }

@@ -24,12 +24,22 @@ const RUN: &str = "run";
 /// The parts of a diagnosis that are read.
 #[derive(Debug, Deserialize)]
 struct Document {
-    answer: Vec<String>,
+    answer: Answer,
     verdict: Option<String>,
-    causes: Vec<Cause>,
+    /// None where no experiment is made (`--run`): all findings are causes there.
+    causes: Option<Vec<Cause>>,
     findings: Vec<Finding>,
+    #[serde(default)]
     trials: Vec<Trial>,
     fix: Option<Fixed>,
+}
+
+/// An experiment has a list of sentences.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Line(String),
+    Sentences(Vec<String>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,12 +107,18 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<(
         }
         _ => None,
     };
-    let causes: Vec<String> = document.causes.into_iter().map(|cause| cause.id).collect();
+    let causes: Vec<String> = match document.causes {
+        Some(causes) => causes.into_iter().map(|cause| cause.id).collect(),
+        None => document.findings.iter().map(|finding| finding.rule.clone()).collect(),
+    };
+    let answer = match document.answer {
+        Answer::Line(line) => vec![line],
+        Answer::Sentences(sentences) => sentences,
+    };
     let observations = document.findings.into_iter().filter(|finding| is_observation(finding, &causes));
     let observed = observations.map(|finding| finding.rule).collect();
     let is_sound = document.verdict.as_deref() != Some("invalid");
-    let found =
-        Found { causes, observed, answer: document.answer, drawn, changed, mended, fix: document.fix };
+    let found = Found { causes, observed, answer, drawn, changed, mended, fix: document.fix };
     Ok((found, is_sound))
 }
 

@@ -56,10 +56,11 @@ pub enum Range {
 }
 
 /// The files with situations.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("situations.toml", include_str!("situations.toml")),
     ("situations/servers.toml", include_str!("situations/servers.toml")),
     ("situations/two.toml", include_str!("situations/two.toml")),
+    ("situations/clients.toml", include_str!("situations/clients.toml")),
     ("situations/healthy.toml", include_str!("situations/healthy.toml")),
 ];
 

@@ -1,0 +1,129 @@
+//! A client of the user's against our own server: what findings mean there.
+
+use super::{Evidence, Finding, cause};
+use h2lab_base::counts::plural;
+use h2lab_model::Fix;
+use h2lab_model::record::CellRecord;
+use h2lab_model::settings::{Peer, Role, advise};
+use h2lab_model::workload::Protocol;
+
+/// What confirms a finding: no experiment of ours can change a program that we do not know.
+const AGAIN: &str = "change the client, and run the same command of `h2lab diagnose --run` again";
+
+/// The product that our origin is, in fixes.
+const OURS: &str = "h2lab";
+
+/// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is left
+/// out. A client that did not ask for HTTP/2 over TLS has that for a finding. If `command` names a product that we know, how that
+/// one writes a setting comes first.
+pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], command: &str) -> Vec<Finding> {
+    let client = Peer::of_field(command);
+    let own = findings.into_iter().filter_map(|mut finding| {
+        let had_fixes = !finding.fixes.is_empty();
+        finding.fixes.retain(|fix| fix.product != OURS);
+        let is_ours = had_fixes && finding.fixes.is_empty();
+        let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
+        let known = wishes.map(|wish| advise(&client, wish)).filter(Fix::has_setting);
+        finding.fixes = known.collect::<Vec<_>>().into_iter().chain(finding.fixes).collect();
+        (!is_ours).then(|| Finding { confirm: AGAIN.to_owned(), ..finding })
+    });
+    without_offer(records).into_iter().chain(own).collect()
+}
+
+/// CONN108: over TLS the server prefers h2, so that a client that gets HTTP/1.1 has not offered h2.
+fn without_offer(records: &[CellRecord]) -> Option<Finding> {
+    let (record, meta) = (only(records, Protocol::H1s)?, cause("CONN108")?);
+    let (connections, requests) = (record.connections.len() as u64, record.samples.iter().count() as u64);
+    Some(Finding {
+        rule: meta.id.to_owned(),
+        name: meta.name.to_owned(),
+        cell: record.cell.index,
+        label: Protocol::H1s.to_string(),
+        symptom: format!(
+            "the client did not offer h2 in its TLS handshakes (ALPN): {} of HTTP/1.1 on {}",
+            plural(requests, "request"),
+            plural(connections, "connection")
+        ),
+        evidence: vec![
+            Evidence::new("connections over TLS, all of HTTP/1.1", connections as f64, "connections"),
+            Evidence::new("requests of HTTP/1.1", requests as f64, "requests"),
+        ],
+        cost: "nothing is known of what HTTP/2 would cost or gain this client".to_owned(),
+        fixes: vec![Fix::new(
+            "client",
+            "offer h2 before http/1.1 in ALPN",
+            "a library without HTTP/2, or a TLS configuration of one's own that leaves ALPN out, cannot get it from any server",
+        )],
+        confirm: AGAIN.to_owned(),
+        ..Finding::default()
+    })
+}
+
+/// What is said of a client that spoke HTTP/1.1 in clear: most speak HTTP/2 over TLS only.
+pub fn clear_http1(records: &[CellRecord]) -> Option<String> {
+    only(records, Protocol::H1)?;
+    let words = "the client spoke HTTP/1.1: in clear, HTTP/2 needs prior knowledge, which most clients have to be told; with --tls \
+                 it can be negotiated";
+    Some(words.to_owned())
+}
+
+/// The record of a client that spoke this protocol alone.
+fn only(records: &[CellRecord], protocol: Protocol) -> Option<&CellRecord> {
+    let is_all = records.iter().all(|record| record.cell.protocol == protocol);
+    records.first().filter(|_| is_all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Scene;
+    use super::*;
+    use h2lab_model::settings::{Knob, Wish};
+
+    fn record(protocol: Protocol) -> CellRecord {
+        let mut record = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125).record();
+        record.cell.protocol = protocol;
+        record
+    }
+
+    fn with_fixes(products: &[&str]) -> Finding {
+        let fixes = products.iter().map(|product| Fix::new(product, "x", "y")).collect();
+        Finding { rule: "CONN111".to_owned(), fixes, ..Finding::default() }
+    }
+
+    #[test]
+    fn a_fix_at_our_own_server_is_none() {
+        let of = |finding| of_client(vec![finding], &[record(Protocol::H2)], "");
+        let both = of(with_fixes(&["h2lab", "client"]));
+        let products: Vec<&str> = both[0].fixes.iter().map(|fix| fix.product.as_str()).collect();
+        assert_eq!((products, both[0].confirm.as_str()), (vec!["client"], AGAIN));
+        assert!(of(with_fixes(&["h2lab"])).is_empty(), "it is about our server");
+        assert_eq!(of(with_fixes(&[])).len(), 1);
+    }
+
+    #[test]
+    fn the_setting_of_a_product_that_the_command_names_comes_first() {
+        let wish = Wish { knob: Knob::StreamWindow, role: Role::Client, value: Some(1 << 20) };
+        let fix = Fix { wish: Some(wish), ..Fix::new("client", "x", "y") };
+        let of = |command| {
+            let finding = Finding { fixes: vec![fix.clone()], ..Finding::default() };
+            let found = of_client(vec![finding], &[record(Protocol::H2)], command);
+            found[0].fixes.iter().map(|fix| fix.product.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("node app.js {url}"), ["Node", "client"]);
+        assert_eq!(of("./mine {url}"), ["client"]);
+    }
+
+    #[test]
+    fn only_a_client_that_spoke_nothing_but_http1_is_told_how_to_get_http2() {
+        let rules = |protocols: &[Protocol]| {
+            let records: Vec<CellRecord> = protocols.iter().map(|protocol| record(*protocol)).collect();
+            let found = of_client(Vec::new(), &records, "").into_iter().map(|finding| finding.rule);
+            (found.collect::<Vec<_>>(), clear_http1(&records).is_some())
+        };
+        assert_eq!(rules(&[Protocol::H1s]), (vec!["CONN108".to_owned()], false));
+        assert_eq!(rules(&[Protocol::H1]), (Vec::new(), true));
+        for others in [&[Protocol::H2][..], &[Protocol::H1s, Protocol::H2], &[Protocol::H2c], &[]] {
+            assert_eq!(rules(others), (Vec::new(), false), "{others:?}");
+        }
+    }
+}

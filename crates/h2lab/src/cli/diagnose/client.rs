@@ -1,0 +1,349 @@
+//! `h2lab diagnose --run COMMAND`: the user's client against our origin, behind the emulated link; what its connections show.
+//!
+//! The client's end of the link is captured, with the secrets that our origin has of every TLS connection, and is read as any
+//! other capture.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use h2lab_analysis::diagnose::client;
+use h2lab_analysis::diagnose::passive::{Capture, Captured};
+use h2lab_base::counts::plural;
+use h2lab_base::text::made_printable;
+use h2lab_base::units::format_duration;
+use h2lab_model::record::{CellRecord, RunRecord};
+use h2lab_model::scenario::{Axis, RequestLimit};
+use h2lab_net::scratch::{self, ScratchFolder};
+use h2lab_net::tls::Identity;
+
+use super::super::Exit;
+use super::super::exit::Usage;
+use super::super::impair::LinkArgs;
+use super::super::link;
+use super::super::output::Concluded;
+use super::super::values::duration;
+use super::{DiagnoseArgs, capture};
+use crate::run::commands::{Commands, CommandsResult, Detached, SERVER, exit_code};
+use crate::run::messages::{Failure, FailureKind};
+
+/// URLs in `{urls}`, as `probe client` has them.
+const URLS: usize = 12;
+/// How long the command may run, unless the user says otherwise.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The link's delay each way, unless the user says otherwise: what a client does badly costs round trips, and loopback hides it.
+const DELAY: Duration = Duration::from_micros(12_500);
+/// Ports of our origin, in a network of its own.
+const CLEAR_PORT: u16 = 8080;
+const TLS_PORT: u16 = 8443;
+/// How long our origin may take to listen.
+const WAIT: Duration = Duration::from_secs(10);
+/// Of a command's output, so many lines are shown.
+const LAST_LINES: usize = 5;
+/// They are within so many bytes, each of so many characters at most.
+const LAST_BYTES: usize = 2_000;
+const LINE: usize = 160;
+/// A shell's exit codes for a command that is not there, and for one that may not be executed.
+const MISSING: [u8; 2] = [127, 126];
+
+/// A client that is to be run.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct ClientRunArgs {
+    /// Run this client's command against h2lab's own server, and report what its connections show
+    ///
+    /// A shell runs it once. `{url}` is the server's URL, `{urls}` are 12 of them, `{ca}` is the file of the authority of --tls. It
+    /// sees your files, and no network but the emulated link: 12.5 ms each way and no loss unless --delay, --loss and the like say
+    /// otherwise. Without --tls the server speaks HTTP/2 by prior knowledge, and HTTP/1.1. Its paths: `h2lab origin --help`.
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["what", "via", "again", "config", "fix", "fail_on"])]
+    run: Option<String>,
+    /// Serve the client of --run over TLS: h2 and http/1.1 by ALPN
+    #[arg(long, requires = "run")]
+    tls: bool,
+    /// Maximum time of the command of --run [default: 60s]
+    #[arg(long, value_name = "TIME", requires = "run", value_parser = duration)]
+    time_limit: Option<Duration>,
+}
+
+impl ClientRunArgs {
+    /// The command, if there is one; it must name the server.
+    pub(super) fn command(&self) -> Result<Option<&str>, Usage> {
+        let Some(words) = self.run.as_deref() else { return Ok(None) };
+        if !["{url}", "{urls}"].iter().any(|place| words.contains(place)) {
+            let why = "--run: the command has neither {url} nor {urls}, where the server's URL goes";
+            return Err(Usage(why.to_owned()));
+        }
+        if words.contains("{ca}") && !self.tls {
+            return Err(Usage("{ca} is the authority of --tls, which is not given".to_owned()));
+        }
+        Ok(Some(words))
+    }
+
+    /// The command with its places filled.
+    fn filled(&self, words: &str, ca: &Path) -> String {
+        let (scheme, port) = if self.tls { ("https", TLS_PORT) } else { ("http", CLEAR_PORT) };
+        let base = format!("{scheme}://{SERVER}:{port}");
+        let urls: Vec<String> = (1..=URLS).map(|n| format!("{base}/?{n}")).collect();
+        words
+            .replace("{urls}", &shell_words(&urls))
+            .replace("{url}", &format!("{base}/"))
+            .replace("{ca}", &ca.to_string_lossy())
+    }
+
+    fn limit(&self) -> Duration {
+        self.time_limit.unwrap_or(LIMIT)
+    }
+}
+
+fn shell_words(words: &[String]) -> String {
+    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
+}
+
+impl DiagnoseArgs {
+    /// Refuses what a client of the user's decides itself, or what has no place here.
+    fn refuse_for_client(&self) -> Result<()> {
+        self.documents.refuse(&[super::Form::Sarif, super::Form::Junit], super::no_experiment)?;
+        let own = "is for requests of h2lab, and with --run your client makes them";
+        self.cells.work.refuse(&["seed"], own)?;
+        self.cells.client.refuse(&[], own)?;
+        self.cells.policy.refuse(&[], own)?;
+        self.reach.refuse(&[], own)?;
+        let server = "has no effect with --run: the server is h2lab's own, behind the emulated link";
+        self.cells.servers.refuse(&["max_requests_per_connection"], server)?;
+        Ok(self.cells.capture.refuse(&[], "has no effect with --run: `h2lab link --pcap` keeps packets")?)
+    }
+
+    /// Runs the client, and reports what its connections show.
+    pub(super) fn run_client(&self, words: &str, command_line: Vec<String>) -> Result<Exit> {
+        self.refuse_for_client()?;
+        let folder = ScratchFolder::create("h2lab-client").context("cannot make a temporary folder")?;
+        let said = folder.path().join("said");
+        let commands = self.commands(words, folder.path(), &said)?;
+        if !self.quiet {
+            let limit = format_duration(self.client.limit());
+            say!("the client is run once, for {limit} at most: {}", made_printable(words));
+        }
+        // This process is the lab from here on.
+        let done = commands.run()?;
+        if done.is_interrupted {
+            return Ok(Exit::Interrupted);
+        }
+        let said = last_lines(&fs::read(&said).unwrap_or_default());
+        let (captured, damage) = packets(&done, folder.path())?;
+        let ending = Ending { client: done.client, ran_out: done.ran_out, limit: self.client.limit(), said };
+        if captured.records.is_empty() {
+            return Err(ending.failure(&captured).into());
+        }
+        let mut notes: Vec<String> = ending.note().into_iter().chain(damage).collect();
+        notes.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
+        notes.extend(captured.notes.iter().map(ToString::to_string));
+        let seen = seen(&captured.records);
+        let run: RunRecord =
+            capture::run(format!("client {}", made_printable(words)), captured, command_line);
+        notes.extend(client::clear_http1(&run.repetitions));
+        self.conclude_client(&Concluded::of_client(&run, notes, words), &seen)
+    }
+
+    fn commands(&self, words: &str, folder: &Path, said: &Path) -> Result<Commands> {
+        let delay = self.cells.link.delay.clone().or(Some(Axis::one(DELAY)));
+        let (link, congestion, sysctls) =
+            link::link(&LinkArgs { delay, ..LinkArgs::clone(&self.cells.link) })?;
+        let seed = self.cells.work.seed.as_ref().and_then(|seeds| seeds.values().first()).copied();
+        let file =
+            |path: &Path| scratch::create(path).with_context(|| format!("cannot write {}", path.display()));
+        Ok(Commands {
+            link,
+            congestion,
+            sysctls,
+            ipv6: false,
+            seed: seed.unwrap_or(1),
+            server: Some(self.origin(folder)?),
+            wait: WAIT,
+            server_log: Some(file(&folder.join("origin"))?),
+            client: self.client.filled(words, &folder.join("cert.pem")),
+            detached: Some(Detached { output: file(said)?, limit: self.client.limit() }),
+            captured_beside: Some(folder.to_owned()),
+            removed: Some(folder.to_owned()),
+            client_to_stderr: false,
+            panic: false,
+        })
+    }
+
+    /// The command of our origin; with TLS, its certificate is made.
+    fn origin(&self, folder: &Path) -> Result<String> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut words = vec![program.to_string_lossy().into_owned(), "origin".to_owned()];
+        if self.client.tls {
+            let identity = Identity::self_signed(&["server", "localhost", "10.9.0.2"])
+                .context("cannot make a certificate")?;
+            for (name, flag, text) in
+                [("cert.pem", "--cert", identity.certificates_pem), ("key.pem", "--key", identity.key_pem)]
+            {
+                let path = folder.join(name);
+                scratch::create(&path)
+                    .and_then(|mut file: File| file.write_all(text.as_bytes()))
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+                words.extend([flag.to_owned(), path.to_string_lossy().into_owned()]);
+            }
+            words.extend(["--tls-listen".to_owned(), format!("0.0.0.0:{TLS_PORT}")]);
+        } else {
+            words.extend(["--listen".to_owned(), format!("0.0.0.0:{CLEAR_PORT}")]);
+        }
+        let limits = self.cells.servers.max_requests_per_connection.as_ref().map(Axis::values);
+        if let Some([RequestLimit(Some(limit)), ..]) = limits {
+            words.extend(["--max-requests-per-connection".to_owned(), limit.to_string()]);
+        }
+        Ok(format!("exec {}", h2lab_report::shell_line(&words)))
+    }
+}
+
+/// The packets as the client saw them, and why they could not be read to their end, if so.
+fn packets(done: &CommandsResult, folder: &Path) -> Result<(Captured, Option<String>)> {
+    let path = folder.join("packets.pcapng");
+    let kept = done.captured.as_ref().context("packets are kept here")?;
+    kept.store(&path, &done.link.packets, None)?;
+    capture::packets(&path, Capture::of_run())
+}
+
+/// What the command did, beside its connections.
+#[derive(Debug)]
+struct Ending {
+    client: ExitStatus,
+    ran_out: bool,
+    limit: Duration,
+    /// The last lines of its output.
+    said: Vec<String>,
+}
+
+impl Ending {
+    /// How it ended, in words; `None` if it ended well.
+    fn words(&self) -> Option<String> {
+        if self.ran_out {
+            let limit = format_duration(self.limit);
+            return Some(format!("it was killed after {limit} (--time-limit), when it still ran"));
+        }
+        (!self.client.success()).then(|| format!("it ended with {}", self.client))
+    }
+
+    /// What is told beside findings; nothing of a command that ended well.
+    fn note(&self) -> Option<String> {
+        let words = self.words()?;
+        let said = if self.said.is_empty() {
+            String::new()
+        } else {
+            format!("; it said: {}", self.said.join(" / "))
+        };
+        Some(format!("the client: {words}{said}"))
+    }
+
+    /// Why there is nothing to report.
+    fn failure(&self, captured: &Captured) -> Failure {
+        let is_missing = MISSING.contains(&exit_code(self.client)) && !self.ran_out;
+        let kind = if is_missing { FailureKind::Environment } else { FailureKind::Unreachable };
+        let from = match captured.connections {
+            0 => "the client did not connect to the server".to_owned(),
+            n => format!("no request of HTTP came from the client on {}", plural(n as u64, "connection")),
+        };
+        let mut message = format!("--run: {from}");
+        let ended = self.words().unwrap_or_else(|| "it ended without an error".to_owned());
+        message += &format!("; {ended}");
+        if !self.said.is_empty() {
+            message += &format!("; its last lines:\n  {}", self.said.join("\n  "));
+        }
+        for note in &captured.notes {
+            message += &format!("\n- {note}");
+        }
+        Failure { kind, message }
+    }
+}
+
+/// The last lines of an output, printable.
+fn last_lines(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]).into_owned();
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| made_printable(line.trim_end()).chars().take(LINE).collect::<String>())
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
+}
+
+/// What came from the client: `12 requests of h2c on 12 connections`.
+fn seen(records: &[CellRecord]) -> String {
+    let of = |record: &CellRecord| {
+        let requests = plural(record.samples.iter().count() as u64, "request");
+        let connections = plural(record.connections.len() as u64, "connection");
+        format!("{requests} of {} on {connections}", record.cell.protocol)
+    };
+    records.iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    fn run(words: &str, tls: bool) -> ClientRunArgs {
+        ClientRunArgs { run: Some(words.to_owned()), tls, time_limit: None }
+    }
+
+    #[test]
+    fn places_in_the_command_are_filled() {
+        let filled = |words: &str, tls| run(words, tls).filled(words, Path::new("/x/cert.pem"));
+        let server = format!("{SERVER}:8080/");
+        assert_eq!(filled("get '{url}' a", false), format!("get 'http://{server}' a"));
+        let all = filled("{urls}", false);
+        assert_eq!(
+            (all.split(' ').count(), all.contains(&format!("'http://{server}?12'"))),
+            (URLS, true),
+            "{all}"
+        );
+        assert_eq!(filled("{url} {ca}", true), format!("https://{SERVER}:8443/ /x/cert.pem"));
+    }
+
+    #[test]
+    fn a_command_names_the_server_and_an_authority_only_with_tls() {
+        assert!(run("curl", false).command().is_err() && run("curl {url} {ca}", false).command().is_err());
+        assert_eq!(run("curl {urls} {ca}", true).command().unwrap(), Some("curl {urls} {ca}"));
+        assert_eq!(ClientRunArgs::default().command().unwrap(), None);
+    }
+
+    #[test]
+    fn of_an_output_the_last_lines_are_kept_printable() {
+        assert!(last_lines(b"").is_empty());
+        assert_eq!(last_lines(b"1\n2\n\n3\n4\r\n5\n6\x1b\xff"), ["2", "3", "4", "5", "6\\u{1b}\u{fffd}"]);
+        assert_eq!(last_lines(&[b'x'; 9_999]), ["x".repeat(LINE)]);
+    }
+
+    #[test]
+    fn only_a_missing_command_is_the_machines_fault() {
+        let kind = |code: i32, ran_out| {
+            let client = ExitStatus::from_raw(code << 8);
+            let ending = Ending { client, ran_out, limit: LIMIT, said: Vec::new() };
+            ending.failure(&Capture::of_run().finish(true)).kind
+        };
+        assert_eq!([127, 126].map(|code| kind(code, false)), [FailureKind::Environment; 2]);
+        assert_eq!([0, 1, 128].map(|code| kind(code, false)), [FailureKind::Unreachable; 3]);
+        assert_eq!(kind(127, true), FailureKind::Unreachable);
+    }
+
+    #[test]
+    fn a_command_that_ended_well_needs_no_words() {
+        let note = |code: i32, ran_out| {
+            let ending = Ending {
+                client: ExitStatus::from_raw(code << 8),
+                ran_out,
+                limit: LIMIT,
+                said: vec!["why".to_owned()],
+            };
+            ending.note()
+        };
+        assert_eq!(note(0, false), None);
+        assert_eq!(note(7, false).unwrap(), "the client: it ended with exit status: 7; it said: why");
+        assert!(note(0, true).unwrap().contains("killed after"));
+    }
+}

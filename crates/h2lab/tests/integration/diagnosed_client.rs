@@ -1,0 +1,183 @@
+//! `h2lab diagnose --run`: real clients against our origin, and commands that are no clients.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{Finished, as_nobody, binary, folder, h2lab, need, run_program};
+
+/// A command for a shell that makes six requests one after another, each by a program of its own.
+fn six(client: &str) -> String {
+    format!("for n in 1 2 3 4 5 6; do {client}; done")
+}
+
+/// `diagnose --run` with these flags before it, as JSON.
+#[track_caller]
+fn document(flags: &[&str], command: &str) -> Value {
+    let done = h2lab(&[&["diagnose", "--json"], flags, &["--run", command]].concat());
+    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    done.json()
+}
+
+fn rules(document: &Value) -> Vec<&str> {
+    let findings = document["findings"].as_array().expect("a list");
+    findings.iter().map(|finding| finding["rule"].as_str().expect("text")).collect()
+}
+
+fn protocols(document: &Value) -> Vec<&str> {
+    let cells = document["cells"].as_array().expect("a list");
+    cells.iter().map(|cell| cell["protocol"].as_str().expect("text")).collect()
+}
+
+#[test]
+fn a_client_that_dials_for_each_request_is_told_to_keep_its_connection() {
+    let Some(_) = need("curl") else { return };
+    let command = six("curl -sS -o /dev/null --http2-prior-knowledge {url}");
+    let found = document(&[], &command);
+    assert_eq!((rules(&found), protocols(&found)), (vec!["CONN107"], vec!["h2c"]), "{found:#}");
+    let confirm = found["findings"][0]["confirm"].as_str().expect("text");
+    assert!(confirm.contains("run the same command"), "{confirm}");
+    // The same as text, without the client's own output in it.
+    let text = h2lab(&["diagnose", "--run", &command.replace("-o /dev/null", "-w 'the client speaks\\n'")]);
+    assert_eq!(text.code, Some(0), "{}", text.transcript());
+    for words in ["Answer: ", "CONN107", "Seen: 6 requests of h2c on 6 connections", "not confirmed"] {
+        assert!(text.stdout.contains(words), "{words}\n{}", text.transcript());
+    }
+    assert!(!(text.stdout.clone() + &text.stderr).contains("\nthe client speaks"), "{}", text.transcript());
+}
+
+#[test]
+fn over_tls_a_client_that_resumes_no_session_is_told_to_and_one_without_h2_that_it_did_not_offer_it() {
+    let Some(_) = need("curl") else { return };
+    let found = document(&["--tls"], &six("curl -sS -o /dev/null --http2 --cacert {ca} {url}"));
+    assert_eq!(protocols(&found), ["h2"], "{found:#}");
+    assert!(rules(&found).contains(&"CONN111"), "{found:#}");
+    let products = |finding: &Value| {
+        let fixes = finding["fixes"].as_array().expect("a list");
+        fixes.iter().map(|fix| fix["product"].as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    let findings = found["findings"].as_array().expect("a list");
+    assert!(findings.iter().all(|finding| products(finding) == ["client"]), "{found:#}");
+    let found = document(&["--tls"], "curl -sS -o /dev/null --http1.1 --cacert {ca} {url}");
+    assert_eq!((rules(&found), protocols(&found)), (vec!["CONN108"], vec!["h1s"]), "{found:#}");
+}
+
+#[test]
+fn a_client_that_shares_one_connection_has_no_finding_about_connections() {
+    let Some(_) = need("nghttp") else { return };
+    let found = document(&["--delay=5ms"], "h2load -n 100 -c 1 -m 10 {url}");
+    assert!(!rules(&found).iter().any(|rule| rule.starts_with("CONN")), "{found:#}");
+    assert_eq!(found["cells"][0]["protocol"], "h2c", "{found:#}");
+}
+
+#[test]
+fn a_client_with_small_windows_is_told_to_raise_them() {
+    let Some(_) = need("nghttp") else { return };
+    let found = document(&[], "nghttp -n -w 14 -W 14 {url}bytes/512k");
+    assert!(rules(&found).iter().any(|rule| rule.starts_with("FLOW10")), "{found:#}");
+}
+
+/// A client of HTTP/1.1 in clear.
+const PYTHON: &str = "python3 -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1]).read()' {url}";
+
+#[test]
+fn http1_in_clear_is_no_finding_and_a_page_has_the_report() {
+    let Some(_) = need("python3") else { return };
+    let folder = folder();
+    let done = run_program(&binary(), folder.path(), &["diagnose", "-o", "report.html", "--run", PYTHON]);
+    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    assert!(done.stdout.contains("needs prior knowledge"), "{}", done.transcript());
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a page");
+    assert!(page.contains("needs prior knowledge"), "the page says the same");
+    let nobody = as_nobody(&["diagnose", "--run", PYTHON]);
+    assert_eq!(nobody.code, Some(0), "{}", nobody.transcript());
+}
+
+/// What is left of runs in the folder of temporary files.
+fn left(folder: &Path) -> usize {
+    std::fs::read_dir(folder).expect("a folder").count()
+}
+
+fn run_in(folder: &Path, flags: &[&str], command: &str) -> Finished {
+    let program = binary();
+    let words = [&[program.to_str().expect("text"), "diagnose"], flags, &["--run", command]].concat();
+    let temporary = format!("TMPDIR={}", folder.display());
+    run_program(Path::new("env"), folder, &[&[temporary.as_str()], &words[..]].concat())
+}
+
+#[test]
+fn a_command_that_is_no_client_ends_with_its_reason_and_its_last_lines() {
+    let folder = folder();
+    let cases = [
+        ("no-such-client-of-h2lab {url}", 4, &["did not connect", "127", "not found"][..]),
+        (
+            "echo a; echo b; printf 'c\\033[31m'; exit 3 # {url}",
+            3,
+            &["exit status: 3", "\n  b", "c\\u{1b}[31m"],
+        ),
+        ("kill -9 $$ # {url}", 3, &["signal: 9"]),
+        ("true {url}", 3, &["did not connect", "without an error"]),
+        ("'unclosed {url}", 3, &["exit status: 2"]),
+    ];
+    for (command, code, all) in cases {
+        let done = run_in(folder.path(), &[], command);
+        assert_eq!(done.code, Some(code), "{command}: {}", done.transcript());
+        for words in all {
+            assert!(done.stderr.contains(words), "{words}: {}", done.transcript());
+        }
+        assert!(done.stdout.is_empty(), "{}", done.transcript());
+    }
+    assert_eq!(left(folder.path()), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_command_that_hangs_is_killed_and_what_it_had_sent_is_reported() {
+    let (Some(_), folder) = (need("curl"), folder()) else { return };
+    let none = run_in(folder.path(), &["--time-limit=200ms"], "sleep 600 # {url}");
+    assert_eq!(none.code, Some(3), "{}", none.transcript());
+    assert!(none.stderr.contains("--time-limit"), "{}", none.transcript());
+    let command = "curl -sS -o /dev/null --http2-prior-knowledge {url} && echo waits && sleep 600";
+    let some = run_in(folder.path(), &["--time-limit=5s"], command);
+    assert_eq!(some.code, Some(0), "{}", some.transcript());
+    assert!(
+        some.stdout.contains("killed after 5s") && some.stdout.contains("waits"),
+        "{}",
+        some.transcript()
+    );
+    assert_eq!(left(folder.path()), 0, "nothing is left behind");
+}
+
+#[test]
+fn what_is_not_http_is_said_to_be_none() {
+    let Some(_) = need("python3") else { return };
+    let garbage = "python3 -c 'import os, socket; s = socket.create_connection((os.environ[\"H2LAB_SERVER\"], 8080)); \
+                   s.sendall(bytes(range(256)) * 9); s.settimeout(5); s.recv(1)' # {url}";
+    let done = h2lab(&["diagnose", "--run", garbage]);
+    assert_eq!(done.code, Some(3), "{}", done.transcript());
+    assert!(
+        done.stderr.contains("no request of HTTP came from the client on 1 connection"),
+        "{}",
+        done.transcript()
+    );
+}
+
+#[test]
+fn flags_of_requests_and_servers_are_refused() {
+    let url = "curl {url}";
+    for flags in [
+        &["--run", "curl"][..],
+        &["--run", "curl {url} --cacert {ca}"],
+        &["--run", url, "-q", "5"],
+        &["--run", url, "--junit"],
+        &["--run", url, "--origin", "nginx"],
+        &["--run", url, "--delay", "1ms,2ms"],
+        &["--run", url, "http://127.0.0.1:1/"],
+        &["--run", url, "--fix"],
+        &["--run", url, "--fail-on", "confirmed"],
+        &["--tls"],
+        &["--time-limit", "5s"],
+    ] {
+        let refused = h2lab(&[&["diagnose"], flags].concat());
+        assert_eq!(refused.code, Some(2), "{flags:?}: {}", refused.transcript());
+    }
+}
