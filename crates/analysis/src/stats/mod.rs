@@ -55,7 +55,7 @@ pub use status::doubt_of_status;
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};
 pub(crate) use tallied::replays;
-pub use threshold::{CellFigures, Checked, Threshold, ThresholdError, Violation};
+pub use threshold::{CellFigures, Checked, Judged, Threshold, ThresholdError};
 pub use transfer::{Transfers, is_too_long, longer_flags};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 pub use verdict::{CellVerdict, Conclusion, Unclaimed};
