@@ -50,6 +50,7 @@ pub use ramp_steps::{Overload, RampStep, RampSteps};
 pub use ramps::Ramps;
 pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
+pub use silence::Silence;
 pub use state::invalid_reasons;
 pub use status::doubt_of_status;
 pub use study::Study;
