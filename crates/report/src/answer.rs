@@ -13,8 +13,8 @@ use super::{Report, condition, notes, pairs};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::diagnose::waits::CauseKind;
 use h2lab_analysis::stats::{
-    Answer, CellState, CellSummary, CellVerdict, Conclusion, Instability, Latency, Overload, RampStep,
-    RampSteps, Unclaimed,
+    Answer, CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Latency, Overload,
+    RampStep, RampSteps, Unclaimed,
 };
 use h2lab_base::units::millis_f64;
 use h2lab_model::bulk::rate::bits_text;
@@ -276,7 +276,9 @@ fn of_cells(report: &Report<'_>) -> Vec<String> {
     let cause = || pool(report, summary.cell.index).or_else(|| cause(report, summary.cell.index));
     match cause().filter(|_| !is_without_result(summary)) {
         Some(cause) => sentences.push(cause),
-        None => sentences.extend(phase(summary).filter(|_| !is_without_result(summary))),
+        // A server that paused is why its tail is long, wherever the requests waited.
+        None => sentences
+            .extend(silent(summary).or_else(|| phase(summary)).filter(|_| !is_without_result(summary))),
     }
     sentences.extend(stopped(report, summary));
     sentences
@@ -293,6 +295,29 @@ fn stopped(report: &Report<'_>, summary: &CellSummary) -> Option<String> {
     is_short.then(|| {
         let of = if planned < ENDLESS { format!(" of {}", seconds(planned)) } else { String::new() };
         format!("Stopped after {measured}{of} s.")
+    })
+}
+
+/// `Nothing arrived from the server from 1.20 s to 2.20 s.`
+fn silent(summary: &CellSummary) -> Option<String> {
+    let said = summary.silence?.to_string();
+    Some(format!("N{}.", said.strip_prefix('n')?))
+}
+
+/// What a server had served when it ended: `Until then 74,289 requests were answered, 62,000/s.`
+fn until_then(summary: &CellSummary) -> Option<String> {
+    let of_one = |served: &Vec<(Duration, u64)>| {
+        let width = served.windows(2).map(|two| two[1].0.saturating_sub(two[0].0)).min()?;
+        let (last, _) = served.last()?;
+        Some((served.iter().map(|(_, n)| n).sum::<u64>(), *last + width))
+    };
+    let all: Vec<(u64, Duration)> =
+        summary.series.iter().filter_map(|series| of_one(&series.served)).collect();
+    let served: u64 = all.iter().map(|(n, _)| n).sum();
+    let seconds: f64 = all.iter().map(|(_, time)| time.as_secs_f64()).sum();
+    (served > 0 && seconds > 0.0).then(|| {
+        let answered = if served == 1 { "request was answered" } else { "requests were answered" };
+        format!(" Until then {} {answered}, {}/s.", count(served), rate(served as f64 / seconds))
     })
 }
 
@@ -327,12 +352,13 @@ fn is_without_result(summary: &CellSummary) -> bool {
 /// The answer of one cell.
 fn of_one(summary: &CellSummary) -> String {
     if let Some(reason) = sentences::no_result(summary) {
-        let lead = if matches!(summary.state, CellState::Invalid { .. }) {
-            "Not a valid measurement"
-        } else {
-            "No result"
+        return match summary.state {
+            CellState::Invalid { .. } => format!("Not a valid measurement: {reason}."),
+            CellState::Failed { how: Failed::ServerEnded, .. } => {
+                format!("The server stopped answering: {reason}.{}", until_then(summary).unwrap_or_default())
+            }
+            _ => format!("No result: {reason}."),
         };
-        return format!("{lead}: {reason}.");
     }
     let load = sentences::load(summary);
     let latencies = latencies(summary).map_or(String::new(), |latencies| format!(": {latencies}"));

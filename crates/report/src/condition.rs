@@ -285,8 +285,15 @@ mod tests {
     fn conditions(cells: &[Cell]) -> Vec<(String, Option<String>)> {
         let run = run(cells.iter().map(|cell| one_repetition(cell, 0, &Model::CLEAN)).collect());
         let analysis = analyse(&run);
-        let report =
-            Report { run: &run, analysis: &analysis, findings: &[], causes: &[], folder: None, page: None };
+        let report = Report {
+            run: &run,
+            analysis: &analysis,
+            findings: &[],
+            causes: &[],
+            folder: None,
+            page: None,
+            conditions: &[],
+        };
         let groups = analysis.groups();
         groups.iter().map(|group| (heading(&report, group), beginning(&report, group))).collect()
     }
@@ -415,7 +422,7 @@ mod tests {
             });
             let run = RunRecord { scenario: scenario.clone(), ..run(repetitions.collect()) };
             let analysis = analyse(&run);
-            let report = Report { run: &run, analysis: &analysis, findings: &[], causes: &[], folder: None, page: None };
+            let report = Report { run: &run, analysis: &analysis, findings: &[], causes: &[], folder: None, page: None, conditions: &[] };
             let groups = analysis.groups();
             let headings: BTreeSet<String> = groups.iter().map(|group| heading(&report, group)).collect();
             let beginnings: BTreeSet<_> = groups.iter().map(|group| beginning(&report, group)).collect();

@@ -11,7 +11,7 @@ use super::runs::{self, Compared};
 use super::sentences::lower_first;
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
-use super::{Report, condition};
+use super::{Condition, Report, condition};
 use h2lab_analysis::stats::{CellFigures, Conclusion, Tail};
 use h2lab_base::units::Ratio;
 use serde::Deserialize;
@@ -278,8 +278,8 @@ impl<'a> Diff<'a> {
         });
         let pairs = plural(self.pairs.len() as u64, "pair");
         format!(
-            "{head}, {pairs} of cells{most}. Whether that is a difference is undecided: --json holds no requests, \
-             which intervals need; give the run folders"
+            "{head}, {pairs} of cells{most}. Whether that is a difference cannot be told from files of --json, which \
+             hold no single requests: compare the run folders"
         )
     }
 
@@ -402,13 +402,14 @@ impl<'a> Diff<'a> {
         }
     }
 
-    /// As Markdown.
-    pub fn markdown(&self) -> String {
+    /// As Markdown, with what conditions say.
+    pub fn markdown(&self, conditions: &[Condition]) -> String {
         let mut out = format!("# {}\n\n", escaped(&self.statement()));
         let titles: Vec<String> =
             runs::COLUMNS.iter().map(|column: &Column| column.title.to_owned()).collect();
         let sides: Vec<bool> = runs::COLUMNS.iter().map(|column| column.left).collect();
         markdown::table(&mut out, &titles, &sides, &self.rows());
+        markdown::conditions(&mut out, conditions);
         out.push('\n');
         for doubt in self.doubts() {
             let _ = writeln!(out, "- {}", escaped(&doubt));

@@ -67,7 +67,7 @@ pub use load_text::load_text;
 pub use markdown::markdown;
 pub use probe::{junit, probe_markdown, probe_text, sarif};
 pub use prose::{hanging, prose};
-pub use sentences::violation;
+pub use sentences::judged;
 pub use style::{AnswerPlace, TextStyle};
 pub use table::wrap;
 pub use text::text;
@@ -93,6 +93,17 @@ pub struct Report<'a> {
     pub folder: Option<&'a str>,
     /// Where the HTML report is, if there is one.
     pub page: Option<&'a str>,
+    /// What the conditions of `--fail-if` say, where the report is to tell.
+    pub conditions: &'a [Condition],
+}
+
+/// What a condition of `--fail-if` says of a cell, or of a pair of cells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Whether it is true; `None` if there are too few requests to tell.
+    pub is_true: Option<bool>,
+    /// The condition, and the figures.
+    pub said: String,
 }
 
 impl Report<'_> {

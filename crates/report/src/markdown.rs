@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::bulk_cells::{self, BulkCell};
-use super::format::{count, millis, rate};
+use super::format::{count, millis, rate, shell_line};
 use super::matrix::{self, MatrixRow};
 use super::table::Column;
-use super::{Report, answer, causes, condition, load_text, notes, pairs, sentences, text};
+use super::{Condition, Report, answer, causes, condition, load_text, notes, pairs, sentences, text};
 use h2lab_analysis::stats::{CellState, CellSummary, RampSteps, Tail};
 
 /// Of each run the answer, the verdicts, a table per condition, and the findings. Several runs are distinguished by their names.
@@ -36,6 +36,29 @@ pub(super) fn table(out: &mut String, titles: &[String], sides: &[bool], rows: &
 pub(super) fn titled(columns: &[Column]) -> (Vec<String>, Vec<bool>) {
     let title = |column: &Column| format!("{} {}", column.title, column.unit).trim().to_owned();
     (columns.iter().map(title).collect(), columns.iter().map(|column| column.left).collect())
+}
+
+/// What the conditions of `--fail-if` say, those that are true first.
+pub(super) fn conditions(out: &mut String, conditions: &[Condition]) {
+    if conditions.is_empty() {
+        return;
+    }
+    *out += "\n## Conditions of --fail-if\n\n";
+    for (word, is_true) in [("true", Some(true)), ("undecided", None), ("not true", Some(false))] {
+        for condition in conditions.iter().filter(|condition| condition.is_true == is_true) {
+            let _ = writeln!(out, "- **{word}**: {}", escaped(&condition.said));
+        }
+    }
+}
+
+/// Code in a line, whatever backticks it has.
+fn code(text: &str) -> String {
+    let is_other = |c: char| c != '`';
+    let longest = text.split(is_other).map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest + 1);
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let space = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{space}{text}{space}{fence}")
 }
 
 /// The verdicts as a table, and in full for who opens them.
@@ -121,6 +144,7 @@ fn bulk(out: &mut String, cells: &[BulkCell<'_>]) {
 fn one(report: &Report<'_>) -> String {
     let answer = answer::of(report).into_iter().map(|sentence| format!("**{}**\n", escaped(&sentence)));
     let mut out: String = answer.collect();
+    conditions(&mut out, report.conditions);
     verdicts(&mut out, report);
     settings(&mut out, report);
     steps(&mut out, report);
@@ -157,8 +181,8 @@ fn one(report: &Report<'_>) -> String {
     }
     let _ = writeln!(
         out,
-        "\n`{}` · seed {} · h2lab {}",
-        report.run.command.join(" "),
+        "\n{} · seed {} · h2lab {}",
+        code(&shell_line(&report.run.command)),
         report.run.seed,
         report.run.version
     );
@@ -282,6 +306,28 @@ mod tests {
         {
             assert!(markdown.contains(words), "{words}: {markdown}");
         }
+    }
+
+    #[test]
+    fn the_command_can_be_pasted_into_a_shell() {
+        let mut fixture = super::super::testing::Fixture::new();
+        fixture.run.command = ["h2lab", "compare", "--fail-if", "errors > 0.1%"].map(str::to_owned).to_vec();
+        let page = markdown(&[fixture.report()]);
+        assert!(page.contains("\n`h2lab compare --fail-if 'errors > 0.1%'` · seed "), "{page}");
+        assert_eq!([code("a"), code("a``b"), code("`a")], ["`a`", "```a``b```", "`` `a ``"]);
+    }
+
+    #[test]
+    fn each_condition_stands_there_with_whether_it_is_true_and_the_figures() {
+        let fixture = super::super::testing::Fixture::new();
+        let said = |is_true, said: &str| Condition { is_true, said: said.to_owned() };
+        let conditions =
+            [said(Some(false), "errors > 0.1%: h1 has errors 0.000 %"), said(Some(true), "p99 > 1ms: h1")];
+        let page = markdown(&[Report { conditions: &conditions, ..fixture.report() }]);
+        let expected = "\n## Conditions of --fail-if\n\n- **true**: p99 \\> 1ms: h1\n\
+                        - **not true**: errors \\> 0.1%: h1 has errors 0.000 %\n";
+        assert!(page.contains(expected), "{page}");
+        assert!(!markdown(&[fixture.report()]).contains("Conditions"));
     }
 
     #[test]

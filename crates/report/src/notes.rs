@@ -47,7 +47,8 @@ pub(super) fn kind(error: &ErrorCount) -> String {
 pub(super) fn error(error: &ErrorCount) -> String {
     let code = match (error.kind, error.code) {
         (Outcome::Status, code) => format!(" {code}"),
-        (_, 0) => String::new(),
+        // We send that code, if the protocol has one; it says nothing of the server.
+        (Outcome::Timeout | Outcome::Unanswered | Outcome::Cancelled, _) | (_, 0) => String::new(),
         (_, code) => format!(" {}", ErrorCode(code)),
     };
     // A status of class 4xx says that the request is wrong; whether it is, the server does not know.
@@ -121,6 +122,13 @@ mod tests {
     use h2lab_analysis::stats::Closing;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
+
+    #[test]
+    fn the_code_with_which_we_cancel_is_none_of_the_servers() {
+        let of = |kind| error(&ErrorCount { kind, code: ErrorCode::CANCEL.0, fault: Fault::Sut, count: 3 });
+        assert_eq!(of(Outcome::Unanswered), "3 × timeout (server error)");
+        assert_eq!(of(Outcome::Reset), "3 × reset CANCEL (server error)");
+    }
 
     fn clean() -> CellSummary {
         CellSummary::of(&[&one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)])

@@ -275,12 +275,13 @@ mod tests {
             causes: &[],
             folder: Some(folder),
             page: None,
+            conditions: &[],
         };
         let sides = [report(&first, &analyses.0, "runs/a"), report(&second, &analyses.1, "runs/b")]
             .map(DiffSide::Run);
         let diff = Diff::new(&sides[0], &sides[1]);
         let json = serde_json::to_string(&diff.document()).unwrap();
-        [diff.text(TextStyle::default()), diff.markdown(), json]
+        [diff.text(TextStyle::default()), diff.markdown(&[]), json]
     }
 
     #[test]

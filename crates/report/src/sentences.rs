@@ -6,8 +6,8 @@ use super::format::{NOT_RESOLVED, bound, count, interval_of, millis_unit, plural
 use super::{Report, condition, factors, notes};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{
-    CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Pair, RatioInterval, Tail,
-    Unclaimed, Violation,
+    CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Judged, Pair, RatioInterval, Tail,
+    Unclaimed,
 };
 use h2lab_base::units::{format_duration, measured_time};
 use h2lab_model::record::Level;
@@ -499,13 +499,13 @@ pub(super) fn warnings(report: &Report<'_>) -> Vec<String> {
     report.analysis.warnings.iter().cloned().chain(of_cells).collect()
 }
 
-/// A condition of `--fail-if` that held, in which group, and what was measured.
-pub fn violation(report: &Report<'_>, violation: &Violation) -> String {
+/// A condition of `--fail-if`, in which group, and what was measured.
+pub fn judged(report: &Report<'_>, judged: &Judged) -> String {
     let groups = report.analysis.groups();
-    let is_its = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.group == violation.group);
+    let is_its = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.group == judged.group);
     let at = groups.iter().find(is_its).and_then(|group| condition::beginning(report, group));
     let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
-    format!("{}{at}: {}", violation.condition, violation.measured)
+    format!("{}{at}: {}", judged.condition, judged.measured)
 }
 
 /// The hop at fault, for each rule that fires for some of several targets and not for others: a proxy, and its upstream, side by

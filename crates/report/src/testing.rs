@@ -35,6 +35,7 @@ impl Fixture {
             causes: &self.causes,
             folder: Some("./h2lab-runs/20260131T120000Z-42"),
             page: Some("./h2lab-runs/20260131T120000Z-42/report.html"),
+            conditions: &[],
         }
     }
 }

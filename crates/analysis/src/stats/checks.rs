@@ -38,7 +38,7 @@ pub(super) fn warnings(
         held(summary),
         congestion(summary, repetitions),
         redirected(summary, repetitions),
-        silence::warning(summary, repetitions),
+        silence::warning(summary),
         refused(summary),
         transfer::warning(summary),
     ];

@@ -59,6 +59,13 @@ pub(super) fn ratio(
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
     let stretch =
         stretch(base.blocks().min(cand.blocks()), base.repetitions.len().min(cand.repetitions.len()));
+    // Where all was served in a few slices, resampling them shows no variation: nothing is known of it.
+    let is_known = [baseline, candidate].iter().all(|side| slices(side) >= MIN_SLICES);
+    if !is_known {
+        let ratio = estimate.exp();
+        let (low, high) = (ratio / UNKNOWN, ratio * UNKNOWN);
+        return Some(RateRatio { baseline_rps: base.rate(), cell_rps: cand.rate(), ratio, low, high });
+    }
     let between = spread_of_repetitions([base.repetition_rates(), cand.repetition_rates()]);
     let end = |replicate: f64| stretch * (replicate - estimate);
     Some(RateRatio {
@@ -68,6 +75,16 @@ pub(super) fn ratio(
         low: (estimate + end(at(OUTSIDE / 2.0)).min(-between)).exp(),
         high: (estimate + end(at(1.0 - OUTSIDE / 2.0)).max(between)).exp(),
     })
+}
+
+/// Of fewer slices than a measurement of the least number of blocks has, nothing is concluded.
+const MIN_SLICES: usize = MIN_BLOCKS as usize * STEPS;
+/// An interval that is wider than its ratio by this factor, each way, says nothing.
+const UNKNOWN: f64 = 1e6;
+
+/// In how many slices of time a side served something.
+fn slices(side: &[RepetitionSeries]) -> usize {
+    side.iter().map(|repetition| repetition.served.len()).sum()
 }
 
 /// The successes of a cell in short, equal pieces of time; a block is [`STEPS`] neighbouring pieces.
@@ -206,6 +223,21 @@ mod tests {
     fn repetitions_that_disagree_widen_the_interval() {
         let uneven = repetitions(2, |repetition, _| 100 + 60 * repetition);
         assert!(!ratio(&repetitions(2, |_, _| 100), &uneven, 1).unwrap().is_clear_of_one());
+    }
+
+    #[test]
+    fn a_run_of_a_single_slice_decides_nothing() {
+        let short = |served| {
+            let duration = Duration::from_millis(10);
+            [RepetitionSeries {
+                duration,
+                served: vec![(Duration::ZERO, served)],
+                ..repetitions(1, |_, _| 1).remove(0)
+            }]
+        };
+        let ratio = ratio(&short(300), &short(600), 1).unwrap();
+        assert!((ratio.ratio - 2.0).abs() < 1e-9 && !ratio.is_clear_of_one(), "{ratio:?}");
+        assert!(ratio.high > ratio.low * 100.0);
     }
 
     #[test]

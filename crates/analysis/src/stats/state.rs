@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connections::unreachable;
 use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
-use super::{summarise, tallied, transfer, transport};
+use super::{silence, summarise, tallied, transfer, transport};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, measured_time, nanos};
 use h2lab_model::record::tally::TallyPhase;
@@ -94,7 +94,7 @@ fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
     servers(repetition).filter_map(|process| process.disturbance.as_ref())
 }
 
-/// That the server ended by itself, or could no longer be reached after it had responded, if so. Of a server that we started we know what
+/// That the server ended by itself, or could no longer be reached after it had responded, or stopped answering, if so. Of a server that we started we know what
 /// became of it.
 fn failed(repetition: &CellRecord) -> Option<String> {
     let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
@@ -103,8 +103,10 @@ fn failed(repetition: &CellRecord) -> Option<String> {
         repetition.samples.iter().any(|sample| sample.outcome.is_complete())
             || repetition.tallies.iter().any(|tally| tally.class.outcome.is_complete())
     };
-    own.map(Disturbance::to_string)
-        .or_else(|| unreachable(repetition).filter(|_| !is_watched && has_responded()))
+    own.map(Disturbance::to_string).or_else(|| {
+        let is_lost = || unreachable(repetition).or_else(|| silence::to_the_end(repetition));
+        is_lost().filter(|_| !is_watched && has_responded())
+    })
 }
 
 /// Why the cell has no result: no request got any answer of the protocol.

@@ -9,7 +9,7 @@ use super::summary::{CellState, CellSummary, ErrorCount, RepetitionSeries, Reque
 use super::tallied::{self, Tallies, response_time, window};
 use super::transfer::Transfers;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
-use super::{checks, pool, state};
+use super::{checks, pool, silence, state};
 use h2lab_base::units::Time;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Tally};
@@ -73,6 +73,7 @@ impl CellSummary {
             per_request: PerRequest::of(repetitions),
             level: level(repetitions),
             pool: None,
+            silence: None,
             state: CellState::Ok,
             warnings: repetitions.iter().flat_map(|repetition| repetition.warnings.iter().cloned()).collect(),
             cell,
@@ -84,6 +85,9 @@ impl CellSummary {
         };
         // Those checks are about requests; bulk work may have a single one that does not end.
         if !repetitions.is_empty() && !summary.cell.work.bulk {
+            // Of a server that ended it is known, and in the state.
+            let is_there = !matches!(summary.state, CellState::Failed { .. });
+            summary.silence = silence::of(&summary, repetitions).filter(|_| is_there);
             summary.warnings.extend(checks::warnings(&summary, repetitions, &tallies));
         }
         let mut seen = std::collections::BTreeSet::new();

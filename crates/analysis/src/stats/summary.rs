@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Latency;
 use super::PoolLimit;
+use super::Silence;
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::transfer::Transfers;
@@ -101,8 +102,8 @@ pub enum CellState {
 /// How a cell failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failed {
-    /// The server ended by itself while it was measured, or could no longer be reached: what was measured before says nothing of its
-    /// speed.
+    /// The server ended by itself while it was measured, could no longer be reached, or stopped answering: a figure of all of the time
+    /// says nothing of its speed.
     ServerEnded,
     /// No request got a complete response.
     NoResponse,
@@ -217,6 +218,8 @@ pub struct CellSummary {
     pub level: Level,
     /// Whether the client's connections were what limited an open loop.
     pub pool: Option<PoolLimit>,
+    /// The longest time in which nothing arrived from the server, if its percentiles do not show what it is.
+    pub silence: Option<Silence>,
     /// Whether the figures may be trusted and compared.
     pub state: CellState,
     /// Warnings about the measurement, in sentences.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_analysis::stats::Threshold;
+use h2lab_analysis::stats::{Checked, Threshold};
 use h2lab_model::record::RunRecord;
-use h2lab_report::{Diff, DiffSide, PrintedRun};
+use h2lab_report::{Condition, Diff, DiffSide, PrintedRun};
 
 use super::exit::Usage;
 use super::files::{self, ResultFormat};
@@ -97,9 +97,12 @@ impl Side<'_> {
 pub fn main(args: &DiffArgs) -> Result<Exit> {
     args.check_files()?;
     let sources = [Source::read(&args.first)?, Source::read(&args.second)?];
+    args.check_pages(&sources)?;
     let concluded = sources.each_ref().map(Source::concluded);
     let sides = concluded.each_ref().map(Side::of_diff);
     let diff = Diff::new(&sides[0], &sides[1]);
+    let checked: Result<Vec<Checked>, Usage> = args.fail_if.iter().map(|one| check(&diff, one)).collect();
+    let conditions = checked.as_deref().map(conditions).unwrap_or_default();
     let json = || -> Result<String> { Ok(serde_json::to_string_pretty(&diff.document())? + "\n") };
     output::print(&if args.json { json()? } else { diff.text(output::style()) })?;
     for path in &args.files {
@@ -108,19 +111,45 @@ pub fn main(args: &DiffArgs) -> Result<Exit> {
             (ResultFormat::Html, [DiffSide::Run(first), DiffSide::Run(second)]) => {
                 h2lab_report::html(&[*first, *second])
             }
-            (ResultFormat::Html, _) => {
-                return Err(
-                    Usage(format!("-o {}: an HTML page needs two run folders", path.display())).into()
-                );
-            }
-            _ => diff.markdown(),
+            _ => diff.markdown(&conditions),
         };
         files::put(path, &text)?;
     }
-    judge(&diff, &args.fail_if)
+    judge(&diff, checked)
+}
+
+/// What a condition says of the two runs.
+fn check(diff: &Diff<'_>, condition: &Threshold) -> Result<Checked, Usage> {
+    condition.check_against(&diff.pairs()).map_err(|error| Usage(format!("--fail-if: {error}")))
+}
+
+/// The same for a report.
+fn conditions(checked: &[Checked]) -> Vec<Condition> {
+    let of = |one: &Checked| {
+        let judged = one.violations.iter().chain(&one.others);
+        let mut all: Vec<Condition> = judged
+            .map(|judged| Condition { is_true: Some(judged.is_true), said: judged.to_string() })
+            .collect();
+        all.extend(one.undecided.iter().map(|said| Condition { is_true: None, said: said.clone() }));
+        all
+    };
+    checked.iter().flat_map(of).collect()
 }
 
 impl DiffArgs {
+    /// Refuses a page of files of --json, before anything is printed or written.
+    fn check_pages(&self, sources: &[Source; 2]) -> Result<(), Usage> {
+        let is_page = |path: &&PathBuf| matches!(ResultFormat::of(path), Ok(ResultFormat::Html));
+        let has_both = sources.iter().all(|source| matches!(source, Source::Folder(..)));
+        match self.files.iter().find(is_page).filter(|_| !has_both) {
+            Some(path) => {
+                let why = "an HTML page needs two run folders, since files of --json hold no single requests";
+                Err(Usage(format!("-o {}: {why}", path.display())))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Refuses files that cannot be written, before anything is read.
     fn check_files(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| match ResultFormat::of(path)? {
@@ -136,17 +165,14 @@ impl DiffArgs {
 }
 
 /// The exit code. Two sides that both collapsed were not compared, but fail a condition.
-fn judge(diff: &Diff<'_>, conditions: &[Threshold]) -> Result<Exit> {
-    let pairs = diff.pairs();
-    if pairs.is_empty() {
+fn judge(diff: &Diff<'_>, checked: Result<Vec<Checked>, Usage>) -> Result<Exit> {
+    if diff.pairs().is_empty() {
         return Err(Usage("no cell of one run corresponds to a cell of the other".to_owned()).into());
     }
     let (mut failed, mut undecided) = (false, false);
-    for condition in conditions {
-        let checked =
-            condition.check_against(&pairs).map_err(|error| Usage(format!("--fail-if: {error}")))?;
+    for checked in checked? {
         for violation in checked.violations {
-            say("failed", &violation);
+            say(output::IS_TRUE, &violation);
             failed = true;
         }
         for why in checked.undecided {

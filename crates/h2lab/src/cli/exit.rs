@@ -13,7 +13,8 @@ use crate::run::messages::{Failure, FailureKind, is_exhausted};
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// A `--fail-if` threshold or a check failed, no response was a success, or a server that had answered ended.
+    /// A `--fail-if` threshold or a check failed, no response was a success, or a server that had answered ended or
+    /// stopped answering.
     CheckFailed = 1,
     /// The command line or the scenario is wrong, or a file that it names is missing.
     Usage = 2,

@@ -13,7 +13,7 @@ use h2lab_analysis::stats;
 use h2lab_analysis::stats::{Analysis, CellState, Ending, Threshold};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::Cell;
-use h2lab_report::{AnswerPlace, Explained, Report, TextStyle};
+use h2lab_report::{AnswerPlace, Condition, Explained, Report, TextStyle};
 
 use super::Exit;
 use super::exit::{MissingRequirement, Usage};
@@ -145,6 +145,7 @@ impl<'a> Concluded<'a> {
             causes: &self.causes,
             folder: self.folder_name.as_deref(),
             page: self.page_name.as_deref().filter(|page| Path::new(page).exists()),
+            conditions: &[],
         }
     }
 
@@ -165,12 +166,23 @@ impl<'a> Concluded<'a> {
         })
     }
 
-    /// Prints every condition of `--fail-if` that held; whether there was one.
+    /// What these conditions say, for a report. One that cannot be applied is refused by [`judge`].
+    fn conditions(&self, thresholds: &[Threshold]) -> Vec<Condition> {
+        let report = self.report();
+        let all = thresholds.iter().filter_map(|threshold| threshold.judge(&self.analysis).ok()).flatten();
+        let condition = |judged: stats::Judged| Condition {
+            is_true: Some(judged.is_true),
+            said: h2lab_report::judged(&report, &judged),
+        };
+        all.map(condition).collect()
+    }
+
+    /// Prints every condition of `--fail-if` that is true; whether there is one.
     fn check(&self, thresholds: &[Threshold]) -> Result<bool> {
         let mut failed = false;
         for threshold in thresholds {
-            for violation in threshold.check(&self.analysis).map_err(|error| Usage(error.to_string()))? {
-                super::say("failed", &h2lab_report::violation(&self.report(), &violation));
+            for judged in threshold.check(&self.analysis).map_err(|error| Usage(error.to_string()))? {
+                super::say(IS_TRUE, &h2lab_report::judged(&self.report(), &judged));
                 failed = true;
             }
         }
@@ -178,10 +190,15 @@ impl<'a> Concluded<'a> {
     }
 }
 
+/// What precedes a condition of `--fail-if` that is true: that is why the command fails.
+pub const IS_TRUE: &str = "failed, since this is true";
+
 /// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk. A run that
 /// has just ended ends with its answer; a report begins with it.
 pub fn write_out(runs: &[Concluded<'_>], output: &OutputArgs, answer: AnswerPlace) -> Result<()> {
-    let reports: Vec<Report<'_>> = runs.iter().map(Concluded::report).collect();
+    let conditions: Vec<_> = runs.iter().map(|run| run.conditions(&output.fail_if)).collect();
+    let reports: Vec<Report<'_>> =
+        runs.iter().zip(&conditions).map(|(run, conditions)| Report { conditions, ..run.report() }).collect();
     let style = TextStyle { verdicts: output.verdicts, answer, ..style() };
     let text = if output.json { files::json(&reports)? } else { h2lab_report::text(&reports, style) };
     print(&text)?;
@@ -190,7 +207,8 @@ pub fn write_out(runs: &[Concluded<'_>], output: &OutputArgs, answer: AnswerPlac
 
 /// The same of a load: one cell, in full; on stderr if something else has stdout.
 pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Result<()> {
-    let report = run.report();
+    let conditions = run.conditions(&output.fail_if);
+    let report = Report { conditions: &conditions, ..run.report() };
     let json = || -> Result<String> {
         Ok(serde_json::to_string_pretty(&h2lab_report::load_document(&report))? + "\n")
     };

@@ -181,7 +181,11 @@ fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_doc
         let failed = diff(&[&quick, &slow, condition]);
         assert_code(&failed, 1);
         let says = |words| is_sound != [true; 2] || failed.stderr.contains(words);
-        assert!(says("failed: p50 > 2*base.p50: ") && says("; base.p50 "), "{}", failed.transcript());
+        assert!(
+            says("failed, since this is true: p50 > 2*base.p50: ") && says("; base.p50 "),
+            "{}",
+            failed.transcript()
+        );
         assert_code(&diff(&[&slow, &quick, condition]), 0);
     }
     let printed = diff(&["quick.json", "slow"]);

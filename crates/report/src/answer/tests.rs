@@ -257,3 +257,40 @@ fn what_fails_is_no_overload() {
     assert!(why(0.5, 0.5) && why(0.5, 0.25));
     assert!(!why(0.5, 0.2) && !why(0.9, 0.0));
 }
+
+/// A run with one cell and without a finding.
+fn alone() -> Fixture {
+    let mut fixture = Fixture::new();
+    fixture.analysis.verdicts.clear();
+    fixture.analysis.cells.truncate(1);
+    fixture.findings.clear();
+    fixture
+}
+
+#[test]
+fn of_a_server_that_stopped_answering_it_says_what_was_served_until_then() {
+    let mut fixture = alone();
+    let cell = &mut fixture.analysis.cells[0];
+    let why = "nothing arrived from 2 s until the end".to_owned();
+    cell.state = CellState::Failed { why, how: Failed::ServerEnded };
+    cell.series.truncate(1);
+    cell.series[0].served = vec![(Duration::ZERO, 30_000), (Duration::from_secs(1), 44_000)];
+    assert_eq!(
+        of(&fixture.report()),
+        [
+            "The server stopped answering: nothing arrived from 2 s until the end. Until then 74,000 requests were \
+          answered, 37,000/s."
+        ]
+    );
+    fixture.analysis.cells[0].series.clear();
+    assert!(of(&fixture.report())[0].ends_with("until the end."));
+}
+
+#[test]
+fn a_pause_of_the_server_is_named_and_not_what_it_looks_like() {
+    let mut fixture = alone();
+    let cell = &mut fixture.analysis.cells[0];
+    let [from, until] = [1_200, 2_200].map(Duration::from_millis);
+    cell.silence = Some(h2lab_analysis::stats::Silence { from, until, repetition: None });
+    assert_eq!(of(&fixture.report())[1], "Nothing arrived from the server from 1.20 s to 2.20 s.");
+}

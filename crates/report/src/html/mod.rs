@@ -214,10 +214,16 @@ fn of_several(reports: &[Report<'_>]) -> Shell {
     Shell {
         kind: "report".to_owned(),
         answer,
-        warnings: reports.iter().flat_map(|report| sentences::warnings(report)).collect(),
+        warnings: reports.iter().flat_map(named_warnings).collect(),
         sections,
         ..first
     }
+}
+
+/// The warnings of one of several runs.
+fn named_warnings(report: &Report<'_>) -> Vec<String> {
+    let named = |warning: String| format!("{}: {warning}", report.short_name());
+    sentences::warnings(report).into_iter().map(named).collect()
 }
 
 fn comparison(compared: &Compared<'_>) -> String {

@@ -321,6 +321,15 @@ fn several_runs_stand_one_after_the_other_under_their_names() {
 }
 
 #[test]
+fn of_several_runs_a_warning_says_of_which_it_is() {
+    let mut fixture = Fixture::new();
+    fixture.analysis.warnings.push("it was late".to_owned());
+    let two = html(&[fixture.report(), Report { folder: Some("second-run"), ..fixture.report() }]);
+    assert!(two.contains("second-run: it was late") && two.contains("20260131T120000Z-42: it was late"));
+    assert!(!html(&[fixture.report()]).contains("-42: it was late"));
+}
+
+#[test]
 fn the_page_stays_small_whatever_was_measured() {
     let small = page().len();
     assert!(small < 600_000, "{small}");

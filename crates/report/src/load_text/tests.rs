@@ -32,7 +32,15 @@ fn as_load(record: &mut CellRecord) {
 fn rendered(run: &RunRecord, style: TextStyle) -> String {
     let analysis = h2lab_analysis::stats::analyse(run);
     load_text(
-        &Report { run, analysis: &analysis, findings: &[], causes: &[], folder: Some("runs/1"), page: None },
+        &Report {
+            run,
+            analysis: &analysis,
+            findings: &[],
+            causes: &[],
+            folder: Some("runs/1"),
+            page: None,
+            conditions: &[],
+        },
         style,
     )
 }

@@ -115,7 +115,7 @@ fn a_violation_says_in_which_group_it_was_measured() {
     let fixture = Fixture::new();
     let threshold: h2lab_analysis::stats::Threshold = "h2cx16.p50 > 1ms".parse().unwrap();
     let violations = threshold.check(&fixture.analysis).unwrap();
-    let rendered: Vec<String> = violations.iter().map(|v| violation(&fixture.report(), v)).collect();
+    let rendered: Vec<String> = violations.iter().map(|v| judged(&fixture.report(), v)).collect();
     assert!(
         rendered[0].starts_with("h2cx16.p50 > 1ms without loss: h2c × 16 has p50 25."),
         "{}",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use h2lab_base::counters::TcpTick;
+use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time};
 use h2lab_model::record::{ConnectionRecord, GeneratorSummary, Sample, Tally, tally};
 use h2lab_wire::trace::FrameEvent;
@@ -170,16 +171,18 @@ fn move_to(samples: &mut [Sample], mut order: Vec<u32>) {
     }
 }
 
-/// That requests were too many to keep each of them, if a thread found that: after how long, and how many it had kept by then.
-/// The first one is taken for all.
+/// That requests were too many to keep each of them, if a thread found that: after how long, and how many the first that did had
+/// kept by then. How many all had is not known: they are not equally fast.
 fn went_over(threads: &[Option<(Duration, usize)>]) -> Option<String> {
     let (after, kept) = threads.iter().copied().flatten().min()?;
-    let kept = (kept * threads.len()) as f64;
+    let by = if threads.len() > 1 { format!(" on one of {} threads", threads.len()) } else { String::new() };
     Some(format!(
-        "recording switched from full to tail after {} and about {kept} requests ({:.0}/s): above {FULL_RATE:.0}/s, or \
-         {MOST_SAMPLES} in all, not every request is kept, and rules that need each of them find nothing; --record full keeps all",
-        measured_time(Duration::from_millis(after.as_millis() as u64)),
-        kept / after.as_secs_f64().max(f64::MIN_POSITIVE),
+        "recording switched from full to tail after {} and {}{by}: above {}/s, or {} in all, not every request is kept, and \
+         rules that need each of them find nothing; --record full keeps all",
+        measured_time(after),
+        plural(kept as u64, "request"),
+        count(FULL_RATE as u64),
+        count(MOST_SAMPLES as u64),
     ))
 }
 
@@ -223,10 +226,8 @@ mod tests {
         let reported = reported.expect("two went over");
         for words in [
             "from full to tail",
-            "after 4 s",
-            "1200000 requests",
-            "(300000/s)",
-            "above 50000/s",
+            "after 4 s and 400,000 requests on one of 3 threads",
+            "above 50,000/s, or 400,000 in all",
             "--record full",
         ] {
             assert!(reported.contains(words), "{words}: {reported}");

@@ -1,8 +1,8 @@
 //! Conditions on two runs: `p99 > 1.1*base.p99` holds a cell's figure against that of the same cell in the first run, the base.
 
 use super::{
-    Bound, CellSummary, Fit, METRICS, Metric, MetricFigure, Relation, Threshold, ThresholdError, Unit,
-    Violation, fits, without_latency,
+    Bound, CellSummary, Fit, Judged, METRICS, Metric, MetricFigure, Relation, Threshold, ThresholdError,
+    Unit, fits, without_latency,
 };
 use crate::stats::Tail;
 use h2lab_base::counts::{count, plural};
@@ -98,7 +98,7 @@ impl MetricFigure {
         self.factor * figures.get(self.metric)
     }
 
-    /// `base.p99 61.2ms`, with the factor's product if there is one.
+    /// `base.p99 61.2 ms`, with the factor's product if there is one.
     fn print(&self, figures: &CellFigures) -> String {
         let value = figures.get(self.metric);
         let is_base = self.whose().is_base;
@@ -117,8 +117,10 @@ fn best(name: &str, pairs: &[(CellFigures, CellFigures)]) -> Option<Fit> {
 /// What a condition says of two runs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Checked {
-    /// The pairs for which it holds.
-    pub violations: Vec<Violation>,
+    /// The pairs for which it is true.
+    pub violations: Vec<Judged>,
+    /// The pairs for which it is not.
+    pub others: Vec<Judged>,
     /// The pairs of which it says nothing, since a figure is of too few requests: why, in a sentence each.
     pub undecided: Vec<String>,
 }
@@ -156,7 +158,11 @@ impl Threshold {
         for pair in meant {
             match self.undecided(pair) {
                 Some(why) => checked.undecided.push(why),
-                None => checked.violations.extend(self.violation(pair)),
+                None => {
+                    let judged = self.judge_pair(pair);
+                    let of = if judged.is_true { &mut checked.violations } else { &mut checked.others };
+                    of.push(judged);
+                }
             }
         }
         Ok(checked)
@@ -202,7 +208,7 @@ impl Threshold {
         })
     }
 
-    fn violation(&self, (base, now): &(CellFigures, CellFigures)) -> Option<Violation> {
+    fn judge_pair(&self, (base, now): &(CellFigures, CellFigures)) -> Judged {
         let side = |figure: &MetricFigure| if figure.whose().is_base { base } else { now };
         let value = self.figure.of_figures(side(&self.figure));
         let (bound, other) = match &self.bound {
@@ -214,11 +220,12 @@ impl Threshold {
         };
         let is_upper = matches!(self.relation, Relation::Greater | Relation::GreaterOrEqual);
         let has_collapsed = is_upper && value.is_infinite() && self.figure.metric.unit() == Unit::Time;
-        (has_collapsed || self.relation.holds(value, bound)).then(|| Violation {
+        Judged {
+            is_true: has_collapsed || self.relation.holds(value, bound),
             group: 0,
             condition: self.text.clone(),
             measured: format!("{}: {}{other}", now.label, self.figure.print(side(&self.figure))),
-        })
+        }
     }
 }
 
@@ -253,8 +260,8 @@ mod tests {
             condition.parse::<Threshold>().unwrap().check_against(&[pair]).unwrap()
         };
         let decided = |condition, requests| {
-            let Checked { violations, undecided } = checked(condition, requests);
-            assert!(violations.is_empty() != undecided.is_empty(), "{violations:?}, {undecided:?}");
+            let Checked { violations, others, undecided } = checked(condition, requests);
+            assert_eq!(violations.len() + others.len() + undecided.len(), 1, "{violations:?}, {undecided:?}");
             undecided.is_empty()
         };
         assert!(decided("p99 > 1.1*base.p99", [5_000, 5_000]));
@@ -280,12 +287,12 @@ mod tests {
         let pairs = [pair("h1", 10.0, 10.9), pair("h2c × 4", 100.0, 111.0)];
         assert_eq!(
             held("p99 > 1.1*base.p99", &pairs),
-            ["h2c × 4: p99 111ms; base.p99 100ms, times 1.1 is 110ms"]
+            ["h2c × 4: p99 111 ms; base.p99 100 ms, times 1.1 is 110 ms"]
         );
-        assert_eq!(held("base.p99 > 95ms", &pairs), ["h2c × 4: base.p99 100ms"]);
+        assert_eq!(held("base.p99 > 95ms", &pairs), ["h2c × 4: base.p99 100 ms"]);
         assert_eq!(
             held("base.p99.9 > 0.9*p999", &pairs)[1],
-            "h2c × 4: base.p99.9 100ms; p999 111ms, times 0.9 is 99.9ms"
+            "h2c × 4: base.p99.9 100 ms; p999 111 ms, times 0.9 is 99.9 ms"
         );
         assert_eq!(held("p99 > 1.05*base.p99", &pairs).len(), 2);
         assert_eq!(held("1.1*base.p99 < p99", &pairs).len(), 1, "sides may change places");

@@ -21,7 +21,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Analysis, CellState, CellSummary};
-use h2lab_base::units::{format_duration, millis_f64};
+use h2lab_base::units::{format_duration, measured_time, millis_f64};
 use h2lab_model::scenario::{Cell, labels};
 
 /// A figure of a cell.
@@ -78,12 +78,22 @@ impl Unit {
         }
     }
 
+    /// A bound, as it is typed.
+    fn print_bound(self, value: f64) -> String {
+        self.print_with(value, format_duration)
+    }
+
     /// A figure for people.
     fn print(self, value: f64) -> String {
+        self.print_with(value, measured_time)
+    }
+
+    fn print_with(self, value: f64, time: fn(Duration) -> String) -> String {
         match self {
             // A factor may make more of it than a duration holds.
-            Self::Time => Duration::try_from_secs_f64(value / 1e3)
-                .map_or_else(|_| format!("{value:e} ms"), format_duration),
+            Self::Time => {
+                Duration::try_from_secs_f64(value / 1e3).map_or_else(|_| format!("{value:e} ms"), time)
+            }
             Self::Share => format!("{:.3} %", value * 100.0),
             Self::PerSecond => format!("{value:.1}/s"),
         }
@@ -162,7 +172,7 @@ impl MetricFigure {
         group.iter().filter(|cell| best.is_some() && fits(cell) == best).copied().collect()
     }
 
-    /// `h2c × 4 has p99 61.2ms`, with the factor's product if there is one.
+    /// `h2c × 4 has p99 61.2 ms`, with the factor's product if there is one.
     fn describe(&self, cell: &CellSummary) -> String {
         let value = self.metric.of(cell);
         if value.is_infinite() || cell.requests.sent == 0 {
@@ -171,7 +181,7 @@ impl MetricFigure {
         format!("{} has {} {}", cell.label, self.name, self.print_value(value))
     }
 
-    /// `61.2ms`, with the factor's product if there is one.
+    /// `61.2 ms`, with the factor's product if there is one.
     fn print_value(&self, value: f64) -> String {
         let unit = self.metric.unit();
         if (self.factor - 1.0).abs() < f64::EPSILON {
@@ -323,10 +333,12 @@ pub enum ThresholdError {
     },
 }
 
-/// A condition that held.
+/// What a condition says of a cell, or of two cells that it compares.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Violation {
-    /// The group of the cells that it held for.
+pub struct Judged {
+    /// Whether it is true of them.
+    pub is_true: bool,
+    /// The group of the cells.
     pub group: u32,
     /// The condition, as given.
     pub condition: String,
@@ -334,8 +346,8 @@ pub struct Violation {
     pub measured: String,
 }
 
-impl fmt::Display for Violation {
-    /// The condition and what was measured. `report::violation` says in which group too.
+impl fmt::Display for Judged {
+    /// The condition and what was measured. `report::judged` says in which group too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.condition, self.measured)
     }
@@ -378,32 +390,33 @@ impl Threshold {
         })
     }
 
-    /// Every cell, or pair of cells of one group, for which the condition holds.
-    pub fn check(&self, analysis: &Analysis) -> Result<Vec<Violation>, ThresholdError> {
-        self.refuse_unknown(&analysis.cells.iter().map(|summary| (summary.label.as_str(), &summary.cell)))?;
-        Ok(analysis.groups().iter().flat_map(|group| self.check_group(group)).collect())
+    /// Every cell, or pair of cells of one group, for which the condition is true.
+    pub fn check(&self, analysis: &Analysis) -> Result<Vec<Judged>, ThresholdError> {
+        let mut all = self.judge(analysis)?;
+        all.retain(|judged| judged.is_true);
+        Ok(all)
     }
 
-    fn check_group(&self, group: &[&CellSummary]) -> Vec<Violation> {
-        let mut violations = Vec::new();
+    /// Every cell, or pair of cells of one group, that the condition is about, with whether it is true there.
+    pub fn judge(&self, analysis: &Analysis) -> Result<Vec<Judged>, ThresholdError> {
+        self.refuse_unknown(&analysis.cells.iter().map(|summary| (summary.label.as_str(), &summary.cell)))?;
+        Ok(analysis.groups().iter().flat_map(|group| self.judge_group(group)).collect())
+    }
+
+    fn judge_group(&self, group: &[&CellSummary]) -> Vec<Judged> {
+        let mut all = Vec::new();
         let mut check = |cell: &CellSummary, bound: f64, other: Option<(&MetricFigure, &CellSummary)>| {
             let have_collapsed = other.is_some_and(|(figure, against)| {
                 has_collapsed(cell, self.figure.metric) && has_collapsed(against, figure.metric)
             });
-            if have_collapsed || self.relation.holds(self.figure.of(cell), bound) {
-                let beside = |(figure, against): (&MetricFigure, &CellSummary)| {
-                    format!("; {}", figure.describe(against))
-                };
-                violations.push(Violation {
-                    group: cell.cell.group,
-                    condition: self.text.clone(),
-                    measured: format!(
-                        "{}{}",
-                        self.figure.describe(cell),
-                        other.map_or(String::new(), beside)
-                    ),
-                });
-            }
+            let beside =
+                |(figure, against): (&MetricFigure, &CellSummary)| format!("; {}", figure.describe(against));
+            all.push(Judged {
+                is_true: have_collapsed || self.relation.holds(self.figure.of(cell), bound),
+                group: cell.cell.group,
+                condition: self.text.clone(),
+                measured: format!("{}{}", self.figure.describe(cell), other.map_or(String::new(), beside)),
+            });
         };
         for cell in self.figure.named(group) {
             match &self.bound {
@@ -420,6 +433,6 @@ impl Threshold {
                 }
             }
         }
-        violations
+        all
     }
 }

@@ -40,7 +40,7 @@ impl FromStr for Threshold {
             return Err(ThresholdError::SameFigure { condition: text.to_owned(), metric: figure.name });
         }
         let assumed = match (&other, figure.metric.unit()) {
-            (Side::Plain(number), unit) if *number > 0.0 => Some(unit.print(*number)),
+            (Side::Plain(number), unit) if *number > 0.0 => Some(unit.print_bound(*number)),
             _ => None,
         };
         let bound = bound(other, figure.metric.unit()).ok_or_else(|| ThresholdError::Unit {

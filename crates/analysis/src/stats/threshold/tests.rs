@@ -40,6 +40,15 @@ fn a_metric_is_held_against_a_number_for_each_cell_that_it_names() {
 }
 
 #[test]
+fn what_is_not_true_is_judged_too_with_its_figures() {
+    let all = threshold("p50 > 75ms").judge(&analyse(&run(repetitions()))).unwrap();
+    let judged: Vec<(bool, &str)> = all.iter().map(|one| (one.is_true, one.measured.as_str())).collect();
+    assert_eq!(judged.len(), 3);
+    assert_eq!(judged[0], (false, "h1 has p50 25.1 ms"));
+    assert!(judged.iter().filter(|(is_true, _)| *is_true).all(|(_, said)| said.starts_with("h2c × 4 has")));
+}
+
+#[test]
 fn two_metrics_are_held_against_each_other_for_each_pair_of_cells() {
     assert_eq!(
         (held("h2c.p50 > 1.5*h1.p50"), held("h2c.p50 > 3*h1.p50"), held("h2c.p50 > 5*h1.p50")),
@@ -135,7 +144,7 @@ fn a_percentile_may_be_written_with_a_point() {
 #[test]
 fn what_was_measured_is_reported_with_its_unit() {
     let reported = said(repetitions(), "h2cx4.p50 > 1.5*h1.p50");
-    assert_eq!(reported, ["h2c × 4 has p50 100.3ms; h1 has p50 25.07ms, times 1.5 is 37.6ms"]);
+    assert_eq!(reported, ["h2c × 4 has p50 100 ms; h1 has p50 25.1 ms, times 1.5 is 37.6 ms"]);
     assert_eq!(said(repetitions(), "h2cx4.p50 < 1e300*h1.p50").len(), 1, "however large a factor");
     assert_eq!(said(repetitions(), "h1.throughput < 2000"), ["h1 has throughput 1000.0/s"]);
 }
