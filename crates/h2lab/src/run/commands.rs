@@ -149,8 +149,9 @@ impl Commands {
         let options = PumpOptions { origin_nanos: clock.origin_ns(), cpu, intake, ..PumpOptions::default() };
         let pump = Pump::start(&namespaces, &self.link, self.seed, options).map_err(Failure::from)?;
         let mut server = self.start_server(&namespaces, keys)?;
-        let is_ready =
-            server.as_mut().map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &interrupted))?;
+        let is_ready = server
+            .as_mut()
+            .map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &interrupted))?;
         assert!(!self.panic, "a panic was asked for");
         let began = clock.now();
         let mut client = self.client(&namespaces, keys)?;
