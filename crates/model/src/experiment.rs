@@ -219,7 +219,7 @@ impl Knob {
     pub fn causes(&self) -> Vec<&str> {
         let ids: &[&'static str] = match self {
             Self::Connections(_) => {
-                &["LOSS101", "LOSS102", "FLOW103", "MUX101", "MUX102", "MUX103", "MUX105"]
+                &["LOSS101", "LOSS102", "LOSS105", "FLOW103", "MUX101", "MUX102", "MUX103", "MUX105"]
             }
             Self::NoRequestLimit => &["CONN101"],
             Self::LargeWindows => &["FLOW101", "FLOW103", "FLOW104", "FLOW106"],

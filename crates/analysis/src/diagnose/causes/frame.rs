@@ -27,7 +27,7 @@ pub(super) const FRAME101: CauseMeta = CauseMeta {
 pub(super) const FRAME102: CauseMeta = CauseMeta {
     id: "FRAME102",
     name: "small-frames",
-    summary: "DATA frames stay at 16 KiB or less although more was allowed",
+    summary: "DATA frames are shorter than receivers accept, and cost CPU",
     status: Status::Rule { status: RuleStatus::Preview, rule: &SmallFrames },
     since: "0.1.0",
     page: include_str!("frame102_small_frames/page.md"),

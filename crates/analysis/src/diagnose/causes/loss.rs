@@ -3,6 +3,7 @@
 use super::loss102_one_congestion_window::OneCongestionWindow;
 use super::loss103_slow_start_after_idle::SlowStartAfterIdle;
 use super::loss104_nagle_delayed_ack::NagleDelayedAck;
+use super::loss105_send_buffer_bloat::SendBufferBloat;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
@@ -71,10 +72,8 @@ pub(super) const LOSS104: CauseMeta = CauseMeta {
 pub(super) const LOSS105: CauseMeta = CauseMeta {
     id: "LOSS105",
     name: "send-buffer-bloat",
-    summary: "An urgent response waits behind megabytes in the socket's send buffer",
-    status: Status::NeedsServer(
-        "bytes in the server's send buffer that were not sent yet (notsent in TCP_INFO or ss)",
-    ),
+    summary: "A short response waits behind queued data of a large one",
+    status: Status::Rule { status: RuleStatus::Preview, rule: &SendBufferBloat },
     since: "0.1.0",
     page: include_str!("loss105_send_buffer_bloat/page.md"),
     checks: &[],

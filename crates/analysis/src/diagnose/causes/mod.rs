@@ -34,6 +34,7 @@ mod loss101_tcp_head_of_line_blocking;
 mod loss102_one_congestion_window;
 mod loss103_slow_start_after_idle;
 mod loss104_nagle_delayed_ack;
+mod loss105_send_buffer_bloat;
 mod meta;
 mod mux;
 mod mux101_stream_limit;

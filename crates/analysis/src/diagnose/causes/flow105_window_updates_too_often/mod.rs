@@ -4,7 +4,7 @@
 mod tests;
 
 use super::flow::FLOW105 as META;
-use super::views::effort::{Sent, busy_end, observation};
+use super::views::effort::{Sent, observation, of_both_ways};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::count;
 use h2lab_model::Fix;
@@ -21,14 +21,11 @@ pub(super) struct WindowUpdatesTooOften;
 
 impl Rule for WindowUpdatesTooOften {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
-        let Some(end) = busy_end(case) else { return Vec::new() };
-        let ways = [Direction::Down, Direction::Up].into_iter();
-        ways.filter_map(|way| finding(case, way, &end)).collect()
+        of_both_ways(case, |data, sent, end| finding(case, data, sent, end))
     }
 }
 
-fn finding(case: &Case<'_>, data: Direction, end: &(String, f64)) -> Option<Finding> {
-    let sent = Sent::of(case, data);
+fn finding(case: &Case<'_>, data: Direction, sent: &Sent, end: &(String, f64)) -> Option<Finding> {
     let ratio = sent.credits as f64 / sent.data.max(1) as f64;
     if sent.credits < LEAST || ratio <= RATIO {
         return None;

@@ -6,7 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use super::frame::FRAME102 as META;
-use super::views::effort::{Sent, busy_end, observation};
+use super::views::effort::{Sent, observation, of_both_ways};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::count;
 use h2lab_model::Fix;
@@ -15,7 +15,7 @@ use h2lab_wire::trace::Direction;
 
 /// The length of frames that every receiver accepts (RFC 9113 §4.2), in bytes.
 const USUAL: f64 = 16_384.0;
-/// A sender whose frames are shorter than this on average does not make use of that.
+/// A sender whose frames are as long as this on average makes use of that: a fast transfer in the usual frames is healthy.
 const SHORT: f64 = 0.9 * USUAL;
 /// Fewer frames in a second are no work for a CPU.
 const RATE: f64 = 10_000.0;
@@ -28,25 +28,22 @@ pub(super) struct SmallFrames;
 
 impl Rule for SmallFrames {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
-        let Some(end) = busy_end(case) else { return Vec::new() };
-        let ways = [Direction::Down, Direction::Up].into_iter();
-        ways.filter_map(|way| finding(case, way, &end)).collect()
+        of_both_ways(case, |data, sent, end| finding(case, data, sent, end))
     }
 }
 
-fn finding(case: &Case<'_>, data: Direction, end: &(String, f64)) -> Option<Finding> {
-    let sent = Sent::of(case, data);
+fn finding(case: &Case<'_>, data: Direction, sent: &Sent, end: &(String, f64)) -> Option<Finding> {
     let seconds =
         Duration::from_nanos(case.records().map(|record| record.generator.wall_ns).sum()).as_secs_f64();
     let rate = sent.data as f64 / seconds.max(f64::MIN_POSITIVE);
     let length = sent.bytes as f64 / sent.data.max(1) as f64;
-    // With its header a frame of 16 KiB is a little longer.
-    let is_it = rate >= RATE && length <= USUAL + 16.0 && sent.data >= FRAMES * sent.requests.max(1);
+    let is_it = rate >= RATE && length < SHORT && sent.data >= FRAMES * sent.requests.max(1);
     if !is_it {
         return None;
     }
     let who = if data == Direction::Down { "the server" } else { "our client" };
-    let observation = observation(case, &META, &format!("{rate:.0} DATA frames per second"), end);
+    let observation =
+        observation(case, &META, &format!("{} DATA frames per second", count(rate as u64)), end);
     let mut evidence = vec![
         Evidence::new(&format!("DATA frames of {who}"), sent.data as f64, "frames"),
         Evidence::new("frames per second", rate, "1/s"),
@@ -55,26 +52,31 @@ fn finding(case: &Case<'_>, data: Direction, end: &(String, f64)) -> Option<Find
     evidence.extend(observation.evidence.clone());
     Some(Finding {
         symptom: format!(
-            "{who} sent {} DATA frames of {length:.0} bytes, {rate:.0} per second: each has a header, and is handled by itself",
-            count(sent.data)
+            "{who} sent {} DATA frames of {} bytes, {} per second: each has a header, and is handled by itself",
+            count(sent.data),
+            count(length as u64),
+            count(rate as u64)
         ),
         evidence,
         confidence: Confidence::Observed,
-        fixes: vec![fix(case, data, length)],
-        confirm: case.compare("-f 16k,64k")
-            + ": with longer frames both ends must use less CPU time for each byte",
+        fixes: vec![fix(case, data)],
+        confirm: case.compare("").trim_end().to_owned()
+            + ", before and after the change: with longer frames both ends must use less CPU time for each byte",
         ..observation
     })
 }
 
-/// What makes frames longer: the receiver's bound, or the sender if its frames do not reach that of every receiver.
-fn fix(case: &Case<'_>, data: Direction, length: f64) -> Fix {
-    let wish = |knob, value| Wish { knob, role: Role::Front, value: Some(value) };
+/// What makes frames longer: their sender. Every receiver accepts longer ones.
+fn fix(case: &Case<'_>, data: Direction) -> Fix {
     match data {
-        Direction::Down if length < SHORT => advise(&case.peer(), wish(Knob::WriteSize, USUAL as u64)),
         Direction::Down => {
-            Fix::new("client", "longer frames accepted (ours: -f 64k)", "the server may fill them")
+            let value = Some(USUAL as u64);
+            advise(&case.peer(), Wish { knob: Knob::WriteSize, role: Role::Front, value })
         }
-        Direction::Up => advise(&case.peer(), wish(Knob::MaxFrameSize, 65_536)),
+        Direction::Up => Fix::new(
+            "client",
+            "frames of 16 KiB, larger writes",
+            "the server accepts them, as every receiver must",
+        ),
     }
 }

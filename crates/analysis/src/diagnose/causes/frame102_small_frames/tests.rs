@@ -24,7 +24,7 @@ fn many_short_frames_are_observed_and_explain_no_time() {
     let found = finding(record(20_000, 1_033, 200)).expect("a finding");
     assert!(found.is_observation() && found.cost_share < 1e-9);
     assert!(
-        found.symptom.starts_with("the server sent 20,000 DATA frames of 1033 bytes, 20000 per second"),
+        found.symptom.starts_with("the server sent 20,000 DATA frames of 1,033 bytes, 20,000 per second"),
         "{}",
         found.symptom
     );
@@ -32,11 +32,21 @@ fn many_short_frames_are_observed_and_explain_no_time() {
 }
 
 #[test]
-fn frames_that_reach_the_bound_of_the_client_are_its_matter() {
-    let found = finding(record(20_000, 16_393, 200)).expect("a finding");
-    assert!(found.fixes[0].setting.contains("-f 64k"), "{:?}", found.fixes);
-    assert!(finding(record(20_000, 16_400, 200)).is_some());
-    assert_eq!(finding(record(20_000, 16_401, 200)), None, "longer ones");
+fn a_fast_transfer_in_the_usual_frames_is_healthy() {
+    assert!(finding(record(20_000, 14_745, 200)).is_some());
+    assert_eq!(finding(record(20_000, 14_746, 200)), None, "nine tenths of 16 KiB");
+    // A megabyte in frames of 16 KiB, the last of which is shorter.
+    assert_eq!(finding(record(20_000, 16_393, 300)), None);
+    assert_eq!(finding(record(20_000, 16_100, 300)), None);
+}
+
+#[test]
+fn short_frames_of_uploads_are_the_matter_of_the_client() {
+    let mut upload = record(0, 0, 200);
+    let connection = &mut upload.connections[0];
+    (connection.counters.frames_sent[0], connection.bytes_sent) = (20_000, 20_000 * 1_033);
+    let found = finding(upload).expect("a finding");
+    assert!(found.symptom.starts_with("our client sent") && found.fixes[0].product == "client", "{found:?}");
 }
 
 #[test]

@@ -34,6 +34,16 @@ pub(in crate::diagnose::causes) fn busy_end(case: &Case<'_>) -> Option<(String, 
     (most >= BUSY).then(|| (name.to_owned(), most))
 }
 
+/// What `find` makes of what went each way, where an end of the cell is busy.
+pub(in crate::diagnose::causes) fn of_both_ways(
+    case: &Case<'_>,
+    find: impl Fn(Direction, &Sent, &(String, f64)) -> Option<Finding>,
+) -> Vec<Finding> {
+    let Some(end) = busy_end(case) else { return Vec::new() };
+    let ways = [Direction::Down, Direction::Up].into_iter();
+    ways.filter_map(|way| find(way, &Sent::of(case, way), &end)).collect()
+}
+
 /// An observation: it costs CPU time at that end, and no response time.
 pub(in crate::diagnose::causes) fn observation(
     case: &Case<'_>,

@@ -1,0 +1,264 @@
+//! LOSS105: small responses wait behind what the sender had queued of a large one.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::loss::LOSS105 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use h2lab_base::counts::plural;
+use h2lab_base::units::{Time, format_bytes, measured_time, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::{CellRecord, Sample};
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+use h2lab_wire::StreamId;
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+
+/// A scheduler that takes streams in turn puts a frame or two of 16 KiB before a response; so many bytes are a queue.
+const QUEUE: u64 = 64 << 10;
+/// What TCP has on its way while it looks for the rate of the path takes fewer round trips than these.
+const ROUND_TRIPS: u32 = 3;
+/// A response that is no shorter than this part of the queue waits for its own bytes, too.
+const SMALL: u64 = 8;
+/// The large response goes on after so many of the small ones: what could be chosen was chosen well (else MUX104).
+const OVERTAKING: f64 = 0.5;
+/// Fewer responses that waited, or that did not, may be chance.
+const LEAST: usize = 5;
+/// Responses with no data before them waited for this part of the time of the others at most: it is not their handler.
+const ALONE: u32 = 4;
+/// Data came throughout: no gap was this part of the wait.
+const GAP: u32 = 4;
+/// What our client's TCP saw of the wait is in the queue of the path; from this part on that is the one to shorten. Its smoothed
+/// round trip lags: that it saw less says nothing.
+const PATH: f64 = 0.5;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct SendBufferBloat;
+
+impl Rule for SendBufferBloat {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let protocol = case.cell().protocol;
+        if !protocol.is_multiplexed() || protocol.is_quic() {
+            return Vec::new();
+        }
+        let mut seen = Seen::default();
+        case.repetitions.iter().for_each(|repetition| seen.add(repetition));
+        let is_it = seen.is_queue() && case.is_worth_time(seen.queued.iter().map(|queued| queued.wait).sum());
+        is_it.then(|| finding(case, &seen)).into_iter().collect()
+    }
+}
+
+/// A response that waited behind data of another one.
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    connection: u32,
+    /// When it could have come.
+    from: Time,
+    wait: Duration,
+    /// Bytes of DATA that came until it did.
+    ahead: u64,
+    /// Whether the response with most of these went on after it.
+    goes_on: bool,
+    /// How much longer than at best the round trip was for our client's TCP, in the last sample of that time.
+    path: Duration,
+}
+
+/// The short responses of a cell.
+#[derive(Debug, Default)]
+struct Seen {
+    queued: Vec<Queued>,
+    /// What those waited that had less than a frame before them.
+    alone: Vec<Duration>,
+}
+
+impl Seen {
+    fn add(&mut self, repetition: &Repetition<'_>) {
+        let record = repetition.record;
+        let quickest = repetition.facts().quickest;
+        let came = came(record);
+        for sample in record.samples.iter().filter(|sample| sample.outcome.is_success()) {
+            let Some(time) = sample.time_to_first_byte() else { continue };
+            let Some(came) = came.get(&sample.connection) else { continue };
+            let wait = time.saturating_sub(quickest);
+            let before = Before { came, from: sample.sent_at + quickest, until: sample.first_byte_at };
+            match before.bytes() {
+                ahead if ahead >= QUEUE => self.queued.extend(queued(repetition, &sample, &before)),
+                0 => self.alone.push(wait),
+                _ => {}
+            }
+        }
+    }
+
+    fn is_queue(&self) -> bool {
+        let overtaking = self.queued.iter().filter(|queued| queued.goes_on).count();
+        self.queued.len() >= LEAST
+            && self.alone.len() >= LEAST
+            && overtaking as f64 >= OVERTAKING * self.queued.len() as f64
+            && median(&self.alone) * ALONE <= median(&self.waits())
+    }
+
+    fn waits(&self) -> Vec<Duration> {
+        self.queued.iter().map(|queued| queued.wait).collect()
+    }
+}
+
+/// A DATA frame that came: when, of which stream, and its length.
+type Data = (Time, StreamId, u64);
+
+/// What came on a connection, by time.
+#[derive(Debug, Default)]
+struct Came {
+    /// DATA frames of responses that were asked for: pushed ones are another cause (MUX107).
+    data: Vec<Data>,
+    /// When the last frame of each response came.
+    ends: BTreeMap<StreamId, Time>,
+    /// The round trip as our client's TCP has measured it.
+    rtts: Vec<(Time, Duration)>,
+}
+
+/// What came on each connection.
+fn came(record: &CellRecord) -> BTreeMap<u32, Came> {
+    let mut came: BTreeMap<u32, Came> = BTreeMap::new();
+    let is_asked_for = |frame: &&FrameEvent| frame.direction == Direction::Down && frame.stream.0 % 2 == 1;
+    let data = record.frames.iter().filter(|frame| frame.kind == FrameKind::DATA);
+    for frame in data.filter(is_asked_for) {
+        let of = came.entry(frame.connection).or_default();
+        of.data.push((frame.at, frame.stream, u64::from(frame.length)));
+        of.ends.insert(frame.stream, frame.at);
+    }
+    for tick in record.tcp.iter().filter(|tick| !tick.server) {
+        let rtt = Duration::from_micros(tick.rtt_us.into());
+        came.entry(tick.connection).or_default().rtts.push((tick.at, rtt));
+    }
+    came
+}
+
+/// The DATA of a connection that came when a response could have begun, and until it did.
+struct Before<'a> {
+    came: &'a Came,
+    from: Time,
+    until: Time,
+}
+
+impl Before<'_> {
+    fn range(&self) -> &[Data] {
+        let data = &self.came.data;
+        let from = data.partition_point(|frame| frame.0 <= self.from);
+        let until = data.partition_point(|frame| frame.0 < self.until);
+        data.get(from..until).unwrap_or_default()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.range().iter().map(|frame| frame.2).sum()
+    }
+
+    /// The stream with most of the bytes, and how many.
+    fn most(&self) -> (StreamId, u64) {
+        let mut streams: BTreeMap<StreamId, u64> = BTreeMap::new();
+        for (_, stream, bytes) in self.range() {
+            *streams.entry(*stream).or_default() += bytes;
+        }
+        streams.into_iter().max_by_key(|(_, bytes)| *bytes).unwrap_or_default()
+    }
+
+    /// The longest time without a frame.
+    fn gap(&self) -> Duration {
+        let times = self.range().iter().map(|frame| frame.0).chain([self.until]);
+        let gaps = times.scan(self.from, |last, at| Some(at.since(std::mem::replace(last, at))));
+        gaps.max().unwrap_or_default()
+    }
+
+    /// Whether more of a stream comes later.
+    fn goes_on(&self, stream: StreamId) -> bool {
+        self.came.ends.get(&stream).is_some_and(|end| *end >= self.until)
+    }
+
+    /// The round trip that TCP had measured last; zero if none.
+    fn rtt(&self) -> Duration {
+        let upto = self.came.rtts.partition_point(|tick| tick.0 <= self.until);
+        upto.checked_sub(1).map_or(Duration::ZERO, |last| self.came.rtts[last].1)
+    }
+}
+
+/// A response that data was before, if it is short against that, and one other response has most of it, which came throughout.
+fn queued(repetition: &Repetition<'_>, sample: &Sample, before: &Before<'_>) -> Option<Queued> {
+    let (ahead, (stream, most)) = (before.bytes(), before.most());
+    let wait = before.until.since(before.from);
+    let rtt = repetition.facts().rtt;
+    let is_behind = wait >= rtt * ROUND_TRIPS
+        && sample.body_bytes <= ahead / SMALL
+        && most >= ahead / 2
+        && before.gap() < wait / GAP;
+    if !is_behind {
+        return None;
+    }
+    Some(Queued {
+        connection: sample.connection,
+        from: before.from,
+        wait,
+        ahead,
+        goes_on: before.goes_on(stream),
+        path: before.rtt().saturating_sub(rtt).min(wait),
+    })
+}
+
+fn median(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn finding(case: &Case<'_>, seen: &Seen) -> Finding {
+    let sum = |of: fn(&Queued) -> Duration| seen.queued.iter().map(of).sum::<Duration>();
+    let (waited, path) = (sum(|queued| queued.wait), sum(|queued| queued.path));
+    let count = seen.queued.len() as u64;
+    let ahead = seen.queued.iter().map(|queued| queued.ahead).sum::<u64>() / count.max(1);
+    let each = waited / u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    let is_path = path.as_secs_f64() >= PATH * waited.as_secs_f64();
+    let place = if is_path { "in the path" } else { "in the server's socket or the path" };
+    let mut evidence = vec![
+        Evidence::new("short responses that data of another one came before", count as f64, "responses"),
+        Evidence::new("bytes before each, on average", ahead as f64, "bytes"),
+        Evidence::new("median wait of these", millis_f64(median(&seen.waits())), "ms"),
+        Evidence::new("median wait of those with nothing before them", millis_f64(median(&seen.alone)), "ms"),
+        Evidence::new("growth of the round trip in all of the waits", millis_f64(path), "ms"),
+    ];
+    let longest = seen.queued.iter().max_by_key(|queued| queued.wait);
+    evidence.extend(longest.map(|longest| {
+        Evidence::new("the longest wait", millis_f64(longest.wait), "ms")
+            .seen(longest.connection, longest.from)
+    }));
+    Finding {
+        symptom: format!(
+            "{} came {} late on average, behind {} of a large one on the same connection, which then went on: it was queued {place}",
+            plural(count, "short response"),
+            measured_time(each),
+            format_bytes(ahead),
+        ),
+        evidence,
+        confidence: Confidence::Inferred,
+        fixes: fixes(is_path),
+        confirm: case.compare(&format!("-c {},4", case.cell().connections))
+            + ": with more connections, or with TCP_NOTSENT_LOWAT at the server, short responses must come sooner",
+        ..case.finding(&META, waited, "behind data of large responses that had been queued before")
+    }
+}
+
+/// The kernel of the server is the same whatever serves.
+fn fixes(is_path: bool) -> Vec<Fix> {
+    let linux = |knob, value| advise(&Peer::started("linux"), Wish { knob, role: Role::Kernel, value });
+    let other = Fix::new(
+        "client",
+        "large downloads on a connection of their own",
+        "short responses then wait for none",
+    );
+    let first = if is_path {
+        linux(Knob::CongestionControl, None)
+    } else {
+        linux(Knob::NotsentLowat, Some(128 << 10))
+    };
+    vec![first, other]
+}
