@@ -33,7 +33,7 @@ pub const SELDOM: f64 = 0.05;
 /// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
 pub const AGREES_TO: f64 = 1.25;
 /// Below this share of a closed window, the cause is not the round trip but an end that does not read what has arrived.
-/// Not a half: credit that comes in pieces too small for a frame waits for the next piece (seen with HAProxy 2.6: 0.47
+/// Not a half: credit that comes in pieces too small for a frame waits for the next piece (seen with `HAProxy` 2.6: 0.47
 /// of its window).
 pub const HELD_BACK: f64 = 1.0 / 3.0;
 /// With a congestion window filled less than this something else limited the sender.

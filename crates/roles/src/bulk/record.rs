@@ -108,6 +108,8 @@ fn largest_frame(direction: TransferDirection, config: &Config, done: &BulkResul
 
 /// `SETTINGS_INITIAL_WINDOW_SIZE` (RFC 9113 §6.5.2).
 const INITIAL_WINDOW_SIZE: u16 = 4;
+/// What a peer is allowed that announces nothing (RFC 9113 §6.9.2).
+const DEFAULT_WINDOW: u32 = 65_535;
 /// `SETTINGS_MAX_FRAME_SIZE`.
 const MAX_FRAME_SIZE: u16 = 5;
 
@@ -209,8 +211,6 @@ fn sent(
         cpu: Some(cpu),
         ..SenderFigures::default()
     };
-    /// What HTTP/2 allows a peer that announces nothing (RFC 9113 §6.9.2).
-    const DEFAULT_WINDOW: u32 = 65_535;
     let announced = setting(record, INITIAL_WINDOW_SIZE).unwrap_or(DEFAULT_WINDOW);
     let receiver = ReceiverFigures {
         stream_window: has_windows.then_some(announced.into()),

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 
 use self::connection::{Connection, Finished};
 pub use self::notes::Note;
-use self::notes::Unseen;
+use self::notes::{Source, Unseen};
 use super::waits::segment::{Segment, flag};
 use super::waits::tls::KeyLog;
 use h2lab_base::units::Time;
@@ -95,7 +95,7 @@ impl Capture {
     /// A capture of a link of this run's: all that a client did, from its begin on, at the client's end.
     pub fn of_run() -> Self {
         let mut capture = Self::new("");
-        capture.unseen.is_of_run = true;
+        capture.unseen.source = Source::Run;
         capture
     }
 
@@ -113,7 +113,9 @@ impl Capture {
     pub fn packet(&mut self, packet: &CapturedPacket<'_>) {
         self.unseen.packets += 1;
         if NOT_CLIENTS.contains(&packet.name) {
-            self.unseen.is_of_link = true;
+            if self.unseen.source == Source::Unknown {
+                self.unseen.source = Source::Link;
+            }
             return;
         }
         let now = self.clock(packet.at_nanos);
@@ -194,7 +196,7 @@ impl Capture {
             self.connections.into_iter().map(|connection| connection.finish(at)).collect();
         let notes = self.unseen.notes(&finished);
         let connections = finished.len();
-        let records = record::of(finished, self.unseen.is_full, self.unseen.is_of_run);
+        let records = record::of(finished, self.unseen.is_full, self.unseen.source == Source::Run);
         Captured { records, notes, connections, began_nanos: self.begins_at.unwrap_or(0) }
     }
 }

@@ -22,6 +22,18 @@ impl fmt::Display for Note {
     }
 }
 
+/// Where a capture comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Source {
+    /// A program that nothing is known of.
+    #[default]
+    Unknown,
+    /// h2lab wrote it of its emulated link.
+    Link,
+    /// It is of this run's own link: all that a client did, so that where it was made needs no words.
+    Run,
+}
+
 /// What was not used of a file, counted.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
@@ -39,10 +51,7 @@ pub(super) struct Unseen {
     pub unfollowed: u64,
     /// Packets that were older than those before them.
     pub backwards: u64,
-    /// h2lab wrote it of its link.
-    pub is_of_link: bool,
-    /// It is of this run, so that where it was made needs no words.
-    pub is_of_run: bool,
+    pub source: Source,
     /// The file ends within a packet.
     pub is_cut: bool,
     /// There were more frames than are kept.
@@ -52,12 +61,13 @@ pub(super) struct Unseen {
 impl Unseen {
     /// All notes.
     pub fn notes(&self, connections: &[Finished]) -> Vec<Note> {
-        let mut notes: Vec<String> = (!self.is_of_run).then(|| place(connections)).into_iter().collect();
+        let mut notes: Vec<String> =
+            (self.source != Source::Run).then(|| place(connections)).into_iter().collect();
         notes.extend(self.of_file());
         notes.extend(of_reading(connections));
         notes.extend(of_tcp(connections));
-        notes.extend(of_requests(connections));
-        if self.is_of_run && connections.iter().all(|connection| connection.read.is_none()) {
+        notes.extend(of_requests(connections, self.source));
+        if self.source == Source::Run && connections.iter().all(|connection| connection.read.is_none()) {
             return notes.into_iter().map(Note).collect();
         }
         notes.push(
@@ -96,7 +106,7 @@ impl Unseen {
             .filter(|(n, ..)| *n > 0)
             .map(|(n, noun, what)| format!("{} {}", plural(n, noun), several(n, what)))
             .collect();
-        if self.is_of_link && !self.is_of_run {
+        if self.source == Source::Link {
             notes.push(
                 "h2lab wrote this capture of an emulated link: it is read as the client saw it".to_owned(),
             );
@@ -200,9 +210,11 @@ fn of_tcp(connections: &[Finished]) -> Vec<String> {
     told.into_iter().filter(|(n, ..)| *n > 0).map(sentence).collect()
 }
 
-fn of_requests(connections: &[Finished]) -> Vec<String> {
+fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     let read = || connections.iter().filter_map(|connection| connection.read.as_ref());
     let refused: u64 = read().map(|read| read.exchanges.refused.len() as u64).sum();
+    // Of a whole run what was not sent again is lost, and counted as that.
+    let refused = if source == Source::Run { 0 } else { refused };
     let undecoded: u64 = read().map(|read| u64::from(read.exchanges.undecoded)).sum();
     let open = read().filter(|read| read.end == End::Capture).count() as u64;
     let told = [
