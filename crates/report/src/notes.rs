@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn the_code_with_which_we_cancel_is_none_of_the_servers() {
         let of = |kind| error(&ErrorCount { kind, code: ErrorCode::CANCEL.0, fault: Fault::Sut, count: 3 });
-        assert_eq!(of(Outcome::Unanswered), "3 × timeout (server error)");
+        assert_eq!(of(Outcome::Timeout), "3 × timeout (server error)");
         assert_eq!(of(Outcome::Reset), "3 × reset CANCEL (server error)");
     }
 

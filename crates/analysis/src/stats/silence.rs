@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_server_that_is_silent_to_the_end_has_stopped_and_one_that_answers_later_has_not() {
         let why = to_the_end(&stopped(1_500, None)).unwrap();
-        assert!(why.contains(" until the end, for 1.5 s, while"), "{why}");
+        assert!(why.contains(" until the end, for 1.50 s, while"), "{why}");
         assert!(to_the_end(&counted(stopped(1_500, None))).is_some());
         assert_eq!(to_the_end(&stopped(1_500, Some(Duration::from_millis(500)))), None, "a pause");
         assert_eq!(to_the_end(&stopped(500, None)), None, "too short to tell");
