@@ -3,6 +3,7 @@
 //! The client's end of the link is captured, with the secrets that our origin has of every TLS connection, and is read as any
 //! other capture.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
@@ -249,12 +250,12 @@ impl Ending {
         };
         let mut message = format!("--run: {from}");
         let ended = self.words().unwrap_or_else(|| "it ended without an error".to_owned());
-        message += &format!("; {ended}");
+        let _ = write!(message, "; {ended}");
         if !self.said.is_empty() {
-            message += &format!("; its last lines:\n  {}", self.said.join("\n  "));
+            let _ = write!(message, "; its last lines:\n  {}", self.said.join("\n  "));
         }
         for note in &captured.notes {
-            message += &format!("\n- {note}");
+            let _ = write!(message, "\n- {note}");
         }
         Failure { kind, message }
     }

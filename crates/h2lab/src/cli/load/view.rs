@@ -244,8 +244,8 @@ impl Screen {
             count(self.rate.round() as u64),
             self.latencies(),
             count(now.failed),
-            count(in_flight(now).into()),
-            count(now.waiting.into()),
+            count(in_flight(now)),
+            count(now.waiting),
             plural(now.connections.into(), "connection"),
         )
     }
