@@ -95,10 +95,10 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<(
         let (ratio, [low, high]) = (trial.effect?, trial.interval?);
         Some([ratio, low, high])
     });
-    let mended = match changed {
-        Some(_) if !situation.mended.is_empty() => {
+    let removed = match changed {
+        Some(_) if !situation.removed.is_empty() => {
             let mut values = drawn.clone();
-            values.extend(situation.mended.clone());
+            values.extend(situation.removed.clone());
             let run = stage.place.path().join(RUN);
             let again = format!("--again {} --json --quiet", run.display());
             // Where the server of before was, it left what another one stumbles over: the number of its process.
@@ -118,7 +118,7 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<(
     let observations = document.findings.into_iter().filter(|finding| is_observation(finding, &causes));
     let observed = observations.map(|finding| finding.rule).collect();
     let is_sound = document.verdict.as_deref() != Some("invalid");
-    let found = Found { causes, observed, answer, drawn, changed, mended, fix: document.fix };
+    let found = Found { causes, observed, answer, drawn, changed, removed, fix: document.fix };
     Ok((found, is_sound))
 }
 

@@ -35,7 +35,7 @@ struct Found {
     /// The effect of the change that takes the planted cause away, with its interval, if it was tried.
     changed: Option<[f64; 3]>,
     /// The effect of really taking it away at the server, likewise.
-    mended: Option<[f64; 3]>,
+    removed: Option<[f64; 3]>,
     /// What `--fix` did, if it was asked for.
     #[serde(default)]
     fix: Option<fix::Fixed>,
@@ -108,7 +108,7 @@ fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
     }
     let all = found.all();
     let causes = if all.is_empty() { "none".to_owned() } else { all.join(" ") };
-    let effects = [("of the experiment", found.changed), ("of really taking the cause away", found.mended)];
+    let effects = [("of the experiment", found.changed), ("of really taking the cause away", found.removed)];
     for (of, [ratio, low, high]) in effects.into_iter().filter_map(|(of, effect)| Some((of, effect?))) {
         outcome.note(format!("effect {of}: {ratio:.2} × ({low:.2}–{high:.2})"));
     }
@@ -164,7 +164,7 @@ mod tests {
             for id in situation.planted.iter().chain(&situation.also).flat_map(|cause| cause.split('|')) {
                 assert!(id.len() > 5 && id.is_ascii(), "{name}: {id}");
             }
-            for value in situation.mended.keys() {
+            for value in situation.removed.keys() {
                 assert!(
                     drawn.contains_key(value) && situation.server.is_some(),
                     "{name}: {value} is not drawn"

@@ -90,10 +90,10 @@ impl Score {
             named(&all, "none"),
             if is_right { "yes" } else { "no" },
             of(found.changed),
-            of(found.mended)
+            of(found.removed)
         );
-        if let Some((changed, mended)) = found.changed.zip(found.mended) {
-            self.overlapping.count(overlap(changed, mended));
+        if let Some((changed, removed)) = found.changed.zip(found.removed) {
+            self.overlapping.count(overlap(changed, removed));
         }
     }
 }
@@ -185,8 +185,8 @@ mod tests {
         ]);
         let keep = |name: &str, causes: &[&str], effects: Option<[[f64; 3]; 2]>| {
             let causes = causes.iter().map(|cause| (*cause).to_owned()).collect();
-            let [changed, mended] = [0, 1].map(|n| effects.map(|effects| effects[n]));
-            let found = Found { causes, changed, mended, ..Found::default() };
+            let [changed, removed] = [0, 1].map(|n| effects.map(|effects| effects[n]));
+            let found = Found { causes, changed, removed, ..Found::default() };
             let text = serde_json::to_string(&found).unwrap();
             fs::write(folder.path().join(format!("{name}.json")), text).unwrap();
         };

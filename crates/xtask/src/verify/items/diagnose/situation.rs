@@ -39,7 +39,7 @@ pub struct Situation {
     pub draw: BTreeMap<String, Range>,
     /// Values in place of drawn ones that really take the cause away, at the server: what that does is compared with the experiment.
     #[serde(default)]
-    pub mended: BTreeMap<String, String>,
+    pub removed: BTreeMap<String, String>,
     /// Whether it is one of those that `--ci` selects: some of each family, on servers that every machine of CI has.
     #[serde(default)]
     pub ci: bool,
