@@ -595,7 +595,7 @@ fn a_proxy_that_may_stand_before_the_server_is_named_too() {
 #[test]
 fn an_upload_without_a_known_bandwidth_says_so_and_what_a_bandwidth_needs() {
     let fix = uploaded_to(Some("HAProxy/2.6.12"));
-    let rule = "is unknown (to fill it takes 1.192 MiB for each 100 Mbit/s of it over 100 ms)";
+    let rule = "is unknown (filling it takes 1.192 MiB per 100 Mbit/s at a round trip of 100 ms)";
     assert!(fix.contains(rule), "{fix}");
     assert!(fix.contains("that much memory, at most, for each stream"), "{fix}");
 }
