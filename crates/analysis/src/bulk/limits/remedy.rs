@@ -120,7 +120,7 @@ fn rule(figures: &ConnectionFigures) -> String {
     const EXAMPLE: f64 = 100e6;
     match (figures.in_flight(EXAMPLE), figures.min_rtt) {
         (Some(bytes), Some(rtt)) => format!(
-            " (to fill it takes {} for each {} of it over {})",
+            " (filling it takes {} per {} at a round trip of {})",
             format_bytes(bytes.ceil() as u64),
             bits_text(EXAMPLE),
             measured_time(rtt)
