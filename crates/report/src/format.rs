@@ -17,7 +17,9 @@ pub(super) fn millis_unit(duration: Duration) -> String {
 
 /// A bound in milliseconds: `0.2 ms`, `1.04 ms`.
 pub(super) fn bound(duration: Duration) -> String {
-    format!("{} ms", (millis_f64(duration) * 1e3).round() / 1e3)
+    let text = millis(duration);
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} ms")
 }
 
 /// A rate without its unit: `1,000`, `49.8`.

@@ -459,7 +459,7 @@ pub(super) fn how_sure(report: &Report<'_>) -> Option<String> {
          generator and link were, and \
          never less than 0.2 ms){stalls}.",
         plural(fewest.blocks as u64, "block"),
-        format_duration(fewest.block)
+        measured_time(fewest.block)
     ))
 }
 

@@ -114,7 +114,7 @@ fn cpu(figures: &ConnectionFigures) -> String {
     format!("{frames}more connections ({connections}){clear}")
 }
 
-/// `: 1.192 MiB for each 100 Mbit/s of it over 100ms`, of a path whose bandwidth is not known.
+/// ` (filling it takes 1.192 MiB per 100 Mbit/s at a round trip of 100 ms)`, of a path whose bandwidth is not known.
 fn rule(figures: &ConnectionFigures) -> String {
     /// Bits per second, an example.
     const EXAMPLE: f64 = 100e6;
