@@ -183,9 +183,10 @@ fn backlog(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String>
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     (open_loop && waited > 0).then(|| {
         format!(
-            "{} still waiting for a connection or a stream at the end: {:.0} requests/s offered, {:.0} served",
+            "{} still waiting for a connection or a stream at the end: {} requests/s offered, {} served",
             plural(waited, "request"),
-            summary.offered_rps, summary.served_rps
+            number(summary.offered_rps.round()),
+            number(summary.served_rps.round())
         )
     })
 }

@@ -362,7 +362,7 @@ fn progress_is_lines_where_nothing_can_be_drawn_and_nothing_with_quiet() {
     let origin = Origin::start();
     let receiver = h2lab(&["load", "--no-store", "-q", "50", "-z", "4s", &origin.clear]);
     let lines = receiver.stderr.lines().filter(|line| line.contains("answered"));
-    let seconds = |line: &str| line.split_once("s: ").and_then(|(seconds, _)| seconds.parse::<f64>().ok());
+    let seconds = |line: &str| line.split_once(" s: ").and_then(|(seconds, _)| seconds.parse::<f64>().ok());
     let reported: Vec<f64> = lines.map(|line| seconds(line).expect("a time")).collect();
     // By the times in them, which are rounded to a tenth.
     let is_seldom = reported.windows(2).all(|pair| pair[1] - pair[0] > 0.85);

@@ -195,7 +195,7 @@ fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_doc
     let tail = if is_sound == [true; 2] { ": p95 is " } else { "" };
     assert!(
         flat.contains(&format!("slow against quick.json, 1 pair of cells{tail}"))
-            && flat.contains("is undecided"),
+            && flat.contains("cannot be told from files of --json"),
         "{flat}"
     );
     let figures = diff(&["quick.json", "slow.json", "--json"]).json()["figures"][0].clone();

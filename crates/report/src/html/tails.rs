@@ -35,9 +35,14 @@ fn picture(report: &Report<'_>, ways: &Ways, form: Form) -> String {
     let smallest = figures.iter().map(|figures| figures.median).fold(largest, f64::min).max(largest * 1e-6);
     let unit = Unit::of_time(largest);
     let frame = rows.area(height, Scale::fitting(unit.scaled(smallest), unit.scaled(largest)));
-    let mut svg = Svg::new(form.width(), height + 46.0, "Median and tail of each configuration, as dots");
-    let logarithmic = if frame.x.is_log() { " (logarithmic)" } else { "" };
-    frame.draw_x(&mut svg, &format!("response time, {}{logarithmic}", unit.name), 0.0);
+    // Without a figure an axis would have values that nothing has.
+    let has_axis = !figures.is_empty();
+    let below = if has_axis { 46.0 } else { 6.0 };
+    let mut svg = Svg::new(form.width(), height + below, "Median and tail of each configuration, as dots");
+    if has_axis {
+        let logarithmic = if frame.x.is_log() { " (logarithmic)" } else { "" };
+        frame.draw_x(&mut svg, &format!("response time, {}{logarithmic}", unit.name), 0.0);
+    }
     let mut y = frame.top;
     for group in &groups {
         svg.text("condition", (6.0, y + 20.0), Anchor::Start, &heading(report, group, form));
@@ -172,6 +177,17 @@ mod tests {
         assert_eq!(picture.matches("class=\"bracket\"").count(), 3 * sound);
         assert!(!picture.contains("class=\"bar"), "the axis may be logarithmic");
         assert!(picture.contains("serves 290 of 1,000/s"), "{picture}");
+    }
+
+    #[test]
+    fn there_is_no_axis_without_a_figure() {
+        let mut fixture = Fixture::new();
+        for cell in &mut fixture.analysis.cells {
+            cell.state = CellState::Invalid { reasons: vec!["late".to_owned()] };
+        }
+        let report = fixture.report();
+        let picture = picture(&report, &Ways::of(&report), Form::Wide);
+        assert!(!picture.contains("response time, ") && picture.contains("class=\"hatched"), "{picture}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::mux::MUX107 as META;
@@ -114,11 +114,13 @@ fn rate(record: &CellRecord, rtt: Duration) -> Option<f64> {
     }
     let mut most = 0;
     let mut inside: u64 = 0;
-    let mut first = record.frames.iter().filter(|frame| is_body(frame)).peekable();
+    // Frames of a capture may be out of order: only what was added is taken away.
+    let mut recent: VecDeque<(Time, u64)> = VecDeque::new();
     for frame in record.frames.iter().filter(|frame| is_body(frame)) {
         inside += u64::from(frame.length);
-        while let Some(old) = first.next_if(|old| old.at + rtt <= frame.at) {
-            inside -= u64::from(old.length);
+        recent.push_back((frame.at, frame.length.into()));
+        while let Some((_, length)) = recent.pop_front_if(|(at, _)| *at + rtt <= frame.at) {
+            inside -= length;
         }
         most = most.max(inside);
     }
