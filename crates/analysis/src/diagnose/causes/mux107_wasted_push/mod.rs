@@ -119,8 +119,8 @@ fn rate(record: &CellRecord, rtt: Duration) -> Option<f64> {
     for frame in record.frames.iter().filter(|frame| is_body(frame)) {
         inside += u64::from(frame.length);
         recent.push_back((frame.at, frame.length.into()));
-        while let Some((_, length)) = recent.pop_front_if(|(at, _)| *at + rtt <= frame.at) {
-            inside -= length;
+        while recent.front().is_some_and(|(at, _)| *at + rtt <= frame.at) {
+            inside -= recent.pop_front().map_or(0, |(_, length)| length);
         }
         most = most.max(inside);
     }
