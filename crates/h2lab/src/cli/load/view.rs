@@ -100,8 +100,9 @@ fn follow(incoming: &Receiver<News>, screen: &mut Screen) {
             News::Announcement(text) => screen.announcement(&text),
             News::Progress(progress) => screen.progress(&progress),
         };
-        put(&text);
+        // First: what is seen on the terminal can be removed by a signal at once.
         crate::stderr::drew_above(screen.drawn);
+        put(&text);
     }
     put(&screen.cleared());
     crate::stderr::drew_above(0);
