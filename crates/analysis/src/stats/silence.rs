@@ -118,10 +118,12 @@ pub(super) fn to_the_end(repetition: &CellRecord) -> Option<String> {
     })
 }
 
-/// Whether anything arrived from the server after this time.
+/// Whether anything arrived from the server after this time, or may have: of a response that had begun and was cut nothing is known of
+/// its bytes.
 fn is_heard_after(repetition: &CellRecord, until: Time) -> bool {
     let of_sample = |sample: Sample| {
-        (sample.first_byte_at.happened() && sample.first_byte_at > until)
+        let has_begun = sample.first_byte_at.happened();
+        (has_begun && (sample.first_byte_at > until || !is_heard(sample.outcome)))
             || (is_heard(sample.outcome) && sample.completed_at > until)
     };
     repetition.samples.iter().any(of_sample)
@@ -305,6 +307,12 @@ mod tests {
         assert!(why.contains(" until the end, for 1.50 s, while"), "{why}");
         assert!(to_the_end(&counted(stopped(1_500, None))).is_some());
         assert_eq!(to_the_end(&stopped(1_500, Some(Duration::from_millis(500)))), None, "a pause");
+        let mut long = counted(stopped(1_500, None));
+        let mut begun = Sample::due(window(&long).0, true);
+        begun.first_byte_at = begun.scheduled_at;
+        begun.outcome = Outcome::Unfinished;
+        long.samples.push(&begun);
+        assert_eq!(to_the_end(&long), None, "a long response may have been under way");
         assert_eq!(to_the_end(&stopped(500, None)), None, "too short to tell");
         assert_eq!(to_the_end(&paused(0)), None);
         let mut own = stopped(1_500, None);

@@ -94,8 +94,8 @@ fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
     servers(repetition).filter_map(|process| process.disturbance.as_ref())
 }
 
-/// That the server ended by itself, or could no longer be reached after it had responded, or stopped answering, if so. Of a server that we started we know what
-/// became of it.
+/// That the server ended by itself, or could no longer be reached or stopped answering after it had responded, if so. Of a server that we
+/// started we know what became of it.
 fn failed(repetition: &CellRecord) -> Option<String> {
     let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
     let is_watched = repetition.server.is_some();

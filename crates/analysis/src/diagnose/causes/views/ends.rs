@@ -122,11 +122,19 @@ fn gaps(record: &CellRecord, ends: &[Time]) -> Vec<Range<Time>> {
         record.connections.iter().filter(|dial| dial.ready_at.happened()).collect();
     dials.sort_unstable_by_key(|dial| dial.ready_at);
     let longest = dials.iter().map(|dial| dial.ready_at.since(dial.dialled_at)).max().unwrap_or_default();
+    // Until when one of the first n connections takes requests: there may be an end for each of many thousand.
+    let usable: Vec<Time> = dials
+        .iter()
+        .scan(Time::ZERO, |latest, dial| {
+            *latest = dial.usable_until().max(*latest);
+            Some(*latest)
+        })
+        .collect();
     let mut gaps: Vec<Range<Time>> = Vec::new();
     for &end in ends {
         let next = dials.partition_point(|dial| dial.ready_at <= end);
         let ready = dials.get(next).map_or(Time::NEVER, |dial| dial.ready_at);
-        let has_another = dials[..next].iter().any(|dial| dial.usable_until() > end);
+        let has_another = next.checked_sub(1).is_some_and(|last| usable[last] > end);
         let until = if has_another { ready.min(end + longest) } else { ready };
         match gaps.last_mut().filter(|gap| gap.end >= end) {
             Some(gap) => gap.end = gap.end.max(until),
