@@ -75,7 +75,8 @@ fn a_client_that_shares_one_connection_has_no_finding_about_connections() {
 #[test]
 fn a_client_with_small_windows_is_told_to_raise_them() {
     let Some(_) = need("nghttp") else { return };
-    let found = document(&[], "nghttp -n -w 14 -W 14 {url}bytes/512k");
+    // A stop counts that lasts no longer than a round trip and a quarter: long enough for a busy machine.
+    let found = document(&["--delay=100ms"], "nghttp -n -w 14 -W 14 {url}bytes/128k");
     assert!(rules(&found).iter().any(|rule| rule.starts_with("FLOW10")), "{found:#}");
 }
 
