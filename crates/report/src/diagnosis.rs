@@ -176,7 +176,8 @@ impl Diagnosis<'_> {
             });
             answer.extend(self.suspect());
         } else if self.experiment.is_healthy() {
-            answer.push(self.observed().unwrap_or_else(|| "There is nothing to explain.".to_owned()));
+            let found = self.failures().or_else(|| self.observed());
+            answer.push(found.unwrap_or_else(|| "There is nothing to explain.".to_owned()));
         } else {
             answer.push(match self.experiment.untried as u64 {
                 0 => "No change was tried: none applies here.".to_owned(),
@@ -209,6 +210,12 @@ impl Diagnosis<'_> {
             found.rule,
             sentence(&found.symptom)
         ))
+    }
+
+    /// Why requests failed, or would at another rate, where no protocol is slower.
+    fn failures(&self) -> Option<String> {
+        let found = self.findings().find(|finding| finding.of_failures && !finding.is_observation())?;
+        Some(format!("Found ({}): {}", found.rule, sentence(&found.symptom)))
     }
 
     /// The change that the answer names: the most effective one whose cause was found, since that is what can be fixed; else the most
@@ -470,6 +477,17 @@ pub(super) mod tests {
         let text = text(&experiment, &fixture);
         assert!(text.contains("Suspect (LOSS101, not confirmed)"), "{text}");
         assert!(!text.contains("Confirmed"), "{text}");
+    }
+
+    #[test]
+    fn where_no_protocol_is_slower_the_answer_says_why_requests_fail() {
+        let mut fixture = Fixture::new();
+        let alike = fixture.analysis.verdicts.iter().find(|one| one.is_no_slower()).cloned();
+        let experiment = Experiment { verdict: alike, trials: Vec::new(), ..experiment(&fixture) };
+        assert!(text(&experiment, &fixture).contains("There is nothing to explain"));
+        fixture.findings[0].of_failures = true;
+        let said = text(&experiment, &fixture);
+        assert!(said.contains("Found (LOSS101): ") && !said.contains("nothing to explain"), "{said}");
     }
 
     #[test]

@@ -198,7 +198,8 @@ impl<'a> Case<'a> {
         let sidecars = cell.sidecar.as_ref().map_or(String::new(), |sidecar| {
             format!(" --topology {} --sidecar {}", cell.topology().name(), sidecar.name)
         });
-        format!("h2lab compare{target}{sidecars} --proto h1,{} {flags}", cell.protocol)
+        let other = if cell.protocol.is_multiplexed() { "h1," } else { "" };
+        format!("h2lab compare{target}{sidecars} --proto {other}{} {flags}", cell.protocol)
     }
 }
 

@@ -85,6 +85,9 @@ pub struct Finding {
     pub fixes: Vec<Fix>,
     /// The experiment that confirms it.
     pub confirm: String,
+    /// Whether it costs requests that failed and no time: that response times are alike over another protocol then says nothing of it.
+    #[serde(skip)]
+    pub of_failures: bool,
 }
 
 impl Finding {

@@ -102,10 +102,11 @@ fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
     let (gap, all) = (against.gap(case).as_secs_f64(), case.response_time().as_secs_f64());
     // Where states decided, or nothing did, the times still say whether there is a difference that could have a cause.
     let is_shared = !against.verdict.is_slower() && against.has_times(case) && gap <= all * SHARED;
-    // What a rule itself calls an observation explains no difference.
-    let causes = || findings.iter().filter(|finding| !finding.is_observation());
-    let whole = causes().map(|finding| finding.cost_share * all).sum::<f64>().max(gap);
-    for finding in findings.iter_mut().filter(|finding| !finding.is_observation()) {
+    // What a rule itself calls an observation explains no difference, and requests that failed took no time.
+    let is_of_time = |finding: &&mut Finding| !finding.is_observation() && !finding.of_failures;
+    let mut causes: Vec<&mut Finding> = findings.iter_mut().filter(is_of_time).collect();
+    let whole = causes.iter().map(|finding| finding.cost_share * all).sum::<f64>().max(gap);
+    for finding in &mut causes {
         if against.verdict.is_no_slower() {
             finding.explains = Some(0.0);
             finding.fixes.clear();
@@ -233,6 +234,26 @@ mod tests {
         divide(&mut found, &case, &against);
         let explains = found.each_ref().map(|finding| finding.explains.unwrap());
         assert!((explains[0] - 0.75).abs() < 1e-9 && (explains[1] - 0.25).abs() < 1e-9, "{explains:?}");
+    }
+
+    #[test]
+    fn requests_that_failed_are_no_part_of_a_difference_of_times_and_no_observation_without_one() {
+        let quick = Scene::new(Protocol::H1).request(0, 0, 100, 125, 125).record();
+        let same = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125).record();
+        let [of_quick, of_same] = [&quick, &same].map(|record| CellSummary::of(&[record]));
+        let verdict =
+            CellVerdict { conclusion: Conclusion::BothUnstable, ..verdict_on(&of_quick, &of_same, 1) };
+        let against = Against { label: "h1", repetitions: vec![&quick], verdict: &verdict };
+        let case = Case::new("h2c × 1", vec![&same], None);
+        let mut found = [false, true].map(|of_failures| Finding {
+            cost_share: 0.5,
+            of_failures,
+            fixes: vec![Fix::new("server", "x", "y")],
+            ..Finding::default()
+        });
+        divide(&mut found, &case, &against);
+        assert_eq!(found.each_ref().map(|finding| finding.explains), [Some(0.0), None]);
+        assert_eq!(found.each_ref().map(|finding| finding.fixes.len()), [0, 1]);
     }
 
     #[test]

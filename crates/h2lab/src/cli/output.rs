@@ -136,6 +136,16 @@ impl<'a> Concluded<'a> {
         self
     }
 
+    /// With the cause of a cell that was found before it was measured, unless it was found again.
+    pub fn found_before(mut self, found: Option<Finding>, cell: u32) -> Self {
+        let is_again = |found: &Finding| {
+            self.findings.iter().any(|finding| finding.cell == cell && finding.rule == found.rule)
+        };
+        let found = found.filter(|found| !is_again(found));
+        self.findings.extend(found.map(|found| Finding { cell, ..found }));
+        self
+    }
+
     /// As reports have it.
     pub fn report(&self) -> Report<'_> {
         Report {

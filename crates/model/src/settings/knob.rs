@@ -75,6 +75,8 @@ pub enum Knob {
     HeaderSize,
     #[strum(serialize = "limits.body-size")]
     BodySize,
+    #[strum(serialize = "limits.request-rate")]
+    RequestRate,
     #[strum(serialize = "request-buffering")]
     RequestBuffering,
     #[strum(serialize = "response-buffering")]
@@ -138,6 +140,7 @@ impl Knob {
             Self::UpstreamConnections => "the connections to the upstream",
             Self::HeaderSize => "the size of request headers",
             Self::BodySize => "the size of request bodies",
+            Self::RequestRate => "the requests per second that are served",
             Self::RequestBuffering => "the buffering of request bodies",
             Self::ResponseBuffering => "the buffering of responses",
             Self::EarlyHints => "Early Hints (103)",

@@ -67,3 +67,17 @@ pub(super) const LIMIT104: CauseMeta = CauseMeta {
     supersedes: &[],
     knob: "body-duration",
 };
+
+pub(super) const LIMIT105: CauseMeta = CauseMeta {
+    id: "LIMIT105",
+    name: "rate-limit",
+    summary: "The server refuses requests above a rate with 429 or 503",
+    status: Status::Rule { status: RuleStatus::Preview, rule: &super::limit105_rate_limit::RateLimit },
+    since: "0.1.0",
+    page: include_str!("limit105_rate_limit/page.md"),
+    checks: &[],
+    waits: &[],
+    limits: &[],
+    supersedes: &[],
+    knob: "rate",
+};

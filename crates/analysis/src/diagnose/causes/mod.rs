@@ -29,6 +29,7 @@ mod limit;
 mod limit101_pings_too_frequent;
 mod limit102_abuse_limits;
 mod limit103_header_block_too_large;
+mod limit105_rate_limit;
 mod loss;
 mod loss101_tcp_head_of_line_blocking;
 mod loss102_one_congestion_window;
@@ -104,6 +105,7 @@ pub const CAUSES: &[&CauseMeta] = &[
     &limit::LIMIT102,
     &limit::LIMIT103,
     &limit::LIMIT104,
+    &limit::LIMIT105,
     &sec::SEC101,
     &sec::SEC102,
     &host::HOST101,

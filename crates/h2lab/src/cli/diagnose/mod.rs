@@ -215,7 +215,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         Some(_) => Vec::new(),
         None => repeated(&command_line, args.what.as_deref(), args.via.as_deref()),
     };
-    let mut remark = None;
+    let (mut remark, mut limit) = (None, None);
     if let Some(What::Live(url)) = &what {
         speaks_h2(&scenario, &live)?;
         holds_responses(&scenario, &live)?;
@@ -225,6 +225,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
             ControlFlow::Continue(Some(found)) => {
                 repeat.extend(args.load_flags(&scenario, found.rate));
                 remark = found.remark();
+                limit = found.limit;
             }
             ControlFlow::Break(exit) => return Ok(exit),
         }
@@ -239,6 +240,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let plan = plan.into_inner();
     let setup = plan.setup();
     let concluded = Concluded::new(&run, Some(&executed.folder)).warned(remark);
+    let concluded = concluded.found_before(limit, setup.subject);
     let Some(experiment) = Experiment::of(&run, &setup) else {
         return nothing_measured(run.interrupted, executed.failure);
     };

@@ -4,6 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use h2lab_analysis::diagnose;
+use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{CellState, CellSummary, RampSteps};
 use h2lab_base::counts::plural;
 use h2lab_base::units::measured_time;
@@ -54,6 +56,8 @@ pub(super) struct Found {
     pub overloaded_at: Option<f64>,
     /// The status with which the server refused most requests of that ramp, and to how many; `None` if it refused none.
     refused: Option<(u16, u64)>,
+    /// That the server limits the rate, where the ramp shows it: what is measured afterwards stays below that limit.
+    pub limit: Option<Finding>,
     /// Why the ramp was no sound measurement; `None` if it was.
     doubt: Option<String>,
 }
@@ -97,7 +101,11 @@ impl Found {
 
     fn refusal(&self) -> Option<String> {
         let (status, n) = self.refused?;
-        let limits = if matches!(status, 429 | 503) { ": does it limit the rate?" } else { "" };
+        let limits = match (&self.limit, status) {
+            (Some(limit), _) => format!(": it limits the rate ({})", limit.rule),
+            (None, 429 | 503) => ": does it limit the rate?".to_owned(),
+            (None, _) => String::new(),
+        };
         let reason = reason_phrase(status);
         Some(format!("the server answered {status} {reason} to {}{limits}", plural(n, "request")))
     }
@@ -161,6 +169,7 @@ fn found(run: &RunRecord) -> Option<Found> {
                 rate: rate.round().max(1.0),
                 overloaded_at: Some(knee.offered_rps),
                 refused: refused(&summary),
+                limit: limit(run),
                 doubt: match &summary.state {
                     CellState::Invalid { reasons } => reasons.first().cloned(),
                     _ => None,
@@ -171,6 +180,19 @@ fn found(run: &RunRecord) -> Option<Found> {
         carried = Some(Found::at(rate));
     }
     carried
+}
+
+/// The cause of a limit (`h2lab explain LIMIT105`).
+const RATE_LIMIT: &str = "LIMIT105";
+
+/// What the ramps show of a limit of the rate.
+fn limit(run: &RunRecord) -> Option<Finding> {
+    let found = diagnose::run(&run.repetitions).into_iter().find(|finding| finding.rule == RATE_LIMIT)?;
+    Some(Finding {
+        label: format!("a ramp of the rate over {}", found.label),
+        symptom: format!("in a ramp of the rate, {}", found.symptom),
+        ..found
+    })
 }
 
 /// The status with which the server refused a tenth of the requests or more, and to how many.
@@ -222,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_server_that_refuses_more_requests_is_told_with_its_status() {
-        let found = Found { rate: 35.0, overloaded_at: Some(200.0), refused: Some((503, 853)), doubt: None };
+        let found =
+            Found { rate: 35.0, overloaded_at: Some(200.0), refused: Some((503, 853)), ..Found::default() };
         let words = "at 200/s the server answered 503 Service Unavailable to 853 requests: does it limit the rate? (-q";
         assert!(found.words(&Scenario::default()).contains(words), "{found:?}");
         let remark = found.remark().unwrap();
@@ -230,5 +253,9 @@ mod tests {
             remark.starts_with("in a ramp of the rate, from 200/s on, the server answered 503"),
             "{remark}"
         );
+        let limit = Finding { rule: RATE_LIMIT.to_owned(), ..Finding::default() };
+        let known = Found { limit: Some(limit), ..found }.remark().unwrap();
+        assert!(known.contains("to 853 requests: it limits the rate (LIMIT105); what follows"), "{known}");
+        assert!(diagnose::cause(RATE_LIMIT).is_some());
     }
 }

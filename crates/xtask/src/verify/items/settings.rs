@@ -255,7 +255,7 @@ fn envoy(folder: &Path, line: &Line<'_>) -> Result<Vec<String>> {
 {http2}          common_http_protocol_options:
             headers_with_underscores_action: ALLOW
 {common}          http_filters:
-          - name: envoy.filters.http.router
+{filters}          - name: envoy.filters.http.router
             typed_config: {{ "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
           route_config:
             virtual_hosts: [{{ name: v, domains: ["*"], routes: [{{ match: {{ prefix: / }}, route: {{ cluster: c }} }}] }}]
@@ -272,6 +272,7 @@ fn envoy(folder: &Path, line: &Line<'_>) -> Result<Vec<String>> {
         listener = field("listener", 4),
         manager = field("HTTP connection manager", 10),
         http2 = field("http2_protocol_options of the HTTP connection manager", 12),
+        filters = field("http_filters of the HTTP connection manager", 10),
         common = field("common_http_protocol_options of the HTTP connection manager", 12),
         cluster = field("cluster", 4),
         upstream_common = field("common_http_protocol_options of the cluster", 10),

@@ -1,0 +1,238 @@
+//! LIMIT105: the server refuses requests above a rate.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::limit::LIMIT105 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::{Time, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::{CellRecord, Outcome, Sample};
+use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_wire::h1::reason_phrase;
+
+/// "Too Many Requests" (RFC 6585 §4): the server says what it does.
+const TOO_MANY: u16 = 429;
+/// "Service Unavailable" (RFC 9110 §15.6.4): nginx answers it above a rate, and others when something is broken.
+const UNAVAILABLE: u16 = 503;
+/// So many requests must have been refused, and so many served.
+const LEAST: usize = 10;
+/// The same as a share of all: fewer missing successes make no cell unstable, either.
+const LEAST_SHARE: f64 = 0.02;
+/// The median refusal may come later than the median success by this part of it, and by [`SLACK`].
+const LATER: f64 = 0.1;
+/// What our own lateness makes of two equal times.
+const SLACK: Duration = Duration::from_micros(500);
+/// Successes are counted in so many parts of the time at least: of fewer, chance says too much.
+const LEAST_PARTS: usize = 10;
+/// In each part so much variance must be expected of chance, so that a request more or less at its ends is little.
+const VARIANCE: f64 = 2.0;
+/// What decides by the rate serves more evenly than chance: by this factor of the variance. Of 10 parts, chance alone is below it in
+/// 1 of 40 cases.
+const EVEN: f64 = 0.25;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct RateLimit;
+
+impl Rule for RateLimit {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let [said, unsaid] = [TOO_MANY, UNAVAILABLE].map(|status| Answers::of(case, status));
+        let is_said = said.refused.len() >= unsaid.refused.len();
+        let answers = if is_said { said } else { unsaid };
+        if !answers.are_of_a_limit() || !(is_said || answers.depend_on_the_rate()) {
+            return Vec::new();
+        }
+        let (refused, share) = (answers.refused.len(), answers.share(answers.refused.len()));
+        let rate = answers.served_per_second();
+        let [of_refused, of_served] = [median(&answers.refused), median(&answers.served)];
+        let phrase = reason_phrase(answers.status);
+        vec![Finding {
+            symptom: format!(
+                "the server answered {} {phrase} to {} of {}, no later than it served the others, {rate:.0} per second",
+                answers.status,
+                count(refused as u64),
+                plural(answers.all as u64, "request"),
+            ),
+            evidence: vec![
+                Evidence::new(
+                    &format!("requests answered with {}", answers.status),
+                    refused as f64,
+                    "requests",
+                ),
+                Evidence::new("requests served since the first of them", rate, "requests/s"),
+                Evidence::new(
+                    "requests sent since the first of them",
+                    answers.sent_per_second(),
+                    "requests/s",
+                ),
+                Evidence::new("the median refusal began after", millis_f64(of_refused), "ms"),
+                Evidence::new("the median success began after", millis_f64(of_served), "ms"),
+            ],
+            cost: format!(
+                "{} of {} ({:.0} %) were refused{}",
+                count(refused as u64),
+                plural(answers.all as u64, "request"),
+                share * 100.0,
+                also(case, answers.status)
+            ),
+            confidence: if is_said { Confidence::Observed } else { Confidence::Inferred },
+            of_failures: true,
+            fixes: vec![
+                advise(&case.peer(), Wish { knob: Knob::RequestRate, role: Role::Front, value: None }),
+                Fix::new(
+                    "client",
+                    "fewer requests per second, or later again",
+                    "a refusal may say when, in Retry-After; such a limit is there on purpose",
+                ),
+            ],
+            confirm: case.compare(&format!("-q {}", (rate / 2.0).floor().max(1.0)))
+                + ": at half the rate no request is refused",
+            ..case.finding_of_share(&META, share)
+        }]
+    }
+}
+
+/// That requests of the other protocol were refused as well, if so.
+fn also(case: &Case<'_>, status: u16) -> String {
+    let Some(against) = &case.against else { return String::new() };
+    let mut other = Answers { status, ..Answers::default() };
+    against.repetitions.iter().for_each(|record| other.add(record));
+    if other.refused.len() < LEAST {
+        return String::new();
+    }
+    format!(", and {:.0} % over {}", other.share(other.refused.len()) * 100.0, against.label)
+}
+
+/// What became of a request: when it was sent, and whether it was served.
+type Answer = (Time, bool);
+
+/// The successes of a cell and its refusals with one status.
+#[derive(Debug, Default)]
+struct Answers {
+    status: u16,
+    all: usize,
+    /// Times to the first byte.
+    refused: Vec<Duration>,
+    /// The same of successes.
+    served: Vec<Duration>,
+    /// Whether each repetition began with a success: a limit refuses nothing after a pause.
+    begins_served: bool,
+    /// Of each repetition from the first refusal on: what came before was below the limit, or its burst.
+    limited: Vec<Vec<Answer>>,
+}
+
+impl Answers {
+    fn of(case: &Case<'_>, status: u16) -> Self {
+        let mut answers = Self { status, begins_served: true, ..Self::default() };
+        case.records().for_each(|record| answers.add(record));
+        answers
+    }
+
+    fn add(&mut self, record: &CellRecord) {
+        let mut seen: Vec<Answer> = Vec::new();
+        for sample in &record.samples {
+            self.all += 1;
+            let (Some(is_served), Some(began)) = (self.is_served(&sample), sample.time_to_first_byte())
+            else {
+                continue;
+            };
+            let times = if is_served { &mut self.served } else { &mut self.refused };
+            times.push(began);
+            seen.push((sample.sent_at, is_served));
+        }
+        seen.sort_unstable();
+        self.begins_served &= seen.first().is_none_or(|(_, is_served)| *is_served);
+        let first = seen.iter().position(|(_, is_served)| !is_served).unwrap_or(seen.len());
+        self.limited.push(seen.split_off(first));
+    }
+
+    /// Whether a request was served or refused; `None` if something else became of it.
+    fn is_served(&self, sample: &Sample) -> Option<bool> {
+        let is_refused = sample.outcome == Outcome::Status && sample.status == self.status;
+        (sample.outcome.is_success() || is_refused).then_some(!is_refused)
+    }
+
+    fn share(&self, n: usize) -> f64 {
+        n as f64 / self.all.max(1) as f64
+    }
+
+    /// Whether there are enough of both, and refusals come at once: a server that has too much to do makes them wait.
+    fn are_of_a_limit(&self) -> bool {
+        let is_enough =
+            |times: &Vec<Duration>| times.len() >= LEAST && self.share(times.len()) >= LEAST_SHARE;
+        let latest = median(&self.served).mul_f64(1.0 + LATER) + SLACK;
+        is_enough(&self.refused) && is_enough(&self.served) && median(&self.refused) <= latest
+    }
+
+    /// Whether the rate decides, as far as answers at one rate can tell.
+    fn depend_on_the_rate(&self) -> bool {
+        self.begins_served && self.unevenness().is_some_and(|unevenness| unevenness <= EVEN)
+    }
+
+    /// For how long, in seconds, requests were sent while some were refused.
+    fn seconds(&self) -> f64 {
+        self.limited.iter().map(|answers| span(answers).as_secs_f64()).sum::<f64>().max(f64::MIN_POSITIVE)
+    }
+
+    fn sent_per_second(&self) -> f64 {
+        self.limited.iter().flatten().count() as f64 / self.seconds()
+    }
+
+    fn served_per_second(&self) -> f64 {
+        self.limited.iter().flatten().filter(|(_, is_served)| *is_served).count() as f64 / self.seconds()
+    }
+
+    /// The variance of what is served in equal parts of the time, as a part of what it were if chance refused as many: of the successes
+    /// themselves, which a limit keeps at one number whatever is sent, or of their share of what is sent, which a limit without a burst
+    /// keeps at one half, a third … of requests that come at one distance. `None` of too few requests.
+    fn unevenness(&self) -> Option<f64> {
+        let share = self.served_per_second() / self.sent_per_second();
+        let seconds = VARIANCE / (self.sent_per_second() * share * (1.0 - share));
+        let width = Duration::try_from_secs_f64(seconds).ok().filter(|width| !width.is_zero())?;
+        let parts: Vec<[f64; 2]> = self.limited.iter().flat_map(|answers| parts(answers, width)).collect();
+        if parts.len() < LEAST_PARTS {
+            return None;
+        }
+        let mean = |of: &dyn Fn(&[f64; 2]) -> f64| parts.iter().map(of).sum::<f64>() / parts.len() as f64;
+        let [sent, served] = [0, 1].map(|n| mean(&|part| part[n]));
+        let variance = |of: &dyn Fn(&[f64; 2]) -> f64| {
+            mean(&|part| of(part).powi(2)) * parts.len() as f64 / (parts.len() - 1) as f64
+        };
+        let share = served / sent;
+        let by_chance = sent * share * (1.0 - share);
+        let of_sent = variance(&|part| part[0] - sent);
+        let of_served = variance(&|part| part[1] - served) / (share * share * of_sent + by_chance);
+        let of_share = variance(&|part| part[1] - share * part[0]) / by_chance;
+        Some(of_served.min(of_share))
+    }
+}
+
+/// From the first to the last of these.
+fn span(answers: &[Answer]) -> Duration {
+    answers.first().zip(answers.last()).map_or(Duration::ZERO, |(first, last)| last.0.since(first.0))
+}
+
+/// How many were sent, and how many of them served, in each whole part of the time.
+fn parts(answers: &[Answer], width: Duration) -> Vec<[f64; 2]> {
+    let whole = (span(answers).as_nanos() / width.as_nanos()) as usize;
+    let mut parts = vec![[0.0; 2]; whole];
+    for (at, is_served) in answers {
+        let n = (at.since(answers[0].0).as_nanos() / width.as_nanos()) as usize;
+        if let Some([sent, served]) = parts.get_mut(n) {
+            *sent += 1.0;
+            *served += f64::from(u8::from(*is_served));
+        }
+    }
+    parts
+}
+
+/// The median of these times; 0 of none.
+fn median(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
