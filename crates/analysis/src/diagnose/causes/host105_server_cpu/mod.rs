@@ -6,10 +6,10 @@ mod tests;
 use std::time::Duration;
 
 use super::host::HOST105 as META;
-use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use crate::diagnose::{Against, Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::record::ServerSummary;
+use h2lab_model::record::{CellRecord, ServerSummary};
 
 /// The CPU time of a server with one busy thread is this part of the time, at least.
 const BUSY: f64 = 0.9;
@@ -29,8 +29,7 @@ impl Rule for ServerCpu {
         let seen: Vec<(&Repetition<'_>, &ServerSummary)> = case
             .repetitions
             .iter()
-            .filter_map(|repetition| Some((repetition, repetition.record.server.as_ref()?)))
-            .filter(|(_, server)| u128::from(server.wall_ns) >= SHORTEST.as_nanos())
+            .filter_map(|repetition| Some((repetition, server(repetition.record)?)))
             .collect();
         let Some((_, first)) = seen.first() else { return Vec::new() };
         let mean = |of: fn(&ServerSummary) -> u64| {
@@ -45,9 +44,11 @@ impl Rule for ServerCpu {
         if cpu < BUSY || finding.cost_share < LEAST_SHARE {
             return Vec::new();
         }
+        let is_over_both = case.against.as_ref().is_some_and(is_as_busy);
+        let both = if is_over_both { " over both protocols" } else { "" };
         vec![Finding {
             symptom: format!(
-                "{} used {cpu:.2} CPUs throughout; responses began {} later on average than the quickest",
+                "{} used {cpu:.2} CPUs throughout{both}; responses began {} later on average than the quickest",
                 first.name,
                 measured_time(queued / (case.samples().count() as u32).max(1))
             ),
@@ -72,9 +73,24 @@ impl Rule for ServerCpu {
             ],
             confirm: case.compare("-c 1,4")
                 + ": at half the load, or with twice the CPUs, responses begin at once",
+            // No protocol is at fault, and the fix is the same.
+            explains: is_over_both.then_some(0.0),
             ..finding
         }]
     }
+}
+
+/// The server of a repetition that lasted for long enough.
+fn server(record: &CellRecord) -> Option<&ServerSummary> {
+    record.server.as_ref().filter(|server| u128::from(server.wall_ns) >= SHORTEST.as_nanos())
+}
+
+/// Whether the server has no CPU time left over the other protocol, either, which is no quicker for that.
+fn is_as_busy(against: &Against<'_>) -> bool {
+    let servers: Vec<&ServerSummary> =
+        against.repetitions.iter().filter_map(|record| server(record)).collect();
+    let is_busy = |server: &&ServerSummary| server.cpu_ns as f64 >= BUSY * server.wall_ns as f64;
+    !against.verdict.is_slower() && !servers.is_empty() && servers.iter().all(is_busy)
 }
 
 /// How much later than the quickest the responses of a repetition began, in sum.

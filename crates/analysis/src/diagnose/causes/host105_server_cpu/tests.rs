@@ -1,7 +1,8 @@
 //! Both sides of every threshold.
 
 use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::{Confidence, Finding, findings, run};
+use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_model::record::{CellRecord, RunDelay, ServerSummary};
 use h2lab_model::workload::Protocol;
 
@@ -60,4 +61,26 @@ fn a_server_whose_threads_waited_for_a_cpu_of_its_own_is_seen_to_want_more() {
     assert_eq!(confidence(50, 0), Confidence::Observed);
     assert_eq!(confidence(49, 0), Confidence::Inferred);
     assert_eq!(confidence(50, 1), Confidence::Inferred, "another program had the CPU");
+}
+
+#[test]
+fn a_server_that_is_as_busy_over_both_protocols_is_an_observation_with_its_fixes() {
+    let found = |other_cpu_ms: u64, conclusion: Conclusion| {
+        let mut other = scene(75, other_cpu_ms);
+        (other.cell.index, other.cell.protocol) = (1, Protocol::H1);
+        let record = scene(75, 980);
+        let [of_other, of_record] = [&other, &record].map(|record| CellSummary::of(&[record]));
+        let verdict = CellVerdict { conclusion, ..verdict_on(&of_other, &of_record, 1) };
+        let all = findings(&[record, other], &[verdict]);
+        all.into_iter().find(|finding| finding.rule == "HOST105" && finding.cell == 0).expect("a finding")
+    };
+    let both = found(900, Conclusion::NoDifference);
+    assert!(
+        both.symptom.starts_with("nginx used 0.98 CPUs throughout over both protocols;"),
+        "{}",
+        both.symptom
+    );
+    assert!(both.is_observation() && !both.fixes.is_empty());
+    assert!(!found(899, Conclusion::NoDifference).symptom.contains("both"));
+    assert!(!found(900, Conclusion::Slower).symptom.contains("both"), "it takes more CPU time over this one");
 }
