@@ -70,20 +70,20 @@ struct Since {
 /// How often a situation is staged whose measurement h2lab itself calls unsound: that says nothing of its answers.
 const TRIES: u32 = 3;
 
-/// The diagnosis of a situation, staged again while it has no sound measurement.
+/// The diagnosis of a situation, staged again while it has no sound measurement, unless it must have none.
 pub(super) fn measured(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<Found> {
     let mut tries = 1;
     loop {
-        let (found, is_sound) = once(h2lab, name, situation, seed)?;
-        if is_sound || tries == TRIES {
+        let found = once(h2lab, name, situation, seed)?;
+        if found.unsound == situation.unsound || tries == TRIES {
             return Ok(found);
         }
         tries += 1;
     }
 }
 
-/// The diagnosis of a situation, in a folder of its own, and whether it was measured soundly.
-fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<(Found, bool)> {
+/// The diagnosis of a situation, in a folder of its own.
+fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<Found> {
     let drawn = situation.drawn(seed, name);
     let program = h2lab.path().to_str().context("the path of h2lab is not text")?;
     let stage = Stage::new(situation, program)?;
@@ -117,9 +117,8 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<(
     };
     let observations = document.findings.into_iter().filter(|finding| is_observation(finding, &causes));
     let observed = observations.map(|finding| finding.rule).collect();
-    let is_sound = document.verdict.as_deref() != Some("invalid");
-    let found = Found { causes, observed, answer, drawn, changed, removed, fix: document.fix };
-    Ok((found, is_sound))
+    let unsound = document.verdict.as_deref() == Some("invalid");
+    Ok(Found { causes, observed, answer, drawn, changed, removed, unsound, fix: document.fix })
 }
 
 /// Whether a change takes one of these causes away.
@@ -171,8 +170,9 @@ impl<'a> Stage<'a> {
                 format!("{program} link {link} --server '{server}' --client '{program} diagnose {arguments}'")
             }
         };
+        let words = format!("{} {words}", filled(&self.situation.machine, drawn)?);
         let output = Command::new("timeout")
-            .args(["--kill-after=10", DEADLINE_S, "sh", "-c", &words])
+            .args(["--kill-after=10", DEADLINE_S, "sh", "-c", words.trim_start()])
             .current_dir(self.place.path())
             .env("PATH", path()?)
             .stdin(Stdio::null())

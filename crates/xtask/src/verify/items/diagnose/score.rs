@@ -70,6 +70,7 @@ impl Score {
     fn add(&mut self, name: &str, situation: &Situation, found: &Found) {
         let is_right = is_right(situation, found);
         match situation.planted.len() {
+            0 if situation.unsound => self.one.count(is_right),
             0 => self.healthy_with_findings.count(!is_right),
             1 => self.one.count(is_right),
             _ => self.two.count(is_right),
@@ -77,8 +78,9 @@ impl Score {
         // Observations are no findings about a healthy server.
         let all = if situation.planted.is_empty() { found.causes.clone() } else { found.all() };
         let first = &all[..all.len().min(situation.planted.len().max(1))];
-        let planted = named(&situation.planted, "healthy");
-        *self.matrix.entry((planted.clone(), named(first, "none"))).or_default() += 1;
+        let planted = named(&situation.planted, if situation.unsound { "no verdict" } else { "healthy" });
+        let nothing = if situation.unsound && found.unsound { "no verdict" } else { "none" };
+        *self.matrix.entry((planted.clone(), named(first, nothing))).or_default() += 1;
         let of = |effect: Option<[f64; 3]>| {
             effect.map_or_else(String::new, |[ratio, low, high]| format!("{ratio:.2} ({low:.2}–{high:.2})"))
         };
@@ -87,7 +89,7 @@ impl Score {
             self.table,
             "| {name} | {} | {planted} | {} | {} | {} | {} |",
             drawn.join(" "),
-            named(&all, "none"),
+            named(&all, nothing),
             if is_right { "yes" } else { "no" },
             of(found.changed),
             of(found.removed)

@@ -26,6 +26,12 @@ pub struct Situation {
     /// The arguments of `h2lab link`, with a server.
     #[serde(default)]
     pub link: String,
+    /// Whether h2lab must find that it cannot measure there: no verdict, and no cause.
+    #[serde(default)]
+    pub unsound: bool,
+    /// What the whole command is an argument of: a shell script in the folder, for example, that keeps the machine busy.
+    #[serde(default)]
+    pub machine: String,
     /// Files in the folder in which both run.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
@@ -56,9 +62,10 @@ pub enum Range {
 }
 
 /// The files with situations.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("situations.toml", include_str!("situations.toml")),
     ("situations/servers.toml", include_str!("situations/servers.toml")),
+    ("situations/limits.toml", include_str!("situations/limits.toml")),
     ("situations/two.toml", include_str!("situations/two.toml")),
     ("situations/clients.toml", include_str!("situations/clients.toml")),
     ("situations/healthy.toml", include_str!("situations/healthy.toml")),
@@ -84,6 +91,7 @@ impl Situation {
     /// What must be found, in words.
     pub fn expected(&self) -> String {
         match &self.planted[..] {
+            [] if self.unsound => "no verdict".to_owned(),
             [] => "healthy".to_owned(),
             planted => format!("planted {}", planted.join(" and ")),
         }
