@@ -79,8 +79,13 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
         vec![format!("{rate} over {}: {}, {files}.", record.protocol, plural(tally.all(), "file"))];
     let held = summary.binding().map(|bound| &bound.binding);
     sentences.extend(held.filter(|binding| binding.kind != BindingKind::Unknown).map(|binding| {
-        let change = binding.fix.as_ref().map_or(String::new(), |fix| format!(" Change: {fix}."));
-        format!("Limited by {}.{change}", binding.words())
+        let (limited, change) = match binding.certainty {
+            Certainty::Measured => ("Limited", "Change"),
+            Certainty::Likely => ("Probably limited", "Change"),
+            Certainty::Guessed | Certainty::None => ("Perhaps limited", "A change that decides it"),
+        };
+        let change = binding.fix.as_ref().map_or(String::new(), |fix| format!(" {change}: {fix}."));
+        format!("{limited} by {}.{change}", binding.words())
     }));
     sentences
 }

@@ -32,7 +32,8 @@ pub const WINDOW_FILLED_FROM: f64 = 0.9;
 pub const SELDOM: f64 = 0.05;
 /// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
 pub const AGREES_TO: f64 = 1.25;
-/// Below this share of a closed window, the cause is not the round trip but an end that does not read what has arrived.
+/// Below this share of a closed window, the cause is not the round trip but an end that does not read what has arrived, or one that
+/// sends in bursts.
 /// Not a half: credit that comes in pieces too small for a frame waits for the next piece (seen with `HAProxy` 2.6: 0.47
 /// of its window).
 pub const HELD_BACK: f64 = 1.0 / 3.0;
@@ -139,17 +140,20 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certa
 
 /// The certainty that a window gives which a receiver saw closed for this `share` of the time. A sender that is given
 /// less than the window holds stops too, if credit comes late (by halves: half of a window passes before any comes
-/// back), and catches up afterwards: so only a window whose bytes were all in flight is certain.
+/// back), and catches up afterwards: so only a window whose bytes were all in flight is certain. One of which less than
+/// [`HELD_BACK`] is in flight on average, and that is open for most of the time, stops bursts of a sender with pauses.
 fn seen_closed(kind: BindingKind, share: f64, figures: &ConnectionFigures, speed: f64) -> Option<Certainty> {
     if !is_window(kind) {
         return certainty(share);
     }
     let in_flight = figures.in_flight(speed).zip(window(kind, figures));
     let is_filled = in_flight.is_none_or(|(bytes, size)| bytes >= WINDOW_FILLED_FROM * size);
+    let is_of_bursts = in_flight.is_some_and(|(bytes, size)| bytes < HELD_BACK * size);
     match certainty(share) {
         _ if figures.min_rtt.is_some() && !has_round_trip(figures) => None,
         Some(certainty) if is_filled => Some(certainty),
         Some(Certainty::Measured) => Some(Certainty::Likely),
+        Some(_) if is_of_bursts => None,
         Some(_) => Some(Certainty::Guessed),
         None => (is_filled && in_flight.is_some() && share >= SELDOM).then_some(Certainty::Likely),
     }

@@ -4,7 +4,7 @@ use super::{Evidence, Finding, cause};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
-use h2lab_model::settings::{Peer, Role, advise};
+use h2lab_model::settings::{Knob, Peer, Role, advise, first, known};
 use h2lab_model::workload::Protocol;
 
 /// What confirms a finding: no experiment of ours can change a program that we do not know.
@@ -24,10 +24,25 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], command: &str) 
         let is_ours = had_fixes && finding.fixes.is_empty();
         let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
         let known = wishes.map(|wish| advise(&client, wish)).filter(Fix::has_setting);
-        finding.fixes = known.collect::<Vec<_>>().into_iter().chain(finding.fixes).collect();
+        let known: Vec<Fix> = known.collect();
+        finding.fixes = known.into_iter().chain(finding.fixes.into_iter().map(of_any_client)).collect();
         (!is_ours).then(|| Finding { confirm: AGAIN.to_owned(), ..finding })
     });
     without_offer(records).into_iter().chain(own).collect()
+}
+
+/// A fix of our client as one of any client: without our flags.
+fn of_any_client(fix: Fix) -> Fix {
+    let Some(wish) = fix.wish.filter(|wish| wish.role == Role::Client) else { return fix };
+    let flag = advise(&Peer::started(OURS), wish).setting;
+    let size = wish.value.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
+    let setting = match wish.knob {
+        Knob::StreamWindow => format!("a stream window{size} (SETTINGS_INITIAL_WINDOW_SIZE)"),
+        Knob::ConnectionWindow => format!("a connection window{size} (WINDOW_UPDATE of stream 0)"),
+        _ => fix.setting.replace(&format!(" ({flag})"), ""),
+    };
+    let elsewhere = known(wish).map(|known| first(&known)).filter(|_| fix.setting == flag);
+    Fix { setting, why: elsewhere.unwrap_or(fix.why), ..fix }
 }
 
 /// CONN108: over TLS the server prefers h2, so that a client that gets HTTP/1.1 has not offered h2.
@@ -111,6 +126,23 @@ mod tests {
         };
         assert_eq!(of("node app.js {url}"), ["Node", "client"]);
         assert_eq!(of("./mine {url}"), ["client"]);
+    }
+
+    #[test]
+    fn flags_of_ours_are_none_of_the_users_client() {
+        let advised = |knob, words: &str| {
+            let wish = Wish { knob, role: Role::Client, value: Some(1 << 22) };
+            let ours = advise(&Peer::started(OURS), wish).setting;
+            let setting = if words.is_empty() { ours } else { format!("{words} ({ours})") };
+            of_any_client(Fix { wish: Some(wish), ..Fix::new("client", &setting, "why") })
+        };
+        let window = advised(Knob::StreamWindow, "");
+        assert_eq!(window.setting, "a stream window of 4194304 bytes (SETTINGS_INITIAL_WINDOW_SIZE)");
+        assert!(window.why.contains("Node") && !window.why.contains("h2lab `-w"), "{}", window.why);
+        let more = advised(Knob::UpstreamConnections, "more connections");
+        assert_eq!((more.setting.as_str(), more.why.as_str()), ("more connections", "why"));
+        let other = Fix::new("kernel", "x (-c 16)", "y");
+        assert_eq!(of_any_client(other.clone()), other);
     }
 
     #[test]

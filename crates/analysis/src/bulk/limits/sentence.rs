@@ -203,10 +203,15 @@ fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
     let unseen = figures.sender.tcp_busy.is_none() && !figures.we_send;
     let why = match window_share(figures) {
         Some(share) if unseen => format!(
-            "our windows stopped the sender for {} of the time, so larger ones change little; no other limit of this \
+            "our windows stopped the sender for {} of the time{}, so larger ones change little; no other limit of this \
              end matches the rate, and what the sender waited for (its source, its disk, its CPU, the path) cannot be \
              seen from here",
-            percent(share)
+            percent(share),
+            if share < super::MUCH_OF_THE_TIME {
+                ""
+            } else {
+                " in bursts, and let more than this rate through"
+            }
         ),
         None if unseen => {
             "no limit of this end matches the rate, and what the sender waited for cannot be seen from here"

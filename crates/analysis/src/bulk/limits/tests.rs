@@ -724,6 +724,19 @@ fn a_window_that_was_seen_open_is_not_the_limit_of_a_slow_sender() {
 }
 
 #[test]
+fn a_window_that_stops_bursts_is_not_the_limit_of_a_sender_with_pauses() {
+    // Seen: 1 MB every 800 ms over 100 ms, a window of 512 KiB closed for 27 % of the time, 1 MiB changed nothing.
+    let filled = |share: f64| share * 524_288.0 * 8.0 / 0.1;
+    for closed in [MUCH_OF_THE_TIME, 0.27, MOST_OF_THE_TIME - 0.001] {
+        let bursts = binding_at_speed(&slow_sender(closed), filled(HELD_BACK - 0.001));
+        assert_eq!((bursts.kind, bursts.fix), (BindingKind::Unknown, None), "{closed}");
+        assert!(bursts.sentence.contains("of the time in bursts"), "{}", bursts.sentence);
+        let window = binding_at_speed(&slow_sender(closed), filled(HELD_BACK + 0.001));
+        assert_eq!(window.kind, BindingKind::StreamWindow, "{closed}");
+    }
+}
+
+#[test]
 fn a_window_that_was_seen_closed_with_all_of_it_in_flight_is_the_limit() {
     let with = |closed: f64, filled: f64| {
         let speed = filled * 524_288.0 * 8.0 / 0.1;

@@ -57,6 +57,8 @@ pub(super) struct Http {
 pub(super) struct Connection {
     pub client: FlowEndpoint,
     pub server: FlowEndpoint,
+    /// Whether packets are known to be seen at the client: else its distance follows from the handshake.
+    pub is_at_client: bool,
     syn_at: Time,
     /// A SYN or its answer was sent again, so that which answers which is not known.
     is_repeated: bool,
@@ -81,6 +83,7 @@ impl Connection {
         Self {
             client,
             server,
+            is_at_client: false,
             syn_at: Time::NEVER,
             is_repeated: false,
             answer_at: Time::NEVER,
@@ -172,7 +175,8 @@ impl Connection {
         let is_whole = self.ack_at.happened() && self.syn_at.happened() && self.answer_at.happened();
         (is_whole && !self.is_repeated).then(|| Handshake {
             to_server: self.answer_at.since(self.syn_at),
-            to_client: self.ack_at.since(self.answer_at),
+            // The client's kernel takes a moment as well.
+            to_client: if self.is_at_client { Duration::ZERO } else { self.ack_at.since(self.answer_at) },
         })
     }
 

@@ -48,6 +48,8 @@ pub const MOST_FRAMES: usize = 4 << 20;
 const MOST_CONNECTIONS: usize = 1 << 18;
 /// Interfaces of a file that h2lab wrote of its link, at which the client does not see its packets.
 const NOT_CLIENTS: [&str; 2] = ["uplink out", "downlink in"];
+/// The others, at which it does.
+const CLIENTS: [&str; 2] = ["uplink in", "downlink out"];
 
 /// A capture while its packets come in.
 #[derive(Debug)]
@@ -146,6 +148,7 @@ impl Capture {
             self.unseen.elsewhere += 1;
             return;
         }
+        connection.is_at_client |= self.unseen.source == Source::Run || CLIENTS.contains(&packet.name);
         let length = segment.payload.len() as u64 + cut_off(bytes, packet.length);
         connection.segment(now, direction, &segment, length, &self.log, &mut self.room);
     }

@@ -162,6 +162,24 @@ fn times_are_those_of_the_client_wherever_the_capture_was_made() {
     }
 }
 
+#[test]
+fn at_the_clients_end_of_a_link_no_distance_is_inferred_from_the_handshake() {
+    let took = |capture: Capture, name: &'static str| {
+        let mut scene = Scene { capture, name, ..Scene::new(0) };
+        scene.packet(Direction::Up, 100, 0, SYN, &[2, 4, 5, 180], &[]);
+        scene.packet(Direction::Down, 120, 0, SYN | ACK, &[2, 4, 5, 180], &[]);
+        // A busy kernel acknowledges it after 4 ms.
+        scene.packet(Direction::Up, 124, 1, ACK, &[], &[]);
+        let mut scene = scene.asked(&[1]);
+        scene.say(Direction::Down, 160, &answer(1));
+        let sample = scene.finish().records[0].samples.get(0).unwrap();
+        ms_between(sample.sent_at, sample.completed_at)
+    };
+    assert_eq!(took(Capture::new(""), ""), 35 + 4, "half of it on each way");
+    assert_eq!(took(Capture::new(""), "uplink in"), 35);
+    assert_eq!(took(Capture::of_run(), ""), 35);
+}
+
 /// Streams 3 and 5 are answered in one segment that comes `late` ms behind the next one, or never.
 fn with_hole(late: Option<u64>) -> Captured {
     let mut scene = Scene::established(0).asked(&[1, 3, 5, 7]);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::conn::CONN101 as META;
 use super::views::ends::{self, Cost, End, Ends, has_several_moments};
+use super::views::more_connections;
 use crate::diagnose::case::started;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
@@ -244,15 +245,7 @@ fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
         "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)",
     );
     // Over HTTP/1.1 there are as many as requests in flight.
-    let flag = advise(
-        &Peer::started("h2lab"),
-        Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: None },
-    );
-    let more = Fix::new(
-        "client",
-        &format!("more connections ({})", flag.setting),
-        "they end one after another, and no request waits for the only one",
-    );
+    let more = more_connections(None, "they end one after another, and no request waits for the only one");
     let dials = Fix::new(
         "client",
         "one dial for all who wait (single-flight)",

@@ -6,6 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use super::loss::LOSS101 as META;
+use super::views::{at_client, more_connections};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Ratio, Time, measured_time, millis_f64};
@@ -199,29 +200,24 @@ const MANY: u32 = 16;
 
 /// What to change in this cell: not to a congestion control that it has already.
 fn fixes(cell: &Cell) -> Vec<Fix> {
-    let ours = Peer::started("h2lab");
-    let setting = |peer: &Peer, knob, role, value| advise(peer, Wish { knob, role, value }).setting;
-    let many = Some(u64::from(cell.connections * MANY));
-    let connections = setting(&ours, Knob::UpstreamConnections, Role::Client, many);
-    let protocol = setting(&ours, Knob::UpstreamProtocol, Role::Client, None);
-    let mut fixes = vec![Fix::new(
-        "client",
-        &format!("more connections ({connections})"),
+    let mut fixes = vec![more_connections(
+        Some(u64::from(cell.connections * MANY)),
         "a drop stalls only the streams of its own connection, and halves one congestion window of several; \
          costs handshakes and memory",
     )];
     if cell.congestion.as_deref() != Some("bbr") {
-        let linux = Peer::started("linux");
+        let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
         fixes.push(Fix::new(
             "kernel",
-            &setting(&linux, Knob::CongestionControl, Role::Kernel, None),
+            &advise(&Peer::started("linux"), wish).setting,
             "on the sender of the data that is lost: keeps its pace under random loss; the stalls stay but no queue \
              builds up behind them",
         ));
     }
-    fixes.push(Fix::new(
-        "client",
-        &format!("HTTP/1.1 on lossy paths ({protocol})"),
+    fixes.push(at_client(
+        "HTTP/1.1 on lossy paths",
+        Knob::UpstreamProtocol,
+        None,
         "one request per connection: a drop stalls that one alone",
     ));
     fixes

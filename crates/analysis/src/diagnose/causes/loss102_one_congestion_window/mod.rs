@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::loss::LOSS102 as META;
+use super::views::more_connections;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::{Time, measured_time, millis_f64};
@@ -191,12 +192,8 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
     let seconds = bound.time.as_secs_f64();
     let (bodies, window) = (bound.bodies / seconds, bound.window / seconds);
     let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max().unwrap_or_default();
-    let [ours, linux] = ["h2lab", "linux"].map(Peer::started);
-    let connections =
-        advise(&ours, Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: Some(MANY.into()) });
-    let mut fixes = vec![Fix::new(
-        "client",
-        &format!("more connections ({})", connections.setting),
+    let mut fixes = vec![more_connections(
+        Some(MANY.into()),
         "each has a congestion window of its own, and a loss cuts one of them",
     )];
     let is_quic = case.cell().protocol.is_quic();
@@ -205,7 +202,7 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
         let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
         fixes.push(Fix::new(
             "kernel",
-            &advise(&linux, wish).setting,
+            &advise(&Peer::started("linux"), wish).setting,
             "at the sender: random loss does not cut its window",
         ));
     }

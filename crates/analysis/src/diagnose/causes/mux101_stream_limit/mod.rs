@@ -6,12 +6,13 @@ mod tests;
 use std::time::Duration;
 
 use super::mux::MUX101 as META;
+use super::views::more_connections;
 use super::views::slots::{Slots, slots};
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_model::workload::Arrival;
 
 /// Fewer requests that waited may be chance.
@@ -108,13 +109,10 @@ fn fixes(case: &Case<'_>, slots: &Slots) -> Vec<Fix> {
     let value = Some(LEAST_LIMIT.max(u64::from(slots.limit) * 8));
     let limit = Wish { knob: Knob::MaxConcurrentStreams, role: Role::Front, value };
     let many = Some(u64::from(case.cell().connections * MANY));
-    let more = Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: many };
-    let flag = advise(&Peer::started("h2lab"), more).setting;
     vec![
         advise(&case.peer(), limit),
-        Fix::new(
-            "client",
-            &format!("more connections ({flag})"),
+        more_connections(
+            many,
             format!("each has {} streams of its own; costs handshakes and memory", count(slots.limit.into())),
         ),
     ]

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::mux::MUX105 as META;
+use super::views::more_connections;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Bandwidth, measured_time, millis_f64};
-use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, Sample};
-use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+use h2lab_model::settings::{Knob, Role, Wish, advise};
 
 /// Work below this may be CPU time and the scheduling of our own processes.
 const LEAST_WORK: Duration = Duration::from_millis(5);
@@ -147,11 +147,6 @@ fn takes_the_path(record: &CellRecord, work: Duration) -> bool {
 }
 
 fn finding(case: &Case<'_>, line: &Line) -> Finding {
-    let flag = advise(
-        &Peer::started("h2lab"),
-        Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: Some(MANY.into()) },
-    );
-    let more = format!("more connections ({})", flag.setting);
     Finding {
         symptom: format!(
             "{} at the server together with another of their connection were answered one after the other, {} apart: as long as \
@@ -163,9 +158,8 @@ fn finding(case: &Case<'_>, line: &Line) -> Finding {
         confidence: Confidence::Inferred,
         fixes: vec![
             advise(&case.peer(), Wish { knob: Knob::Workers, role: Role::Front, value: None }),
-            Fix::new(
-                "client",
-                &more,
+            more_connections(
+                Some(MANY.into()),
                 "if each connection has a worker of its own, they are processed at the same time",
             ),
         ],

@@ -10,8 +10,22 @@ pub(in crate::diagnose) mod stopped;
 pub(in crate::diagnose) mod transfer;
 pub(in crate::diagnose) mod windows;
 
+use h2lab_model::Fix;
 use h2lab_model::record::ConnectionRecord;
+use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::h2::setting;
+
+/// A change of the client, with the flag of our own client for it in brackets.
+pub(super) fn at_client(words: &str, knob: Knob, value: Option<u64>, why: impl Into<String>) -> Fix {
+    let wish = Wish { knob, role: Role::Client, value };
+    let flag = advise(&Peer::started("h2lab"), wish).setting;
+    Fix { wish: Some(wish), ..Fix::new("client", &format!("{words} ({flag})"), why) }
+}
+
+/// The same of so many connections.
+pub(super) fn more_connections(value: Option<u64>, why: impl Into<String>) -> Fix {
+    at_client("more connections", Knob::UpstreamConnections, value, why)
+}
 
 /// How many streams the server of a connection allows, by its SETTINGS: `u32::MAX` where these set no bound; `None` if none came.
 pub(super) fn streams_allowed(connection: &ConnectionRecord) -> Option<u32> {
