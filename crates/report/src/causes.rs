@@ -30,6 +30,8 @@ pub(super) struct Tail<'a> {
     pub repetitions: Vec<&'a Explained>,
     /// The time of all of them, by cause.
     pub split: Split,
+    /// It speaks HTTP/3, where no segment blocks what came behind it.
+    is_quic: bool,
 }
 
 /// Causes that took this share of the time of slow requests are explained.
@@ -45,7 +47,10 @@ impl<'a> Tail<'a> {
         for measured in &repetitions {
             split.merge(&measured.waits.split);
         }
-        (!repetitions.is_empty()).then_some(Self { repetitions, split })
+        let cells = &report.analysis.cells;
+        let own = cells.iter().find(|summary| summary.cell.index == cell);
+        let is_quic = own.is_some_and(|summary| summary.cell.protocol.is_quic());
+        (!repetitions.is_empty()).then_some(Self { repetitions, split, is_quic })
     }
 
     /// Every latency breakdown with the repetition that it is of, the slowest first.
@@ -120,9 +125,13 @@ impl<'a> Tail<'a> {
             return None;
         }
         let share = percent(after_loss.as_secs_f64() / all.as_secs_f64());
+        let rule = if self.is_quic {
+            ""
+        } else {
+            "; LOSS101 counts apart from that, and of all requests, what waited behind a missing segment"
+        };
         Some(format!(
-            "{share} of the waiting for the congestion window followed on a loss that had cut it; LOSS101 counts apart from that, and \
-             of all requests, what waited behind a missing segment"
+            "{share} of the waiting for the congestion window followed on a loss that had cut it{rule}"
         ))
     }
 
@@ -341,14 +350,17 @@ mod tests {
             note.starts_with("100% of the waiting for the congestion window followed on a loss"),
             "{note}"
         );
+        let cell = fixture.analysis.cells.iter_mut().find(|summary| summary.cell.index == 5).unwrap();
+        cell.cell.protocol = h2lab_model::workload::Protocol::H3;
+        assert_eq!(told(&fixture), None, "LOSS101 is TCP's");
     }
 
     #[test]
-    fn of_http3_it_is_said_why_there_is_no_breakdown_and_nothing_is_unknown() {
+    fn of_http3_without_secrets_it_is_said_why_there_is_no_breakdown_and_nothing_is_unknown() {
         let fixture = Fixture::unsupported();
         let report = fixture.report();
         let tail = Tail::of(&report, 5).unwrap();
-        let why = "unsupported: QUIC encrypts whose bytes a datagram carries, so that what 10 slow requests waited for is \
+        let why = "unsupported: no TLS secrets open QUIC's packets, so that what 10 slow requests waited for is \
                    not known; while 6 of them lasted, a datagram of their connection was lost";
         assert_eq!(tail.notes(), [why]);
         let summary = report.analysis.cells.iter().find(|summary| summary.cell.index == 5).unwrap();

@@ -23,8 +23,9 @@ const PURE: [&str; 8] = [
 ];
 
 /// Crates of others that they may depend on: values, formats and arithmetic.
-const FREE_OF_IO: [&str; 17] = [
+const FREE_OF_IO: [&str; 18] = [
     "aes-gcm",
+    "chacha20",
     "chacha20poly1305",
     "crc-fast",
     "hdrhistogram",

@@ -23,7 +23,7 @@ const RTO_MIN_SYSCTL: &str = "net.ipv4.tcp_rto_min_us";
 /// The share of requests that are not slow.
 const NOT_SLOW: f64 = 0.95;
 
-/// All TCP connections of a link, reconstructed from its packets.
+/// All TCP and QUIC connections of a link, reconstructed from its packets.
 ///
 /// Give it every packet in the order in which packets entered the link, both directions together, and with the packet log's
 /// record *as it is at the end* of the repetition, when the packet's fate is known.
@@ -34,6 +34,7 @@ pub struct CapturedConnections {
     connections: Vec<Connection>,
     /// The last connection between two ports.
     latest: BTreeMap<(u16, u16), usize>,
+    quic: quic::Connections,
     /// Packets so far.
     packets: usize,
     /// Packets that are missing from the capture.
@@ -55,6 +56,9 @@ impl CapturedConnections {
         self.packets += 1;
         let segment = Segment::parse(bytes);
         let ports = (record.client_port, record.server_port);
+        if segment.is_none() {
+            self.quic.packet(record, bytes, &self.log);
+        }
         // Other traffic on the link: packets with bytes that are not TCP, packets without ports.
         if ports.0 == 0 || (segment.is_none() && (!bytes.is_empty() || record.payload == 0)) {
             return;
@@ -94,16 +98,16 @@ impl CapturedConnections {
     /// The same for every measured request that took longer than `slower_than`: than the 95th percentile of all repetitions of
     /// the cell, say, rather than of this one.
     pub fn explain_above(self, repetition: &CellRecord, ids: &[u64], slower_than: Duration) -> Waits {
-        if repetition.cell.protocol == Protocol::H3 {
-            return quic::undeclared(repetition, slower_than);
-        }
         let observed = |direction| self.least.get(&direction).copied().unwrap_or_default();
         let delays = match &repetition.cell.link {
             Some(link) => Delays::of(link),
             None => Delays::observed(observed(Direction::Up), observed(Direction::Down)),
         };
-        let timers = Timers { rtt: delays.round_trip(), rto_min: rto_min(&repetition.cell.sysctls) };
         let is_whole = self.missed == 0 && self.packets == repetition.packets.len();
+        if repetition.cell.protocol == Protocol::H3 {
+            return self.quic.explain(is_whole, &delays, repetition, slower_than);
+        }
+        let timers = Timers { rtt: delays.round_trip(), rto_min: rto_min(&repetition.cell.sysctls) };
         let finish = |connection: Connection| connection.finish(timers);
         let traced: Vec<Traced> = self.connections.into_iter().map(finish).collect();
         explain(&traced, is_whole, &delays, repetition, ids, slower_than)

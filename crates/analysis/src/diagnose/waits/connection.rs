@@ -3,7 +3,7 @@
 use super::assembly::Assembly;
 use super::flow::{Flow, History, Numbers, Transmission, Transmissions};
 use super::segment::{Segment, flag};
-use super::sending::{Ack, Send, Sending, Timers};
+use super::sending::{Ack, Before, Send, Sending, Timers};
 use super::streams::{Exchange, Frames, Placed, Protocol, Streams};
 use super::tls::{KeyLog, Opaque, Tls};
 use h2lab_base::units::Time;
@@ -155,7 +155,7 @@ impl Half {
         }
         let Some(start) = numbers.place(record.seq) else { return };
         let end = start + u64::from(record.payload);
-        let before = self.flow.last_sent(start..end);
+        let before = self.flow.last_sent(start..end).map(|last| Before { at: last.at, start });
         numbers.advance(end);
         self.flow.add(start..end, sent);
         // A copy is made by the link, not by the sender.

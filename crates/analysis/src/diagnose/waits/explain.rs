@@ -45,7 +45,7 @@ pub enum Doubt {
         /// How many of them.
         requests: u32,
     },
-    /// The cell speaks HTTP/3, whose packets are encrypted: what its slow requests waited for is not known.
+    /// The cell speaks HTTP/3, and no secrets open its packets: what its slow requests waited for is not known.
     Quic {
         /// How many of them there are.
         requests: u32,
@@ -82,7 +82,7 @@ impl fmt::Display for Doubt {
             }
             Self::Quic { requests, beside_drops } => write!(
                 f,
-                "unsupported: QUIC encrypts whose bytes a datagram carries, so that what {requests} slow requests waited for is not known; while {beside_drops} of them lasted, a datagram of their connection was lost"
+                "unsupported: no TLS secrets open QUIC's packets, so that what {requests} slow requests waited for is not known; while {beside_drops} of them lasted, a datagram of their connection was lost"
             ),
         }
     }
@@ -123,7 +123,7 @@ pub(super) fn explain(
         slow(repetition, slower_than).map(|(index, sample)| join.breakdown(index, &sample)).collect();
     let is_lost = |breakdown: &&LatencyBreakdown| breakdown.place.is_none() && join.near.is_none();
     let not_found = breakdowns.iter().filter(is_lost).count() as u32;
-    let mut doubts = flaws(traced);
+    let mut doubts = flaws(traced.iter().filter_map(|connection| connection.flaw));
     doubts.extend((not_found > 0).then_some(Doubt::NotFound { requests: not_found }));
     Waits { slower_than_ns: nanos(slower_than), split: breakdowns.iter().collect(), breakdowns, doubts }
 }
@@ -135,9 +135,9 @@ pub(super) fn slow(repetition: &CellRecord, slower_than: Duration) -> impl Itera
 }
 
 /// The flaws of connections.
-fn flaws(traced: &[Traced]) -> Vec<Doubt> {
+pub(super) fn flaws(flaws: impl Iterator<Item = Flaw>) -> Vec<Doubt> {
     let mut counts: BTreeMap<Flaw, u32> = BTreeMap::new();
-    for flaw in traced.iter().filter_map(|connection| connection.flaw) {
+    for flaw in flaws {
         *counts.entry(flaw).or_default() += 1;
     }
     let doubt = |(flaw, connections)| match flaw {

@@ -125,11 +125,11 @@ impl Flow {
         }
     }
 
-    /// When some of these bytes were last sent, if all or some of them have been.
-    pub fn last_sent(&self, bytes: Range<u64>) -> Option<Time> {
+    /// The packet in which the first of these bytes was last sent, if it has been.
+    pub fn last_sent(&self, bytes: Range<u64>) -> Option<&Transmission> {
         let before = self.byte_ranges.range(..=bytes.start).next_back();
         let (_, (_, sent)) = before.filter(|(_, (end, _))| *end > bytes.start)?;
-        sent.all().last().map(|sent| sent.at)
+        sent.all().last()
     }
 
     /// Makes `at` a boundary between byte ranges, if it lies inside of one.

@@ -27,7 +27,8 @@ pub struct Drop {
 pub enum Repair {
     /// By acknowledgements of what came behind it (RFC 5681 §3.2, RACK of RFC 8985): about a round trip.
     Fast,
-    /// A tail-loss probe (RFC 8985 §7): silence, but for less than the least retransmission timeout.
+    /// A tail-loss probe (RFC 8985 §7): silence, but for less than the least retransmission timeout. In QUIC every probe timeout
+    /// (RFC 9002 §6.2), which has no other.
     Probe,
     /// Silence for at least the least retransmission timeout (RFC 6298). Where a single segment is in flight, Linux lets the
     /// probe go off with that timer; it is reported as a timeout, since that is for how long the request waits.
@@ -69,7 +70,8 @@ pub enum Whose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "cause")]
 pub enum Cause {
-    /// A segment was lost, and what came behind it could not be read until it had been sent again (RFC 9293 §3.4).
+    /// A segment was lost, and what came behind it could not be read until it had been sent again (RFC 9293 §3.4). In QUIC: a
+    /// packet with bytes of the stream (RFC 9000 §2.2).
     Loss {
         /// Whose bytes it carried.
         #[serde(flatten)]
@@ -79,24 +81,25 @@ pub enum Cause {
         /// How the sender found out.
         repair: Repair,
     },
-    /// The connection was being set up: TCP, and TLS where it is spoken.
+    /// The connection was being set up: TCP, and TLS where it is spoken; or QUIC.
     Handshake {
         /// The packet of the handshake whose loss it was spent on; `None` for the round trips that it takes anyway.
         drop: Option<Drop>,
     },
-    /// Bytes were ready, and TCP's congestion window did not let them go.
+    /// Bytes were ready, and the congestion window of TCP or QUIC did not let them go.
     CongestionWindow {
         /// The drop that had shrunk the window last, if any had.
         after: Option<Drop>,
     },
-    /// DATA was ready, and HTTP/2's flow-control window (RFC 9113 §5.2) of the stream or of the connection did not let it go.
+    /// DATA was ready, and the flow-control window of the stream or of the connection, HTTP/2's (RFC 9113 §5.2) or QUIC's (RFC 9000
+    /// §4.1), did not let it go.
     FlowWindow {
         /// The window of the connection rather than that of the stream.
         connection: bool,
-        /// The packet with the WINDOW_UPDATE, if it was lost.
+        /// The packet with the WINDOW_UPDATE, or QUIC's `MAX_DATA` or `MAX_STREAM_DATA`, if it was lost.
         drop: Option<Drop>,
     },
-    /// It had no connection to go on, or no stream: `SETTINGS_MAX_CONCURRENT_STREAMS`, or our own limit.
+    /// It had no connection to go on, or no stream: `SETTINGS_MAX_CONCURRENT_STREAMS`, `MAX_STREAMS` of QUIC, or our own limit.
     StreamSlot,
     /// The far end of the link had the request and not yet the response: the server, with a sidecar before it if there is one.
     Server,
@@ -228,7 +231,7 @@ impl fmt::Display for Cause {
             }
             Self::FlowWindow { connection, drop } => {
                 write!(f, "the {}'s flow-control window", if *connection { "connection" } else { "stream" })?;
-                drop.map_or(Ok(()), |drop| write!(f, ", whose WINDOW_UPDATE was lost ({drop})"))
+                drop.map_or(Ok(()), |drop| write!(f, ", whose update was lost ({drop})"))
             }
             other => write!(f, "the {}", other.kind().name()),
         }
@@ -257,7 +260,7 @@ impl Interval {
 /// Where a request went over the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkStream {
-    /// The client's port of the TCP connection.
+    /// The client's port of the TCP or QUIC connection.
     pub client_port: u16,
     /// The server's port.
     pub server_port: u16,

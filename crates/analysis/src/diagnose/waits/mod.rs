@@ -12,7 +12,7 @@
 //!  → HTTP: which stream's frames lie at which bytes, fields by HPACK, windows of HTTP/2       streams
 //!  → requests, joined by the `x-h2lab-id` field, or by connection and stream                  explain
 //!  → the time of each, interval by interval                                                   causes → latency breakdown → split
-//! datagrams of QUIC                                                                           quic: why there is no cause
+//! datagrams of QUIC: the same by stream, with a key log, or why there is no cause              quic
 //! ```
 //!
 //! [`CapturedConnections`] takes the packets one by one, so that a capture need not lie in memory, and then explains a
@@ -26,6 +26,8 @@
 //! its own bytes that are missing because of a drop; else for its own bytes that the sender still holds, because of the
 //! flow-control window, the congestion window, or since they did not exist yet; else for its own bytes on their way; and
 //! else, when all of its bytes have come, for earlier bytes of others that have not.
+//!
+//! In QUIC every stream is in order for itself, so that the last of these does not exist (`quic/life.rs`).
 //!
 //! A request that never entered the link has none of them. If all packets are known, it is certain that it was not sent, and
 //! it waited for what blocked every connection meanwhile (`causes/unsent.rs`).

@@ -29,10 +29,19 @@ pub(super) struct Send {
     pub bytes: Range<u64>,
     /// What the link did to it.
     pub sent: Transmission,
-    /// When its first byte had been sent before; `None` if it is new.
-    pub before: Option<Time>,
+    /// How its first byte had been sent before; `None` if it is new.
+    pub before: Option<Before>,
     /// It is full, so that its sender had more.
     pub is_full: bool,
+}
+
+/// The packet that a retransmission replaces.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    /// When it was sent.
+    pub at: Time,
+    /// Its first byte: in TCP that of the retransmission.
+    pub start: u64,
 }
 
 /// An acknowledgement as received by the sender of the data.
@@ -264,7 +273,7 @@ impl Sender {
             self.recent.pop_front();
         }
         match send.before {
-            Some(before) => self.send_again(send, now.since(before)),
+            Some(before) => self.send_again(send, before),
             None => self.send_new(send),
         }
         self.in_flight.insert(send.bytes.start, send.bytes.end);
@@ -321,7 +330,7 @@ impl Sender {
         self.seen
     }
 
-    fn send_again(&mut self, send: &Send, elapsed: Duration) {
+    fn send_again(&mut self, send: &Send, before: Before) {
         let now = send.sent.at;
         let is_prompt = now.since(self.last_ack_at) <= self.timers.reordering();
         let resends_on = self.seen.resent.last().filter(|last| now.since(last.at) <= PROMPT);
@@ -331,11 +340,11 @@ impl Sender {
             _ if is_prompt => Repair::Fast,
             _ => {
                 let is_revealed = self.selectively_acknowledged > send.bytes.start;
-                self.timers.fired(elapsed, now.since(self.last_event), is_revealed)
+                self.timers.fired(now.since(before.at), now.since(self.last_event), is_revealed)
             }
         };
         self.seen.resent.push(Resent { at: now, repair });
-        let lost = self.lost.remove(&send.bytes.start);
+        let lost = self.lost.remove(&before.start);
         self.shrunk_by = lost.or(self.shrunk_by);
         if repair != Repair::Probe {
             self.recovers_until = self.recovers_until.max(self.highest);

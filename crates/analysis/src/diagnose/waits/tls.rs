@@ -65,7 +65,7 @@ struct Half {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ServerHello {
     random: Random,
-    suite: u16,
+    pub suite: u16,
     is_tls13: bool,
     /// TLS 1.3: it resumes a session (RFC 8446 §4.2.11).
     is_resumed: bool,
@@ -268,12 +268,12 @@ fn has_key_update(mut messages: &[u8]) -> bool {
 }
 
 /// The random of a hello: after type, length and version (RFC 8446 §4.1.2).
-fn random_of(hello: &[u8]) -> Option<Random> {
+pub(super) fn random_of(hello: &[u8]) -> Option<Random> {
     hello.get(6..38)?.try_into().ok()
 }
 
 /// The server's hello; `None` for a `HelloRetryRequest`, which looks like one.
-fn server_hello(hello: &[u8]) -> Option<ServerHello> {
+pub(super) fn server_hello(hello: &[u8]) -> Option<ServerHello> {
     const PRE_SHARED_KEY: u16 = 41;
     const SUPPORTED_VERSIONS: u16 = 43;
     /// SHA-256 of `HelloRetryRequest` (RFC 8446 §4.1.3) begins like this.
@@ -294,6 +294,6 @@ fn server_hello(hello: &[u8]) -> Option<ServerHello> {
     Some(ServerHello { random, suite, is_tls13, is_resumed })
 }
 
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }

@@ -2,19 +2,32 @@
 
 use std::time::Duration;
 
-use crate::diagnose::waits::flow::Transmission;
+use super::timeline::Timeline;
+use crate::diagnose::waits::flow::{Transmission, Transmissions};
+use crate::diagnose::waits::latency_breakdown::Cause;
 use h2lab_base::units::Time;
 use h2lab_link::LinkSpec;
 use h2lab_wire::trace::Direction;
 
 /// Shorter times between a process and its socket, or between two packets, are no waits.
-pub(super) const PROMPT: Duration = Duration::from_millis(1);
+pub(in super::super) const PROMPT: Duration = Duration::from_millis(1);
 
 /// The least delays of the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Delays {
     up: Vec<Duration>,
     down: Vec<Duration>,
+}
+
+/// A time in which bytes were missing because of a drop: from when it took effect to when the next one did, or to their arrival.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Lack<'a> {
+    pub from: Time,
+    pub until: Time,
+    /// The drop.
+    pub lost: &'a Transmission,
+    /// The transmission that followed it.
+    pub next: Option<&'a Transmission>,
 }
 
 impl Delays {
@@ -64,5 +77,38 @@ impl Delays {
             None => self.first(direction),
         };
         lost.at + delay
+    }
+
+    /// The times in which bytes with these transmissions were missing because of drops.
+    pub fn lacks<'a>(
+        &'a self,
+        direction: Direction,
+        sent: &'a Transmissions,
+    ) -> impl Iterator<Item = Lack<'a>> {
+        let brought = sent.brought();
+        sent.drops().map(move |(lost, next)| {
+            let until = match next {
+                Some(next) if next.is_lost => self.due(direction, next, brought),
+                _ => sent.arrived(),
+            };
+            Lack { from: self.due(direction, lost, brought), until, lost, next }
+        })
+    }
+
+    /// Claims the first transit of bytes with these transmissions: the link's least delay, and the excess.
+    pub fn claim_transit(
+        &self,
+        direction: Direction,
+        transmissions: &Transmissions,
+        (from, until): (Time, Time),
+        timeline: &mut Timeline,
+    ) {
+        let (sent, come) = (transmissions.first_sent(), transmissions.arrived());
+        let base = match transmissions.brought() {
+            Some(brought) => self.base(direction, brought.out_at.since(brought.at)),
+            None => self.first(direction),
+        };
+        timeline.claim(sent.max(from), (sent + base).min(come).min(until), Cause::Propagation);
+        timeline.claim((sent + base).max(from), come.min(until), Cause::Queue);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::delays::Delays;
 use super::timeline::Timeline;
 use crate::diagnose::waits::connection::{HalfConnection, Traced};
-use crate::diagnose::waits::flow::{ByteRange, Transmission};
+use crate::diagnose::waits::flow::ByteRange;
 use crate::diagnose::waits::latency_breakdown::{Cause, Repair, Whose};
 use crate::diagnose::waits::streams::Exchange;
 use h2lab_base::units::Time;
@@ -73,16 +73,11 @@ impl<'a> HalfExchange<'a> {
     /// From when each loss of a byte range took effect to when the next one did, or to its arrival.
     fn losses(&self, byte_range: &'a ByteRange) -> impl Iterator<Item = (Time, Time, Cause)> {
         let whose = if self.is_own(&byte_range.bytes) { Whose::Own } else { self.owner(&byte_range.bytes) };
-        let brought = byte_range.sent.brought();
-        let due = move |lost: &Transmission| self.delays.due(self.direction, lost, brought);
-        byte_range.sent.drops().map(move |(lost, next)| {
-            let end = match next {
-                Some(next) if next.is_lost => due(next),
-                _ => byte_range.sent.arrived(),
-            };
-            let repair =
-                next.map_or(Repair::Never, |next| self.half_connection().sending.repair(lost.at, next.at));
-            (due(lost), end, Cause::Loss { whose, drop: lost.drop(self.direction), repair })
+        self.delays.lacks(self.direction, &byte_range.sent).map(move |lack| {
+            let sending = &self.half_connection().sending;
+            let repair = lack.next.map_or(Repair::Never, |next| sending.repair(lack.lost.at, next.at));
+            let drop = lack.lost.drop(self.direction);
+            (lack.from, lack.until, Cause::Loss { whose, drop, repair })
         })
     }
 

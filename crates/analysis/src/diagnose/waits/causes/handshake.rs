@@ -38,13 +38,8 @@ fn claim_losses(
     until: Time,
     timeline: &mut Timeline,
 ) {
-    let brought = sent.brought();
-    for (lost, next) in sent.drops() {
-        let end = match next {
-            Some(next) if next.is_lost => delays.due(direction, next, brought),
-            _ => sent.arrived(),
-        };
-        let drop = Some(lost.drop(direction));
-        timeline.claim(delays.due(direction, lost, brought), end.min(until), Cause::Handshake { drop });
+    for lack in delays.lacks(direction, sent) {
+        let drop = Some(lack.lost.drop(direction));
+        timeline.claim(lack.from, lack.until.min(until), Cause::Handshake { drop });
     }
 }

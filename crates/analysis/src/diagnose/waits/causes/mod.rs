@@ -10,7 +10,7 @@ mod transit;
 mod unsent;
 mod window;
 
-pub(super) use delays::Delays;
+pub(super) use delays::{Delays, PROMPT};
 use half_exchange::HalfExchange;
 pub(super) use opaque::{unlocated, unread};
 pub(super) use timeline::Timeline;

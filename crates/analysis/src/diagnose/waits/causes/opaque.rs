@@ -76,20 +76,12 @@ fn claim_losses(
 ) {
     let missing = half_connection.history.missing(from, u64::MAX).iter();
     for byte_range in missing.take_while(|byte_range| byte_range.sent.first_sent() < until) {
-        let brought = byte_range.sent.brought();
-        for (lost, next) in byte_range.sent.drops() {
-            let repair = next.map_or(Repair::Never, |next| half_connection.sending.repair(lost.at, next.at));
-            let cause =
-                Cause::Loss { whose: Whose::Unnamed, drop: lost.drop(half_connection.direction), repair };
-            let end = match next {
-                Some(next) if next.is_lost => delays.due(half_connection.direction, next, brought),
-                _ => byte_range.sent.arrived(),
-            };
-            timeline.claim(
-                delays.due(half_connection.direction, lost, brought).max(from),
-                end.min(until),
-                cause,
-            );
+        for lack in delays.lacks(half_connection.direction, &byte_range.sent) {
+            let sending = &half_connection.sending;
+            let repair = lack.next.map_or(Repair::Never, |next| sending.repair(lack.lost.at, next.at));
+            let drop = lack.lost.drop(half_connection.direction);
+            let cause = Cause::Loss { whose: Whose::Unnamed, drop, repair };
+            timeline.claim(lack.from.max(from), lack.until.min(until), cause);
         }
     }
 }

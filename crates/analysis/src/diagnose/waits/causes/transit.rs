@@ -21,7 +21,7 @@ impl<'a> HalfExchange<'a> {
         self.claim_losses(&own, from, until, timeline);
         self.claim_unsent(&own, &others, (from, until), idle, timeline);
         for byte_range in &own {
-            self.claim_transit(byte_range, from, until, timeline);
+            self.delays.claim_transit(self.direction, &byte_range.sent, (from, until), timeline);
         }
         // All of its bytes have arrived, and some before them have not.
         self.claim_losses(&others, from, until, timeline);
@@ -99,17 +99,5 @@ impl<'a> HalfExchange<'a> {
     /// When the first byte of a frame was sent that goes on at `place`.
     fn begun(&self, frame: &Placed, place: u64) -> Option<Time> {
         (frame.bytes.start < place).then(|| self.half_connection().first_sent(frame.bytes.start))
-    }
-
-    /// A byte range's first transit: the link's least delay, and the excess.
-    fn claim_transit(&self, byte_range: &ByteRange, from: Time, until: Time, timeline: &mut Timeline) {
-        let (sent, come) = (byte_range.sent.first_sent(), byte_range.sent.arrived());
-        let transit = byte_range.sent.brought().map(|brought| brought.out_at.since(brought.at));
-        let base = match transit {
-            Some(transit) => self.delays.base(self.direction, transit),
-            None => self.delays.first(self.direction),
-        };
-        timeline.claim(sent.max(from), (sent + base).min(come).min(until), Cause::Propagation);
-        timeline.claim((sent + base).max(from), come.min(until), Cause::Queue);
     }
 }

@@ -10,7 +10,7 @@ mod losses;
 mod quic;
 mod reading;
 mod robustness;
-mod scene;
+pub(super) mod scene;
 mod senders;
 mod unsent;
 

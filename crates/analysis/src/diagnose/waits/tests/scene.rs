@@ -213,6 +213,17 @@ impl Scene {
             behind.iter().take(3).map(|block| (number(block.start), number(block.end))).collect();
         let ports = if direction == Up { (self.port, SERVER) } else { (SERVER, self.port) };
         let bytes = tcp_packet(ports, (seq, number(end)), flags, &sacks, payload);
+        self.record(direction, (at, out), (seq, payload.len() as u32), bytes)
+    }
+
+    /// Adds a packet with this sequence number and so many bytes of payload; returns its index.
+    fn record(
+        &mut self,
+        direction: Direction,
+        (at, out): (u64, Option<u64>),
+        (seq, payload): (u32, u32),
+        bytes: Vec<u8>,
+    ) -> u64 {
         let index = self.indices[direction as usize];
         self.indices[direction as usize] += 1;
         let record = PacketRecord {
@@ -222,7 +233,7 @@ impl Scene {
             client_port: self.port,
             server_port: SERVER,
             bytes: bytes.len() as u32,
-            payload: payload.len() as u32,
+            payload,
             seq,
             direction,
             fate: if out.is_some() { PacketFate::Delivered } else { PacketFate::Scripted },
@@ -230,6 +241,19 @@ impl Scene {
         };
         self.packets.push((record, bytes));
         index
+    }
+
+    /// A datagram of UDP, a drop if it does not come out; returns its index.
+    pub fn datagram(&mut self, direction: Direction, (at, out): (u64, Option<u64>), payload: &[u8]) -> u64 {
+        let ports = if direction == Up { (self.port, SERVER) } else { (SERVER, self.port) };
+        let length = 8 + payload.len() as u16;
+        let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
+        bytes[2..4].copy_from_slice(&(20 + length).to_be_bytes());
+        for field in [ports.0, ports.1, length, 0] {
+            bytes.extend(field.to_be_bytes());
+        }
+        bytes.extend(payload);
+        self.record(direction, (at, out), (0, payload.len() as u32), bytes)
     }
 
     /// A request on a stream of the current connection: due, and written, at `due`; `done` when its client

@@ -110,7 +110,7 @@ fn a_window_update_that_is_lost_names_its_packet() {
     let expected = [
         "100..110 the propagation",
         "110..130 the stream's flow-control window",
-        "130..355 the stream's flow-control window, whose WINDOW_UPDATE was lost (up 5)",
+        "130..355 the stream's flow-control window, whose update was lost (up 5)",
         "355..365 the propagation",
     ];
     assert_eq!(scene.rendered(0), expected);

@@ -18,6 +18,10 @@ enum Label {
     Client,
     /// TLS 1.3: of the server's.
     Server,
+    /// TLS 1.3: of the client's encrypted handshake, which only QUIC is read for.
+    ClientHandshake,
+    /// TLS 1.3: of the server's.
+    ServerHandshake,
     /// TLS 1.2: the master secret.
     Master,
 }
@@ -27,6 +31,8 @@ impl Label {
         match text {
             "CLIENT_TRAFFIC_SECRET_0" => Some(Self::Client),
             "SERVER_TRAFFIC_SECRET_0" => Some(Self::Server),
+            "CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Some(Self::ClientHandshake),
+            "SERVER_HANDSHAKE_TRAFFIC_SECRET" => Some(Self::ServerHandshake),
             "CLIENT_RANDOM" => Some(Self::Master),
             _ => None,
         }
@@ -93,6 +99,13 @@ impl Secrets {
         Some(Self::Traffic { up, down })
     }
 
+    /// TLS 1.3: those of its encrypted handshake.
+    pub fn find_handshake(log: &KeyLog, client: &Random) -> Option<Self> {
+        let (up, down) =
+            log.get(client, Label::ClientHandshake).zip(log.get(client, Label::ServerHandshake))?;
+        Some(Self::Traffic { up, down })
+    }
+
     /// TLS 1.3: the traffic secret of a direction.
     pub fn traffic(&self, direction: Direction) -> Option<&[u8]> {
         match (self, direction) {
@@ -105,7 +118,7 @@ impl Secrets {
 
 /// The hash of a cipher suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hash {
+pub(in super::super) enum Hash {
     Sha256,
     Sha384,
 }

@@ -1,7 +1,11 @@
 //! Keys of one direction, and records opened with them.
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
+use aes_gcm::aes::cipher::BlockCipherEncrypt;
+use aes_gcm::aes::{Aes128, Aes256};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
+use chacha20::ChaCha20;
+use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use chacha20poly1305::ChaCha20Poly1305;
 
 use super::keys::{Hash, Random, Secrets};
@@ -12,22 +16,27 @@ pub(super) const HEADER: usize = 5;
 /// A record's header: type, version, length of the body (RFC 8446 §5.1).
 pub(super) type Header = [u8; HEADER];
 /// Bytes of a nonce.
-const NONCE: usize = 12;
+pub(in super::super) const NONCE: usize = 12;
 /// Bytes of a nonce that stand in each record of TLS 1.2 with GCM (RFC 5288 §3).
 const EXPLICIT: usize = 8;
+/// Bytes of a sample that hides the header of a QUIC packet (RFC 9001 §5.4.2).
+pub(in super::super) const SAMPLE: usize = 16;
+/// Bytes of key stream for each value of the counter (RFC 8439 §2.3).
+const CHACHA20_BLOCK: u64 = 64;
 /// Bytes of a tag.
 const TAG: usize = 16;
 
 /// An authenticated cipher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cipher {
+pub(in super::super) enum Cipher {
     Aes128,
     Aes256,
     ChaCha20,
 }
 
 impl Cipher {
-    const fn key_length(self) -> usize {
+    /// Bytes of its key.
+    pub const fn key_length(self) -> usize {
         match self {
             Self::Aes128 => 16,
             Self::Aes256 | Self::ChaCha20 => 32,
@@ -42,7 +51,8 @@ impl Cipher {
         }
     }
 
-    fn open(self, key: &[u8], nonce: [u8; NONCE], aad: &[u8], msg: &[u8]) -> Option<Vec<u8>> {
+    /// Opens a message; `None` if it is not authentic.
+    pub fn open(self, key: &[u8], nonce: [u8; NONCE], aad: &[u8], msg: &[u8]) -> Option<Vec<u8>> {
         let payload = Payload { msg, aad };
         match self {
             Self::Aes128 => Aes128Gcm::new_from_slice(key).ok()?.decrypt(&nonce.into(), payload).ok(),
@@ -52,10 +62,41 @@ impl Cipher {
             }
         }
     }
+
+    /// The mask of a QUIC header that a sample of the packet makes (RFC 9001 §5.4.3, §5.4.4).
+    pub fn mask(self, key: &[u8], sample: [u8; SAMPLE]) -> Option<[u8; SAMPLE]> {
+        let mut block = sample.into();
+        match self {
+            Self::Aes128 => Aes128::new_from_slice(key).ok()?.encrypt_block(&mut block),
+            Self::Aes256 => Aes256::new_from_slice(key).ok()?.encrypt_block(&mut block),
+            Self::ChaCha20 => {
+                let (counter, nonce) = sample.split_first_chunk::<4>()?;
+                let mut cipher = ChaCha20::new_from_slices(key, nonce).ok()?;
+                cipher.try_seek(u64::from(u32::from_le_bytes(*counter)) * CHACHA20_BLOCK).ok()?;
+                block = [0; SAMPLE].into();
+                cipher.try_apply_keystream(&mut block).ok()?;
+            }
+        }
+        Some(block.into())
+    }
+
+    /// What [`Self::open`] opens.
+    #[cfg(test)]
+    pub fn seal(self, key: &[u8], nonce: [u8; NONCE], aad: &[u8], msg: &[u8]) -> Vec<u8> {
+        let payload = Payload { msg, aad };
+        let sealed = match self {
+            Self::Aes128 => Aes128Gcm::new_from_slice(key).expect("a key").encrypt(&nonce.into(), payload),
+            Self::Aes256 => Aes256Gcm::new_from_slice(key).expect("a key").encrypt(&nonce.into(), payload),
+            Self::ChaCha20 => {
+                ChaCha20Poly1305::new_from_slice(key).expect("a key").encrypt(&nonce.into(), payload)
+            }
+        };
+        sealed.expect("a short message")
+    }
 }
 
 /// Cipher and hash of a suite; `None` if it is not supported here.
-const fn suite(number: u16) -> Option<(Cipher, Hash)> {
+pub(in super::super) const fn suite(number: u16) -> Option<(Cipher, Hash)> {
     Some(match number {
         // TLS 1.3 (RFC 8446 §B.4), then TLS 1.2: RSA, DHE, ECDHE with either signature.
         0x1301 | 0x009c | 0x009e | 0xc02b | 0xc02f => (Cipher::Aes128, Hash::Sha256),
@@ -185,19 +226,7 @@ impl Protection {
     }
 
     fn seal(&self, nonce: [u8; NONCE], aad: &[u8], msg: &[u8]) -> Vec<u8> {
-        let payload = Payload { msg, aad };
-        let sealed = match self.cipher {
-            Cipher::Aes128 => {
-                Aes128Gcm::new_from_slice(&self.key).expect("a key").encrypt(&nonce.into(), payload)
-            }
-            Cipher::Aes256 => {
-                Aes256Gcm::new_from_slice(&self.key).expect("a key").encrypt(&nonce.into(), payload)
-            }
-            Cipher::ChaCha20 => {
-                ChaCha20Poly1305::new_from_slice(&self.key).expect("a key").encrypt(&nonce.into(), payload)
-            }
-        };
-        sealed.expect("a short message")
+        self.cipher.seal(&self.key, nonce, aad, msg)
     }
 }
 
