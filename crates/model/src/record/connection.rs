@@ -3,7 +3,7 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use h2lab_base::counters::{QuicSummary, TcpSummary};
+use h2lab_base::counters::{QuicSummary, TcpSummary, TlsRecords};
 use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 use h2lab_wire::{Counters, StreamId};
@@ -90,6 +90,9 @@ pub struct ConnectionRecord {
     /// signature (RFC 8446 §2.2); `None` in clear, and when the handshake did not end.
     #[serde(default)]
     pub tls_resumed: Option<bool>,
+    /// The TLS records that came on it; none in clear, in QUIC, and in records of before the field.
+    #[serde(default)]
+    pub tls_records: TlsRecords,
     /// When it ended; [`Time::NEVER`] if it was open at the end of the cell.
     pub closed_at: Time,
     /// Why it ended.

@@ -649,6 +649,7 @@ impl ClientSession {
         {
             record.tcp_client = Some(info.summary(congestion));
         }
+        record.tls_records = self.transport.tls_records();
         record.quic_client = self.transport.quic().map(QuicSession::summary);
         record
     }

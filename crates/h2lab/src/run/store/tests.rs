@@ -53,6 +53,7 @@ fn measured(cell: &Cell) -> CellRecord {
         connected_at: time(1),
         ready_at: Time::NEVER,
         tls_resumed: Some(true),
+        tls_records: TlsRecords { early_records: 4, early_bytes: 3, records: 2, bytes: 1 },
         closed_at: Time::NEVER,
         closed: CloseReason::Broken { why: "reset".to_owned() },
         goaways: vec![GoAwayRecord { at: time(9), code: 0, last_stream: 1999, debug: "bye".into() }],
