@@ -16,6 +16,7 @@ mod flow102_upload_stream_window;
 mod flow103_connection_window;
 mod flow105_window_updates_too_often;
 mod flow106_window_updates_too_late;
+mod flow108_slow_reader_holds_connection_window;
 mod frame;
 mod frame101_tls_record_size;
 mod frame102_small_frames;
