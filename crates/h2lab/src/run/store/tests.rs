@@ -1,5 +1,6 @@
 //! The run folder gives back what was put in, finished or not.
 
+use h2lab_base::counters::TlsRecords;
 use h2lab_model::record::{
     ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Level, Marks, Offered,
     Outcome, PacketFate, RunDelay, RunRecord, Samples,
