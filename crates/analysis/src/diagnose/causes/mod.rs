@@ -41,6 +41,7 @@ mod meta;
 mod mux;
 mod mux101_stream_limit;
 mod mux105_serial_processing;
+mod mux106_priority_ignored;
 mod mux107_wasted_push;
 mod proxy;
 mod sec;
