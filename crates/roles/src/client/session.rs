@@ -267,7 +267,8 @@ impl ClientSession {
             let stream =
                 if again { engine.send_request_again(now, &head) } else { engine.send_request(now, &head) };
             if has_priorities
-                && let (Some(stream), Some(field)) = (stream, head.fields.iter().find(is_priority))
+                && let (Some(stream), Some(field)) =
+                    (stream, head.fields.iter().find(|field| is_priority(field)))
             {
                 http.note_priority(stream, field.value);
             }
@@ -691,7 +692,7 @@ impl ClientSession {
 }
 
 /// Whether it says how urgently the response is wanted (RFC 9218 §5).
-fn is_priority(field: &&Field<'_>) -> bool {
+fn is_priority(field: &Field<'_>) -> bool {
     field.name == b"priority"
 }
 

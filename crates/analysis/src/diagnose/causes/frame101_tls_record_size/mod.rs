@@ -33,7 +33,7 @@ pub(super) struct TlsRecordSize;
 impl Rule for TlsRecordSize {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let is_h2 = case.cell().protocol.is_multiplexed() && !case.cell().protocol.is_quic();
-        let seen = case.records().fold(Seen::default(), |seen, record| seen.and(record));
+        let seen = case.records().fold(Seen::default(), Seen::and);
         if is_h2 { finding(case, &seen).into_iter().collect() } else { Vec::new() }
     }
 }
@@ -151,8 +151,8 @@ fn finding(case: &Case<'_>, seen: &Seen) -> Option<Finding> {
 fn cost(case: &Case<'_>, seen: &Seen, share: f64) -> Finding {
     let link = case.cell().link.as_ref().and_then(|link| link.downlink.bandwidth);
     let is_limit = link.is_some_and(|bandwidth| seen.used(bandwidth.bits_per_second()) >= LIMIT);
-    let came = case.samples().filter(|sample| sample.first_byte_at.happened());
-    let coming: Duration = came.map(|sample| sample.completed_at.since(sample.first_byte_at)).sum();
+    let answered = case.samples().filter(|sample| sample.first_byte_at.happened());
+    let coming: Duration = answered.map(|sample| sample.completed_at.since(sample.first_byte_at)).sum();
     let time = coming.mul_f64(share);
     if is_limit && case.is_worth_time(time) {
         return case.finding(&META, time, "on the protection of small records, on a link that was full");
