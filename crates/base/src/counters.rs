@@ -45,6 +45,36 @@ pub struct TcpSummary {
     pub limits: Option<TcpLimits>,
 }
 
+/// The TLS records with application data that came on a connection. Those of the first mebibyte are apart: until then a server may
+/// send small ones on purpose, so that the first bytes can be used sooner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct TlsRecords {
+    /// How many came in the first mebibyte.
+    pub early_records: u64,
+    /// Bytes of these, with their headers and protection (RFC 8446 §5.2).
+    pub early_bytes: u64,
+    /// How many came after them.
+    pub records: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+}
+
+impl TlsRecords {
+    /// What a server may send in small records: the largest default of any product (`H2TLSWarmUpSize` of Apache, nghttpx).
+    const EARLY: u64 = 1 << 20;
+
+    /// Counts the next record, of so many bytes with its header.
+    pub const fn add(&mut self, bytes: u64) {
+        if self.early_bytes < Self::EARLY {
+            self.early_records += 1;
+            self.early_bytes += bytes;
+        } else {
+            self.records += 1;
+            self.bytes += bytes;
+        }
+    }
+}
+
 /// What our end of a QUIC connection had counted when the cell ended. The server's end is invisible here: its packets are
 /// encrypted, and no kernel knows of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -92,4 +122,18 @@ pub struct TcpTick {
     pub unacked: u32,
     /// Whether this is the server's end of the connection.
     pub server: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_counted_behind_the_first_mebibyte() {
+        let mut counted = TlsRecords::default();
+        (0..64).for_each(|_| counted.add(1 << 14));
+        assert_eq!(counted, TlsRecords { early_records: 64, early_bytes: 1 << 20, records: 0, bytes: 0 });
+        (0..3).for_each(|_| counted.add(400));
+        assert_eq!(counted, TlsRecords { early_records: 64, early_bytes: 1 << 20, records: 3, bytes: 1_200 });
+    }
 }

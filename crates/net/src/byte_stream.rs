@@ -2,12 +2,13 @@
 
 use std::io;
 
+use h2lab_base::counters::TlsRecords;
 use h2lab_base::units::Time;
 
 use super::crossing::TransportError;
 use super::rcvlowat::RcvLowat;
 use super::tcp::{Read, StreamSocket, Written};
-use super::tls::{TlsFacts, TlsSession};
+use super::tls::{RecordMeter, TlsFacts, TlsSession};
 
 /// Plaintext of a TLS record, in bytes, at most (RFC 8446 §5.1).
 const LONGEST_RECORD: u64 = 16 * 1024;
@@ -36,6 +37,7 @@ struct Encrypted {
     incoming: Vec<u8>,
     from: usize,
     to: usize,
+    records: RecordMeter,
 }
 
 impl Encrypted {
@@ -54,7 +56,8 @@ impl ByteStream {
     /// `stream` under `session`. A client's `ClientHello` goes with the first [`ByteStream::flush`].
     pub fn tls(stream: StreamSocket, session: TlsSession) -> Self {
         let incoming = vec![0; Encrypted::FIRST_INCOMING];
-        let tls = Some(Box::new(Encrypted { session, incoming, from: 0, to: 0 }));
+        let tls =
+            Some(Box::new(Encrypted { session, incoming, from: 0, to: 0, records: RecordMeter::default() }));
         Self { tls, ..Self::clear(stream) }
     }
 
@@ -87,6 +90,11 @@ impl ByteStream {
     /// What TLS negotiated; `None` in clear and while that is open.
     pub fn tls_facts(&self) -> Option<TlsFacts> {
         self.tls.as_ref().and_then(|tls| tls.session.facts())
+    }
+
+    /// The TLS records that have come; none in clear.
+    pub fn tls_records(&self) -> TlsRecords {
+        self.tls.as_ref().map_or_else(TlsRecords::default, |tls| tls.records.counted())
     }
 
     /// Drives the TLS handshake with what the socket has; `true` when it is over, which it always is in clear. Takes no
@@ -224,6 +232,7 @@ impl Encrypted {
         if self.from == self.to {
             match stream.read(&mut self.incoming)? {
                 Read::Bytes(n) => {
+                    self.records.feed(&self.incoming[..n]);
                     (self.from, self.to) = (0, n);
                     if n == self.incoming.len() && n < Self::MOST_INCOMING {
                         self.incoming.resize(2 * n, 0);

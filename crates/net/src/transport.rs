@@ -3,6 +3,7 @@
 //! Roles drive both by the same calls: [`Transport::receive`] hands what has come to the engine, [`Transport::send`] takes what
 //! it has to send, [`Transport::flush`] makes sure that it leaves. The difference between one byte stream and many stays in here.
 
+use h2lab_base::counters::TlsRecords;
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Crossing;
 use h2lab_wire::{Config, Connection, ErrorCode};
@@ -71,6 +72,14 @@ impl Transport {
         match self {
             Self::Stream(stream) => stream.is_resumed(),
             Self::Quic(_) => None, // `quinn-proto` does not report it
+        }
+    }
+
+    /// The TLS records that have come; none in clear, and in QUIC, which has none.
+    pub fn tls_records(&self) -> TlsRecords {
+        match self {
+            Self::Stream(stream) => stream.tls_records(),
+            Self::Quic(_) => TlsRecords::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use h2lab_base::counters::TcpTick;
+use h2lab_base::counters::{TcpTick, TlsRecords};
 use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
 use h2lab_model::record::testing::cell;
@@ -85,6 +85,7 @@ impl Scene {
                 connected_at: Time::ZERO,
                 ready_at: Time::ZERO,
                 tls_resumed: None,
+                tls_records: TlsRecords::default(),
                 closed_at: Time::NEVER,
                 closed: CloseReason::Cell,
                 goaways: Vec::new(),

@@ -3,10 +3,10 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use h2lab_base::counters::{QuicSummary, TcpSummary};
+use h2lab_base::counters::{QuicSummary, TcpSummary, TlsRecords};
 use h2lab_base::text::PeerText;
 use h2lab_base::units::Time;
-use h2lab_wire::{Counters, StreamId};
+use h2lab_wire::{Counters, Priority, StreamId};
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -90,6 +90,9 @@ pub struct ConnectionRecord {
     /// signature (RFC 8446 §2.2); `None` in clear, and when the handshake did not end.
     #[serde(default)]
     pub tls_resumed: Option<bool>,
+    /// The TLS records that came on it; none in clear, in QUIC, and in records of before the field.
+    #[serde(default)]
+    pub tls_records: TlsRecords,
     /// When it ended; [`Time::NEVER`] if it was open at the end of the cell.
     pub closed_at: Time,
     /// Why it ended.
@@ -155,6 +158,8 @@ pub struct HttpRecord {
     pub pushes_refused: u32,
     /// Interim responses (RFC 9110 §15.2), by status.
     pub interim: Vec<(u16, u32)>,
+    /// The urgency (RFC 9218 §4.1) that the `priority` field of a request stated, by stream; none of those without the field.
+    pub priorities: Vec<(u32, u8)>,
     /// `location` field of the first redirect (RFC 9110 §15.4), without what may be a secret.
     pub location: Option<PeerText>,
     /// Our settings in effect: identifier and value.
@@ -165,10 +170,37 @@ pub struct HttpRecord {
     pub socket_full_ns: u64,
 }
 
+/// Requests of a connection whose urgencies are kept.
+const MOST_PRIORITIES: usize = 100_000;
+
+impl HttpRecord {
+    /// Notes what the `priority` field of the request on `stream` says.
+    pub fn note_priority(&mut self, stream: StreamId, value: &[u8]) {
+        if self.priorities.len() < MOST_PRIORITIES {
+            self.priorities.push((stream.0, Priority::default().updated_by(value).urgency));
+        }
+    }
+}
+
 /// Counts one more of `key` in a list of (key, count).
 pub fn count_one<K: PartialEq>(counts: &mut Vec<(K, u32)>, key: K) {
     match counts.iter_mut().find(|(known, _)| *known == key) {
         Some((_, count)) => *count += 1,
         None => counts.push((key, 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_urgencies_of_so_many_requests_are_kept_and_no_more() {
+        let mut record = HttpRecord::default();
+        record.note_priority(StreamId(1), b"u=0, i");
+        record.note_priority(StreamId(3), b"i");
+        assert_eq!(record.priorities, [(1, 0), (3, Priority::DEFAULT_URGENCY)]);
+        (0..MOST_PRIORITIES as u32).for_each(|_| record.note_priority(StreamId(5), b"u=7"));
+        assert_eq!(record.priorities.len(), MOST_PRIORITIES);
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::scenario::{Cell, Scenario, Target};
 use crate::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Schedule, Work};
-use h2lab_base::counters::TcpSummary;
+use h2lab_base::counters::{TcpSummary, TlsRecords};
 use h2lab_base::random::Counter;
 use h2lab_base::units::{Ratio, Time};
 use h2lab_link::{Impairment, LinkSpec, LossModel};
@@ -350,6 +350,7 @@ fn connection(cell: &Cell, index: u32, carried: ModelConnection) -> ConnectionRe
         connected_at: Time::from_micros(25_100),
         ready_at: Time::from_micros(25_200),
         tls_resumed: None,
+        tls_records: TlsRecords::default(),
         closed_at: Time::NEVER,
         closed: CloseReason::Cell,
         goaways: Vec::new(),

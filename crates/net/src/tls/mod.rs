@@ -12,6 +12,7 @@ mod common_name;
 mod error;
 mod files;
 mod key_log;
+mod records;
 mod server;
 mod session;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use error::TlsError;
 pub(crate) use error::refusal;
 pub use files::{Identity, check_authorities};
 pub use key_log::is_secret;
+pub(crate) use records::RecordMeter;
 pub use server::{ServerTls, ServerTlsOptions};
 pub use session::{TlsFacts, TlsSession};
 

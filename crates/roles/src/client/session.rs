@@ -9,7 +9,7 @@ use h2lab_model::record::connection::count_one;
 use h2lab_model::record::{ConnectionRecord, Outcome};
 use h2lab_wire::connection::Request;
 use h2lab_wire::trace::{Crossing, Dialect, Direction};
-use h2lab_wire::{Config, Connection, ErrorCode, StreamId};
+use h2lab_wire::{Config, Connection, ErrorCode, Field, StreamId};
 
 use super::connect::{DialTarget, Established, UpgradeOffer};
 use super::connection_statistics::{ConnectionStatistics, SessionEnd};
@@ -260,11 +260,18 @@ impl ClientSession {
         let (engine, again) = (&mut self.engine, kind == self.last_kind);
         // In HTTP/1.1 only a body of unknown length can have trailers.
         let declares_length = self.statistics.multiplexed || !prepared.has_trailers(number);
+        let (http, has_priorities) = (&mut self.statistics.record.http, self.statistics.multiplexed);
         let (stream, body_left) = prepared.with_head(number, |head| {
             let body = head.body_length.unwrap_or(0);
             let head = Request { body_length: head.body_length.filter(|_| declares_length), ..*head };
             let stream =
                 if again { engine.send_request_again(now, &head) } else { engine.send_request(now, &head) };
+            if has_priorities
+                && let (Some(stream), Some(field)) =
+                    (stream, head.fields.iter().find(|field| is_priority(field)))
+            {
+                http.note_priority(stream, field.value);
+            }
             stream.map(|stream| (stream, body))
         })?;
         // What follows an offer is the first head of HTTP/2.
@@ -649,6 +656,7 @@ impl ClientSession {
         {
             record.tcp_client = Some(info.summary(congestion));
         }
+        record.tls_records = self.transport.tls_records();
         record.quic_client = self.transport.quic().map(QuicSession::summary);
         record
     }
@@ -681,6 +689,11 @@ impl ClientSession {
         }
         (self.statistics.record, self.statistics.end)
     }
+}
+
+/// Whether it says how urgently the response is wanted (RFC 9218 §5).
+fn is_priority(field: &Field<'_>) -> bool {
+    field.name == b"priority"
 }
 
 #[cfg(test)]

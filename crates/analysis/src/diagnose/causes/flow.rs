@@ -5,6 +5,7 @@ use super::flow102_upload_stream_window::UploadStreamWindow;
 use super::flow103_connection_window::ConnectionWindow;
 use super::flow105_window_updates_too_often::WindowUpdatesTooOften;
 use super::flow106_window_updates_too_late::WindowUpdatesTooLate;
+use super::flow108_slow_reader_holds_connection_window::SlowReader;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
@@ -117,9 +118,7 @@ pub(super) const FLOW108: CauseMeta = CauseMeta {
     id: "FLOW108",
     name: "slow-reader-holds-connection-window",
     summary: "One stream that nobody reads uses up the connection window",
-    status: Status::Page(
-        "the connection window at 0, the stream that holds the bytes not yet returned, and the others with data",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &SlowReader },
     since: "0.1.0",
     page: include_str!("flow108_slow_reader_holds_connection_window/page.md"),
     checks: &[id::CLNT113, id::RESI109],

@@ -1,5 +1,6 @@
 //! `FRAME`: frames, records, writes.
 
+use super::frame101_tls_record_size::TlsRecordSize;
 use super::frame102_small_frames::SmallFrames;
 use super::frame103_no_write_coalescing::NoWriteCoalescing;
 use super::{CauseMeta, Status};
@@ -11,10 +12,8 @@ use h2lab_model::probe::id;
 pub(super) const FRAME101: CauseMeta = CauseMeta {
     id: "FRAME101",
     name: "tls-record-size",
-    summary: "TLS records do not suit the load: small ones on bulk, large ones first",
-    status: Status::Page(
-        "lengths of TLS records in a capture, against the length of DATA frames and the segments of the first flight",
-    ),
+    summary: "TLS records are so small that their protection is a part of all bytes",
+    status: Status::Rule { status: RuleStatus::Preview, rule: &TlsRecordSize },
     since: "0.1.0",
     page: include_str!("frame101_tls_record_size/page.md"),
     checks: &[],

@@ -2,6 +2,7 @@
 
 use super::mux101_stream_limit::StreamLimit;
 use super::mux105_serial_processing::SerialProcessing;
+use super::mux106_priority_ignored::PriorityIgnored;
 use super::mux107_wasted_push::WastedPush;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
@@ -86,10 +87,8 @@ pub(super) const MUX105: CauseMeta = CauseMeta {
 pub(super) const MUX106: CauseMeta = CauseMeta {
     id: "MUX106",
     name: "priority-ignored",
-    summary: "RFC 9218 priority is ignored: responses come whole, one after another",
-    status: Status::Page(
-        "the first and last DATA of each of n equal large responses that were asked for incrementally",
-    ),
+    summary: "RFC 9218 priority is ignored: urgent responses share with the others",
+    status: Status::Rule { status: RuleStatus::Preview, rule: &PriorityIgnored },
     since: "0.1.0",
     page: include_str!("mux106_priority_ignored/page.md"),
     checks: &[],

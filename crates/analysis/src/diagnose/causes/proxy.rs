@@ -9,7 +9,7 @@ pub(super) const PROXY101: CauseMeta = CauseMeta {
     name: "no-multiplexing-upstream",
     summary: "The proxy speaks HTTP/1.1 upstream, or one stream at a time",
     status: Status::NeedsServer(
-        "the upstream side: protocol, connections and streams that reach the backend",
+        "the proxy's upstream connections beside the requests in flight at its front: the backend's log, or a capture of both hops",
     ),
     since: "0.1.0",
     page: include_str!("proxy101_no_multiplexing_upstream/page.md"),

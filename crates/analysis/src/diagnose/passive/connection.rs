@@ -310,7 +310,10 @@ impl Reading {
                     *self = Self::Blind(Flaw::NotHttp);
                 }
             }
-            Self::Tls(tls, http) => tls.feed(direction, place, bytes, log, &mut |_, bytes| {
+            Self::Tls(tls, http) => tls.feed(direction, place, bytes, log, &mut |places, bytes| {
+                if direction == Direction::Down {
+                    http.exchanges.record.tls_records.add(places.end - places.start);
+                }
                 // What is not HTTP within TLS ends the reading: the dialect stays unknown.
                 let _ = http.feed(now, direction, bytes, room);
             }),

@@ -92,6 +92,10 @@ impl Exchanges {
                     }
                 }
             }
+            (Detail::PriorityUpdate { prioritized_stream, priority_field_value }, Direction::Up) => {
+                let stream = StreamId(*prioritized_stream);
+                self.record.http.note_priority(stream, priority_field_value.as_bytes());
+            }
             (Detail::Reset { .. }, _) => self.reset(&event),
             (Detail::GoAway { last_stream_id, debug, .. }, Direction::Down)
                 if self.record.goaways.len() < MOST_GOAWAYS =>
@@ -137,6 +141,9 @@ impl Exchanges {
         self.record.highest_stream = StreamId(stream);
         self.record.requests += 1;
         self.record.counters.requests += 1;
+        if let Some(field) = head.fields.iter().find(|field| field.name.eq_ignore_ascii_case("priority")) {
+            self.record.http.note_priority(event.stream, field.value.as_bytes());
+        }
         let mut sample = Sample::due(event.at, true);
         (sample.sent_at, sample.stream) = (event.at, event.stream);
         self.open.insert(stream, Exchange { sample, has_ended: false });

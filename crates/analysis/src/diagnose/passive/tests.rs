@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::diagnose;
 use h2lab_link::capture_file::{CaptureFile, Entry};
-use h2lab_model::record::{CloseReason, Outcome};
+use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::Protocol;
 
 /// One way between client and server, in milliseconds.
@@ -178,6 +178,19 @@ fn at_the_clients_end_of_a_link_no_distance_is_inferred_from_the_handshake() {
     assert_eq!(took(Capture::new(""), ""), 35 + 4, "half of it on each way");
     assert_eq!(took(Capture::new(""), "uplink in"), 35);
     assert_eq!(took(Capture::of_run(), ""), 35);
+}
+
+#[test]
+fn priorities_that_a_client_states_in_fields_and_frames_are_kept_in_order() {
+    let mut scene = Scene::established(0).asked(&[1]);
+    // A literal field with a new name (RFC 7541 §6.2.2), then `PRIORITY_UPDATE` (RFC 9218 §7.1).
+    let field = [&[0, 8][..], b"priority", &[3], b"u=0"].concat();
+    let request = frame(HEADERS, END, 3, &[&[0x82, 0x84, 0x86][..], &field].concat());
+    let update = frame(0x10, 0, 0, &[&3_u32.to_be_bytes()[..], b"u=7"].concat());
+    scene.say(Direction::Up, 130, &[request, update].concat());
+    scene.say(Direction::Down, 160, &[answer(1), answer(3)].concat());
+    let captured = scene.finish();
+    assert_eq!(captured.records[0].connections[0].http.priorities, [(3, 0), (3, 7)]);
 }
 
 /// Streams 3 and 5 are answered in one segment that comes `late` ms behind the next one, or never.
@@ -374,6 +387,12 @@ fn a_capture_of_real_programs_has_the_frames_that_tshark_finds() {
     let resumed: Vec<Option<bool>> =
         captured.records[1].connections.iter().map(|connection| connection.tls_resumed).collect();
     assert_eq!(resumed, [Some(false), None], "TLS 1.3 says it");
+    for record in &captured.records {
+        let is_tls = record.cell.protocol.is_tls();
+        let counted =
+            |connection: &ConnectionRecord| connection.tls_records.early_bytes > connection.bytes_received;
+        assert!(record.connections.iter().all(|connection| counted(connection) == is_tls), "{is_tls}");
+    }
     assert!(
         captured.records[0].connections[0].server_software.as_deref().is_some_and(|s| s.starts_with("nginx"))
     );

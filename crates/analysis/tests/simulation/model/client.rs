@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use h2lab_base::counters::TlsRecords;
 use h2lab_base::text::PeerText;
 use h2lab_base::units::{Bandwidth, Time, nanos};
 use h2lab_model::record::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord, Outcome, Sample};
@@ -121,6 +122,7 @@ impl<'a> Client<'a> {
             connected_at: Time::NEVER,
             ready_at: Time::NEVER,
             tls_resumed: None,
+            tls_records: TlsRecords::default(),
             closed_at: Time::NEVER,
             closed: CloseReason::Cell,
             goaways: Vec::new(),

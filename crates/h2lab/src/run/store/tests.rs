@@ -1,5 +1,6 @@
 //! The run folder gives back what was put in, finished or not.
 
+use h2lab_base::counters::TlsRecords;
 use h2lab_model::record::{
     ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Level, Marks, Offered,
     Outcome, PacketFate, RunDelay, RunRecord, Samples,
@@ -53,6 +54,7 @@ fn measured(cell: &Cell) -> CellRecord {
         connected_at: time(1),
         ready_at: Time::NEVER,
         tls_resumed: Some(true),
+        tls_records: TlsRecords { early_records: 4, early_bytes: 3, records: 2, bytes: 1 },
         closed_at: Time::NEVER,
         closed: CloseReason::Broken { why: "reset".to_owned() },
         goaways: vec![GoAwayRecord { at: time(9), code: 0, last_stream: 1999, debug: "bye".into() }],

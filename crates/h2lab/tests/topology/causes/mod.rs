@@ -15,6 +15,7 @@ use h2lab_analysis::diagnose::waits;
 use h2lab_analysis::diagnose::waits::{
     CapturedConnections, Cause, Interval, LatencyBreakdown, Repair, Waits, Whose,
 };
+use h2lab_base::counters::TlsRecords;
 use h2lab_base::random::Counter;
 use h2lab_base::units::{Ratio, Time};
 use h2lab_lab::topology::{
@@ -298,6 +299,7 @@ fn connection(conversation: &Conversation) -> ConnectionRecord {
         connected_at: conversation.connected,
         ready_at: conversation.connected,
         tls_resumed: None,
+        tls_records: TlsRecords::default(),
         closed_at: Time::NEVER,
         closed: CloseReason::Cell,
         goaways: Vec::new(),

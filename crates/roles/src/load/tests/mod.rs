@@ -160,6 +160,26 @@ fn the_connections_are_recorded_with_what_they_carried() {
 }
 
 #[test]
+fn the_urgency_that_a_request_states_is_recorded_by_its_stream() {
+    for (protocol, stated) in [(Protocol::H2c, true), (Protocol::H2c, false), (Protocol::H1, true)] {
+        let server = Server::start(protocol, Habit::Serves);
+        let mut spec = spec(protocol, &server);
+        if stated {
+            spec.cell.work.headers = vec![("priority".to_owned(), "u=1, i".to_owned())];
+        }
+        for connection in result(&spec).connections {
+            let urgencies = &connection.http.priorities;
+            let expected = if stated && protocol.is_multiplexed() { connection.requests } else { 0 };
+            assert_eq!(urgencies.len(), expected as usize, "{protocol}, {stated}");
+            assert!(
+                urgencies.is_sorted() && urgencies.iter().all(|(_, urgency)| *urgency == 1),
+                "{urgencies:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn quic_connections_are_recorded_as_such_and_not_as_tcp() {
     let server = Server::start(Protocol::H3, Habit::Serves);
     let mut spec = spec(Protocol::H3, &server);

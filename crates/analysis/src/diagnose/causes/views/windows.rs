@@ -13,9 +13,9 @@ use h2lab_wire::h2::setting;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 /// The size of every window at first (RFC 9113 §6.9.2).
-const DEFAULT_WINDOW: u64 = 65_535;
+pub(in crate::diagnose::causes) const DEFAULT_WINDOW: u64 = 65_535;
 /// Less credit than this is none: senders do not make so short frames of a longer body.
-const SPENT: i64 = 1_024;
+pub(in crate::diagnose::causes) const SPENT: i64 = 1_024;
 /// On a shorter path a window of 64 KiB carries 500 Mbit/s and more, and our own processes take as long as the path.
 const LEAST_RTT: Duration = Duration::from_millis(1);
 /// What reading and answering may take beside the path, at least.
@@ -86,7 +86,7 @@ pub(in crate::diagnose) fn stops(record: &CellRecord, rtt: Duration) -> Vec<Stop
 }
 
 /// The stream windows that an end announced: the server's for uploads, ours for downloads.
-fn initial_window(connection: &ConnectionRecord, data: Direction) -> u64 {
+pub(in crate::diagnose::causes) fn initial_window(connection: &ConnectionRecord, data: Direction) -> u64 {
     let settings = match data {
         Direction::Up => &connection.http.settings_remote,
         Direction::Down => &connection.http.settings_local,

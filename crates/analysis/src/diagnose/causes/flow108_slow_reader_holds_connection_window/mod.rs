@@ -1,0 +1,244 @@
+//! FLOW108: one response that the client does not read holds the connection window, and the others wait.
+//!
+//! Of request bodies it cannot be told from here whether the server did not read or the data was still under way.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::flow::FLOW108 as META;
+use super::flow101_download_stream_window::fix;
+use super::views::windows::{DEFAULT_WINDOW, SPENT, initial_window};
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use h2lab_base::counts::plural;
+use h2lab_base::units::{Time, format_bytes, measured_time, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
+use h2lab_model::settings::Knob;
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+
+/// The part of the connection window that one stream must hold.
+const HELD: f64 = 0.8;
+/// A client that reads gives credit back sooner than this after the data came, or in two round trips.
+const LEAST: Duration = Duration::from_millis(50);
+/// A window that lets so many streams go on whose readers stop.
+const STREAMS: u64 = 16;
+/// No connection window that is advised is smaller.
+const LEAST_WINDOW: u64 = 16 << 20;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct SlowReader;
+
+impl Rule for SlowReader {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let protocol = case.cell().protocol;
+        if protocol.is_quic() || !protocol.is_multiplexed() {
+            return Vec::new();
+        }
+        finding(case, &Found::of(case)).into_iter().collect()
+    }
+}
+
+/// A time in which a connection had no credit, and one stream held it.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    connection: u32,
+    stream: u32,
+    begin: Time,
+    end: Time,
+    /// Bytes of the connection window, and of those that the stream held.
+    window: u64,
+    held: u64,
+}
+
+impl Hold {
+    const fn duration(&self) -> Duration {
+        self.end.since(self.begin)
+    }
+}
+
+/// The holds of a cell, and what they cost.
+#[derive(Debug, Default)]
+struct Found {
+    holds: Vec<Hold>,
+    /// How long other requests waited meanwhile, together.
+    waited: Duration,
+    requests: u64,
+    stream_window: u64,
+}
+
+impl Found {
+    fn of(case: &Case<'_>) -> Self {
+        let mut found = Self::default();
+        case.repetitions.iter().for_each(|repetition| found.add(repetition));
+        found
+    }
+
+    fn add(&mut self, repetition: &Repetition<'_>) {
+        let (record, facts) = (repetition.record, repetition.facts());
+        let holds = holds(record, facts.rtt);
+        for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
+            // Before that it had nothing to wait for.
+            let due = sample.sent_at + facts.quickest;
+            let waited: Duration = holds.iter().map(|hold| waited(hold, &sample, due)).sum();
+            self.waited += waited;
+            self.requests += u64::from(!waited.is_zero());
+        }
+        let windows = record.connections.iter().map(|connection| initial_window(connection, Direction::Down));
+        self.stream_window = windows.fold(self.stream_window, u64::max);
+        self.holds.extend(holds);
+    }
+}
+
+/// How long a request waited because another's stream held the window.
+fn waited(hold: &Hold, sample: &Sample, due: Time) -> Duration {
+    let is_other = sample.connection == hold.connection && sample.stream.0 != hold.stream;
+    if !is_other {
+        return Duration::ZERO;
+    }
+    hold.end.min(sample.completed_at).since(hold.begin.max(due))
+}
+
+/// The holds of a repetition over a path with this round trip.
+fn holds(record: &CellRecord, rtt: Duration) -> Vec<Hold> {
+    let connections = record.connections.iter();
+    let mut shared: BTreeMap<u32, Shared> =
+        connections.map(|connection| (connection.index, Shared::new(connection))).collect();
+    let mut last = Time::ZERO;
+    for frame in &record.frames {
+        last = last.max(frame.at);
+        if let Some(shared) = shared.get_mut(&frame.connection) {
+            shared.see(frame);
+        }
+    }
+    let all = shared.into_values().flat_map(|shared| shared.ended(last));
+    all.filter(|hold| hold.duration() >= LEAST.max(rtt * 2)).collect()
+}
+
+/// A connection's window for responses, and who has taken of it.
+#[derive(Debug)]
+struct Shared {
+    connection: u32,
+    credit: i64,
+    /// The most credit that there was at a time.
+    window: i64,
+    /// Of each stream: bytes of DATA whose credit has not been given back.
+    held: BTreeMap<u32, i64>,
+    open: Option<Hold>,
+    holds: Vec<Hold>,
+}
+
+impl Shared {
+    fn new(connection: &ConnectionRecord) -> Self {
+        let window = DEFAULT_WINDOW.cast_signed();
+        Self {
+            connection: connection.index,
+            credit: window,
+            window,
+            held: BTreeMap::new(),
+            open: None,
+            holds: Vec::new(),
+        }
+    }
+
+    fn see(&mut self, frame: &FrameEvent) {
+        let is_data = frame.kind == FrameKind::DATA && frame.direction == Direction::Down;
+        let is_credit = frame.kind == FrameKind::WINDOW_UPDATE && frame.direction == Direction::Up;
+        if is_data {
+            self.credit -= i64::from(frame.length);
+            *self.held.entry(frame.stream.0).or_default() += i64::from(frame.length);
+        } else if is_credit && frame.stream.0 > 0 {
+            // A window that is raised at the beginning is no credit for what came.
+            let held = self.held.entry(frame.stream.0).or_default();
+            *held = (*held - i64::from(frame.value)).max(0);
+        } else if is_credit {
+            self.credit += i64::from(frame.value);
+            self.window = self.window.max(self.credit);
+        }
+        if is_credit && (self.credit >= SPENT || self.is_read(frame)) {
+            self.end(frame.at);
+        }
+        if is_data && self.credit < SPENT && self.open.is_none() {
+            self.open = self.begin(frame.at);
+        }
+    }
+
+    /// Whether credit came for the stream that holds the window.
+    fn is_read(&self, frame: &FrameEvent) -> bool {
+        self.open.is_some_and(|open| open.stream == frame.stream.0)
+    }
+
+    /// The window has just been used up: whether one stream has most of it.
+    fn begin(&self, at: Time) -> Option<Hold> {
+        let (stream, held) = self.held.iter().max_by_key(|(_, held)| **held)?;
+        let is_one = *held as f64 >= HELD * self.window as f64;
+        is_one.then(|| Hold {
+            connection: self.connection,
+            stream: *stream,
+            begin: at,
+            end: at,
+            window: self.window.max(0).cast_unsigned(),
+            held: (*held).max(0).cast_unsigned(),
+        })
+    }
+
+    fn end(&mut self, at: Time) {
+        self.holds.extend(self.open.take().map(|open| Hold { end: at, ..open }));
+    }
+
+    /// All of them; what is still open ends with the record.
+    fn ended(mut self, last: Time) -> Vec<Hold> {
+        self.end(last);
+        self.holds
+    }
+}
+
+fn finding(case: &Case<'_>, found: &Found) -> Option<Finding> {
+    let longest = found.holds.iter().max_by_key(|hold| hold.duration())?;
+    if found.requests == 0 || !case.is_worth_time(found.waited) {
+        return None;
+    }
+    let large = (found.stream_window.max(longest.window) * STREAMS).clamp(LEAST_WINDOW, i32::MAX as u64);
+    Some(Finding {
+        symptom: format!(
+            "the client did not read a response (stream {}) for {}, which held {} of the connection window of {}: {} waited",
+            longest.stream,
+            measured_time(longest.duration()),
+            format_bytes(longest.held),
+            format_bytes(longest.window),
+            plural(found.requests, "other request"),
+        ),
+        evidence: vec![
+            Evidence::new(
+                "times in which the connection had no credit and one stream held it",
+                found.holds.len() as f64,
+                "times",
+            ),
+            Evidence::new("the longest", millis_f64(longest.duration()), "ms")
+                .seen(longest.connection, longest.begin),
+            Evidence::new("bytes of the connection window", longest.window as f64, "bytes"),
+            Evidence::new("of them held by that stream", longest.held as f64, "bytes"),
+            Evidence::new("requests that waited meanwhile", found.requests as f64, "requests"),
+        ],
+        // That the application did not read follows from the credit that did not come.
+        confidence: Confidence::Inferred,
+        fixes: vec![
+            Fix::new(
+                "client",
+                "responses are read as they come, or their streams are reset",
+                "what is not read holds credit of all streams; a transfer that may pause has a connection of its own",
+            ),
+            fix(Knob::ConnectionWindow, large),
+        ],
+        confirm: case.compare(&format!("-W {large}"))
+            + ": with a connection window for several streams the others must go on while one is not read",
+        ..case.finding(
+            &META,
+            found.waited,
+            "without credit for the connection, which a stream held that nobody read",
+        )
+    })
+}

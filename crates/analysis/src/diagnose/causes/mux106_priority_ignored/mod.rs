@@ -1,0 +1,216 @@
+//! MUX106: DATA of less urgent responses comes between that of an urgent one, over a connection that the client told which is which.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::mux::MUX106 as META;
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
+use h2lab_base::counts::{count, plural};
+use h2lab_base::units::{Time, format_bytes, millis_f64};
+use h2lab_model::Fix;
+use h2lab_model::record::CellRecord;
+use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_wire::Priority;
+use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
+
+/// Fewer responses may be chance.
+const LEAST: u64 = 3;
+/// An urgent response that gets a smaller part than this of an equal share had not more to send: others may fill the link.
+const SHARE: f64 = 0.5;
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct PriorityIgnored;
+
+impl Rule for PriorityIgnored {
+    fn check(&self, case: &Case<'_>) -> Vec<Finding> {
+        let protocol = case.cell().protocol;
+        if protocol.is_quic() || !protocol.is_multiplexed() {
+            return Vec::new();
+        }
+        let mut found = Found::default();
+        case.repetitions.iter().for_each(|repetition| found.add(repetition));
+        if found.mixed < LEAST || !case.is_worth_time(found.waited) {
+            return Vec::new();
+        }
+        vec![finding(case, &found)]
+    }
+}
+
+/// A response of which some has come, and what came between its parts.
+#[derive(Debug)]
+struct Response {
+    urgency: u8,
+    begun: Time,
+    /// When its last DATA came.
+    last: Time,
+    bytes: u64,
+    /// Since then: bytes of less urgent responses, and of all.
+    pending: [u64; 2],
+    /// The same between its first DATA and its last.
+    between: [u64; 2],
+    lazy_streams: BTreeSet<u32>,
+}
+
+impl Response {
+    /// How long less urgent responses kept it waiting: that part of the time that they had of the bytes.
+    fn waited(&self) -> Duration {
+        let [lazy, all] = self.between;
+        self.last.since(self.begun).mul_f64(lazy as f64 / all.max(1) as f64)
+    }
+}
+
+/// What came of a cell.
+#[derive(Debug, Default)]
+struct Found {
+    /// Urgent responses between whose DATA less urgent ones came.
+    mixed: u64,
+    /// Bytes of those.
+    bytes: u64,
+    waited: Duration,
+    urgencies: BTreeSet<u8>,
+    longest: Option<(u32, u32, Time, Duration)>,
+}
+
+impl Found {
+    fn add(&mut self, repetition: &Repetition<'_>) {
+        let record = repetition.record;
+        // A response that had no credit had to let others go first.
+        let stopped: BTreeSet<(u32, u32)> =
+            repetition.stops().iter().map(|stop| (stop.connection, stop.stream)).collect();
+        for connection in &record.connections {
+            let stated = &connection.http.priorities;
+            if stated.is_empty() {
+                continue;
+            }
+            let urgencies: BTreeMap<u32, u8> = stated.iter().copied().collect();
+            let mut line = Line { urgencies: &urgencies, open: BTreeMap::new() };
+            for frame in came(record, connection.index) {
+                let Some(response) = line.see(frame) else { continue };
+                if !stopped.contains(&(connection.index, frame.stream.0)) {
+                    self.count(connection.index, frame.stream.0, &response);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, connection: u32, stream: u32, response: &Response) {
+        let (bytes, time) = (response.between[0], response.waited());
+        let equal = bytes as f64 / response.lazy_streams.len().max(1) as f64;
+        if bytes == 0 || (response.bytes as f64) < SHARE * equal {
+            return;
+        }
+        self.mixed += 1;
+        self.bytes += bytes;
+        self.waited += time;
+        self.urgencies.insert(response.urgency);
+        if self.longest.is_none_or(|(.., longest)| time > longest) {
+            self.longest = Some((connection, stream, response.begun, time));
+        }
+    }
+}
+
+/// What came from the server on a connection, in order.
+fn came(record: &CellRecord, connection: u32) -> impl Iterator<Item = &FrameEvent> {
+    record
+        .frames
+        .iter()
+        .filter(move |frame| frame.connection == connection && frame.direction == Direction::Down)
+}
+
+/// A connection's responses as their DATA comes.
+struct Line<'a> {
+    urgencies: &'a BTreeMap<u32, u8>,
+    open: BTreeMap<u32, Response>,
+}
+
+impl Line<'_> {
+    fn urgency(&self, stream: u32) -> u8 {
+        self.urgencies.get(&stream).copied().unwrap_or(Priority::DEFAULT_URGENCY)
+    }
+
+    /// Takes the next frame; the response that ends with it.
+    fn see(&mut self, frame: &FrameEvent) -> Option<Response> {
+        let stream = frame.stream.0;
+        if frame.kind == FrameKind::DATA && frame.length > 0 {
+            self.data(stream, frame);
+        }
+        let is_over = frame.ends_stream() || frame.kind == FrameKind::RST_STREAM;
+        if is_over { self.open.remove(&stream).filter(|_| frame.ends_stream()) } else { None }
+    }
+
+    fn data(&mut self, stream: u32, frame: &FrameEvent) {
+        let urgency = self.urgency(stream);
+        let bytes = u64::from(frame.length);
+        for response in self.open.values_mut() {
+            response.pending[1] += bytes;
+            if response.urgency < urgency {
+                response.pending[0] += bytes;
+                response.lazy_streams.insert(stream);
+            }
+        }
+        let own = self.open.entry(stream).or_insert_with(|| Response {
+            urgency,
+            begun: frame.at,
+            last: frame.at,
+            bytes: 0,
+            pending: [0; 2],
+            between: [0; 2],
+            lazy_streams: BTreeSet::new(),
+        });
+        own.bytes += bytes;
+        own.last = frame.at;
+        // It had more to send then, and others went first.
+        let pending = std::mem::take(&mut own.pending);
+        own.between.iter_mut().zip(pending).for_each(|(all, new)| *all += new);
+    }
+}
+
+fn finding(case: &Case<'_>, found: &Found) -> Finding {
+    let mut evidence = vec![
+        Evidence::new(
+            "urgent responses between whose DATA that of less urgent ones came",
+            found.mixed as f64,
+            "responses",
+        ),
+        Evidence::new("bytes of less urgent responses between it", found.bytes as f64, "bytes"),
+    ];
+    if let Some((connection, stream, at, time)) = found.longest {
+        let what = format!("the longest time that these took, of stream {stream}");
+        evidence.push(Evidence::new(&what, millis_f64(time), "ms").seen(connection, at));
+    }
+    Finding {
+        symptom: format!(
+            "{} of urgency {} came mixed with less urgent ones: {} of those came between their DATA, although the `priority` field \
+             of each request said which goes first",
+            plural(found.mixed, "response"),
+            words(&found.urgencies),
+            format_bytes(found.bytes),
+        ),
+        evidence,
+        // That the rest of an urgent response was ready follows from how much of it came meanwhile.
+        confidence: Confidence::Inferred,
+        fixes: vec![
+            advise(&case.peer(), Wish { knob: Knob::Priorities, role: Role::Front, value: None }),
+            Fix::new(
+                "client",
+                "a connection of its own for what is urgent",
+                "a server that ignores priorities shares each connection among all of its responses",
+            ),
+        ],
+        confirm: "the same requests to a server that follows RFC 9218 (`h2lab origin`): urgent responses must come whole".to_owned(),
+        ..case.finding(&META, found.waited, "while less urgent responses came between the parts of urgent ones")
+    }
+}
+
+/// `0, 1 and 2`.
+fn words(urgencies: &BTreeSet<u8>) -> String {
+    let each: Vec<String> = urgencies.iter().map(|urgency| count(u64::from(*urgency))).collect();
+    match each.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => each.concat(),
+    }
+}
