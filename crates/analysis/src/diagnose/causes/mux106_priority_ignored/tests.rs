@@ -16,7 +16,7 @@ fn findings(record: CellRecord) -> Vec<Finding> {
 fn data(record: &mut CellRecord, frames: &[(u32, u32)]) {
     let mut at = record.frames.last().map_or(Time::from_millis(100), |frame| frame.at);
     for &(stream, length) in frames {
-        at = at + std::time::Duration::from_millis(10);
+        at += std::time::Duration::from_millis(10);
         record.frames.push(FrameEvent {
             at,
             connection: 0,
