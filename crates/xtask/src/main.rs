@@ -42,6 +42,8 @@ enum Task {
     Bench(bench::Arguments),
     /// The quick part of `test`: formatting, dependency rules, unused items, lints, fuzz targets.
     Check,
+    /// Write docs/confirmed.md from the records of `verify diagnose` in results/diagnose.
+    Confirmed,
     /// Plant a bug for each fuzz target and show that it is found.
     FuzzProof,
     /// Measure a commit and append a row to results/history.csv.
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Check => check::run(),
+        Task::Confirmed => verify::confirmed(),
         Task::FuzzProof => fuzz_proof::run(),
         Task::History(arguments) => history::run(&arguments),
         Task::NewRule(arguments) => new_rule::run(&arguments),

@@ -24,6 +24,8 @@ use binary::H2lab;
 use items::Item;
 use outcome::ItemOutcome;
 
+pub use items::confirmed;
+
 /// A step of the plan whose promises can be shown.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Step {

@@ -27,6 +27,7 @@ use std::borrow::Cow;
 
 use anyhow::Result;
 
+pub use diagnose::record::run as confirmed;
 pub use faults::any_seed;
 
 use super::binary::H2lab;

@@ -1,5 +1,6 @@
 //! The measurement of a situation: its diagnosis, and what really taking the cause away does.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -9,11 +10,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tempfile::TempDir;
 
-use super::Found;
 use super::fix::Fixed;
 use super::situation::{Situation, filled};
+use super::{Change, Found};
 use crate::verify::binary::H2lab;
 
 /// No situation takes as long: the budget of its diagnosis is below a minute.
@@ -32,6 +34,9 @@ struct Document {
     #[serde(default)]
     trials: Vec<Trial>,
     fix: Option<Fixed>,
+    /// What was measured; its cells name a server that h2lab started.
+    #[serde(default)]
+    run: Value,
 }
 
 /// An experiment has a list of sentences.
@@ -55,7 +60,9 @@ struct Finding {
 
 #[derive(Debug, Deserialize)]
 struct Trial {
+    change: String,
     causes: Vec<String>,
+    outcome: String,
     effect: Option<f64>,
     interval: Option<[f64; 2]>,
 }
@@ -90,12 +97,8 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<F
     let flags = format!("--json --quiet --out {RUN} --seed {}", seed % 1_000 + 1);
     let diagnose = format!("{} {flags}", filled(&situation.diagnose, &drawn)?);
     let document: Document = stage.run(&drawn, &diagnose)?;
-    let trial = document.trials.iter().find(|trial| takes_away(trial, &situation.planted));
-    let changed = trial.and_then(|trial| {
-        let (ratio, [low, high]) = (trial.effect?, trial.interval?);
-        Some([ratio, low, high])
-    });
-    let removed = match changed {
+    let change = largest(&document.trials, &situation.planted);
+    let removed = match change {
         Some(_) if !situation.removed.is_empty() => {
             let mut values = drawn.clone();
             values.extend(situation.removed.clone());
@@ -118,13 +121,30 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<F
     let observations = document.findings.into_iter().filter(|finding| is_observation(finding, &causes));
     let observed = observations.map(|finding| finding.rule).collect();
     let unsound = document.verdict.as_deref() == Some("invalid");
-    Ok(Found { causes, observed, answer, drawn, changed, removed, unsound, fix: document.fix })
+    let server = server_of(&document.run);
+    Ok(Found { causes, observed, answer, drawn, server, change, removed, unsound, fix: document.fix })
 }
 
-/// Whether a change takes one of these causes away.
-fn takes_away(trial: &Trial, planted: &[String]) -> bool {
+/// Of the changes that take one of these causes away, the one that does most: some take a part of it away.
+fn largest(trials: &[Trial], planted: &[String]) -> Option<Change> {
     let is_planted = |id: &String| planted.iter().any(|cause| cause.split('|').any(|one| one == id));
-    trial.effect.is_some() && trial.causes.iter().any(is_planted)
+    let of = |trial: &Trial| {
+        let (ratio, [low, high]) = (trial.effect?, trial.interval?);
+        let effect = [ratio, low, high];
+        Some(Change { what: trial.change.clone(), is_confirmed: trial.outcome == "confirmed", effect })
+    };
+    let its = trials.iter().filter(|trial| trial.causes.iter().any(is_planted));
+    its.filter_map(of).max_by(|a, b| {
+        (a.is_confirmed, a.effect[0]).partial_cmp(&(b.is_confirmed, b.effect[0])).unwrap_or(Ordering::Equal)
+    })
+}
+
+/// The server that h2lab started, with its version; `None` where it did not.
+fn server_of(run: &Value) -> Option<String> {
+    let mut servers = run["cells"].as_array()?.iter().map(|cell| &cell["server"]);
+    let server = servers.find(|server| server["name"].is_string())?;
+    let version = server["version"].as_str().unwrap_or_default();
+    Some(format!("{} {version}", server["name"].as_str()?).trim_end().to_owned())
 }
 
 /// Whether it costs as much over the other protocol, so that it is no cause of a difference.
@@ -210,15 +230,35 @@ mod tests {
 
     #[test]
     fn the_change_of_a_planted_cause_is_one_that_was_measured() {
-        let trial = |causes: &[&str], effect| Trial {
+        let trial = |change: &str, causes: &[&str], outcome: &str, effect: Option<f64>| Trial {
+            change: change.to_owned(),
             causes: causes.iter().map(|cause| (*cause).to_owned()).collect(),
+            outcome: outcome.to_owned(),
             effect,
-            interval: None,
+            interval: effect.map(|effect| [effect / 2.0, effect * 2.0]),
         };
         let planted = ["LOSS101|LOSS102".to_owned()];
-        assert!(takes_away(&trial(&["CONN101", "LOSS102"], Some(2.0)), &planted));
-        assert!(!takes_away(&trial(&["LOSS102"], None), &planted));
-        assert!(!takes_away(&trial(&["CONN101"], Some(2.0)), &planted));
+        let trials = [
+            trial("another cause", &["CONN101"], "confirmed", Some(9.0)),
+            trial("not measured", &["LOSS102"], "void", None),
+            trial("less", &["CONN101", "LOSS102"], "confirmed", Some(2.0)),
+            trial("most", &["LOSS101"], "confirmed", Some(3.0)),
+            trial("undecided", &["LOSS101"], "undecided", Some(40.0)),
+        ];
+        let change = largest(&trials, &planted).unwrap();
+        assert_eq!((change.what.as_str(), change.effect), ("most", [3.0, 1.5, 6.0]));
+        assert!(!largest(&trials[4..], &planted).unwrap().is_confirmed);
+        assert!(largest(&trials[..2], &planted).is_none());
+    }
+
+    #[test]
+    fn the_server_that_was_started_has_a_version() {
+        let run = |server: &str| serde_json::from_str(&format!(r#"{{"cells":[{{}},{server}]}}"#)).unwrap();
+        let nginx = run(r#"{"server":{"name":"nginx","version":"1.22.1"}}"#);
+        assert_eq!(server_of(&nginx).as_deref(), Some("nginx 1.22.1"));
+        assert_eq!(server_of(&run(r#"{"server":{"name":"go"}}"#)).as_deref(), Some("go"));
+        assert_eq!(server_of(&run(r#"{"server":null}"#)), None);
+        assert_eq!(server_of(&Value::Null), None);
     }
 
     #[test]

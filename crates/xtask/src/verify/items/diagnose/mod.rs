@@ -5,6 +5,7 @@
 
 pub mod fix;
 mod measured;
+pub mod record;
 mod score;
 mod situation;
 
@@ -32,9 +33,12 @@ struct Found {
     answer: Vec<String>,
     /// The values that were drawn.
     drawn: BTreeMap<String, String>,
-    /// The effect of the change that takes the planted cause away, with its interval, if it was tried.
-    changed: Option<[f64; 3]>,
-    /// The effect of really taking it away at the server, likewise.
+    /// The server that h2lab started, with its version.
+    #[serde(default)]
+    server: Option<String>,
+    /// The change that takes the planted cause away, if one was tried.
+    change: Option<Change>,
+    /// The effect of really taking it away at the server, with its interval.
     removed: Option<[f64; 3]>,
     /// Whether h2lab says that it could not measure.
     #[serde(default)]
@@ -42,6 +46,16 @@ struct Found {
     /// What `--fix` did, if it was asked for.
     #[serde(default)]
     fix: Option<fix::Fixed>,
+}
+
+/// What was changed in an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Change {
+    /// The setting, in words.
+    what: String,
+    is_confirmed: bool,
+    /// How many times better it was, with its interval.
+    effect: [f64; 3],
 }
 
 impl Found {
@@ -102,6 +116,11 @@ fn is_right(situation: &Situation, found: &Found) -> bool {
     all.first().is_some_and(is_planted) && planted.iter().all(|cause| all.iter().any(|id| is(cause, id)))
 }
 
+/// `2.89 × (1.83–5.44)`.
+fn effect_words([ratio, low, high]: [f64; 3]) -> String {
+    format!("{ratio:.2} × ({low:.2}–{high:.2})")
+}
+
 fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
     let mut outcome = ItemOutcome::default();
     let drawn: Vec<String> = found.drawn.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -111,9 +130,11 @@ fn judged(situation: &Situation, found: &Found) -> ItemOutcome {
     }
     let all = found.all();
     let causes = if all.is_empty() { "none".to_owned() } else { all.join(" ") };
-    let effects = [("of the experiment", found.changed), ("of really taking the cause away", found.removed)];
-    for (of, [ratio, low, high]) in effects.into_iter().filter_map(|(of, effect)| Some((of, effect?))) {
-        outcome.note(format!("effect {of}: {ratio:.2} × ({low:.2}–{high:.2})"));
+    if let Some(change) = &found.change {
+        outcome.note(format!("effect of {}: {}", change.what, effect_words(change.effect)));
+    }
+    if let Some(removed) = found.removed {
+        outcome.note(format!("effect of really taking the cause away: {}", effect_words(removed)));
     }
     outcome.check(is_right(situation, found), format!("{}; found {causes}", situation.expected()));
     outcome

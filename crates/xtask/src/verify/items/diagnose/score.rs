@@ -7,7 +7,8 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::{Found, is_right};
+use super::record::Row;
+use super::{Found, effect_words, is_right};
 use crate::verify::items::diagnose::situation::Situation;
 use crate::verify::outcome::ItemOutcome;
 
@@ -81,9 +82,8 @@ impl Score {
         let planted = named(&situation.planted, if situation.unsound { "no verdict" } else { "healthy" });
         let nothing = if situation.unsound && found.unsound { "no verdict" } else { "none" };
         *self.matrix.entry((planted.clone(), named(first, nothing))).or_default() += 1;
-        let of = |effect: Option<[f64; 3]>| {
-            effect.map_or_else(String::new, |[ratio, low, high]| format!("{ratio:.2} ({low:.2}–{high:.2})"))
-        };
+        let of = |effect: Option<[f64; 3]>| effect.map(effect_words).unwrap_or_default();
+        let changed = found.change.as_ref().map(|change| change.effect);
         let drawn: Vec<String> = found.drawn.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let _ = writeln!(
             self.table,
@@ -91,10 +91,10 @@ impl Score {
             drawn.join(" "),
             named(&all, nothing),
             if is_right { "yes" } else { "no" },
-            of(found.changed),
+            of(changed),
             of(found.removed)
         );
-        if let Some((changed, removed)) = found.changed.zip(found.removed) {
+        if let Some((changed, removed)) = changed.zip(found.removed) {
             self.overlapping.count(overlap(changed, removed));
         }
     }
@@ -115,10 +115,15 @@ fn overlap([_, low, high]: [f64; 3], [_, of_low, of_high]: [f64; 3]) -> bool {
 pub fn score(situations: &BTreeMap<String, Situation>, folder: &Path) -> Result<ItemOutcome> {
     let mut outcome = ItemOutcome::default();
     let mut score = Score::default();
+    let mut record = String::new();
     for (name, situation) in situations {
         let Ok(text) = fs::read_to_string(folder.join(format!("{name}.json"))) else { continue };
         let found: Found = serde_json::from_str(&text)?;
         score.add(name, situation, &found);
+        // A busy machine is no cause at a server.
+        if !situation.unsound {
+            let _ = writeln!(record, "{}", serde_json::to_string(&Row::new(name, situation, &found))?);
+        }
         if !is_right(situation, &found) {
             let expected = situation.expected();
             outcome.note(format!("{name}: {expected}; found {}", named(&found.all(), "none")));
@@ -132,6 +137,9 @@ pub fn score(situations: &BTreeMap<String, Situation>, folder: &Path) -> Result<
     let path = folder.join("table.md");
     fs::write(&path, format!("{head}{}", score.table))?;
     outcome.note(format!("all of them: {}", path.display()));
+    let path = folder.join("record.jsonl");
+    fs::write(&path, record)?;
+    outcome.note(format!("for `cargo xtask confirmed`: {}", path.display()));
     let both = Share { hits: score.one.hits + score.two.hits, trials: score.one.trials + score.two.trials };
     outcome.note(format!("of one planted cause: {}; of two: {}", score.one.words(), score.two.words()));
     outcome.check(both.is_at_least(RIGHT), format!("right cause first: {}", both.words()));
@@ -149,6 +157,7 @@ pub fn score(situations: &BTreeMap<String, Situation>, folder: &Path) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use super::super::Change;
     use super::*;
 
     #[test]
@@ -187,8 +196,10 @@ mod tests {
         ]);
         let keep = |name: &str, causes: &[&str], effects: Option<[[f64; 3]; 2]>| {
             let causes = causes.iter().map(|cause| (*cause).to_owned()).collect();
-            let [changed, removed] = [0, 1].map(|n| effects.map(|effects| effects[n]));
-            let found = Found { causes, changed, removed, ..Found::default() };
+            let change =
+                effects.map(|[effect, _]| Change { what: "x".to_owned(), is_confirmed: true, effect });
+            let removed = effects.map(|[_, removed]| removed);
+            let found = Found { causes, change, removed, ..Found::default() };
             let text = serde_json::to_string(&found).unwrap();
             fs::write(folder.path().join(format!("{name}.json")), text).unwrap();
         };
@@ -200,7 +211,7 @@ mod tests {
         assert!(outcome.holds(), "{:?}", outcome.figures());
         let table = fs::read_to_string(folder.path().join("table.md")).unwrap();
         assert!(
-            table.contains("| one |  | LOSS101 | LOSS101 | yes | 2.00 (1.50–3.00) | 2.50 (2.00–3.00) |"),
+            table.contains("| one |  | LOSS101 | LOSS101 | yes | 2.00 × (1.50–3.00) | 2.50 × (2.00–3.00) |"),
             "{table}"
         );
         keep("well", &["LOSS101"], None);

@@ -1,0 +1,196 @@
+//! `cargo xtask confirmed`: docs/confirmed.md, which cause was found at which server and what confirmed it, from the records of
+//! `cargo xtask verify diagnose`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::situation::Situation;
+use super::{Change, Found, effect_words, is_right};
+use crate::process;
+
+/// The page.
+const PAGE: &str = "docs/confirmed.md";
+/// The records that it is made from, one for each seed, in a folder of `results`.
+const RECORDS: &str = "results/diagnose";
+
+const HEAD: &str = "\
+# What was confirmed
+
+Each row is a cause that was planted in a real system: a server with a setting, a link, a client, with values drawn at random. `h2lab
+diagnose` did not know of it. *Found first* counts the draws in which it named that cause before all others. *Change* is the one setting
+that h2lab changed in its experiment; the effect (with an interval that is corrected for all changes of the run) is on p95, p99 or requests/s, and above 1 is better. Without
+a change the cause was seen in frames or packets, and no experiment of the budget decided.
+
+Made by `cargo xtask confirmed` from the records of `cargo xtask verify diagnose` in `results/diagnose`.
+
+| cause | server | found first | change | effect |
+|---|---|---|---|---|
+";
+
+/// A situation and what `diagnose` found in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    situation: String,
+    planted: Vec<String>,
+    found: Vec<String>,
+    is_right: bool,
+    server: String,
+    drawn: BTreeMap<String, String>,
+    change: Option<Change>,
+    removed: Option<[f64; 3]>,
+}
+
+impl Row {
+    /// The row of what is kept of a situation. A server that `diagnose` did not start is asked for its version.
+    pub(super) fn new(name: &str, situation: &Situation, found: &Found) -> Self {
+        let product = name.rsplit('-').next().unwrap_or(name);
+        Self {
+            situation: name.to_owned(),
+            planted: situation.planted.clone(),
+            found: found.all(),
+            is_right: is_right(situation, found),
+            server: found.server.clone().unwrap_or_else(|| with_version(product)),
+            drawn: found.drawn.clone(),
+            change: found.change.clone(),
+            removed: found.removed,
+        }
+    }
+}
+
+/// A product with the version of its program, if it says one.
+fn with_version(product: &str) -> String {
+    let (program, flag) = match product {
+        "nginx" | "haproxy" | "apache" => (if product == "apache" { "apache2" } else { product }, "-v"),
+        "go" | "caddy" => (product, "version"),
+        _ => (product, "--version"),
+    };
+    let output = process::find(program).and_then(|path| Command::new(path).arg(flag).output().ok());
+    let said = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
+    let version = version_in(&String::from_utf8_lossy(&said));
+    version.map_or_else(|| product.to_owned(), |version| format!("{product} {version}"))
+}
+
+/// The first number with a point in a text.
+fn version_in(text: &str) -> Option<String> {
+    let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let mut numbers = words.map(|word| word.trim_matches('.')).filter(|word| word.contains('.'));
+    numbers.next().map(ToOwned::to_owned)
+}
+
+/// Writes the page.
+pub fn run() -> Result<ExitCode> {
+    let root = process::workspace();
+    let (rows, records) = recorded(&root.join(RECORDS))?;
+    fs::write(root.join(PAGE), page(&rows)).with_context(|| format!("cannot write {PAGE}"))?;
+    println!("{PAGE}: {} situations of {records} records", rows.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All rows of the records in a folder, and how many records there are.
+fn recorded(folder: &Path) -> Result<(Vec<Row>, usize)> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    paths.sort_unstable();
+    ensure!(!paths.is_empty(), "no record in {}", folder.display());
+    let mut rows = Vec::new();
+    for path in &paths {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        for line in text.lines() {
+            rows.push(serde_json::from_str(line).with_context(|| format!("in {}", path.display()))?);
+        }
+    }
+    Ok((rows, paths.len()))
+}
+
+/// The page: a line for each planted set of causes and each server. Of several changes it has the one that was confirmed with
+/// the largest effect.
+fn page(rows: &[Row]) -> String {
+    let mut all: BTreeMap<(String, &str), Vec<&Row>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| !row.planted.is_empty()) {
+        let causes = row.planted.join(" and ").replace('|', " or ");
+        all.entry((causes, &row.server)).or_default().push(row);
+    }
+    let mut text = HEAD.to_owned();
+    for ((causes, server), rows) in all {
+        let right = rows.iter().filter(|row| row.is_right).count();
+        let confirmed =
+            rows.iter().filter_map(|row| row.change.as_ref().filter(|change| change.is_confirmed));
+        let best = confirmed.max_by(|a, b| a.effect[0].total_cmp(&b.effect[0]));
+        let (change, effect) =
+            best.map_or_else(Default::default, |change| (change.what.clone(), effect_words(change.effect)));
+        let _ = writeln!(text, "| {causes} | {server} | {right} of {} | {change} | {effect} |", rows.len());
+    }
+    let healthy: Vec<&Row> = rows.iter().filter(|row| row.planted.is_empty()).collect();
+    let wrong = healthy.iter().filter(|row| !row.is_right).count();
+    let _ = write!(
+        text,
+        "\nIn {} healthy systems, drawn at random as well, {wrong} had a cause named.\n",
+        healthy.len()
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(planted: &[&str], is_right: bool, change: Option<(&str, bool, f64)>) -> Row {
+        Row {
+            situation: "x".to_owned(),
+            planted: planted.iter().map(|cause| (*cause).to_owned()).collect(),
+            found: Vec::new(),
+            is_right,
+            server: "nginx 1.22.1".to_owned(),
+            drawn: BTreeMap::new(),
+            change: change.map(|(what, is_confirmed, ratio)| Change {
+                what: what.to_owned(),
+                is_confirmed,
+                effect: [ratio, ratio / 2.0, ratio * 2.0],
+            }),
+            removed: None,
+        }
+    }
+
+    #[test]
+    fn a_line_counts_draws_and_has_the_largest_confirmed_effect() {
+        let rows = [
+            row(&["CONN101"], true, Some(("no limit", true, 2.0))),
+            row(&["CONN101"], false, Some(("4 connections", true, 3.0))),
+            row(&["CONN101"], true, Some(("bbr", false, 90.0))),
+            row(&["LOSS101|LOSS102", "CONN101"], true, None),
+            row(&[], true, None),
+            row(&[], false, None),
+        ];
+        let text = page(&rows);
+        for line in [
+            "| CONN101 | nginx 1.22.1 | 2 of 3 | 4 connections | 3.00 × (1.50–6.00) |",
+            "| LOSS101 or LOSS102 and CONN101 | nginx 1.22.1 | 1 of 1 |  |  |",
+            "In 2 healthy systems, drawn at random as well, 1 had a cause named.",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_the_first_number_with_a_point() {
+        assert_eq!(version_in("nginx version: nginx/1.22.1\n").as_deref(), Some("1.22.1"));
+        assert_eq!(version_in("h2o version 2.2.5\nOpenSSL: 3.0.17").as_deref(), Some("2.2.5"));
+        assert_eq!(version_in("go version go1.24.1 linux/amd64").as_deref(), Some("1.24.1"));
+        assert_eq!(version_in("none."), None);
+    }
+
+    #[test]
+    fn the_published_page_is_that_of_the_records() {
+        let root = process::workspace();
+        let (rows, _) = recorded(&root.join(RECORDS)).unwrap();
+        let published = fs::read_to_string(root.join(PAGE)).unwrap();
+        assert_eq!(page(&rows), published, "{PAGE} lags behind: `cargo xtask confirmed`");
+    }
+}
