@@ -73,6 +73,35 @@ fn assert_named(cell: &Value, packet: &PacketRecord) {
 }
 
 #[test]
+fn over_http_3_each_drop_that_is_named_is_one_and_nothing_is_unknown() {
+    let folder = folder();
+    let arguments =
+        ["compare", "--json", "--out=run", "--causes", "--proto=h3", "-c=1", "--loss=3%", "--delay=25ms"];
+    let more = ["-q=100", "-z=2s", "--repetitions=1", "--seed=5"];
+    let done = run_program(&binary(), folder.path(), &[&arguments[..], &more].concat());
+    done.assert_measured();
+    let repetitions = store::read(&folder.path().join("run")).expect("the run folder is whole").repetitions;
+    let lost: Vec<u64> = repetitions[0]
+        .packets
+        .iter()
+        .filter(|packet| packet.direction == Direction::Down && packet.fate.is_drop())
+        .map(|packet| packet.index)
+        .collect();
+    let document = done.json();
+    let cell = &document["cells"][0];
+    let breakdowns = cell["causes"]["slowest"].as_array().expect("there are latency breakdowns");
+    let intervals: Vec<&Value> =
+        breakdowns.iter().flat_map(|one| one["intervals"].as_array().expect("a list")).collect();
+    assert!(!intervals.is_empty(), "{cell:#}");
+    assert!(intervals.iter().all(|interval| interval["cause"] != "unknown"), "{breakdowns:#?}");
+    let named = intervals.iter().filter(|interval| interval["drop"]["direction"] == "down");
+    let named: Vec<u64> = named.filter_map(|interval| interval["drop"]["index"].as_u64()).collect();
+    assert!(named.iter().all(|index| lost.contains(index)), "{named:?} of {lost:?}");
+    // In a cell that is not measured soundly requests wait for the machine.
+    assert!(cell["state"] != "ok" || !named.is_empty(), "{breakdowns:#?}");
+}
+
+#[test]
 fn the_dropped_packet_is_named_and_the_run_folder_keeps_the_latency_breakdowns() {
     let folder = folder();
     let (cell, packet) = dropped(folder.path(), &[]);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::causes::{self, Delays, NearEnd};
 use super::connection::{Flaw, Traced};
-use super::latency_breakdown::{Interval, LatencyBreakdown, LinkStream, dominant};
+use super::latency_breakdown::{Interval, LatencyBreakdown, LinkStream};
 use super::split::Split;
 use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::{CellRecord, Sample};
@@ -198,14 +198,7 @@ impl<'a> Join<'a> {
 
     fn breakdown(&self, index: usize, sample: &Sample) -> LatencyBreakdown {
         let (place, intervals) = self.life(index, sample);
-        LatencyBreakdown {
-            sample: index as u32,
-            scheduled_at: sample.scheduled_at,
-            completed_at: sample.completed_at,
-            place,
-            dominant: dominant(&intervals),
-            intervals,
-        }
+        LatencyBreakdown::new(index, sample, place, intervals)
     }
 
     fn life(&self, index: usize, sample: &Sample) -> (Option<LinkStream>, Vec<Interval>) {

@@ -7,6 +7,7 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::{Time, millis_f64};
+use h2lab_model::record::Sample;
 use h2lab_wire::trace::Direction;
 use strum::VariantArray;
 
@@ -301,6 +302,23 @@ pub fn dominant(intervals: &[Interval]) -> CauseKind {
 }
 
 impl LatencyBreakdown {
+    /// Of the sample at this index, its intervals in order.
+    pub(super) fn new(
+        index: usize,
+        sample: &Sample,
+        place: Option<LinkStream>,
+        intervals: Vec<Interval>,
+    ) -> Self {
+        Self {
+            sample: index as u32,
+            scheduled_at: sample.scheduled_at,
+            completed_at: sample.completed_at,
+            place,
+            dominant: dominant(&intervals),
+            intervals,
+        }
+    }
+
     /// The interval of the dominant cause that lasted longest.
     pub fn main(&self) -> Option<&Interval> {
         let of_kind = self.intervals.iter().filter(|interval| interval.cause.kind() == self.dominant);

@@ -30,7 +30,7 @@ use std::time::Duration;
 use super::causes::Delays;
 use super::connection::Flaw;
 use super::explain::{Doubt, Waits, flaws, slow};
-use super::latency_breakdown::{Cause, Interval, LatencyBreakdown, LinkStream, dominant};
+use super::latency_breakdown::{Cause, Interval, LatencyBreakdown, LinkStream};
 use super::sending::Timers;
 use super::tls::KeyLog;
 use connection::{Connection, Traced};
@@ -116,14 +116,7 @@ struct Join<'a> {
 impl Join<'_> {
     fn breakdown(&self, index: usize, sample: &Sample) -> LatencyBreakdown {
         let (place, intervals) = self.life(sample);
-        LatencyBreakdown {
-            sample: index as u32,
-            scheduled_at: sample.scheduled_at,
-            completed_at: sample.completed_at,
-            place,
-            dominant: dominant(&intervals),
-            intervals,
-        }
+        LatencyBreakdown::new(index, sample, place, intervals)
     }
 
     fn life(&self, sample: &Sample) -> (Option<LinkStream>, Vec<Interval>) {

@@ -125,7 +125,7 @@ struct Shared {
     credit: i64,
     /// The most credit that there was at a time.
     window: i64,
-    /// Of each stream: bytes of DATA whose credit has not been given back.
+    /// Of each open stream: bytes of DATA whose credit has not been given back.
     held: BTreeMap<u32, i64>,
     open: Option<Hold>,
     holds: Vec<Hold>,
@@ -152,8 +152,9 @@ impl Shared {
             *self.held.entry(frame.stream.0).or_default() += i64::from(frame.length);
         } else if is_credit && frame.stream.0 > 0 {
             // A window that is raised at the beginning is no credit for what came.
-            let held = self.held.entry(frame.stream.0).or_default();
-            *held = (*held - i64::from(frame.value)).max(0);
+            if let Some(held) = self.held.get_mut(&frame.stream.0) {
+                *held = (*held - i64::from(frame.value)).max(0);
+            }
         } else if is_credit {
             self.credit += i64::from(frame.value);
             self.window = self.window.max(self.credit);
@@ -163,6 +164,11 @@ impl Shared {
         }
         if is_data && self.credit < SPENT && self.open.is_none() {
             self.open = self.begin(frame.at);
+        }
+        // Clients return no stream's credit once it has ended: what it held is not known from there on.
+        if frame.direction == Direction::Down && (frame.ends_stream() || frame.kind == FrameKind::RST_STREAM)
+        {
+            self.held.remove(&frame.stream.0);
         }
     }
 

@@ -57,6 +57,16 @@ fn a_response_that_nobody_reads_costs_the_others_the_time_without_credit() {
 }
 
 #[test]
+fn a_response_that_has_ended_holds_nothing() {
+    let mut record = record(60_000, 700);
+    assert_eq!(findings(record.clone()).len(), 1);
+    let ended = record.frames.iter_mut().find(|frame| frame.kind == FrameKind::DATA).unwrap();
+    assert_eq!(ended.stream, StreamId(1));
+    ended.flags = 0x1; // END_STREAM (RFC 9113 §6.1)
+    assert!(findings(record).is_empty(), "its credit may have come back with the connection's alone");
+}
+
+#[test]
 fn it_explains_what_the_windows_alone_would_not() {
     let all: Vec<String> = run(&[record(60_000, 700)]).into_iter().map(|finding| finding.rule).collect();
     assert_eq!(all, ["FLOW108"]);

@@ -11,7 +11,7 @@ use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, format_bytes, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::record::CellRecord;
+use h2lab_model::record::ConnectionRecord;
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::Priority;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
@@ -81,18 +81,14 @@ impl Found {
         // A response that had no credit had to let others go first.
         let stopped: BTreeSet<(u32, u32)> =
             repetition.stops().iter().map(|stop| (stop.connection, stop.stream)).collect();
-        for connection in &record.connections {
-            let stated = &connection.http.priorities;
-            if stated.is_empty() {
-                continue;
-            }
-            let urgencies: BTreeMap<u32, u8> = stated.iter().copied().collect();
-            let mut line = Line { urgencies: &urgencies, open: BTreeMap::new() };
-            for frame in came(record, connection.index) {
-                let Some(response) = line.see(frame) else { continue };
-                if !stopped.contains(&(connection.index, frame.stream.0)) {
-                    self.count(connection.index, frame.stream.0, &response);
-                }
+        let stating = record.connections.iter().filter(|connection| !connection.http.priorities.is_empty());
+        let mut lines: BTreeMap<u32, Line> =
+            stating.map(|connection| (connection.index, Line::of(connection))).collect();
+        for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Down) {
+            let Some(line) = lines.get_mut(&frame.connection) else { continue };
+            let Some(response) = line.see(frame) else { continue };
+            if !stopped.contains(&(frame.connection, frame.stream.0)) {
+                self.count(frame.connection, frame.stream.0, &response);
             }
         }
     }
@@ -113,21 +109,18 @@ impl Found {
     }
 }
 
-/// What came from the server on a connection, in order.
-fn came(record: &CellRecord, connection: u32) -> impl Iterator<Item = &FrameEvent> {
-    record
-        .frames
-        .iter()
-        .filter(move |frame| frame.connection == connection && frame.direction == Direction::Down)
-}
-
 /// A connection's responses as their DATA comes.
-struct Line<'a> {
-    urgencies: &'a BTreeMap<u32, u8>,
+#[derive(Debug)]
+struct Line {
+    urgencies: BTreeMap<u32, u8>,
     open: BTreeMap<u32, Response>,
 }
 
-impl Line<'_> {
+impl Line {
+    fn of(connection: &ConnectionRecord) -> Self {
+        Self { urgencies: connection.http.priorities.iter().copied().collect(), open: BTreeMap::new() }
+    }
+
     fn urgency(&self, stream: u32) -> u8 {
         self.urgencies.get(&stream).copied().unwrap_or(Priority::DEFAULT_URGENCY)
     }

@@ -222,6 +222,7 @@ impl StreamHistory {
     pub fn needed(&self, byte: u64) -> Option<u64> {
         let before = self.taken.partition_point(|(start, _)| *start <= byte).checked_sub(1)?;
         let (start, taken) = self.taken[before];
-        Some(taken + (byte - start) + 1)
+        // Lengths of streams are what a peer says.
+        Some(taken.saturating_add(byte - start).saturating_add(1))
     }
 }

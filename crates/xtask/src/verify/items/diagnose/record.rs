@@ -23,13 +23,14 @@ const HEAD: &str = "\
 # What was confirmed
 
 Each row is a cause that was planted in a real system: a server with a setting, a link, a client, with values drawn at random. `h2lab
-diagnose` did not know of it. *Found first* counts the draws in which it named that cause before all others. *Change* is the one setting
-that h2lab changed in its experiment; the effect (with an interval that is corrected for all changes of the run) is on p95, p99 or requests/s, and above 1 is better. Without
-a change the cause was seen in frames or packets, and no experiment of the budget decided.
+diagnose` was not told which. *Found first* counts the draws in which it named that cause before all others. *Change* is the one setting that
+h2lab changed in its experiment; of several that were confirmed, the one with the largest effect. The effect is on p95, p99 or
+requests/s, with an interval that is corrected for all changes of the run; above 1 is better. Without a change the cause was seen
+in frames or packets, and no experiment of the budget decided; a client (curl, httpx …) is run once, and nothing is changed.
 
 Made by `cargo xtask confirmed` from the records of `cargo xtask verify diagnose` in `results/diagnose`.
 
-| cause | server | found first | change | effect |
+| cause | server or client | found first | change | effect |
 |---|---|---|---|---|
 ";
 
@@ -47,20 +48,44 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row of what is kept of a situation. A server that `diagnose` did not start is asked for its version.
+    /// The row of what is kept of a situation. A program that `diagnose` did not start is asked for its version.
     pub(super) fn new(name: &str, situation: &Situation, found: &Found) -> Self {
-        let product = name.rsplit('-').next().unwrap_or(name);
         Self {
             situation: name.to_owned(),
             planted: situation.planted.clone(),
             found: found.all(),
             is_right: is_right(situation, found),
-            server: found.server.clone().unwrap_or_else(|| with_version(product)),
+            server: found.server.clone().unwrap_or_else(|| with_version(product(name))),
             drawn: found.drawn.clone(),
             change: found.change.clone(),
             removed: found.removed,
         }
     }
+}
+
+/// The products that situations are named after; others are of our origin.
+const PRODUCTS: [&str; 16] = [
+    "apache",
+    "caddy",
+    "curl",
+    "envoy",
+    "go",
+    "h2load",
+    "h2o",
+    "haproxy",
+    "httpx",
+    "hypercorn",
+    "nghttp",
+    "nghttpd",
+    "nghttpx",
+    "nginx",
+    "node",
+    "python",
+];
+
+/// The product that a situation is named after.
+fn product(name: &str) -> &str {
+    name.split('-').find(|word| PRODUCTS.contains(word)).unwrap_or("origin")
 }
 
 /// A product with the version of its program, if it says one.
@@ -88,7 +113,7 @@ pub fn run() -> Result<ExitCode> {
     let root = process::workspace();
     let (rows, records) = recorded(&root.join(RECORDS))?;
     fs::write(root.join(PAGE), page(&rows)).with_context(|| format!("cannot write {PAGE}"))?;
-    println!("{PAGE}: {} situations of {records} records", rows.len());
+    println!("{PAGE}: {} situations; records: {records}", rows.len());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -175,6 +200,17 @@ mod tests {
             "In 2 healthy systems, drawn at random as well, 1 had a cause named.",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_situation_is_named_after_its_product() {
+        for (name, expected) in [
+            ("limit105-nginx-ramp", "nginx"),
+            ("client-two-sessions-curl", "curl"),
+            ("conn107-streams", "origin"),
+        ] {
+            assert_eq!(product(name), expected);
         }
     }
 
