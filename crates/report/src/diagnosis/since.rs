@@ -101,8 +101,8 @@ mod tests {
         Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: ratio, after: 1.0 }
     }
 
-    fn sentence(since: Since) -> String {
-        since_sentence(Some(&since))
+    fn sentence(since: &Since) -> String {
+        since_sentence(Some(since))
     }
 
     #[test]
@@ -115,11 +115,11 @@ mod tests {
             doubt: None,
         };
         assert_eq!(
-            sentence(since(Metric::Response(Tail::P95), 0.99, Some(1.0))),
+            sentence(&since(Metric::Response(Tail::P95), 0.99, Some(1.0))),
             "All of the difference is gone: p95 was 3.70 × that of HTTP/1.1 (3.33–4.07), and is 0.99 × now (0.89–1.09)."
         );
         assert_eq!(
-            sentence(since(Metric::Served, 2.0, Some(0.7))),
+            sentence(&since(Metric::Served, 2.0, Some(0.7))),
             "70 % of the difference is gone: HTTP/1.1 served 3.70 × as many requests/s (3.33–4.07), and serves 2.00 × as many now (1.80–2.20)."
         );
     }
@@ -130,7 +130,7 @@ mod tests {
         let since =
             Since { metric: Metric::Served, before: effect(3.0), now: effect(1.0), closed: None, doubt };
         assert_eq!(
-            sentence(since),
+            sentence(&since),
             "Nothing is known of the difference, one of the runs is no sound measurement: now, the generator was late."
         );
     }
