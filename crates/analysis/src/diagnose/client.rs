@@ -1,9 +1,11 @@
 //! A client of the user's against our own server: what findings mean there.
 
-use super::{Evidence, Finding, cause};
+use super::causes::abandoning;
+use super::{Case, Evidence, Finding, cause, costliest_first};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
+use h2lab_model::scenario::labels;
 use h2lab_model::settings::{Knob, Peer, Role, advise, first, known};
 use h2lab_model::workload::Protocol;
 
@@ -18,7 +20,7 @@ const OURS: &str = "h2lab";
 /// one writes a setting comes first.
 pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], command: &str) -> Vec<Finding> {
     let client = Peer::of_field(command);
-    let own = findings.into_iter().filter_map(|mut finding| {
+    let own = with_abandoned(findings, records).into_iter().filter_map(|mut finding| {
         let had_fixes = !finding.fixes.is_empty();
         finding.fixes.retain(|fix| fix.product != OURS);
         let is_ours = had_fixes && finding.fixes.is_empty();
@@ -29,6 +31,19 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], command: &str) 
         (!is_ours).then(|| Finding { confirm: AGAIN.to_owned(), ..finding })
     });
     without_offer(records).into_iter().chain(own).collect()
+}
+
+/// Adds the connections that the client left alone: all of them are of this one client.
+fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Finding> {
+    let labels = labels(records.iter().map(|record| &record.cell));
+    for record in records.iter().filter(|record| record.cell.protocol.is_multiplexed()) {
+        let found = abandoning(&Case::new(&labels[&record.cell.index], vec![record], None));
+        let is_new =
+            |found: &Finding| !findings.iter().any(|one| (one.cell, &one.rule) == (found.cell, &found.rule));
+        findings.extend(found.filter(is_new));
+    }
+    findings.sort_by(costliest_first);
+    findings
 }
 
 /// A fix of our client as one of any client: without our flags.

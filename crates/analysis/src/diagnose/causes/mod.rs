@@ -53,6 +53,7 @@ pub(super) mod views;
 use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 
+pub(super) use conn107_client_does_not_multiplex::abandoning;
 pub use meta::{CauseMeta, FAMILIES, Status};
 
 /// All causes, by family in the order of [`FAMILIES`], then by number. The only list.

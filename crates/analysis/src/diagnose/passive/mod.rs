@@ -19,6 +19,7 @@
 mod connection;
 mod exchanges;
 mod half;
+mod http;
 mod notes;
 mod record;
 #[cfg(test)]
