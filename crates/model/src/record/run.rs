@@ -173,11 +173,14 @@ pub struct CellRecord {
 }
 
 impl CellRecord {
-    /// The connection with this index, which a sample names. As a rule that is its place too, but not where some were not kept.
+    /// The connection with this index, which a sample names. They are in this order; as a rule it is the place, too, but not where
+    /// some were not kept.
     pub fn connection(&self, index: u32) -> Option<&ConnectionRecord> {
-        let is_it = |connection: &&ConnectionRecord| connection.index == index;
-        let at_place = self.connections.get(index as usize).filter(is_it);
-        at_place.or_else(|| self.connections.iter().find(is_it))
+        let at_place = self.connections.get(index as usize).filter(|connection| connection.index == index);
+        at_place.or_else(|| {
+            let place = self.connections.binary_search_by_key(&index, |connection| connection.index).ok()?;
+            self.connections.get(place)
+        })
     }
 
     /// The record of a cell whose target does not speak its protocol. It stands for all repetitions of the cell.
