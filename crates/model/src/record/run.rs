@@ -188,6 +188,11 @@ impl CellRecord {
         Self { unsupported: Some(why), ..Self::empty(cell) }
     }
 
+    /// Whether it was read out of packets of a client that is not ours: nothing of that client was measured.
+    pub const fn is_of_packets(&self) -> bool {
+        self.generator.wall_ns == 0
+    }
+
     /// A repetition without records.
     pub fn empty(cell: Cell) -> Self {
         Self {
