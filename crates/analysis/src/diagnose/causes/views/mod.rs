@@ -6,6 +6,7 @@ pub(super) mod dials;
 pub(super) mod effort;
 pub(super) mod ends;
 pub(super) mod open;
+mod paced;
 pub(in crate::diagnose) mod slots;
 pub(super) mod spans;
 pub(in crate::diagnose) mod stopped;
