@@ -38,6 +38,8 @@ mod loss102_one_congestion_window;
 mod loss103_slow_start_after_idle;
 mod loss104_nagle_delayed_ack;
 mod loss105_send_buffer_bloat;
+#[cfg(test)]
+mod many;
 mod meta;
 mod mux;
 mod mux101_stream_limit;

@@ -1,3 +1,5 @@
+mod own_link;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -177,7 +179,7 @@ fn at_the_clients_end_of_a_link_no_distance_is_inferred_from_the_handshake() {
     };
     assert_eq!(took(Capture::new(""), ""), 35 + 4, "half of it on each way");
     assert_eq!(took(Capture::new(""), "uplink in"), 35);
-    assert_eq!(took(Capture::of_run(), ""), 35);
+    assert_eq!(took(Capture::of_run(LinkSpec::default()), ""), 35);
 }
 
 #[test]

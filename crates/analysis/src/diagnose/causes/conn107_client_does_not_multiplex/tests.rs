@@ -87,7 +87,9 @@ fn ends_by_the_server_of_requests_that_failed_and_over_http1_are_none() {
 
 /// What is found of a client that was alone.
 fn alone(record: CellRecord) -> Option<Finding> {
-    client::of_client(Vec::new(), &[record], "").into_iter().find(|finding| finding.rule == "CONN107")
+    client::of_client(Vec::new(), &[record], &client::Client::default())
+        .into_iter()
+        .find(|finding| finding.rule == "CONN107")
 }
 
 /// Connections that stay open to the end. A request is sent on each when it is ready, every 100 ms, and answered after `takes` ms;
