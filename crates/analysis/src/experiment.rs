@@ -7,10 +7,12 @@
 
 #[cfg(test)]
 mod calibration;
+mod recorded;
 mod remedy;
 
 use std::time::Duration;
 
+pub use recorded::Recorded;
 pub use remedy::{Again, Harm, Remedy};
 
 use h2lab_base::counts::{count, plural};
@@ -31,6 +33,13 @@ const NO_EFFECT: f64 = 1.15;
 /// A changed cell may fail this share of its requests; if it fails more, its figures are of other work.
 const FAILED: f64 = 0.02;
 
+/// Rounds of the cells without a change, before anything is changed.
+pub const FIRST_ROUNDS: u32 = 2;
+/// Rounds with changes at most: after each, every change is looked at, for which the intervals pay.
+pub const CHANGED_ROUNDS: u32 = 5;
+/// Rounds of a change before it is looked at for the first time: of a single one little is known of how much they differ.
+pub const UNSEEN: u32 = 2;
+
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
@@ -38,6 +47,8 @@ pub enum Metric {
     Served,
     /// A percentile of the response time.
     Response(Tail),
+    /// The median of the response time, where the usual request differs and the tail does not.
+    Median,
 }
 
 impl Metric {
@@ -46,6 +57,15 @@ impl Metric {
         match self {
             Self::Served => "requests/s",
             Self::Response(tail) => tail.name(),
+            Self::Median => "p50",
+        }
+    }
+
+    /// The percentile of the response time, 0 to 1; for rates, which have none, the median's.
+    const fn share(self) -> f64 {
+        match self {
+            Self::Response(tail) => tail.share(),
+            Self::Served | Self::Median => 0.5,
         }
     }
 
@@ -53,7 +73,7 @@ impl Metric {
     fn excess(self, ratio: f64) -> f64 {
         match self {
             Self::Served => 1.0 - ratio.recip(),
-            Self::Response(_) => ratio - 1.0,
+            Self::Response(_) | Self::Median => ratio - 1.0,
         }
     }
 
@@ -61,7 +81,7 @@ impl Metric {
     fn slope(self, ratio: f64) -> f64 {
         match self {
             Self::Served => ratio.recip(),
-            Self::Response(_) => ratio,
+            Self::Response(_) | Self::Median => ratio,
         }
     }
 }
@@ -178,6 +198,11 @@ pub struct Setup {
     pub looks: u32,
 }
 
+impl Setup {
+    /// The looks at each change.
+    pub const LOOKS: u32 = CHANGED_ROUNDS + 1 - UNSEEN;
+}
+
 /// What is known of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
@@ -198,7 +223,7 @@ impl Experiment {
     pub fn of(run: &RunRecord, setup: &Setup) -> Option<Self> {
         let subject = summary(&repetitions_of(run, setup.subject))?;
         let twin = setup.twin.and_then(|twin| summary(&repetitions_of(run, twin)));
-        let metric = metric(&subject);
+        let metric = metric_of(run, setup)?;
         let unchanged = &subject;
         let sound = twin.as_ref().filter(|twin| ![*twin, &subject].into_iter().any(CellSummary::is_invalid));
         let gap = sound.and_then(|twin| effect(&subject, twin, metric, run.seed));
@@ -278,7 +303,7 @@ impl Since {
             Some([of(setup.subject)?, of(setup.twin?)?])
         };
         let ([before_cells, now_cells], seeds) = ([cells(before)?, cells(now)?], [before.seed, now.seed]);
-        let metric = metric(&before_cells[0]);
+        let metric = metric_of(before, setup)?;
         let gap = |[subject, twin]: &[CellSummary; 2], seed: u64| effect(subject, twin, metric, seed);
         let doubt = [("before", &before_cells), ("now", &now_cells)].into_iter().find_map(|(when, cells)| {
             let why = cells.iter().find_map(unsound)?;
@@ -310,11 +335,29 @@ fn beside<'a>(subject: &[&'a CellRecord], changed: &[&CellRecord]) -> Vec<&'a Ce
     subject.iter().filter(is_beside).copied().collect()
 }
 
-fn metric(subject: &CellSummary) -> Metric {
+/// What the experiment of a run is judged by.
+fn metric_of(run: &RunRecord, setup: &Setup) -> Option<Metric> {
+    let all = repetitions_of(run, setup.subject);
+    let Some(twin) = setup.twin.map(|twin| repetitions_of(run, twin)).filter(|twin| !twin.is_empty()) else {
+        return Some(metric(&summary(&all)?, None, run.seed));
+    };
+    // In the rounds of the twin: what is compared stays the same, however many rounds follow.
+    let subject = summary(&beside(&all, &twin)).or_else(|| summary(&all))?;
+    Some(metric(&subject, summary(&twin).as_ref(), run.seed))
+}
+
+/// The quantity in which the subject differs from its twin: the tail, unless only the median is slower. A closed loop, and what
+/// does not carry its load, is judged by what is served.
+fn metric(subject: &CellSummary, twin: Option<&CellSummary>, seed: u64) -> Metric {
     let is_closed = matches!(subject.cell.work.arrival, Arrival::Closed { .. });
+    let is_in_median = || {
+        let verdict = twin.map(|twin| verdict_on(twin, subject, seed));
+        verdict.is_some_and(|verdict| verdict.is_slower_in_median_only())
+    };
     match subject.state {
         CellState::Unstable { .. } => Metric::Served,
         _ if is_closed => Metric::Served,
+        _ if is_in_median() => Metric::Median,
         _ => Metric::Response(subject.response.tail()),
     }
 }
@@ -327,8 +370,8 @@ fn effect(subject: &CellSummary, changed: &CellSummary, metric: Metric, seed: u6
             let (before, after) = (of.baseline_rps, of.cell_rps);
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after })
         }
-        Metric::Response(tail) => {
-            let of = interval_of_times(tail.share(), subject, changed, seed)?;
+        Metric::Response(_) | Metric::Median => {
+            let of = interval_of_times(metric.share(), subject, changed, seed)?;
             let (before, after) = (of.baseline.as_secs_f64(), of.candidate.as_secs_f64());
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after }.inverted())
         }
@@ -349,9 +392,10 @@ fn figure(metric: Metric, repetition: &RepetitionSeries) -> Option<f64> {
             repetition.served.iter().map(|(_, count)| *count as f64).sum::<f64>()
                 / repetition.duration.as_secs_f64()
         }
-        Metric::Response(tail) => {
+        Metric::Response(_) | Metric::Median => {
             let mut times: Vec<Duration> = repetition.points.iter().map(|(_, response)| response).collect();
-            let rank = ((tail.share() * times.len() as f64).ceil() as usize).clamp(1, times.len().max(1)) - 1;
+            let rank =
+                ((metric.share() * times.len() as f64).ceil() as usize).clamp(1, times.len().max(1)) - 1;
             (!times.is_empty()).then(|| times.select_nth_unstable(rank).1.as_secs_f64())?
         }
     };
@@ -400,7 +444,7 @@ fn outcome(
 
 /// Whether a difference of times is smaller than what our own lateness makes of it.
 fn is_below_floor(effect: &Effect, metric: Metric, floor: Duration) -> bool {
-    let is_time = matches!(metric, Metric::Response(_));
+    let is_time = matches!(metric, Metric::Response(_) | Metric::Median);
     let span = |end: f64| (effect.before / end - effect.before).abs();
     is_time && span(effect.low).max(span(effect.high)) < floor.as_secs_f64()
 }
@@ -452,6 +496,38 @@ mod tests {
         assert!(trial.closes.unwrap() > 0.95, "{trial:?}");
         assert!(!experiment.is_healthy());
         assert_eq!(experiment.confirmed().len(), 1);
+    }
+
+    /// As `measured`, but requests that took longest in each cell take a second: the tails are alike.
+    fn measured_in_median(slow: f64, changed: f64) -> RunRecord {
+        let mut run = measured(slow, changed);
+        for one in &mut run.repetitions {
+            for (n, sample) in one.samples.edit().iter_mut().enumerate() {
+                if n % 10 == 0 {
+                    sample.completed_at = sample.scheduled_at + Duration::from_secs(1);
+                }
+            }
+        }
+        run
+    }
+
+    #[test]
+    fn changes_are_judged_by_the_quantity_in_which_the_difference_was_found() {
+        let of = |run: &RunRecord, setup: &Setup| Experiment::of(run, setup).unwrap();
+        let run = measured_in_median(2.0, 1.0);
+        let experiment = of(&run, &setup());
+        assert!(experiment.verdict.as_ref().unwrap().is_slower_in_median_only());
+        assert_eq!(experiment.metric, Metric::Median);
+        let trial = &experiment.trials[0];
+        assert_eq!(trial.outcome, Outcome::Confirmed, "{trial:?}");
+        assert!(trial.closes.unwrap() > 0.9, "{trial:?}");
+        let since = Since::of(&run, &measured_in_median(1.0, 1.0), &setup()).unwrap();
+        assert_eq!(since.metric, Metric::Median);
+        assert!(since.closed.unwrap() > 0.9, "{since:?}");
+        let tail = |experiment: Experiment| matches!(experiment.metric, Metric::Response(_));
+        assert!(tail(of(&run, &Setup { twin: None, ..setup() })), "there is nothing that differs");
+        assert!(tail(concluded(2.0, 1.0)), "the tail differs as well");
+        assert!(tail(of(&measured_in_median(1.0, 1.0), &setup())), "nothing differs");
     }
 
     #[test]

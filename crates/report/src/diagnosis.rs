@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
-use h2lab_analysis::stats::{CellVerdict, Conclusion};
+use h2lab_analysis::stats::{CellState, CellVerdict, Conclusion, Failed, refusal};
 use std::time::Duration;
 
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio, shell_line, without_flags};
@@ -18,6 +18,7 @@ use super::table::{self, Column, name, number};
 use super::{Report, sentences, text};
 
 pub use document::{CauseDocument, DiagnosisDocument, TrialDocument};
+pub use interchange::{junit_of_findings, sarif_of_findings};
 pub use remedy::{FixDocument, Fixing};
 pub use since::{SinceDocument, since_document, since_text};
 
@@ -65,15 +66,10 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
     out.push('\n');
-    let is_diagnose = report.run.command.get(1).is_some_and(|word| word == "diagnose");
-    let looked = if is_diagnose {
-        format!("{} The experiments of this run are in its report.html.", unchecked())
-    } else {
-        format!(
-            "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
-            unchecked()
-        )
-    };
+    let looked = format!(
+        "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
+        unchecked()
+    );
     paragraph(&mut out, style, "", &looked);
     text::places(&mut out, report, style);
     out.push('\n');
@@ -134,6 +130,17 @@ impl Diagnosis<'_> {
         format!("Only {protocol} was measured: whether another protocol is faster here is not known.")
     }
 
+    /// That no request of the subject was a success, and what the figures are of.
+    fn refused(&self) -> Option<String> {
+        let cell = self.report.analysis.cell(self.subject)?;
+        let is_refused = matches!(cell.state, CellState::Failed { how: Failed::NoSuccess, .. });
+        let target = cell.cell.target.name();
+        let said = refusal(target, &cell.statuses).filter(|_| is_refused)?;
+        let tried = if self.experiment.trials.is_empty() { " No change was tried." } else { "" };
+        let stop = if said.ends_with('?') { "" } else { "." };
+        Some(format!("{said}{stop}{tried}"))
+    }
+
     /// Where the difference arises, if the server itself was measured too.
     fn hop(&self) -> Option<String> {
         let via = self.experiment.verdict.as_ref().filter(|_| self.is_via)?;
@@ -163,6 +170,11 @@ impl Diagnosis<'_> {
         let mut answer: Vec<String> = Vec::new();
         if self.report.run.interrupted {
             answer.push("Interrupted: this is what was measured until then.".to_owned());
+        }
+        if let Some(refused) = self.refused() {
+            // A difference between two ways to refuse is not what was asked about.
+            answer.push(refused);
+            return answer;
         }
         answer.push(self.statement().map_or_else(|| self.alone(), |statement| format!("{statement}.")));
         answer.extend(self.hop());
@@ -197,7 +209,8 @@ impl Diagnosis<'_> {
         let found =
             self.findings().find(|finding| !finding.is_observation() && finding.cost_share >= LEAST_SUSPECT);
         let suspect = |finding: &Finding| {
-            format!("Suspect ({}, not confirmed): {}", finding.rule, sentence(&finding.symptom))
+            let change = super::answer::change(&self.report, finding);
+            format!("Suspect ({}, not confirmed): {}{change}", finding.rule, sentence(&finding.symptom))
         };
         found.map(suspect).or_else(|| self.observed())
     }
@@ -238,7 +251,9 @@ impl Diagnosis<'_> {
         let closes = best.closes.map_or(String::new(), |closes| {
             format!(", which closes {:.0} % of the difference", closes * 100.0)
         });
-        let why = finding.map_or(String::new(), |finding| format!(" Cause: {}", sentence(&finding.symptom)));
+        let why = finding.map_or(String::new(), |finding| {
+            format!(" Cause: {}{}", sentence(&finding.symptom), super::answer::change(&self.report, finding))
+        });
         // Nothing that has to be explained, and yet there is something to gain.
         let is_alike = |verdict: &CellVerdict| {
             matches!(
@@ -246,6 +261,7 @@ impl Diagnosis<'_> {
                 Conclusion::Faster | Conclusion::NoDifference | Conclusion::BaselineUnstable { .. }
             )
         };
+        let is_alike = |verdict: &CellVerdict| is_alike(verdict) && !verdict.is_slower_in_median_only();
         let is_alike = self.experiment.verdict.as_ref().is_some_and(is_alike);
         let lead = if is_alike { "It can be faster all the same" } else { "Confirmed" };
         format!("{lead}{cause}: with {}, {effect}{closes}.{why}", best.knob.words())
@@ -383,7 +399,7 @@ impl Diagnosis<'_> {
 fn figure_of(metric: Metric, value: f64) -> String {
     match metric {
         Metric::Served => rate(value),
-        Metric::Response(_) => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
+        Metric::Response(_) | Metric::Median => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
     }
 }
 
@@ -467,6 +483,24 @@ pub(super) mod tests {
         experiment.trials.push(trial(Knob::NoPush, Outcome::Confirmed, 2.5));
         let text = text(&experiment, &fixture);
         assert!(text.contains("Confirmed (LOSS101): with 4 connections"), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_refuses_everything_is_the_first_thing_that_is_said() {
+        let mut fixture = Fixture::new();
+        let subject = fixture.findings[0].cell;
+        let mut experiment = experiment(&fixture);
+        experiment.trials.clear();
+        let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
+        cell.state = CellState::Failed { why: "none".to_owned(), how: Failed::NoSuccess };
+        cell.statuses = std::iter::once((404, 50)).collect();
+        let answer = diagnosis(&fixture, &experiment, subject).answer();
+        let expected = "origin answers 404 Not Found to every request: all times are of that answer; is the path right? \
+                        No change was tried.";
+        assert_eq!(answer, [expected]);
+        let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
+        cell.state = CellState::Failed { why: "it ended".to_owned(), how: Failed::ServerEnded };
+        assert!(!diagnosis(&fixture, &experiment, subject).answer()[0].contains("404"));
     }
 
     #[test]
@@ -579,5 +613,22 @@ pub(super) mod tests {
         assert_eq!(seen, [pair("LOSS101", "review")]);
         let junit = diagnosis(&fixture, &experiment, subject).junit();
         assert!(junit.contains("failures=\"0\"") && junit.contains("observed, not confirmed"), "{junit}");
+    }
+
+    #[test]
+    fn the_findings_of_a_run_without_an_experiment_are_for_review_and_name_their_cell() {
+        let mut fixture = Fixture::new();
+        let log = sarif_of_findings(&fixture.report());
+        let result = &log["runs"][0]["results"][0];
+        assert_eq!((&result["kind"], &result["ruleId"]), (&"review".into(), &"LOSS101".into()));
+        assert_eq!(log["runs"][0]["tool"]["driver"]["rules"][0]["id"], "LOSS101");
+        assert_eq!(result["properties"]["cell"], fixture.findings[0].label.as_str());
+        let uri = &result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
+        assert_eq!(*uri, "origin");
+        let junit = junit_of_findings(&fixture.report());
+        assert!(junit.contains("tests=\"1\" failures=\"0\"") && junit.contains("not confirmed"), "{junit}");
+        fixture.findings[0].explains = Some(0.0);
+        assert_eq!(sarif_of_findings(&fixture.report())["runs"][0]["results"], serde_json::json!([]));
+        assert!(junit_of_findings(&fixture.report()).contains("tests=\"0\""), "an observation is no cause");
     }
 }

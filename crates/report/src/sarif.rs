@@ -14,14 +14,16 @@ pub(super) struct SarifResult {
     pub kind: &'static str,
     /// `note`, `warning` or `error`, where it failed.
     pub level: &'static str,
+    /// What it is about: a URL, or the name of a server that h2lab started.
+    pub target: String,
     /// What was seen.
     pub message: String,
     /// More of it, for programs.
     pub properties: Value,
 }
 
-/// The log of this version of h2lab. `rules` have an `id` each; `target` is what the results are about.
-pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult], target: &str) -> Value {
+/// The log of this version of h2lab. `rules` have an `id` each.
+pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult]) -> Value {
     let result = |one: &SarifResult| {
         let mut result = json!({
             "ruleId": one.rule,
@@ -30,8 +32,8 @@ pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult], targe
             "level": if one.kind == "fail" { one.level } else { "none" },
             "message": { "text": one.message },
             "locations": [{
-                "physicalLocation": { "artifactLocation": { "uri": target } },
-                "logicalLocations": [{ "fullyQualifiedName": target, "kind": "resource" }],
+                "physicalLocation": { "artifactLocation": { "uri": one.target } },
+                "logicalLocations": [{ "fullyQualifiedName": one.target, "kind": "resource" }],
             }],
             "properties": one.properties,
         });

@@ -70,7 +70,7 @@ impl Remedy {
         };
         let (subject, fixed) = (summary(&of(again.subject))?, summary(&of(again.fixed[0]))?);
         let twin = again.twin.and_then(|twin| summary(&of(twin)));
-        let metric = metric(&subject);
+        let metric = metric(&subject, twin.as_ref(), run.seed);
         let gain = effect(&subject, &fixed, metric, run.seed)?;
         let gap = |slow: &CellSummary| twin.as_ref().and_then(|twin| effect(slow, twin, metric, run.seed));
         let (before, after) = (gap(&subject), gap(&fixed));

@@ -83,8 +83,8 @@ fn figures(since: &Since) -> String {
         Metric::Served => format!(
             "HTTP/1.1 served {before} × as many requests/s {before_interval}, and serves {now} × as many now {now_interval}"
         ),
-        Metric::Response(tail) => {
-            let tail = tail.name();
+        metric @ (Metric::Response(_) | Metric::Median) => {
+            let tail = metric.name();
             format!(
                 "{tail} was {before} × that of HTTP/1.1 {before_interval}, and is {now} × now {now_interval}"
             )

@@ -107,7 +107,6 @@ fn shell_words(words: &[String]) -> String {
 impl DiagnoseArgs {
     /// Refuses what a client of the user's decides itself, or what has no place here.
     fn refuse_for_client(&self) -> Result<()> {
-        self.documents.refuse(&[super::Form::Sarif, super::Form::Junit], super::no_experiment)?;
         let own = "is for requests of h2lab, and with --run your client makes them";
         self.cells.work.refuse(&["seed"], own)?;
         self.cells.client.refuse(&[], own)?;

@@ -20,6 +20,8 @@ use crate::run::messages::Failure;
 
 /// Where changed files are kept, in the run folder.
 const FOLDER: &str = "fix";
+/// The file of all of their differences.
+const DIFF: &str = "fix.diff";
 /// Lines around a change in a diff.
 const CONTEXT: usize = 3;
 
@@ -141,15 +143,46 @@ pub(super) fn made(
         fs::write(&path, &after.text).with_context(|| format!("cannot write {}", path.display()))?;
         files.push(path.display().to_string());
     }
-    fs::write(place.join("fix.diff"), &diff).context("cannot write fix.diff")?;
+    fs::write(place.join(DIFF), &diff).context("cannot write fix.diff")?;
     Ok(Fixing::Made {
         words: setting.words.clone(),
         cause: setting.causes.first().map(|id| (id.clone(), *is_confirmed)),
         remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
-        // Tabs are no danger, and a reader of a diff wants them.
-        diff: diff.split('\t').map(made_printable_lines).collect::<Vec<_>>().join("\t"),
+        diff: printable(&diff),
         files,
     })
+}
+
+/// What the fix of an earlier run did, whose diff and files are in its folder.
+pub(super) fn kept(
+    again: &Again,
+    setting: &ServerSetting,
+    experiment: &Experiment,
+    run: &RunRecord,
+    folder: &Path,
+) -> Result<Fixing> {
+    let place = folder.join(FOLDER);
+    let diff = fs::read_to_string(place.join(DIFF)).unwrap_or_default();
+    let mut files: Vec<String> = fs::read_dir(&place).map_or_else(
+        |_| Vec::new(),
+        |entries| entries.flatten().map(|entry| entry.path().display().to_string()).collect(),
+    );
+    files.retain(|file| !file.ends_with(DIFF));
+    files.sort();
+    let is_it = |knob: &Knob| matches!(knob, Knob::Server(other) if other.change == setting.change);
+    let is_confirmed = experiment.confirmed().iter().any(|trial| is_it(&trial.knob));
+    Ok(Fixing::Made {
+        words: setting.words.clone(),
+        cause: setting.causes.first().map(|id| (id.clone(), is_confirmed)),
+        remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
+        diff: printable(&diff),
+        files,
+    })
+}
+
+/// Tabs are no danger, and a reader of a diff wants them.
+fn printable(diff: &str) -> String {
+    diff.split('\t').map(made_printable_lines).collect::<Vec<_>>().join("\t")
 }
 
 /// The unified diff of a file, as `patch` takes it.

@@ -5,6 +5,7 @@ use crate::diagnose::{Finding, client, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, CloseReason, Outcome};
 use h2lab_model::workload::Protocol;
+use h2lab_wire::h2::setting;
 
 fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN107")
@@ -160,7 +161,7 @@ fn waiting(streams: u32, allowed: Option<u32>) -> CellRecord {
         sample.stall_open_ns = 20_000_000;
     }
     for connection in &mut record.connections {
-        connection.http.settings_remote = vec![(4, 65_535)];
+        connection.http.settings_remote = vec![(setting::INITIAL_WINDOW_SIZE, 65_535)];
         connection.http.settings_remote.extend(allowed.map(|allowed| (3, allowed)));
     }
     record

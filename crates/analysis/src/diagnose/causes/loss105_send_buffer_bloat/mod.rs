@@ -191,15 +191,17 @@ fn finding(case: &Case<'_>, seen: &Seen) -> Finding {
         ),
         evidence,
         confidence: Confidence::Inferred,
-        fixes: fixes(is_path),
+        fixes: fixes(case, is_path),
         confirm: case.compare(&format!("-c {},4", case.cell().connections))
             + ": with more connections, or with TCP_NOTSENT_LOWAT at the server, short responses must come sooner",
         ..case.finding(&META, waited, "behind data of large responses that had been queued before")
     }
 }
 
-/// The kernel of the server is the same whatever serves.
-fn fixes(is_path: bool) -> Vec<Fix> {
+/// A setting of the server's own, where its product has one, changes that server alone; the kernel's works whatever serves.
+fn fixes(case: &Case<'_>, is_path: bool) -> Vec<Fix> {
+    let own = advise(&case.peer(), Wish { knob: Knob::NotsentLowat, role: Role::Front, value: None });
+    let own = Some(own).filter(|own| !is_path && case.peer().product.is_some() && own.has_setting());
     let linux = |knob, value| advise(&Peer::started("linux"), Wish { knob, role: Role::Kernel, value });
     let other = Fix::new(
         "client",
@@ -211,5 +213,5 @@ fn fixes(is_path: bool) -> Vec<Fix> {
     } else {
         linux(Knob::NotsentLowat, Some(128 << 10))
     };
-    vec![first, other]
+    own.into_iter().chain([first, other]).collect()
 }
