@@ -177,10 +177,8 @@ impl CellRecord {
     /// some were not kept.
     pub fn connection(&self, index: u32) -> Option<&ConnectionRecord> {
         let at_place = self.connections.get(index as usize).filter(|connection| connection.index == index);
-        at_place.or_else(|| {
-            let place = self.connections.binary_search_by_key(&index, |connection| connection.index).ok()?;
-            self.connections.get(place)
-        })
+        // Where some are left out, or in another order.
+        at_place.or_else(|| self.connections.iter().find(|connection| connection.index == index))
     }
 
     /// The record of a cell whose target does not speak its protocol. It stands for all repetitions of the cell.
