@@ -2,7 +2,8 @@
 //!
 //! A cell with one setting changed is compared with the repetitions of the unchanged cell that were made in the same rounds. Several
 //! knobs are tried in one run, and each is looked at after each round: the intervals are those of Bonferroni's correction for all
-//! of these looks together, so that the chance of a single false claim in the whole run is at most 5 %.
+//! of these looks together, so that the chance of a single false claim in the whole run is at most 5 %. How much a cell varies from
+//! round to round is taken from all repetitions of the unchanged one: a change may have a single round.
 
 #[cfg(test)]
 mod calibration;
@@ -19,8 +20,8 @@ use h2lab_model::workload::Arrival;
 
 use crate::stats::correction;
 use crate::stats::{
-    CellState, CellSummary, CellVerdict, Tail, interval_of_rates, interval_of_times, repetitions_of,
-    time_floor, verdict_on,
+    CellState, CellSummary, CellVerdict, RepetitionSeries, Tail, interval_of_rates, interval_of_times,
+    repetitions_of, spread_of_some, time_floor, verdict_on,
 };
 
 /// An effect below this is not claimed, and is not worth a change.
@@ -114,6 +115,12 @@ pub struct Effect {
 }
 
 impl Effect {
+    /// With an interval that is no narrower than this to either side, in the logarithm.
+    fn no_narrower(self, half: f64) -> Self {
+        let by = half.exp();
+        Self { low: self.low.min(self.ratio / by), high: self.high.max(self.ratio * by), ..self }
+    }
+
     /// With an interval so many times wider, in the logarithm.
     fn widened(self, by: f64) -> Self {
         let wider = |end: f64| correction::widened(self.ratio, end, by);
@@ -192,22 +199,31 @@ impl Experiment {
         let subject = summary(&repetitions_of(run, setup.subject))?;
         let twin = setup.twin.and_then(|twin| summary(&repetitions_of(run, twin)));
         let metric = metric(&subject);
-        let gap = twin.as_ref().and_then(|twin| effect(&subject, twin, metric, run.seed));
+        let unchanged = &subject;
+        let sound = twin.as_ref().filter(|twin| ![*twin, &subject].into_iter().any(CellSummary::is_invalid));
+        let gap = sound.and_then(|twin| effect(&subject, twin, metric, run.seed));
         let widened = correction::of_looks(setup.knobs.len() as u32 * setup.looks);
         let trials = setup.knobs.iter().filter_map(|(index, knob)| {
             let changed = repetitions_of(run, *index);
             let beside = beside(&repetitions_of(run, setup.subject), &changed);
             let (subject, changed) = (summary(&beside)?, summary(&changed)?);
-            let of =
-                |metric: Metric| effect(&subject, &changed, metric, run.seed).map(|it| it.widened(widened));
+            let of = |metric: Metric| {
+                let spread = spread(metric, unchanged, &subject, &changed);
+                effect(&subject, &changed, metric, run.seed).map(|it| it.no_narrower(spread).widened(widened))
+            };
             let (effect, served) = (of(metric), of(Metric::Served));
+            let is_single = unchanged.repetitions.max(changed.repetitions) < 2;
             Some(Trial {
                 knob: knob.clone(),
                 cell: *index,
                 rounds: changed.repetitions,
                 effect,
-                outcome: outcome(&subject, &changed, metric, [effect, served]),
-                closes: gap.zip(effect).and_then(|(gap, effect)| closed(metric, gap, effect)),
+                outcome: match outcome(&subject, &changed, metric, [effect, served]) {
+                    // How much rounds vary is not known.
+                    outcome if is_single && outcome.is_final() => Outcome::Undecided,
+                    outcome => outcome,
+                },
+                closes: gap.zip(effect).and_then(|(gap, effect)| closed(gap, effect)),
             })
         });
         let direct = setup.direct.and_then(|[twin, subject]| {
@@ -250,20 +266,36 @@ pub struct Since {
     pub now: Effect,
     /// The part of the difference that is gone: 1 if all is, below 0 if it has grown. `None` if there was none.
     pub closed: Option<f64>,
+    /// Why either run is no sound measurement, if one is not: nothing follows from it then.
+    pub doubt: Option<String>,
 }
 
 impl Since {
     /// Of an earlier run and a later one of the same cells; `None` where one of them is not measured, or has too few requests.
     pub fn of(before: &RunRecord, now: &RunRecord, setup: &Setup) -> Option<Self> {
-        let subject = summary(&repetitions_of(before, setup.subject))?;
-        let metric = metric(&subject);
-        let gap = |run: &RunRecord| {
-            let subject = summary(&repetitions_of(run, setup.subject))?;
-            effect(&subject, &summary(&repetitions_of(run, setup.twin?))?, metric, run.seed)
+        let cells = |run: &RunRecord| {
+            let of = |index: u32| summary(&repetitions_of(run, index));
+            Some([of(setup.subject)?, of(setup.twin?)?])
         };
-        let (before, now) = (gap(before)?, gap(now)?);
-        let closed = (before.low > 1.0).then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio));
-        Some(Self { metric, before, now, closed })
+        let ([before_cells, now_cells], seeds) = ([cells(before)?, cells(now)?], [before.seed, now.seed]);
+        let metric = metric(&before_cells[0]);
+        let gap = |[subject, twin]: &[CellSummary; 2], seed: u64| effect(subject, twin, metric, seed);
+        let doubt = [("before", &before_cells), ("now", &now_cells)].into_iter().find_map(|(when, cells)| {
+            let why = cells.iter().find_map(unsound)?;
+            Some(format!("{when}, {why}"))
+        });
+        let (before, now) = (gap(&before_cells, seeds[0])?, gap(&now_cells, seeds[1])?);
+        let is_known = before.low > 1.0 && doubt.is_none();
+        let closed = is_known.then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio));
+        Some(Self { metric, before, now, closed, doubt })
+    }
+}
+
+/// Why a cell is no sound measurement, if it is none.
+fn unsound(cell: &CellSummary) -> Option<String> {
+    match &cell.state {
+        CellState::Invalid { reasons } => reasons.first().cloned(),
+        _ => None,
     }
 }
 
@@ -303,6 +335,29 @@ fn effect(subject: &CellSummary, changed: &CellSummary, metric: Metric, seed: u6
     }
 }
 
+/// How far apart two cells may be by the variation from round to round alone, in the logarithm of their ratio: from all repetitions of
+/// the unchanged cell and of the changed one, where those in `beside` are compared. 0 where neither has two.
+fn spread(metric: Metric, unchanged: &CellSummary, beside: &CellSummary, changed: &CellSummary) -> f64 {
+    let figures = |cell: &CellSummary| cell.series.iter().filter_map(|one| figure(metric, one)).collect();
+    spread_of_some([figures(unchanged), figures(changed)], [beside, changed].map(|cell| cell.series.len()))
+}
+
+/// The figure of one repetition, if it has one above 0.
+fn figure(metric: Metric, repetition: &RepetitionSeries) -> Option<f64> {
+    let figure = match metric {
+        Metric::Served => {
+            repetition.served.iter().map(|(_, count)| *count as f64).sum::<f64>()
+                / repetition.duration.as_secs_f64()
+        }
+        Metric::Response(tail) => {
+            let mut times: Vec<Duration> = repetition.points.iter().map(|(_, response)| response).collect();
+            let rank = ((tail.share() * times.len() as f64).ceil() as usize).clamp(1, times.len().max(1)) - 1;
+            (!times.is_empty()).then(|| times.select_nth_unstable(rank).1.as_secs_f64())?
+        }
+    };
+    (figure > 0.0).then_some(figure)
+}
+
 /// What a knob's effects, on the metric and on what is served, come to.
 fn outcome(
     subject: &CellSummary,
@@ -313,8 +368,7 @@ fn outcome(
     let requests = &changed.requests;
     let fails_more =
         requests.failed > subject.requests.failed && requests.failed as f64 > requests.sent as f64 * FAILED;
-    let is_unsound = |summary: &CellSummary| matches!(summary.state, CellState::Invalid { .. });
-    let unsound = [subject, changed].into_iter().find(|summary| is_unsound(summary));
+    let unsound = [subject, changed].into_iter().find(|summary| summary.is_invalid());
     match (&unsound.unwrap_or(changed).state, effect) {
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
         (CellState::Failed { why, .. } | CellState::Unsupported { why }, _) => Outcome::Void(why.clone()),
@@ -351,10 +405,11 @@ fn is_below_floor(effect: &Effect, metric: Metric, floor: Duration) -> bool {
     is_time && span(effect.low).max(span(effect.high)) < floor.as_secs_f64()
 }
 
-/// The part of a gap that an effect closes, of the milliseconds or of the requests/s.
-fn closed(metric: Metric, gap: Effect, effect: Effect) -> Option<f64> {
-    let rest = metric.excess(gap.ratio / effect.ratio);
-    (gap.low > 1.0).then(|| (1.0 - rest / metric.excess(gap.ratio)).clamp(0.0, 1.0))
+/// The part of a gap that an effect closes, of the milliseconds or of the requests/s: of what lies between the unchanged cell, in the
+/// rounds of the changed one, and the twin.
+fn closed(gap: Effect, effect: Effect) -> Option<f64> {
+    let part = (effect.before - effect.after) / (effect.before - gap.after);
+    (gap.low > 1.0 && part.is_finite()).then(|| part.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -401,16 +456,20 @@ mod tests {
 
     #[test]
     fn what_a_change_closes_is_its_part_of_what_is_served() {
-        let effect = |before: f64, after: f64| {
-            let ratio = after / before;
-            Effect { ratio, low: ratio * 0.99, high: ratio * 1.01, before, after }
+        let effect = |before: f64, after: f64, ratio: f64| Effect {
+            ratio,
+            low: ratio * 0.99,
+            high: ratio * 1.01,
+            before,
+            after,
         };
         // 72 of 2,036 requests/s, and 283 with the change.
-        let part = closed(Metric::Served, effect(72.0, 2036.0), effect(72.0, 283.0)).unwrap();
+        let part = closed(effect(72.0, 2036.0, 28.3), effect(72.0, 283.0, 3.9)).unwrap();
         assert!((part - 211.0 / 1964.0).abs() < 1e-9, "{part}");
-        let times = closed(Metric::Response(Tail::P95), effect(1.0, 4.0), effect(1.0, 2.0)).unwrap();
-        assert!((times - 2.0 / 3.0).abs() < 1e-9, "of 4 ms against 1 ms, 2 ms are left: {times}");
-        assert_eq!(closed(Metric::Served, effect(1.0, 1.0), effect(1.0, 2.0)), None);
+        // The unchanged cell took 244 ms over all rounds, and 148 ms in those of the change.
+        let part = closed(effect(0.244, 0.066, 3.7), effect(0.148, 0.0666, 2.2)).unwrap();
+        assert!((part - 81.4 / 82.0).abs() < 1e-9, "of what is printed beside it: {part}");
+        assert_eq!(closed(effect(1.0, 1.0, 1.0), effect(1.0, 2.0, 0.5)), None);
     }
 
     #[test]
@@ -431,6 +490,24 @@ mod tests {
         assert!(is_near(closed(&between, &slow), -2.0), "it has grown");
         assert_eq!(closed(&quick, &slow), None, "there was none");
         assert_eq!(Since::of(&slow, &quick, &Setup { twin: None, ..setup() }), None);
+    }
+
+    #[test]
+    fn a_single_round_claims_no_more_than_the_rounds_of_the_unchanged_cell_vary() {
+        // The unchanged cell takes 1, 1.7 and 1.9 times as long in its rounds, and the change that does nothing 1.5 times, once.
+        let mut run = measured(1.0, 1.5);
+        run.repetitions.retain(|one| one.cell.index != 2 || one.cell.repetition == 2);
+        for one in run.repetitions.iter_mut().filter(|one| one.cell.index == 1) {
+            let factor = [1.0, 1.7, 1.9][one.cell.repetition as usize];
+            for sample in one.samples.edit().iter_mut() {
+                sample.completed_at = sample.scheduled_at + sample.response_time().mul_f64(factor);
+            }
+        }
+        let trial = |run: &RunRecord| Experiment::of(run, &setup()).unwrap().trials[0].clone();
+        assert_eq!(trial(&run).outcome, Outcome::Undecided, "{:?}", trial(&run).effect);
+        // Without the other rounds nothing is known of that.
+        run.repetitions.retain(|one| one.cell.repetition == 2);
+        assert_eq!(trial(&run).outcome, Outcome::Undecided, "{:?}", trial(&run).effect);
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub struct Case<'a> {
     pub against: Option<Against<'a>>,
     /// Whether the `server` field is the same as at a URL before this one: a proxy in between passes it on, and names itself nowhere.
     pub is_field_passed_on: bool,
+    response_time: OnceCell<Duration>,
 }
 
 /// The cell that another one is compared with: as a rule the same work over HTTP/1.1.
@@ -90,7 +91,7 @@ impl<'a> Case<'a> {
     /// Of these repetitions of one cell, at least one.
     pub fn new(label: &'a str, records: Vec<&'a CellRecord>, against: Option<Against<'a>>) -> Self {
         let repetitions = records.into_iter().map(Repetition::new).collect();
-        Self { label, repetitions, against, is_field_passed_on: false }
+        Self { label, repetitions, against, is_field_passed_on: false, response_time: OnceCell::new() }
     }
 
     /// The same beside all other cells of the run.
@@ -133,7 +134,7 @@ impl<'a> Case<'a> {
 
     /// All of their response times together.
     pub fn response_time(&self) -> Duration {
-        self.samples().map(|sample| sample.response_time()).sum()
+        *self.response_time.get_or_init(|| self.samples().map(|sample| sample.response_time()).sum())
     }
 
     /// Whether this share of the response time, or of the work, is worth a finding: 5 %, or 2 % where the cell is known to be slower

@@ -132,6 +132,11 @@ impl Segment<'_> {
         self.packet.fate.is_drop() || self.packet.marks.corrupt.is_some()
     }
 
+    /// Whether all of its bytes are before this sequence number, which wraps around.
+    const fn ends_before(&self, seq: u32) -> bool {
+        self.packet.seq.wrapping_add(self.packet.payload).wrapping_sub(seq).cast_signed() <= 0
+    }
+
     /// Whether it brought the byte with this sequence number.
     fn brought(&self, seq: u32) -> bool {
         self.packet.arrived_intact() && seq.wrapping_sub(self.packet.seq) < self.packet.payload
@@ -218,7 +223,11 @@ pub(super) fn flow_holes<'a>(flow: &[Segment<'a>]) -> impl Iterator<Item = (&'a 
     flow.iter().enumerate().filter(|(_, segment)| segment.is_dropped()).filter_map(|(n, segment)| {
         let first = segment.packet.seq;
         let last = first.wrapping_add(segment.packet.payload - 1);
-        let came_before = |seq| flow[..n].iter().any(|other| other.brought(seq));
+        // What was sent before data that is all older has older data only.
+        let is_newer = |other: &&Segment<'_>, seq: u32| !(other.is_new && other.ends_before(seq));
+        let came_before = |seq| {
+            flow[..n].iter().rev().take_while(|other| is_newer(other, seq)).any(|other| other.brought(seq))
+        };
         if !segment.is_new && came_before(first) && came_before(last) {
             return None;
         }
@@ -233,9 +242,7 @@ fn retransmissions(record: &CellRecord) -> Vec<Retransmission> {
     let mut last: BTreeMap<(u32, bool), (Time, u32)> = BTreeMap::new();
     let mut steps = Vec::new();
     for tick in &record.tcp {
-        let opened = || {
-            record.connections.iter().find(|c| c.index == tick.connection).map_or(tick.at, |c| c.connected_at)
-        };
+        let opened = || record.connection(tick.connection).map_or(tick.at, |it| it.connected_at);
         let (after, before) = last.entry((tick.connection, tick.server)).or_insert_with(|| (opened(), 0));
         if tick.retransmits > *before {
             steps.push(Retransmission {
@@ -248,8 +255,16 @@ fn retransmissions(record: &CellRecord) -> Vec<Retransmission> {
         }
         (*after, *before) = (tick.at, tick.retransmits);
     }
-    steps.sort_by_key(|step| (step.connection, step.until));
+    steps.sort_by_key(|step| (step.connection, step.server, step.until));
     steps
+}
+
+/// The retransmissions of one end of a connection, in order.
+pub(super) fn retransmissions_of(facts: &Facts, connection: u32, server: bool) -> &[Retransmission] {
+    let of = |step: &Retransmission| (step.connection, step.server);
+    let from = facts.retransmissions.partition_point(|step| of(step) < (connection, server));
+    let until = facts.retransmissions.partition_point(|step| of(step) <= (connection, server));
+    &facts.retransmissions[from..until]
 }
 
 /// How many requests a connection had: those that were sent again on another one are none of its own.

@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use answer::Answer;
 pub use bars::{HistogramBar, bars};
 pub use bootstrap::RatioInterval;
+pub(crate) use bootstrap::spread_of_some;
 pub use connections::{
     ByteCounts, Closing, ConnectionTotals, GoAwayCount, PushCounts, RequestSpread, ResetCount, Stalls,
     TlsHandshakes,

@@ -121,6 +121,8 @@ struct Ends {
 /// Runs the commands; the client's exit code.
 pub fn main(args: &LinkCommandArgs) -> Result<u8> {
     let (link, congestion, sysctls) = link(&args.link)?;
+    // Without the flag the ends are as those of any program on this machine.
+    let congestion = congestion.filter(|_| args.link.congestion.is_some());
     let packets = args.packets.as_deref().map(create).transpose()?;
     let pcap = args.pcap.as_deref().map(create_secret).transpose()?;
     let commands = Commands {
@@ -156,7 +158,7 @@ pub fn main(args: &LinkCommandArgs) -> Result<u8> {
     Ok(code)
 }
 
-/// The one link that the flags describe, its congestion control if they name one, and the sysctls of its ends.
+/// The one link that the flags describe, the congestion control that cells over it have, and the sysctls of its ends.
 pub(super) fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls)> {
     let mut scenario = Scenario::default();
     args.apply(&mut scenario);
@@ -168,8 +170,7 @@ pub(super) fn link(args: &LinkArgs) -> Result<(LinkSpec, Option<String>, Sysctls
         return Err(several().into());
     }
     let link = first.link.clone().context("nothing is live here")?;
-    let congestion = first.congestion.clone().filter(|_| args.congestion.is_some());
-    Ok((link, congestion, first.sysctls.clone()))
+    Ok((link, first.congestion.clone(), first.sysctls.clone()))
 }
 
 /// The folder for a capture's temporary files: that of its output file; the system's if that is a pipe or a device,

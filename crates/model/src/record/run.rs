@@ -173,16 +173,24 @@ pub struct CellRecord {
 }
 
 impl CellRecord {
-    /// The connection with this index, which a sample names. As a rule that is its place too, but not where some were not kept.
+    /// The connection with this index, which a sample names. They are in this order; as a rule it is the place, too, but not where
+    /// some were not kept.
     pub fn connection(&self, index: u32) -> Option<&ConnectionRecord> {
-        let is_it = |connection: &&ConnectionRecord| connection.index == index;
-        let at_place = self.connections.get(index as usize).filter(is_it);
-        at_place.or_else(|| self.connections.iter().find(is_it))
+        let at_place = self.connections.get(index as usize).filter(|connection| connection.index == index);
+        at_place.or_else(|| {
+            let place = self.connections.binary_search_by_key(&index, |connection| connection.index).ok()?;
+            self.connections.get(place)
+        })
     }
 
     /// The record of a cell whose target does not speak its protocol. It stands for all repetitions of the cell.
     pub fn unsupported(cell: Cell, why: String) -> Self {
         Self { unsupported: Some(why), ..Self::empty(cell) }
+    }
+
+    /// Whether it was read out of packets of a client that is not ours: nothing of that client was measured.
+    pub const fn is_of_packets(&self) -> bool {
+        self.generator.wall_ns == 0
     }
 
     /// A repetition without records.

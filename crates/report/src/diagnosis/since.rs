@@ -1,6 +1,6 @@
 //! What `diagnose --again` says: how much of a difference is gone.
 
-use h2lab_analysis::experiment::{Effect, Since};
+use h2lab_analysis::experiment::{Effect, Metric, Since};
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,8 @@ pub struct SinceDocument {
     pub now: Option<[f64; 3]>,
     /// The part of the difference that is gone: 1 if all is, below 0 if it has grown; null if there was none.
     pub closed: Option<f64>,
+    /// Why one of the runs is no sound measurement, so that nothing follows; null if both are.
+    pub doubt: Option<String>,
     /// The run: its cells, figures and warnings.
     pub run: crate::Document,
 }
@@ -35,6 +37,7 @@ pub fn since_document(report: &Report<'_>, since: Option<&Since>) -> SinceDocume
         before: since.map(|since| numbers(since.before)),
         now: since.map(|since| numbers(since.now)),
         closed: since.and_then(|since| since.closed).map(rounded),
+        doubt: since.and_then(|since| since.doubt.clone()),
         run: crate::document(report),
     }
 }
@@ -53,10 +56,12 @@ fn since_sentence(since: Option<&Since>) -> String {
     let Some(since) = since else {
         return "Nothing is known of the difference: a run lacks one of the two protocols, or has too few requests.".to_owned();
     };
-    let of =
-        |effect: &Effect| format!("{} × ({}–{})", ratio(effect.ratio), ratio(effect.low), ratio(effect.high));
-    let (metric, before, now) = (since.metric.name(), of(&since.before), of(&since.now));
-    let figures = format!("HTTP/1.1 was better by {before} in {metric}, and is now by {now}");
+    if let Some(doubt) = &since.doubt {
+        return format!(
+            "Nothing is known of the difference, one of the runs is no sound measurement: {doubt}."
+        );
+    }
+    let figures = figures(since);
     match since.closed {
         None => format!("There was no difference to close: {figures}."),
         Some(_) if since.now.low <= 1.0 && since.now.ratio < 1.1 => {
@@ -64,5 +69,69 @@ fn since_sentence(since: Option<&Since>) -> String {
         }
         Some(part) if part < 0.0 => format!("The difference has grown: {figures}."),
         Some(part) => format!("{:.0} % of the difference is gone: {figures}.", part * 100.0),
+    }
+}
+
+/// `p95 was 3.70 × that of HTTP/1.1 (3.1–4.2), and is 1.02 × now (0.95–1.1)`.
+fn figures(since: &Since) -> String {
+    let of = |effect: &Effect| {
+        let Effect { ratio: times, low, high, .. } = *effect;
+        (ratio(times), format!("({}–{})", ratio(low), ratio(high)))
+    };
+    let ([before, before_interval], [now, now_interval]) = (of(&since.before).into(), of(&since.now).into());
+    match since.metric {
+        Metric::Served => format!(
+            "HTTP/1.1 served {before} × as many requests/s {before_interval}, and serves {now} × as many now {now_interval}"
+        ),
+        Metric::Response(tail) => {
+            let tail = tail.name();
+            format!(
+                "{tail} was {before} × that of HTTP/1.1 {before_interval}, and is {now} × now {now_interval}"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_analysis::stats::Tail;
+
+    fn effect(ratio: f64) -> Effect {
+        Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: ratio, after: 1.0 }
+    }
+
+    fn sentence(since: &Since) -> String {
+        since_sentence(Some(since))
+    }
+
+    #[test]
+    fn a_ratio_is_told_of_what_it_is_a_ratio() {
+        let since = |metric, now, closed| Since {
+            metric,
+            before: effect(3.7),
+            now: effect(now),
+            closed,
+            doubt: None,
+        };
+        assert_eq!(
+            sentence(&since(Metric::Response(Tail::P95), 0.99, Some(1.0))),
+            "All of the difference is gone: p95 was 3.70 × that of HTTP/1.1 (3.33–4.07), and is 0.99 × now (0.89–1.09)."
+        );
+        assert_eq!(
+            sentence(&since(Metric::Served, 2.0, Some(0.7))),
+            "70 % of the difference is gone: HTTP/1.1 served 3.70 × as many requests/s (3.33–4.07), and serves 2.00 × as many now (1.80–2.20)."
+        );
+    }
+
+    #[test]
+    fn nothing_follows_from_runs_that_are_not_sound() {
+        let doubt = Some("now, the generator was late".to_owned());
+        let since =
+            Since { metric: Metric::Served, before: effect(3.0), now: effect(1.0), closed: None, doubt };
+        assert_eq!(
+            sentence(&since),
+            "Nothing is known of the difference, one of the runs is no sound measurement: now, the generator was late."
+        );
     }
 }

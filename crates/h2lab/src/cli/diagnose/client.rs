@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_analysis::diagnose::client;
+use h2lab_analysis::diagnose::client::{self, Client};
 use h2lab_analysis::diagnose::passive::{Capture, Captured};
 use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::format_duration;
+use h2lab_link::LinkSpec;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::{Axis, RequestLimit};
 use h2lab_net::scratch::{self, ScratchFolder};
@@ -128,12 +129,13 @@ impl DiagnoseArgs {
             say!("the client is run once, for {limit} at most: {}", made_printable(words));
         }
         // This process is the lab from here on.
+        let link = commands.link.clone();
         let done = commands.run()?;
         if done.is_interrupted {
             return Ok(Exit::Interrupted);
         }
         let said = last_lines(&fs::read(&said).unwrap_or_default());
-        let (captured, damage) = packets(&done, folder.path())?;
+        let (captured, damage) = packets(&done, folder.path(), link)?;
         let ending = Ending { client: done.client, ran_out: done.ran_out, limit: self.client.limit(), said };
         if captured.records.is_empty() {
             return Err(ending.failure(&captured).into());
@@ -145,7 +147,8 @@ impl DiagnoseArgs {
         let run: RunRecord =
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
         notes.extend(client::clear_http1(&run.repetitions));
-        self.conclude_client(&Concluded::of_client(&run, notes, words), &seen)
+        let client = Client { command: words, took: done.took, cpu: done.client_cpu };
+        self.conclude_client(&Concluded::of_client(&run, notes, &client), &seen)
     }
 
     fn commands(&self, words: &str, folder: &Path, said: &Path) -> Result<Commands> {
@@ -202,11 +205,11 @@ impl DiagnoseArgs {
 }
 
 /// The packets as the client saw them, and why they could not be read to their end, if so.
-fn packets(done: &CommandsResult, folder: &Path) -> Result<(Captured, Option<String>)> {
+fn packets(done: &CommandsResult, folder: &Path, link: LinkSpec) -> Result<(Captured, Option<String>)> {
     let path = folder.join("packets.pcapng");
     let kept = done.captured.as_ref().context("packets are kept here")?;
     kept.store(&path, &done.link.packets, None)?;
-    capture::packets(&path, Capture::of_run())
+    capture::packets(&path, Capture::of_run(link))
 }
 
 /// What the command did, beside its connections.
@@ -325,7 +328,7 @@ mod tests {
         let kind = |code: i32, ran_out| {
             let client = ExitStatus::from_raw(code << 8);
             let ending = Ending { client, ran_out, limit: LIMIT, said: Vec::new() };
-            ending.failure(&Capture::of_run().finish(true)).kind
+            ending.failure(&Capture::of_run(LinkSpec::default()).finish(true)).kind
         };
         assert_eq!([127, 126].map(|code| kind(code, false)), [FailureKind::Environment; 2]);
         assert_eq!([0, 1, 128].map(|code| kind(code, false)), [FailureKind::Unreachable; 3]);

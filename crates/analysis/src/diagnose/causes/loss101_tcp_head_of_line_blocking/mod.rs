@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use super::loss::LOSS101 as META;
 use super::views::{at_client, more_connections};
+use crate::diagnose::facts::retransmissions_of;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Ratio, Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
-use h2lab_wire::trace::{Facts, Hole, Stall};
+use h2lab_wire::trace::{Facts, Flight, Hole, Stall};
 
 /// How far the end of a stall may lie from the repair of a hole, at least: reading and answering take the server and us
 /// a few milliseconds on a busy machine.
@@ -67,71 +68,111 @@ struct Blocked {
     segments: usize,
 }
 
-/// The stalls of a repetition shared by two or more streams because segments were missing.
+/// The stalls of a repetition shared by two or more streams because segments were missing. There may be many thousand, and many more
+/// requests: each is looked at only while it is open.
 fn blocked(facts: &Facts) -> Vec<Blocked> {
-    let missing = |stall: &Stall| {
-        if facts.has_packet_log { by_packet_log(facts, stall) } else { by_retransmission(facts, stall) }
-    };
-    let shared = facts.stalls.iter().filter(|stall| stall.streams.len() >= 2);
-    shared
-        .filter_map(|stall| {
-            let (begin, segments) = missing(stall)?;
-            let flights = facts.flights_of(stall.connection);
-            let sharing = |at: Time| {
-                flights.iter().filter(|f| f.sent_at <= at && f.is_open_between(at, stall.end)).count()
-            };
-            let overdue = flights.iter().map(|flight| flight.overdue_between(begin, stall.end));
-            let overdue: Vec<Duration> = overdue.filter(|time| !time.is_zero()).collect();
-            Some(Blocked {
-                connection: stall.connection,
-                begin,
-                end: stall.end,
-                sharing: sharing(begin),
-                overdue: overdue.len(),
-                stream_time: overdue.iter().sum(),
-                segments,
-            })
-        })
-        .filter(|blocked| blocked.sharing >= 2)
-        .collect()
-}
-
-/// From when on missing segments explain a stall, and how many. They explain it if frames resumed when a hole was
-/// repaired, and if holes that follow on one another were open for at least half of the stall: a drop somewhere in a
-/// pause of the server is repaired long before the pause ends, and one near its end covers little of it.
-fn by_packet_log(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
-    let slack = (facts.rtt / 4).max(LEAST_SLACK);
-    let holes = facts.holes_of(stall.connection);
-    let ends_it = |hole: &&Hole| {
-        let apart = hole.end.since(stall.end).max(stall.end.since(hole.end));
-        hole.begin < stall.end && (apart <= slack || !hole.end.happened())
-    };
-    let mut begin = holes.iter().filter(ends_it).map(|hole| hole.begin).min()?;
-    for hole in holes.iter().rev() {
-        if hole.begin < begin && hole.end >= begin {
-            begin = hole.begin;
+    let mut blocked = Vec::new();
+    for stalls in facts.stalls.chunk_by(|one, next| one.connection == next.connection) {
+        let connection = stalls[0].connection;
+        let holes = Holes::of(facts.holes_of(connection));
+        let mut to_come = facts.flights_of(connection).iter().peekable();
+        let mut open: Vec<&Flight> = Vec::new();
+        for stall in stalls {
+            open.retain(|flight| flight.ended_at > stall.begin);
+            let sent = std::iter::from_fn(|| to_come.next_if(|flight| flight.sent_at < stall.end));
+            open.extend(sent.filter(|flight| flight.ended_at > stall.begin));
+            if stall.streams.len() >= 2 {
+                blocked.extend(of_stall(facts, &holes, stall, &open));
+            }
         }
     }
-    let begin = begin.max(stall.begin);
-    let length = stall.end.since(begin);
-    let covers = length >= facts.least_stall() && length * 2 >= stall.end.since(stall.begin);
-    let inside = |hole: &&Hole| hole.begin < stall.end && hole.end > begin;
-    covers.then(|| (begin, holes.iter().filter(inside).count()))
+    blocked
 }
 
-/// As [`by_packet_log`], over a network without a packet log: frames resumed when a retransmitted segment
+/// What missing segments make of a stall; `flights` are all requests that were open in it.
+fn of_stall(facts: &Facts, holes: &Holes<'_>, stall: &Stall, flights: &[&Flight]) -> Option<Blocked> {
+    let (begin, segments) =
+        if facts.has_packet_log { holes.explain(facts, stall) } else { by_retransmission(facts, stall) }?;
+    let is_sharing = |flight: &&&Flight| flight.sent_at <= begin && flight.is_open_between(begin, stall.end);
+    let sharing = flights.iter().filter(is_sharing).count();
+    let overdue = flights.iter().map(|flight| flight.overdue_between(begin, stall.end));
+    let overdue: Vec<Duration> = overdue.filter(|time| !time.is_zero()).collect();
+    (sharing >= 2).then(|| Blocked {
+        connection: stall.connection,
+        begin,
+        end: stall.end,
+        sharing,
+        overdue: overdue.len(),
+        stream_time: overdue.iter().sum(),
+        segments,
+    })
+}
+
+/// The holes of a connection, by begin and by end.
+#[derive(Debug)]
+struct Holes<'a> {
+    by_begin: &'a [Hole],
+    /// The latest end of each of these and all before it.
+    latest: Vec<Time>,
+    /// The ends in order, each with its begin.
+    by_end: Vec<(Time, Time)>,
+    /// The begin of the first that was never repaired.
+    open_since: Option<Time>,
+}
+
+impl<'a> Holes<'a> {
+    fn of(by_begin: &'a [Hole]) -> Self {
+        let latest = by_begin.iter().scan(Time::ZERO, |latest, hole| {
+            *latest = hole.end.max(*latest);
+            Some(*latest)
+        });
+        let mut by_end: Vec<(Time, Time)> = by_begin.iter().map(|hole| (hole.end, hole.begin)).collect();
+        by_end.sort_unstable();
+        let open_since = by_begin.iter().find(|hole| !hole.end.happened()).map(|hole| hole.begin);
+        Self { by_begin, latest: latest.collect(), by_end, open_since }
+    }
+
+    /// From when on missing segments explain a stall, and how many. They explain it if frames resumed when a hole was
+    /// repaired, and if holes that follow on one another were open for at least half of the stall: a drop somewhere in a
+    /// pause of the server is repaired long before the pause ends, and one near its end covers little of it.
+    fn explain(&self, facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
+        let slack = (facts.rtt / 4).max(LEAST_SLACK);
+        let first = self.by_end.partition_point(|(end, _)| *end < stall.end - slack);
+        let ending = self.by_end[first..].iter().take_while(|(end, _)| *end <= stall.end + slack);
+        let begins = ending.map(|(_, begin)| *begin).chain(self.open_since);
+        let mut begin = begins.filter(|begin| *begin < stall.end).min()?;
+        let mut n = self.by_begin.partition_point(|hole| hole.begin < begin);
+        while n > 0 && self.latest[n - 1] >= begin {
+            n -= 1;
+            if self.by_begin[n].end >= begin {
+                begin = self.by_begin[n].begin;
+            }
+        }
+        let begin = begin.max(stall.begin);
+        let length = stall.end.since(begin);
+        let covers = length >= facts.least_stall() && length * 2 >= stall.end.since(stall.begin);
+        // Those that had ended by then had begun before.
+        let begun = self.by_begin.partition_point(|hole| hole.begin < stall.end);
+        let over = self.by_end.partition_point(|(end, _)| *end <= begin);
+        covers.then(|| (begin, begun.saturating_sub(over)))
+    }
+}
+
+/// As [`Holes::explain`], over a network without a packet log: frames resumed when a retransmitted segment
 /// arrived, and the stall lasted for the round trip that it takes to detect a loss.
 fn by_retransmission(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
     let slack = (facts.rtt / 4).max(LEAST_SLACK);
     if stall.end.since(stall.begin) < facts.rtt.max(facts.least_stall()) {
         return None;
     }
-    let steps = facts.retransmissions.iter().filter(|step| step.connection == stall.connection);
-    let ending = steps.filter(|step| {
-        let way = if step.server { facts.rtt / 2 } else { facts.quickest };
-        step.after + way <= stall.end + slack && stall.end <= step.until + way + slack
-    });
-    let segments: u32 = ending.map(|step| step.segments).sum();
+    let of_end = |server: bool| {
+        let way = if server { facts.rtt / 2 } else { facts.quickest };
+        let steps = retransmissions_of(facts, stall.connection, server);
+        let first = steps.partition_point(|step| step.until + way + slack < stall.end);
+        let ending = steps[first..].iter().take_while(|step| step.after + way <= stall.end + slack);
+        ending.map(|step| step.segments).sum::<u32>()
+    };
+    let segments = of_end(false) + of_end(true);
     (segments > 0).then_some((stall.begin, segments as usize))
 }
 

@@ -24,6 +24,8 @@ pub(in crate::diagnose) struct Stopped {
     pub rtt: Duration,
     /// The longest.
     pub longest: Stop,
+    /// Whether the data came all the time, spread by its sender, in most of them.
+    pub is_paced: bool,
 }
 
 impl Stopped {
@@ -47,18 +49,22 @@ impl Stopped {
         windows.sort_unstable();
         let is_usual = (its.len() + others.len()) * 2 > all.len();
         let is_sure = its.len() >= LEAST_STOPS && is_most && is_usual && case.is_worth_time(time);
+        let is_paced = its.iter().filter(|stop| stop.is_paced).count() * 2 > its.len();
         let longest = **its.iter().max_by_key(|stop| stop.duration()).filter(|_| is_sure)?;
-        Some(Self { count: its.len(), time, window: windows[windows.len() / 2], rtt, longest })
+        Some(Self { count: its.len(), time, window: windows[windows.len() / 2], rtt, longest, is_paced })
     }
 
-    /// `12 times a response stopped for 38ms on average`.
+    /// `12 times a response stopped for 38ms on average`, or, where it came all the time, `waited … spread over it`.
     pub fn symptom(&self) -> String {
         let what = match self.longest.direction {
             Direction::Up => "a request body",
             Direction::Down => "a response",
         };
         let each = self.time / u32::try_from(self.count).unwrap_or(u32::MAX).max(1);
-        format!("{} {what} stopped for {} on average", plural(self.count as u64, "time"), measured_time(each))
+        let each = measured_time(each);
+        let how = if self.is_paced { "which its sender spread, waited" } else { "stopped" };
+        let what = if self.is_paced { format!("{what},") } else { what.to_owned() };
+        format!("{} {what} {how} for {each} on average", plural(self.count as u64, "time"))
     }
 
     /// `64 KiB per round trip of 40ms (13.1 Mbit/s)`: the most that the window lets through.

@@ -33,6 +33,8 @@ pub(in crate::diagnose) struct Transfer {
     pub credit_after: u64,
     /// Bytes per millisecond of the link.
     pub rate: u64,
+    /// Bytes per millisecond at which the sender spreads a body, but for the first half window of it.
+    pub pace: u64,
     /// Bytes per millisecond that the receiver reads.
     pub read_rate: u64,
     /// The sender pauses for so many milliseconds before each frame: it has no data.
@@ -53,6 +55,7 @@ impl Transfer {
             connection_window: 16 << 20,
             credit_after: 16 << 10,
             rate: 1 << 30,
+            pace: 1 << 30,
             read_rate: 1 << 30,
             pause: 0,
             slow_start: false,
@@ -203,7 +206,9 @@ impl<'a> Run<'a> {
         let flight = (byte / FIRST_FLIGHT + 1).ilog2();
         let allowed =
             if self.of.slow_start { Duration::from_millis(self.of.rtt) * flight } else { Duration::ZERO };
-        self.link_free = self.now.max(asked + allowed).max(self.link_free) + per(length, self.of.rate);
+        let rate =
+            if byte > self.of.stream_window / 2 { self.of.rate.min(self.of.pace) } else { self.of.rate };
+        self.link_free = self.now.max(asked + allowed).max(self.link_free) + per(length, rate);
         self.link_free + self.one_way()
     }
 

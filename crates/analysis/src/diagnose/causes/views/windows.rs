@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use super::paced::{Arrivals, Paced, Promptness};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_wire::h2::setting;
@@ -58,6 +59,8 @@ pub(in crate::diagnose) struct Stop {
     /// Whether credit came as fast as the path allows, so that a larger window would have avoided it. Else the data or the credit
     /// was held up on the way: by loss, a congestion window, or a receiver that had not read yet.
     pub is_prompt: bool,
+    /// Download: data came all the time, spread over the round trip of which this is the part that a larger window would have saved.
+    pub is_paced: bool,
 }
 
 impl Stop {
@@ -72,9 +75,11 @@ pub(in crate::diagnose) fn stops(record: &CellRecord, rtt: Duration) -> Vec<Stop
     if rtt < LEAST_RTT || record.cell.protocol.is_quic() || !record.cell.protocol.is_multiplexed() {
         return Vec::new();
     }
+    let bandwidth = record.cell.link.as_ref().and_then(|link| link.downlink.bandwidth);
+    let capacity = bandwidth.map(|bandwidth| bandwidth.bits_per_second() as f64 / 8.0);
     let connections = record.connections.iter();
     let mut flows: BTreeMap<u32, Flows> =
-        connections.map(|connection| (connection.index, Flows::of(connection, rtt))).collect();
+        connections.map(|connection| (connection.index, Flows::of(connection, rtt, capacity))).collect();
     for frame in &record.frames {
         if let Some(flows) = flows.get_mut(&frame.connection) {
             flows.see(frame);
@@ -114,10 +119,12 @@ struct Window {
     /// Bytes that were sent when a stop ended: their number, when, and which stop. When their credit comes tells whether they had
     /// waited for the transport.
     probes: VecDeque<(u64, Time, usize)>,
+    /// Download: since when its data has come as soon as the credit allowed.
+    in_time: Promptness,
 }
 
 impl Window {
-    const fn new(initial: u64) -> Self {
+    fn new(initial: u64) -> Self {
         Self {
             initial,
             size: initial,
@@ -126,6 +133,7 @@ impl Window {
             taken: 0,
             sent: Vec::new(),
             probes: VecDeque::new(),
+            in_time: Promptness::default(),
         }
     }
 
@@ -177,10 +185,12 @@ struct Stream {
     reopened: Option<Time>,
     /// Upload: the stop that ended last, until data is sent.
     ended: Option<usize>,
+    /// Download: a time without a stop in which the data came as soon as its credit allowed, and by which window.
+    paced: Option<(Paced, Scope)>,
 }
 
 impl Stream {
-    const fn new(initial: u64, at: Time) -> Self {
+    fn new(initial: u64, at: Time) -> Self {
         let window = Window::new(initial);
         Self {
             window,
@@ -190,6 +200,7 @@ impl Stream {
             stopped: None,
             reopened: None,
             ended: None,
+            paced: None,
         }
     }
 
@@ -212,6 +223,8 @@ struct Flows {
     initial: [u64; 2],
     windows: [Window; 2],
     streams: [BTreeMap<u32, Stream>; 2],
+    /// DATA from the server.
+    arrivals: Arrivals,
     /// More came than we know to have been granted: nothing more is concluded.
     is_broken: bool,
     stops: Vec<Stop>,
@@ -228,7 +241,8 @@ const fn side(direction: Direction) -> usize {
 }
 
 impl Flows {
-    fn of(connection: &ConnectionRecord, rtt: Duration) -> Self {
+    /// `capacity`: bytes per second that the link carries to the client, if that is known.
+    fn of(connection: &ConnectionRecord, rtt: Duration, capacity: Option<f64>) -> Self {
         Self {
             connection: connection.index,
             rtt,
@@ -236,6 +250,7 @@ impl Flows {
             initial: [Direction::Up, Direction::Down].map(|data| initial_window(connection, data)),
             windows: [Window::new(DEFAULT_WINDOW), Window::new(DEFAULT_WINDOW)],
             streams: [BTreeMap::new(), BTreeMap::new()],
+            arrivals: Arrivals::new(least_stop(rtt), capacity),
             is_broken: false,
             stops: Vec::new(),
         }
@@ -251,14 +266,37 @@ impl Flows {
             FrameKind::WINDOW_UPDATE => self.credit(frame),
             _ => {}
         }
-        if frame.ends_stream() {
-            self.streams[side(frame.direction)].remove(&frame.stream.0);
-        }
         // A response that is complete ends the upload, too, and a reset ends both.
         let is_over = frame.ends_stream() && frame.direction == Direction::Down;
         if is_over || frame.kind == FrameKind::RST_STREAM {
+            self.paced(frame.stream.0, frame.at);
             self.streams.iter_mut().for_each(|streams| drop(streams.remove(&frame.stream.0)));
+        } else if frame.ends_stream() {
+            self.streams[UP].remove(&frame.stream.0);
         }
+    }
+
+    /// The time in which the data of a response came as soon as its credit allowed, if there is one, ends here.
+    fn paced(&mut self, id: u32, end: Time) {
+        let Some(stream) = self.streams[DOWN].get_mut(&id) else { return };
+        let Some((paced, scope)) = stream.paced.take() else { return };
+        let window = match scope {
+            Scope::Stream => stream.window.size,
+            Scope::Connection => self.windows[DOWN].size,
+        };
+        let lost = paced.lost(end, self.rtt, &self.arrivals);
+        self.stops.extend(lost.into_iter().map(|(end, lost)| Stop {
+            connection: self.connection,
+            stream: id,
+            direction: Direction::Down,
+            scope,
+            begin: end - lost,
+            end,
+            flowed: Duration::ZERO,
+            window,
+            is_prompt: true,
+            is_paced: true,
+        }));
     }
 
     fn begin(&mut self, frame: &FrameEvent) {
@@ -273,6 +311,9 @@ impl Flows {
 
     fn data(&mut self, frame: &FrameEvent) {
         let length = u64::from(frame.length);
+        if frame.direction == Direction::Down {
+            self.arrivals.see(frame.at, length);
+        }
         let Self { windows, streams, .. } = self;
         let (window, streams) = (&mut windows[side(frame.direction)], &mut streams[side(frame.direction)]);
         window.taken += length;
@@ -300,16 +341,28 @@ impl Flows {
         };
         let last = std::mem::replace(&mut stream.last, frame.at);
         let gap = frame.at.since(last);
-        let after = frame.at.since(granted_at);
-        let is_prompt = granted_at > Time::ZERO && after <= rtt + slack + stream.spacing.min(rtt / 2);
+        let longest = rtt + slack + stream.spacing.min(rtt / 2);
+        let is_prompt = granted_at > Time::ZERO && frame.at.since(granted_at) <= longest;
+        stream.window.in_time.see(own, frame.at, longest);
+        self.windows[DOWN].in_time.see(shared, frame.at, longest);
         // Data that flows comes at shorter intervals, also where each frame brings credit for another one.
         if !is_prompt || gap < least_stop(rtt).max(stream.spacing * 2) {
             stream.spacing = gap;
+            let in_time = match scope {
+                Scope::Stream => &stream.window.in_time,
+                Scope::Connection => &self.windows[DOWN].in_time,
+            };
+            if in_time.since.is_none() {
+                self.paced(frame.stream.0, last);
+            } else if stream.paced.is_none() {
+                stream.paced = Some((Paced { begin: frame.at, before: self.arrivals.total }, scope));
+            }
             return;
         }
         let begin = last + stream.spacing;
         let flowed = last.since(stream.flows_since);
         stream.flows_since = frame.at;
+        self.paced(frame.stream.0, last);
         self.stops.push(Stop {
             connection: self.connection,
             stream: frame.stream.0,
@@ -320,6 +373,7 @@ impl Flows {
             flowed,
             window,
             is_prompt,
+            is_paced: false,
         });
     }
 
@@ -405,6 +459,7 @@ impl Flows {
                 // The increment that ends it may raise the window far above what it was, as nginx does with a body that it reads.
                 window: window.size_before,
                 is_prompt,
+                is_paced: false,
             });
             stream.flows_since = frame.at;
         }
@@ -464,6 +519,27 @@ mod tests {
             };
             assert!(stops.iter().all(is_usual), "{stops:?}");
             assert!((0.8..0.9).contains(&share), "{direction:?}: {share}");
+        }
+    }
+
+    #[test]
+    fn a_sender_that_spreads_what_a_window_lets_through_waits_for_credit() {
+        // 64 KiB per round trip of 40 ms.
+        for window in [64 << 10, 96 << 10] {
+            let through = Transfer { stream_window: window, ..Transfer::new(DOWN) };
+            let spread = Transfer { pace: window / 40, ..through };
+            let (stops, share) = seen(spread);
+            let paced: Vec<&Stop> = stops.iter().filter(|stop| stop.is_paced).collect();
+            assert!(paced.len() >= 8 && share > 0.25, "{window}: {share} {paced:?}");
+            assert!(paced.iter().all(|stop| stop.is_prompt && stop.window == window), "{paced:?}");
+            let full = Transfer { rate: window / 40, pace: 1 << 30, ..spread };
+            assert!(seen(full).1 < 0.02, "a link that is full: {window}");
+            let large = Transfer { stream_window: window * 2, ..spread };
+            let (stops, share) = seen(large);
+            assert!(
+                share < 0.02 && !stops.iter().any(|stop| stop.is_paced),
+                "credit in hand: {window} {stops:?}"
+            );
         }
     }
 

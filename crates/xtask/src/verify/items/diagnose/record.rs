@@ -64,7 +64,7 @@ impl Row {
 }
 
 /// The products that situations are named after; others are of our origin.
-const PRODUCTS: [&str; 16] = [
+const PRODUCTS: [&str; 18] = [
     "apache",
     "caddy",
     "curl",
@@ -75,12 +75,14 @@ const PRODUCTS: [&str; 16] = [
     "haproxy",
     "httpx",
     "hypercorn",
+    "java",
     "nghttp",
     "nghttpd",
     "nghttpx",
     "nginx",
     "node",
     "python",
+    "tomcat",
 ];
 
 /// The product that a situation is named after.
@@ -90,12 +92,15 @@ fn product(name: &str) -> &str {
 
 /// A product with the version of its program, if it says one.
 fn with_version(product: &str) -> String {
-    let (program, flag) = match product {
-        "nginx" | "haproxy" | "apache" => (if product == "apache" { "apache2" } else { product }, "-v"),
-        "go" | "caddy" => (product, "version"),
-        _ => (product, "--version"),
+    let (program, flags): (_, &[&str]) = match product {
+        "nginx" | "haproxy" | "apache" => (if product == "apache" { "apache2" } else { product }, &["-v"]),
+        "go" | "caddy" => (product, &["version"]),
+        "tomcat" => {
+            ("java", &["-cp", "/usr/share/tomcat10/lib/catalina.jar", "org.apache.catalina.util.ServerInfo"])
+        }
+        _ => (product, &["--version"]),
     };
-    let output = process::find(program).and_then(|path| Command::new(path).arg(flag).output().ok());
+    let output = process::find(program).and_then(|path| Command::new(path).args(flags).output().ok());
     let said = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
     let version = version_in(&String::from_utf8_lossy(&said));
     version.map_or_else(|| product.to_owned(), |version| format!("{product} {version}"))

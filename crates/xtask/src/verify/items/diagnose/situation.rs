@@ -62,12 +62,14 @@ pub enum Range {
 }
 
 /// The files with situations.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 8] = [
     ("situations.toml", include_str!("situations.toml")),
     ("situations/servers.toml", include_str!("situations/servers.toml")),
     ("situations/limits.toml", include_str!("situations/limits.toml")),
     ("situations/two.toml", include_str!("situations/two.toml")),
     ("situations/clients.toml", include_str!("situations/clients.toml")),
+    ("situations/tomcat.toml", include_str!("situations/tomcat.toml")),
+    ("situations/java.toml", include_str!("situations/java.toml")),
     ("situations/healthy.toml", include_str!("situations/healthy.toml")),
 ];
 
