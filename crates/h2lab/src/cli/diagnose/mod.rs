@@ -239,7 +239,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let fixing = base.cell(subject).filter(|_| args.fix).map(|cell| match &plan.fix {
         Some(chosen) => fix::made(chosen, &run, cell, own.as_ref(), &executed.folder),
         None if run.interrupted => Ok(Fixing::Not("the run was interrupted before".to_owned())),
-        None => Ok(fix::not_made(&experiment, concluded.report().findings, cell)),
+        None => Ok(fix::not_made(&experiment, &run, concluded.report().findings, cell, own.as_ref())),
     });
     let fixing = fixing.transpose()?;
     let fix = fixing.as_ref();
