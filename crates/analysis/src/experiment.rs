@@ -239,11 +239,20 @@ impl Experiment {
     }
 }
 
-/// What became of the difference between the subject and its twin since an earlier run.
+/// What became of the subject since an earlier run, and of its difference from its twin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Since {
     /// What is compared: that of the earlier run.
     pub metric: Metric,
+    /// How many times better the subject itself is.
+    pub subject: Effect,
+    /// The difference from the twin; `None` where one of the runs lacks that, or has too few of its requests.
+    pub gap: Option<Gap>,
+}
+
+/// The difference between the subject and its twin in two runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gap {
     /// How many times better the twin was.
     pub before: Effect,
     /// How many times better it is.
@@ -253,18 +262,27 @@ pub struct Since {
 }
 
 impl Since {
-    /// Of an earlier run and a later one of the same cells; `None` where one of them is not measured, or has too few requests.
+    /// Of an earlier run and a later one of the same cells; `None` where the subject of one of them is not measured, or has too few
+    /// requests.
     pub fn of(before: &RunRecord, now: &RunRecord, setup: &Setup) -> Option<Self> {
-        let subject = summary(&repetitions_of(before, setup.subject))?;
-        let metric = metric(&subject);
-        let gap = |run: &RunRecord| {
-            let subject = summary(&repetitions_of(run, setup.subject))?;
-            effect(&subject, &summary(&repetitions_of(run, setup.twin?))?, metric, run.seed)
+        let of = |run: &RunRecord| summary(&repetitions_of(run, setup.subject));
+        let (earlier, later) = (of(before)?, of(now)?);
+        let metric = metric(&earlier);
+        let gap = |run: &RunRecord, subject: &CellSummary| {
+            effect(subject, &summary(&repetitions_of(run, setup.twin?))?, metric, run.seed)
         };
-        let (before, now) = (gap(before)?, gap(now)?);
-        let closed = (before.low > 1.0).then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio));
-        Some(Self { metric, before, now, closed })
+        let gaps = gap(before, &earlier).zip(gap(now, &later));
+        Some(Self {
+            metric,
+            subject: effect(&earlier, &later, metric, now.seed)?,
+            gap: gaps.map(|(before, now)| Gap { before, now, closed: gone(metric, before, now) }),
+        })
     }
+}
+
+/// The part of a difference that is gone.
+fn gone(metric: Metric, before: Effect, now: Effect) -> Option<f64> {
+    (before.low > 1.0).then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio))
 }
 
 fn summary(repetitions: &[&CellRecord]) -> Option<CellSummary> {
@@ -425,12 +443,16 @@ mod tests {
     #[test]
     fn what_is_gone_of_a_difference_is_its_part_of_the_milliseconds() {
         let [slow, between, quick] = [4.0, 2.0, 1.0].map(|slow| measured(slow, slow));
-        let closed = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap().closed;
+        let since = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap();
+        let closed = |before: &RunRecord, now: &RunRecord| since(before, now).gap.unwrap().closed;
         let is_near = |closed: Option<f64>, part: f64| closed.is_some_and(|it| (it - part).abs() < 0.1);
         assert!(is_near(closed(&slow, &quick), 1.0) && is_near(closed(&slow, &between), 2.0 / 3.0));
         assert!(is_near(closed(&between, &slow), -2.0), "it has grown");
         assert_eq!(closed(&quick, &slow), None, "there was none");
-        assert_eq!(Since::of(&slow, &quick, &Setup { twin: None, ..setup() }), None);
+        let alone = Since::of(&slow, &quick, &Setup { twin: None, ..setup() }).unwrap();
+        assert_eq!(alone.gap, None);
+        assert!((alone.subject.ratio - 4.0).abs() < 0.2 && alone.subject.low > 3.0, "{:?}", alone.subject);
+        assert_eq!(since(&slow, &quick).subject, alone.subject, "whatever there is beside it");
     }
 
     #[test]

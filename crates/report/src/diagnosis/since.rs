@@ -1,6 +1,6 @@
-//! What `diagnose --again` says: how much of a difference is gone.
+//! What `diagnose --again` says: how much of a difference is gone, and how much better HTTP/2 itself is.
 
-use h2lab_analysis::experiment::{Effect, Since};
+use h2lab_analysis::experiment::{Effect, Gap, Since};
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,9 @@ pub struct SinceDocument {
     pub answer: String,
     /// What is compared: `requests/s`, `p99` or `p95`; null where a run has too few requests.
     pub metric: Option<String>,
-    /// How many times better HTTP/1.1 was, with its interval.
+    /// How many times better than in the earlier run HTTP/2 itself is, with its interval.
+    pub subject: Option<[f64; 3]>,
+    /// How many times better HTTP/1.1 was, with its interval; null where a run lacks it.
     pub before: Option<[f64; 3]>,
     /// How many times better it is now.
     pub now: Option<[f64; 3]>,
@@ -29,12 +31,14 @@ pub struct SinceDocument {
 /// How much of a difference is gone, for programs.
 pub fn since_document(report: &Report<'_>, since: Option<&Since>) -> SinceDocument {
     let numbers = |effect: Effect| [effect.ratio, effect.low, effect.high].map(rounded);
+    let gap = since.and_then(|since| since.gap.as_ref());
     SinceDocument {
         answer: since_sentence(since),
         metric: since.map(|since| since.metric.name().to_owned()),
-        before: since.map(|since| numbers(since.before)),
-        now: since.map(|since| numbers(since.now)),
-        closed: since.and_then(|since| since.closed).map(rounded),
+        subject: since.map(|since| numbers(since.subject)),
+        before: gap.map(|gap| numbers(gap.before)),
+        now: gap.map(|gap| numbers(gap.now)),
+        closed: gap.and_then(|gap| gap.closed).map(rounded),
         run: crate::document(report),
     }
 }
@@ -55,14 +59,17 @@ fn since_sentence(since: Option<&Since>) -> String {
     };
     let of =
         |effect: &Effect| format!("{} × ({}–{})", ratio(effect.ratio), ratio(effect.low), ratio(effect.high));
-    let (metric, before, now) = (since.metric.name(), of(&since.before), of(&since.now));
-    let figures = format!("HTTP/1.1 was better by {before} in {metric}, and is now by {now}");
-    match since.closed {
+    let metric = since.metric.name();
+    let own = format!("HTTP/2 itself is better than then by {} in {metric}", of(&since.subject));
+    let Some(Gap { before, now, closed }) = &since.gap else {
+        return format!("{own}; nothing is known of a difference.");
+    };
+    let figures =
+        format!("HTTP/1.1 was better by {} in {metric}, and is now by {}; {own}", of(before), of(now));
+    match closed {
         None => format!("There was no difference to close: {figures}."),
-        Some(_) if since.now.low <= 1.0 && since.now.ratio < 1.1 => {
-            format!("All of the difference is gone: {figures}.")
-        }
-        Some(part) if part < 0.0 => format!("The difference has grown: {figures}."),
+        Some(_) if now.low <= 1.0 && now.ratio < 1.1 => format!("All of the difference is gone: {figures}."),
+        Some(part) if *part < 0.0 => format!("The difference has grown: {figures}."),
         Some(part) => format!("{:.0} % of the difference is gone: {figures}.", part * 100.0),
     }
 }
