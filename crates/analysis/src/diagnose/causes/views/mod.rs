@@ -4,6 +4,7 @@ pub(super) mod calm;
 pub(super) mod dials;
 pub(super) mod effort;
 pub(super) mod ends;
+pub(in crate::diagnose) mod missing;
 pub(in crate::diagnose) mod slots;
 pub(in crate::diagnose) mod stopped;
 #[cfg(test)]
