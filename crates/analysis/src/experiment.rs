@@ -280,39 +280,55 @@ impl Experiment {
     }
 }
 
-/// What became of the difference between the subject and its twin since an earlier run.
+/// What became of the subject since an earlier run, and of its difference from its twin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Since {
     /// What is compared: that of the earlier run.
     pub metric: Metric,
+    /// How many times better the subject itself is.
+    pub subject: Effect,
+    /// The difference from the twin; `None` where one of the runs lacks that, or has too few of its requests.
+    pub gap: Option<Gap>,
+    /// Why either run is no sound measurement, if one is not: nothing follows from it then.
+    pub doubt: Option<String>,
+}
+
+/// The difference between the subject and its twin in two runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gap {
     /// How many times better the twin was.
     pub before: Effect,
     /// How many times better it is.
     pub now: Effect,
     /// The part of the difference that is gone: 1 if all is, below 0 if it has grown. `None` if there was none.
     pub closed: Option<f64>,
-    /// Why either run is no sound measurement, if one is not: nothing follows from it then.
-    pub doubt: Option<String>,
 }
 
 impl Since {
-    /// Of an earlier run and a later one of the same cells; `None` where one of them is not measured, or has too few requests.
+    /// Of an earlier run and a later one of the same cells; `None` where the subject of one of them is not measured, or has too few
+    /// requests.
     pub fn of(before: &RunRecord, now: &RunRecord, setup: &Setup) -> Option<Self> {
-        let cells = |run: &RunRecord| {
-            let of = |index: u32| summary(&repetitions_of(run, index));
-            Some([of(setup.subject)?, of(setup.twin?)?])
-        };
-        let ([before_cells, now_cells], seeds) = ([cells(before)?, cells(now)?], [before.seed, now.seed]);
+        let of = |run: &RunRecord, index: u32| summary(&repetitions_of(run, index));
+        let [earlier, later] = [of(before, setup.subject)?, of(now, setup.subject)?];
+        let twins = [before, now].map(|run| setup.twin.and_then(|twin| of(run, twin)));
         let metric = metric_of(before, setup)?;
-        let gap = |[subject, twin]: &[CellSummary; 2], seed: u64| effect(subject, twin, metric, seed);
-        let doubt = [("before", &before_cells), ("now", &now_cells)].into_iter().find_map(|(when, cells)| {
-            let why = cells.iter().find_map(unsound)?;
+        let gap = |run: &RunRecord, subject: &CellSummary, twin: &Option<CellSummary>| {
+            effect(subject, twin.as_ref()?, metric, run.seed)
+        };
+        let gaps = gap(before, &earlier, &twins[0]).zip(gap(now, &later, &twins[1]));
+        let cells = [("before", Some(&earlier)), ("now", Some(&later))];
+        let of_twins = ["before", "now"].into_iter().zip(twins.iter().map(Option::as_ref));
+        let doubt = cells.into_iter().chain(of_twins).find_map(|(when, cell)| {
+            let why = cell.and_then(unsound)?;
             Some(format!("{when}, {why}"))
         });
-        let (before, now) = (gap(&before_cells, seeds[0])?, gap(&now_cells, seeds[1])?);
-        let is_known = before.low > 1.0 && doubt.is_none();
-        let closed = is_known.then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio));
-        Some(Self { metric, before, now, closed, doubt })
+        let closed = |before, now| gone(metric, before, now).filter(|_| doubt.is_none());
+        Some(Self {
+            metric,
+            subject: effect(&earlier, &later, metric, now.seed)?,
+            gap: gaps.map(|(before, now)| Gap { before, now, closed: closed(before, now) }),
+            doubt,
+        })
     }
 }
 
@@ -322,6 +338,11 @@ fn unsound(cell: &CellSummary) -> Option<String> {
         CellState::Invalid { reasons } => reasons.first().cloned(),
         _ => None,
     }
+}
+
+/// The part of a difference that is gone.
+fn gone(metric: Metric, before: Effect, now: Effect) -> Option<f64> {
+    (before.low > 1.0).then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio))
 }
 
 fn summary(repetitions: &[&CellRecord]) -> Option<CellSummary> {
@@ -560,12 +581,16 @@ mod tests {
     #[test]
     fn what_is_gone_of_a_difference_is_its_part_of_the_milliseconds() {
         let [slow, between, quick] = [4.0, 2.0, 1.0].map(|slow| measured(slow, slow));
-        let closed = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap().closed;
+        let since = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap();
+        let closed = |before: &RunRecord, now: &RunRecord| since(before, now).gap.unwrap().closed;
         let is_near = |closed: Option<f64>, part: f64| closed.is_some_and(|it| (it - part).abs() < 0.1);
         assert!(is_near(closed(&slow, &quick), 1.0) && is_near(closed(&slow, &between), 2.0 / 3.0));
         assert!(is_near(closed(&between, &slow), -2.0), "it has grown");
         assert_eq!(closed(&quick, &slow), None, "there was none");
-        assert_eq!(Since::of(&slow, &quick, &Setup { twin: None, ..setup() }), None);
+        let alone = Since::of(&slow, &quick, &Setup { twin: None, ..setup() }).unwrap();
+        assert_eq!(alone.gap, None);
+        assert!((alone.subject.ratio - 4.0).abs() < 0.2 && alone.subject.low > 3.0, "{:?}", alone.subject);
+        assert_eq!(since(&slow, &quick).subject, alone.subject, "whatever there is beside it");
     }
 
     #[test]

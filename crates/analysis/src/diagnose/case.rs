@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
+use super::causes::views::missing::{self, Blocked};
 use super::causes::views::windows::{self, Stop};
 use super::{CauseMeta, Finding, facts, hop};
 use crate::stats::CellVerdict;
@@ -20,12 +21,19 @@ pub struct Repetition<'a> {
     facts: OnceCell<Facts>,
     hop: OnceCell<Option<Facts>>,
     stops: OnceCell<Vec<Stop>>,
+    blocked: OnceCell<Vec<Blocked>>,
 }
 
 impl<'a> Repetition<'a> {
     /// Of this record.
     pub const fn new(record: &'a CellRecord) -> Self {
-        Self { record, facts: OnceCell::new(), hop: OnceCell::new(), stops: OnceCell::new() }
+        Self {
+            record,
+            facts: OnceCell::new(),
+            hop: OnceCell::new(),
+            stops: OnceCell::new(),
+            blocked: OnceCell::new(),
+        }
     }
 
     /// Its facts, computed when a rule first asks.
@@ -36,6 +44,11 @@ impl<'a> Repetition<'a> {
     /// The facts of the hop that crosses the link: those of the sidecar's connection where there is a sidecar, if they are known.
     pub fn hop(&self) -> &Facts {
         self.hop.get_or_init(|| hop::of(self.record)).as_ref().unwrap_or_else(|| self.facts())
+    }
+
+    /// When streams of the connection that crosses the link waited together for missing segments.
+    pub(super) fn blocked(&self) -> &[Blocked] {
+        self.blocked.get_or_init(|| missing::blocked(self.record, self.hop()))
     }
 
     /// When data waited for flow-control credit.

@@ -8,9 +8,9 @@ use h2lab_link::LinkSpec;
 use h2lab_model::record::{
     CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, Level, PacketRecord, Sample,
 };
-use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::facts::stalls;
-use h2lab_wire::trace::{Direction, Facts, Flight, Hole, Retransmission, ServerEnd};
+use h2lab_wire::trace::{Direction, Facts, Flight, FrameEvent, FrameKind, Hole, Retransmission, ServerEnd};
+use h2lab_wire::{ErrorCode, StreamId};
 
 /// The `last_stream` of the first of two GOAWAYs of an orderly server, which announces the second (RFC 9113 §6.8).
 pub(super) const ANNOUNCEMENT: u32 = 0x7fff_ffff;
@@ -80,18 +80,43 @@ fn flights(record: &CellRecord, quickest: Duration, connections: &BTreeSet<u32>)
         return Vec::new();
     }
     let is_needed = |sample: &Sample| sample.sent_at.happened() && connections.contains(&sample.connection);
+    let heads = heads_of_replayed(record);
     let sent = record.samples.iter().filter(is_needed);
     let mut flights: Vec<Flight> = sent
-        .map(|sample| Flight {
-            connection: sample.connection,
-            stream: sample.stream,
-            sent_at: sample.sent_at,
-            due_at: sample.sent_at + quickest,
-            ended_at: sample.completed_at,
+        .map(|sample| {
+            let last = heads.get(&(sample.connection, sample.stream)).copied();
+            let sent_at = last.unwrap_or(sample.sent_at).max(sample.sent_at);
+            Flight {
+                connection: sample.connection,
+                stream: sample.stream,
+                sent_at,
+                due_at: sent_at + quickest,
+                ended_at: sample.completed_at,
+            }
         })
         .collect();
     flights.sort_by_key(|flight| (flight.connection, flight.sent_at));
     flights
+}
+
+/// When the requests that were sent again were sent on the connection that they are recorded with: what they say themselves is when
+/// they were first sent on any. Where no frames were recorded, it is not before that connection was ready.
+fn heads_of_replayed(record: &CellRecord) -> BTreeMap<(u32, StreamId), Time> {
+    let replayed = record.samples.iter().filter(|sample| sample.replays > 0);
+    let mut heads: BTreeMap<(u32, StreamId), Time> = replayed
+        .filter_map(|sample| {
+            let ready_at = record.connection(sample.connection)?.ready_at;
+            ready_at.happened().then_some(((sample.connection, sample.stream), ready_at))
+        })
+        .collect();
+    let is_head = |frame: &&FrameEvent| frame.direction == Direction::Up && frame.kind == FrameKind::HEADERS;
+    // The first of them is the head; others are trailers.
+    for frame in record.frames.iter().rev().filter(is_head) {
+        if let Some(at) = heads.get_mut(&(frame.connection, frame.stream)) {
+            *at = frame.at;
+        }
+    }
+    heads
 }
 
 /// When something came from the server on each connection, in order: its frames where they were recorded, else the first and last

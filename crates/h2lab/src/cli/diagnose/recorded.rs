@@ -121,7 +121,8 @@ fn fixing(
         return Ok(None);
     }
     let Some((again, setting)) = &recorded.fix else {
-        return Ok(Some(fix::not_made(experiment, findings, &recorded.subject)));
+        // The user's configuration may be another one by now.
+        return Ok(Some(fix::not_made(experiment, run, findings, &recorded.subject, None)));
     };
     fix::kept(again, setting, experiment, run, folder).map(Some)
 }

@@ -1,7 +1,6 @@
 //! What a lab changes in a configuration of nginx.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 

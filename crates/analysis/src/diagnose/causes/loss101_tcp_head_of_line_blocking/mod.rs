@@ -6,19 +6,14 @@ mod tests;
 use std::time::Duration;
 
 use super::loss::LOSS101 as META;
+use super::views::missing::Blocked;
 use super::views::{at_client, more_connections};
-use crate::diagnose::facts::retransmissions_of;
-use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{Ratio, Time, measured_time, millis_f64};
+use h2lab_base::units::{Ratio, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
-use h2lab_wire::trace::{Facts, Flight, Hole, Stall};
-
-/// How far the end of a stall may lie from the repair of a hole, at least: reading and answering take the server and us
-/// a few milliseconds on a busy machine.
-const LEAST_SLACK: Duration = Duration::from_millis(5);
 
 /// The rule.
 #[derive(Debug)]
@@ -26,8 +21,7 @@ pub(super) struct TcpHeadOfLine;
 
 impl Rule for TcpHeadOfLine {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
-        let blocked: Vec<Blocked> =
-            case.repetitions.iter().flat_map(|repetition| blocked(repetition.hop())).collect();
+        let blocked: Vec<Blocked> = case.repetitions.iter().flat_map(Repetition::blocked).copied().collect();
         let Some(longest) = blocked.iter().max_by_key(|blocked| blocked.stream_time) else {
             return Vec::new();
         };
@@ -50,130 +44,6 @@ impl Rule for TcpHeadOfLine {
 /// Which connection it is, where it is not the generator's own.
 const fn hop_words(cell: &Cell) -> &'static str {
     if cell.sidecar.is_some() { ", on the sidecar's connection over the link" } else { "" }
-}
-
-/// A time in which several streams of a connection waited behind missing segments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Blocked {
-    connection: u32,
-    begin: Time,
-    end: Time,
-    /// Streams in flight throughout.
-    sharing: usize,
-    /// Streams whose answers were overdue in it.
-    overdue: usize,
-    /// The sum of the times for which they were overdue.
-    stream_time: Duration,
-    /// Segments that were missing: dropped, or retransmitted.
-    segments: usize,
-}
-
-/// The stalls of a repetition shared by two or more streams because segments were missing. There may be many thousand, and many more
-/// requests: each is looked at only while it is open.
-fn blocked(facts: &Facts) -> Vec<Blocked> {
-    let mut blocked = Vec::new();
-    for stalls in facts.stalls.chunk_by(|one, next| one.connection == next.connection) {
-        let connection = stalls[0].connection;
-        let holes = Holes::of(facts.holes_of(connection));
-        let mut to_come = facts.flights_of(connection).iter().peekable();
-        let mut open: Vec<&Flight> = Vec::new();
-        for stall in stalls {
-            open.retain(|flight| flight.ended_at > stall.begin);
-            let sent = std::iter::from_fn(|| to_come.next_if(|flight| flight.sent_at < stall.end));
-            open.extend(sent.filter(|flight| flight.ended_at > stall.begin));
-            if stall.streams.len() >= 2 {
-                blocked.extend(of_stall(facts, &holes, stall, &open));
-            }
-        }
-    }
-    blocked
-}
-
-/// What missing segments make of a stall; `flights` are all requests that were open in it.
-fn of_stall(facts: &Facts, holes: &Holes<'_>, stall: &Stall, flights: &[&Flight]) -> Option<Blocked> {
-    let (begin, segments) =
-        if facts.has_packet_log { holes.explain(facts, stall) } else { by_retransmission(facts, stall) }?;
-    let is_sharing = |flight: &&&Flight| flight.sent_at <= begin && flight.is_open_between(begin, stall.end);
-    let sharing = flights.iter().filter(is_sharing).count();
-    let overdue = flights.iter().map(|flight| flight.overdue_between(begin, stall.end));
-    let overdue: Vec<Duration> = overdue.filter(|time| !time.is_zero()).collect();
-    (sharing >= 2).then(|| Blocked {
-        connection: stall.connection,
-        begin,
-        end: stall.end,
-        sharing,
-        overdue: overdue.len(),
-        stream_time: overdue.iter().sum(),
-        segments,
-    })
-}
-
-/// The holes of a connection, by begin and by end.
-#[derive(Debug)]
-struct Holes<'a> {
-    by_begin: &'a [Hole],
-    /// The latest end of each of these and all before it.
-    latest: Vec<Time>,
-    /// The ends in order, each with its begin.
-    by_end: Vec<(Time, Time)>,
-    /// The begin of the first that was never repaired.
-    open_since: Option<Time>,
-}
-
-impl<'a> Holes<'a> {
-    fn of(by_begin: &'a [Hole]) -> Self {
-        let latest = by_begin.iter().scan(Time::ZERO, |latest, hole| {
-            *latest = hole.end.max(*latest);
-            Some(*latest)
-        });
-        let mut by_end: Vec<(Time, Time)> = by_begin.iter().map(|hole| (hole.end, hole.begin)).collect();
-        by_end.sort_unstable();
-        let open_since = by_begin.iter().find(|hole| !hole.end.happened()).map(|hole| hole.begin);
-        Self { by_begin, latest: latest.collect(), by_end, open_since }
-    }
-
-    /// From when on missing segments explain a stall, and how many. They explain it if frames resumed when a hole was
-    /// repaired, and if holes that follow on one another were open for at least half of the stall: a drop somewhere in a
-    /// pause of the server is repaired long before the pause ends, and one near its end covers little of it.
-    fn explain(&self, facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
-        let slack = (facts.rtt / 4).max(LEAST_SLACK);
-        let first = self.by_end.partition_point(|(end, _)| *end < stall.end - slack);
-        let ending = self.by_end[first..].iter().take_while(|(end, _)| *end <= stall.end + slack);
-        let begins = ending.map(|(_, begin)| *begin).chain(self.open_since);
-        let mut begin = begins.filter(|begin| *begin < stall.end).min()?;
-        let mut n = self.by_begin.partition_point(|hole| hole.begin < begin);
-        while n > 0 && self.latest[n - 1] >= begin {
-            n -= 1;
-            if self.by_begin[n].end >= begin {
-                begin = self.by_begin[n].begin;
-            }
-        }
-        let begin = begin.max(stall.begin);
-        let length = stall.end.since(begin);
-        let covers = length >= facts.least_stall() && length * 2 >= stall.end.since(stall.begin);
-        // Those that had ended by then had begun before.
-        let begun = self.by_begin.partition_point(|hole| hole.begin < stall.end);
-        let over = self.by_end.partition_point(|(end, _)| *end <= begin);
-        covers.then(|| (begin, begun.saturating_sub(over)))
-    }
-}
-
-/// As [`Holes::explain`], over a network without a packet log: frames resumed when a retransmitted segment
-/// arrived, and the stall lasted for the round trip that it takes to detect a loss.
-fn by_retransmission(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
-    let slack = (facts.rtt / 4).max(LEAST_SLACK);
-    if stall.end.since(stall.begin) < facts.rtt.max(facts.least_stall()) {
-        return None;
-    }
-    let of_end = |server: bool| {
-        let way = if server { facts.rtt / 2 } else { facts.quickest };
-        let steps = retransmissions_of(facts, stall.connection, server);
-        let first = steps.partition_point(|step| step.until + way + slack < stall.end);
-        let ending = steps[first..].iter().take_while(|step| step.after + way <= stall.end + slack);
-        ending.map(|step| step.segments).sum::<u32>()
-    };
-    let segments = of_end(false) + of_end(true);
-    (segments > 0).then_some((stall.begin, segments as usize))
 }
 
 /// Sums over all blocked times of a cell.

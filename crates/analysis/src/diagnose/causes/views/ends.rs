@@ -153,7 +153,8 @@ pub(in crate::diagnose::causes) struct Cost {
     pub waited: usize,
     /// For how long.
     pub waiting: Duration,
-    /// What requests that an end had sent again took longer than the quickest, without that waiting.
+    /// What requests that an end had sent again took longer than the quickest, without that waiting, and without what they waited for
+    /// missing segments: LOSS101 accounts for that.
     again: Duration,
     all: Duration,
 }
@@ -166,6 +167,7 @@ impl Cost {
             cost.opened += repetition.record.connections.len();
             let ends = ends(repetition);
             let quickest = repetition.facts().quickest;
+            let mut again = Duration::ZERO;
             cost.useless += ends.useless_dials(repetition.record);
             cost.replayed += replays(repetition.record);
             for sample in &repetition.record.samples {
@@ -175,12 +177,14 @@ impl Cost {
                 cost.all += sample.response_time();
                 if ends.had_sent_again(&sample) {
                     let waited = Duration::from_nanos(sample.stall_open_ns);
-                    cost.again += sample.service_time().saturating_sub(quickest + waited);
+                    again += sample.service_time().saturating_sub(quickest + waited);
                 }
                 let held_up = ends.held_up(&sample);
                 cost.waited += usize::from(!held_up.is_zero());
                 cost.waiting += held_up;
             }
+            let missing: Duration = repetition.blocked().iter().map(|blocked| blocked.again).sum();
+            cost.again += again.saturating_sub(missing);
         }
         cost
     }

@@ -5,6 +5,7 @@ pub(super) mod calm;
 pub(super) mod dials;
 pub(super) mod effort;
 pub(super) mod ends;
+pub(in crate::diagnose) mod missing;
 pub(super) mod open;
 mod paced;
 pub(in crate::diagnose) mod slots;
