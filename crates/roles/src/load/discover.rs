@@ -74,7 +74,7 @@ impl fmt::Display for Discovery {
                     }
                 }
                 Err(error) if self.speaks(*protocol) => {
-                    write!(f, "{comma}{protocol} yes, but {}", why(error))?
+                    write!(f, "{comma}{protocol} yes, but {}", why(error))?;
                 }
                 Err(error) => write!(f, "{comma}{protocol} no: {}", why(error))?,
             }
