@@ -544,7 +544,7 @@ mod tests {
         assert!(trial.closes.unwrap() > 0.9, "{trial:?}");
         let since = Since::of(&run, &measured_in_median(1.0, 1.0), &setup()).unwrap();
         assert_eq!(since.metric, Metric::Median);
-        assert!(since.closed.unwrap() > 0.9, "{since:?}");
+        assert!(since.gap.as_ref().unwrap().closed.unwrap() > 0.9, "{since:?}");
         let tail = |experiment: Experiment| matches!(experiment.metric, Metric::Response(_));
         assert!(tail(of(&run, &Setup { twin: None, ..setup() })), "there is nothing that differs");
         assert!(tail(concluded(2.0, 1.0)), "the tail differs as well");

@@ -4,7 +4,7 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Samples, Tally,
+    BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Sample, Samples, Tally,
 };
 use crate::scenario::{Cell, Scenario};
 use h2lab_base::counters::TcpTick;
@@ -173,12 +173,18 @@ pub struct CellRecord {
 }
 
 impl CellRecord {
-    /// The connection with this index, which a sample names. They are in this order; as a rule it is the place, too, but not where
-    /// some were not kept.
+    /// The connection with this index, which a sample names. As a rule that is its place too, but not where some were not kept; then they
+    /// are in this order as a rule.
     pub fn connection(&self, index: u32) -> Option<&ConnectionRecord> {
-        let at_place = self.connections.get(index as usize).filter(|connection| connection.index == index);
-        // Where some are left out, or in another order.
-        at_place.or_else(|| self.connections.iter().find(|connection| connection.index == index))
+        let is_it = |connection: &&ConnectionRecord| connection.index == index;
+        let by_order = || {
+            let place = self.connections.binary_search_by_key(&index, |connection| connection.index).ok()?;
+            self.connections.get(place)
+        };
+        let at_place = self.connections.get(index as usize).filter(is_it);
+        // Requests that never had one are many where a server is not there.
+        let anywhere = || self.connections.iter().find(is_it);
+        at_place.or_else(by_order).or_else(|| if index == Sample::NO_CONNECTION { None } else { anywhere() })
     }
 
     /// The record of a cell whose target does not speak its protocol. It stands for all repetitions of the cell.

@@ -37,7 +37,7 @@ impl Spans {
         if from >= until { Duration::ZERO } else { self.before(until).saturating_sub(self.before(from)) }
     }
 
-    /// Whether any of them is between these in part.
+    /// Whether any of them is between these in part; the second is the later one.
     pub fn meet(&self, from: Time, until: Time) -> bool {
         let begun = self.spans.partition_point(|(begin, _)| *begin < until);
         from < until && begun.checked_sub(1).is_some_and(|last| self.spans[last].1 > from)
