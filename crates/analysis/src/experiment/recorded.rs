@@ -42,7 +42,7 @@ impl Recorded {
             Some((subject, cells.iter().find(|cell| cell.index != subject).map(|twin| twin.index)))
         };
         let (examined, others): (Vec<&Cell>, Vec<&Cell>) =
-            unchanged.iter().partition(|cell| is_examined(&cell));
+            unchanged.iter().partition(|cell| is_examined(cell));
         let (subject, twin) = pair(&examined)?;
         let direct = pair(&others).and_then(|(subject, twin)| Some([twin?, subject]));
         let mut setup = Setup { subject, twin, direct, knobs: Vec::new(), looks: Setup::LOOKS };

@@ -62,7 +62,7 @@ impl Difference {
             Self::Streams if cell.streams == 1 => " × 1 stream".to_owned(),
             Self::Streams => format!(" × {} streams", cell.streams),
             Self::Target => format!(" at {}", cell.target.name()),
-            _ => self.values(cell).into_iter().map(|value| format!(", {value}")).collect(),
+            _ => self.values(cell).into_iter().flat_map(|value| [", ".to_owned(), value]).collect(),
         }
     }
 

@@ -97,7 +97,7 @@ impl Seen {
             until = until.max(over);
         }
         let span = until.since(first);
-        Some(Self { span, under_way: span - idle, idle })
+        Some(Self { span, under_way: span.saturating_sub(idle), idle })
     }
 }
 

@@ -88,9 +88,9 @@ pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Opt
 }
 
 /// Why settings of the product of `peer` cannot be changed in these files: one is as large already, or the product has none.
-fn refusals<'a>(peer: &Peer, fixes: impl Iterator<Item = &'a Fix>, files: &[ConfigFile]) -> Vec<String> {
+fn refusals<'a>(peer: &Peer, offered: impl Iterator<Item = &'a Fix>, files: &[ConfigFile]) -> Vec<String> {
     let mut refusals: Vec<String> = Vec::new();
-    for fix in fixes.filter(|fix| peer.product.is_some_and(|product| product.name == fix.product)) {
+    for fix in offered.filter(|fix| peer.product.is_some_and(|product| product.name == fix.product)) {
         let why = match fix.wish.filter(|wish| wish.role == Role::Front) {
             _ if !fix.has_setting() => Some(fix.why.clone()),
             Some(wish) => edit::edited(peer, &Change { knob: wish.knob, value: wish.value }, files).err(),
@@ -127,7 +127,7 @@ pub(super) fn not_made(
         ),
         _ if experiment.is_healthy() => "there is nothing to fix".to_owned(),
         Target::Origin | Target::Sut { .. } => {
-            let refusals = refusals.iter().map(|why| format!("; {why}")).collect::<String>();
+            let refusals: String = refusals.into_iter().flat_map(|why| ["; ".to_owned(), why]).collect();
             format!(
                 "no finding has a setting of this server that can be changed and is not shown to be in vain{refusals}; what was found: {lines}"
             )
@@ -185,7 +185,7 @@ pub(super) fn kept(
     experiment: &Experiment,
     run: &RunRecord,
     folder: &Path,
-) -> Result<Fixing> {
+) -> Fixing {
     let place = folder.join(FOLDER);
     let diff = fs::read_to_string(place.join(DIFF)).unwrap_or_default();
     let mut files: Vec<String> = fs::read_dir(&place).map_or_else(
@@ -196,13 +196,13 @@ pub(super) fn kept(
     files.sort();
     let is_it = |knob: &Knob| matches!(knob, Knob::Server(other) if other.change == setting.change);
     let is_confirmed = experiment.confirmed().iter().any(|trial| is_it(&trial.knob));
-    Ok(Fixing::Made {
+    Fixing::Made {
         words: setting.words.clone(),
         cause: setting.causes.first().map(|id| (id.clone(), is_confirmed)),
         remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
         diff: printable(&diff),
         files,
-    })
+    }
 }
 
 /// Tabs are no danger, and a reader of a diff wants them.

@@ -46,7 +46,7 @@ impl DiagnoseArgs {
         let made = recorded.and_then(|recorded| Some((Experiment::of(&run, &recorded.setup)?, recorded)));
         self.refuse_measuring("a run folder is only read", made.is_some())?;
         let Some((experiment, recorded)) = made else { return self.conclude(&concluded, false) };
-        let fix = fixing(&run, &recorded, &experiment, concluded.report().findings, folder)?;
+        let fix = fixing(&run, &recorded, &experiment, concluded.report().findings, folder);
         self.print_diagnosis(&Diagnosis {
             report: concluded.report(),
             experiment: &experiment,
@@ -116,15 +116,15 @@ fn fixing(
     experiment: &Experiment,
     findings: &[Finding],
     folder: &Path,
-) -> Result<Option<Fixing>> {
+) -> Option<Fixing> {
     if !run.command.iter().any(|word| word == "--fix") {
-        return Ok(None);
+        return None;
     }
     let Some((again, setting)) = &recorded.fix else {
         // The user's configuration may be another one by now.
-        return Ok(Some(fix::not_made(experiment, run, findings, &recorded.subject, None)));
+        return Some(fix::not_made(experiment, run, findings, &recorded.subject, None));
     };
-    fix::kept(again, setting, experiment, run, folder).map(Some)
+    Some(fix::kept(again, setting, experiment, run, folder))
 }
 
 /// A run that is to be read.

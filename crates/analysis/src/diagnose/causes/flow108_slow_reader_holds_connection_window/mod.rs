@@ -103,7 +103,7 @@ impl Found {
 
 /// When the window of each connection was held, by whichever stream `of` says: there may be many holds, and many more requests.
 fn spans(holds: &[Hold], of: fn(&Hold) -> Option<u32>) -> BTreeMap<(u32, Option<u32>), Spans> {
-    let mut spans: BTreeMap<(u32, Option<u32>), Vec<(Time, Time)>> = BTreeMap::new();
+    let mut spans: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for hold in holds {
         spans.entry((hold.connection, of(hold))).or_default().push((hold.begin, hold.end));
     }

@@ -175,9 +175,9 @@ impl<'a> Holes<'a> {
         let length = stall.end.since(begin);
         let covers = length >= facts.least_stall() && length * 2 >= stall.end.since(stall.begin);
         // Those that had ended by then had begun before.
-        let begun = self.by_begin.partition_point(|hole| hole.begin < stall.end);
+        let started = self.by_begin.partition_point(|hole| hole.begin < stall.end);
         let over = self.by_end.partition_point(|(end, _)| *end <= begin);
-        covers.then(|| (begin, begun.saturating_sub(over)))
+        covers.then(|| (begin, started.saturating_sub(over)))
     }
 }
 

@@ -47,7 +47,7 @@ impl Spans {
     fn before(&self, at: Time) -> Duration {
         let begun = self.spans.partition_point(|(begin, _)| *begin < at);
         let Some(last) = begun.checked_sub(1) else { return Duration::ZERO };
-        self.totals[last] - self.spans[last].1.since(at)
+        self.totals[last].saturating_sub(self.spans[last].1.since(at))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::verify::items::faults::draw;
 /// A row of `situations.toml`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a key of the file, independent of the others")]
 pub struct Situation {
     /// What it is, for people.
     pub is: String,
