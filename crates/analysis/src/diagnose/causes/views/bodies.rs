@@ -255,7 +255,9 @@ mod tests {
             let bytes: u64 = seen.iter().map(|frame| frame.2).sum();
             prop_assert_eq!(part.bytes(), bytes);
             let mut streams: BTreeMap<u32, u64> = BTreeMap::new();
-            seen.iter().for_each(|frame| *streams.entry(frame.1).or_default() += frame.2);
+            for frame in &seen {
+                *streams.entry(frame.1).or_default() += frame.2;
+            }
             let most = streams.into_iter().find(|(_, of)| of * 2 > bytes);
             prop_assert_eq!(part.most(), most.map(|(stream, _)| StreamId(stream)));
             let times: Vec<u64> = [from].into_iter().chain(seen.iter().map(|f| f.0)).chain([until]).collect();

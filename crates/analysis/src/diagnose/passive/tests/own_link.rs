@@ -28,23 +28,23 @@ fn findings(link: Option<LinkSpec>) -> Vec<diagnose::Finding> {
     diagnose::run(&captured.records)
 }
 
-fn uplink(rate: &str) -> Option<LinkSpec> {
+fn uplink(rate: &str) -> LinkSpec {
     let delay = Duration::from_millis(WAY);
     let bandwidth = Some(rate.parse().expect("a rate"));
     let [up, down] = [Impairment { delay, bandwidth, ..Impairment::default() }, Impairment::default()];
-    Some(LinkSpec { uplink: up, downlink: Impairment { delay, ..down } })
+    LinkSpec { uplink: up, downlink: Impairment { delay, ..down } }
 }
 
 #[test]
 fn what_fields_take_on_a_link_is_known_where_its_capacity_is() {
     let hpack = |link| findings(link).into_iter().find(|finding| finding.rule == "HPACK101");
     // 2,008 bytes instead of a tenth of the text are 7.2 ms of 40.
-    let found = hpack(uplink("2mbit")).expect("a finding");
+    let found = hpack(Some(uplink("2mbit"))).expect("a finding");
     assert!((found.cost_share - 0.18).abs() < 0.01, "{}", found.cost);
     assert!(found.symptom.ends_with("they change, or the client does not use it"), "{}", found.symptom);
     // 2 ms, 5 % of the time, are 7.2 Mbit/s.
-    assert!(hpack(uplink("7mbit")).is_some());
-    assert!(hpack(uplink("7500kbit")).is_none());
+    assert!(hpack(Some(uplink("7mbit"))).is_some());
+    assert!(hpack(Some(uplink("7500kbit"))).is_none());
     assert!(hpack(Some(LinkSpec::default())).is_none(), "it carries anything at once");
     assert!(hpack(None).is_none(), "a capture of somebody else's path");
 }
