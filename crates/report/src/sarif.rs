@@ -20,8 +20,16 @@ pub(super) struct SarifResult {
     pub properties: Value,
 }
 
-/// The log of this version of h2lab. `rules` have an `id` each; `target` is what the results are about.
-pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult], target: &str) -> Value {
+/// The log of this version of h2lab. `rules` have an `id` each; `target` is what the results are about. `failures` say what could not be
+/// measured: with any, the execution was not successful (§3.20.14).
+pub(super) fn log(
+    version: &str,
+    rules: &[Value],
+    results: &[SarifResult],
+    target: &str,
+    failures: &[String],
+) -> Value {
+    let notification = |failure: &String| json!({ "level": "error", "message": { "text": failure } });
     let result = |one: &SarifResult| {
         let mut result = json!({
             "ruleId": one.rule,
@@ -45,6 +53,10 @@ pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult], targe
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": { "name": "h2lab", "version": version, "rules": rules } },
+            "invocations": [{
+                "executionSuccessful": failures.is_empty(),
+                "toolExecutionNotifications": failures.iter().map(notification).collect::<Vec<_>>(),
+            }],
             "results": results.iter().map(result).collect::<Vec<_>>(),
         }],
     })

@@ -30,7 +30,7 @@ pub struct SinceDocument {
 pub fn since_document(report: &Report<'_>, since: Option<&Since>) -> SinceDocument {
     let numbers = |effect: Effect| [effect.ratio, effect.low, effect.high].map(rounded);
     SinceDocument {
-        answer: since_sentence(since),
+        answer: since_sentence(report, since),
         metric: since.map(|since| since.metric.name().to_owned()),
         before: since.map(|since| numbers(since.before)),
         now: since.map(|since| numbers(since.now)),
@@ -45,11 +45,17 @@ pub fn since_text(report: &Report<'_>, since: Option<&Since>, style: TextStyle) 
     text::findings(&mut out, report, style);
     text::places(&mut out, report, style);
     out.push('\n');
-    answer::lines(&mut out, &[since_sentence(since)], style);
+    answer::lines(&mut out, &[since_sentence(report, since)], style);
     style.printable(out)
 }
 
-fn since_sentence(since: Option<&Since>) -> String {
+fn since_sentence(report: &Report<'_>, since: Option<&Since>) -> String {
+    let lead =
+        if report.run.interrupted { "Interrupted: this is what was measured until then. " } else { "" };
+    format!("{lead}{}", gone(since))
+}
+
+fn gone(since: Option<&Since>) -> String {
     let Some(since) = since else {
         return "Nothing is known of the difference: a run lacks one of the two protocols, or has too few requests.".to_owned();
     };

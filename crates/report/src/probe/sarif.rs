@@ -16,7 +16,7 @@ pub fn sarif(report: &ProbeReport) -> Value {
     }
     let rules: Vec<Value> = rules.iter().map(|meta| rule(meta)).collect();
     let results: Vec<SarifResult> = report.checks.iter().map(result).collect();
-    log(&report.version, &rules, &results, &report.target)
+    log(&report.version, &rules, &results, &report.target, &[])
 }
 
 fn rule(meta: &CheckMeta) -> Value {
