@@ -2,25 +2,29 @@
 //!
 //! A cell with one setting changed is compared with the repetitions of the unchanged cell that were made in the same rounds. Several
 //! knobs are tried in one run, and each is looked at after each round: the intervals are those of Bonferroni's correction for all
-//! of these looks together, so that the chance of a single false claim in the whole run is at most 5 %.
+//! of these looks together, so that the chance of a single false claim in the whole run is at most 5 %. How much a cell varies from
+//! round to round is taken from all repetitions of the unchanged one: a change may have a single round.
 
 #[cfg(test)]
 mod calibration;
+mod recorded;
 mod remedy;
 
 use std::time::Duration;
 
+pub use recorded::Recorded;
 pub use remedy::{Again, Harm, Remedy};
 
 use h2lab_base::counts::{count, plural};
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::{CellRecord, RunRecord};
+use h2lab_model::scenario::Cell;
 use h2lab_model::workload::{Arrival, Protocol};
 
 use crate::stats::correction;
 use crate::stats::{
-    CellState, CellSummary, CellVerdict, Tail, interval_of_rates, interval_of_times, repetitions_of,
-    time_floor, verdict_on,
+    CellState, CellSummary, CellVerdict, RepetitionSeries, Tail, interval_of_rates, interval_of_times,
+    repetitions_of, spread_of_some, time_floor, verdict_on,
 };
 
 /// An effect below this is not claimed, and is not worth a change.
@@ -30,6 +34,13 @@ const NO_EFFECT: f64 = 1.15;
 /// A changed cell may fail this share of its requests; if it fails more, its figures are of other work.
 const FAILED: f64 = 0.02;
 
+/// Rounds of the cells without a change, before anything is changed.
+pub const FIRST_ROUNDS: u32 = 2;
+/// Rounds with changes at most: after each, every change is looked at, for which the intervals pay.
+pub const CHANGED_ROUNDS: u32 = 5;
+/// Rounds of a change before it is looked at for the first time: of a single one little is known of how much they differ.
+pub const UNSEEN: u32 = 2;
+
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
@@ -37,6 +48,8 @@ pub enum Metric {
     Served,
     /// A percentile of the response time.
     Response(Tail),
+    /// The median of the response time, where the usual request differs and the tail does not.
+    Median,
 }
 
 impl Metric {
@@ -45,6 +58,15 @@ impl Metric {
         match self {
             Self::Served => "requests/s",
             Self::Response(tail) => tail.name(),
+            Self::Median => "p50",
+        }
+    }
+
+    /// The percentile of the response time, 0 to 1; for rates, which have none, the median's.
+    const fn share(self) -> f64 {
+        match self {
+            Self::Response(tail) => tail.share(),
+            Self::Served | Self::Median => 0.5,
         }
     }
 
@@ -52,7 +74,7 @@ impl Metric {
     fn excess(self, ratio: f64) -> f64 {
         match self {
             Self::Served => 1.0 - ratio.recip(),
-            Self::Response(_) => ratio - 1.0,
+            Self::Response(_) | Self::Median => ratio - 1.0,
         }
     }
 
@@ -60,7 +82,7 @@ impl Metric {
     fn slope(self, ratio: f64) -> f64 {
         match self {
             Self::Served => ratio.recip(),
-            Self::Response(_) => ratio,
+            Self::Response(_) | Self::Median => ratio,
         }
     }
 }
@@ -114,6 +136,12 @@ pub struct Effect {
 }
 
 impl Effect {
+    /// With an interval that is no narrower than this to either side, in the logarithm.
+    fn no_narrower(self, half: f64) -> Self {
+        let by = half.exp();
+        Self { low: self.low.min(self.ratio / by), high: self.high.max(self.ratio * by), ..self }
+    }
+
     /// With an interval so many times wider, in the logarithm.
     fn widened(self, by: f64) -> Self {
         let wider = |end: f64| correction::widened(self.ratio, end, by);
@@ -173,6 +201,19 @@ pub struct Setup {
     pub looks: u32,
 }
 
+impl Setup {
+    /// The looks at each change.
+    pub const LOOKS: u32 = CHANGED_ROUNDS + 1 - UNSEEN;
+
+    /// A cell at the server itself, and one through the proxy, of protocols that are alike: HTTP/1.1, or else what both multiplex.
+    pub fn hop(direct: &[&Cell], via: &[&Cell]) -> Option<[u32; 2]> {
+        let of = |cells: &[&Cell], is_multiplexed| {
+            cells.iter().find(|cell| cell.protocol.is_multiplexed() == is_multiplexed).map(|cell| cell.index)
+        };
+        [false, true].into_iter().find_map(|kind| Some([of(direct, kind)?, of(via, kind)?]))
+    }
+}
+
 /// What is known of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
@@ -230,23 +271,32 @@ impl Experiment {
     pub fn of(run: &RunRecord, setup: &Setup) -> Option<Self> {
         let subject = summary(&repetitions_of(run, setup.subject))?;
         let twin = setup.twin.and_then(|twin| summary(&repetitions_of(run, twin)));
-        let metric = metric(&subject);
-        let gap = twin.as_ref().and_then(|twin| effect(&subject, twin, metric, run.seed));
+        let metric = metric_of(run, setup)?;
+        let unchanged = &subject;
+        let sound = twin.as_ref().filter(|twin| ![*twin, &subject].into_iter().any(CellSummary::is_invalid));
+        let gap = sound.and_then(|twin| effect(&subject, twin, metric, run.seed));
         let widened = correction::of_looks(setup.knobs.len() as u32 * setup.looks);
         let trials = setup.knobs.iter().filter_map(|(index, knob)| {
             let changed = repetitions_of(run, *index);
             let beside = beside(&repetitions_of(run, setup.subject), &changed);
             let (subject, changed) = (summary(&beside)?, summary(&changed)?);
-            let of =
-                |metric: Metric| effect(&subject, &changed, metric, run.seed).map(|it| it.widened(widened));
+            let of = |metric: Metric| {
+                let spread = spread(metric, unchanged, &subject, &changed);
+                effect(&subject, &changed, metric, run.seed).map(|it| it.no_narrower(spread).widened(widened))
+            };
             let (effect, served) = (of(metric), of(Metric::Served));
+            let is_single = unchanged.repetitions.max(changed.repetitions) < 2;
             Some(Trial {
                 knob: knob.clone(),
                 cell: *index,
                 rounds: changed.repetitions,
                 effect,
-                outcome: outcome(&subject, &changed, metric, [effect, served]),
-                closes: gap.zip(effect).and_then(|(gap, effect)| closed(metric, gap, effect)),
+                outcome: match outcome(&subject, &changed, metric, [effect, served]) {
+                    // How much rounds vary is not known.
+                    outcome if is_single && outcome.is_final() => Outcome::Undecided,
+                    outcome => outcome,
+                },
+                closes: gap.zip(effect).and_then(|(gap, effect)| closed(gap, effect)),
             })
         });
         let direct = setup.direct.and_then(|[twin, subject]| {
@@ -291,11 +341,22 @@ impl Experiment {
     }
 }
 
-/// What became of the difference between the subject and its twin since an earlier run.
+/// What became of the subject since an earlier run, and of its difference from its twin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Since {
     /// What is compared: that of the earlier run.
     pub metric: Metric,
+    /// How many times better the subject itself is.
+    pub subject: Effect,
+    /// The difference from the twin; `None` where one of the runs lacks that, or has too few of its requests.
+    pub gap: Option<Gap>,
+    /// Why either run is no sound measurement, if one is not: nothing follows from it then.
+    pub doubt: Option<String>,
+}
+
+/// The difference between the subject and its twin in two runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gap {
     /// How many times better the twin was.
     pub before: Effect,
     /// How many times better it is.
@@ -305,18 +366,44 @@ pub struct Since {
 }
 
 impl Since {
-    /// Of an earlier run and a later one of the same cells; `None` where one of them is not measured, or has too few requests.
+    /// Of an earlier run and a later one of the same cells; `None` where the subject of one of them is not measured, or has too few
+    /// requests.
     pub fn of(before: &RunRecord, now: &RunRecord, setup: &Setup) -> Option<Self> {
-        let subject = summary(&repetitions_of(before, setup.subject))?;
-        let metric = metric(&subject);
-        let gap = |run: &RunRecord| {
-            let subject = summary(&repetitions_of(run, setup.subject))?;
-            effect(&subject, &summary(&repetitions_of(run, setup.twin?))?, metric, run.seed)
+        let of = |run: &RunRecord, index: u32| summary(&repetitions_of(run, index));
+        let [earlier, later] = [of(before, setup.subject)?, of(now, setup.subject)?];
+        let twins = [before, now].map(|run| setup.twin.and_then(|twin| of(run, twin)));
+        let metric = metric_of(before, setup)?;
+        let gap = |run: &RunRecord, subject: &CellSummary, twin: &Option<CellSummary>| {
+            effect(subject, twin.as_ref()?, metric, run.seed)
         };
-        let (before, now) = (gap(before)?, gap(now)?);
-        let closed = (before.low > 1.0).then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio));
-        Some(Self { metric, before, now, closed })
+        let gaps = gap(before, &earlier, &twins[0]).zip(gap(now, &later, &twins[1]));
+        let cells = [("before", Some(&earlier)), ("now", Some(&later))];
+        let of_twins = ["before", "now"].into_iter().zip(twins.iter().map(Option::as_ref));
+        let doubt = cells.into_iter().chain(of_twins).find_map(|(when, cell)| {
+            let why = cell.and_then(unsound)?;
+            Some(format!("{when}, {why}"))
+        });
+        let closed = |before, now| gone(metric, before, now).filter(|_| doubt.is_none());
+        Some(Self {
+            metric,
+            subject: effect(&earlier, &later, metric, now.seed)?,
+            gap: gaps.map(|(before, now)| Gap { before, now, closed: closed(before, now) }),
+            doubt,
+        })
     }
+}
+
+/// Why a cell is no sound measurement, if it is none.
+fn unsound(cell: &CellSummary) -> Option<String> {
+    match &cell.state {
+        CellState::Invalid { reasons } => reasons.first().cloned(),
+        _ => None,
+    }
+}
+
+/// The part of a difference that is gone.
+fn gone(metric: Metric, before: Effect, now: Effect) -> Option<f64> {
+    (before.low > 1.0).then(|| 1.0 - metric.excess(now.ratio) / metric.excess(before.ratio))
 }
 
 fn summary(repetitions: &[&CellRecord]) -> Option<CellSummary> {
@@ -330,11 +417,29 @@ fn beside<'a>(subject: &[&'a CellRecord], changed: &[&CellRecord]) -> Vec<&'a Ce
     subject.iter().filter(is_beside).copied().collect()
 }
 
-fn metric(subject: &CellSummary) -> Metric {
+/// What the experiment of a run is judged by.
+fn metric_of(run: &RunRecord, setup: &Setup) -> Option<Metric> {
+    let all = repetitions_of(run, setup.subject);
+    let Some(twin) = setup.twin.map(|twin| repetitions_of(run, twin)).filter(|twin| !twin.is_empty()) else {
+        return Some(metric(&summary(&all)?, None, run.seed));
+    };
+    // In the rounds of the twin: what is compared stays the same, however many rounds follow.
+    let subject = summary(&beside(&all, &twin)).or_else(|| summary(&all))?;
+    Some(metric(&subject, summary(&twin).as_ref(), run.seed))
+}
+
+/// The quantity in which the subject differs from its twin: the tail, unless only the median is slower. A closed loop, and what
+/// does not carry its load, is judged by what is served.
+fn metric(subject: &CellSummary, twin: Option<&CellSummary>, seed: u64) -> Metric {
     let is_closed = matches!(subject.cell.work.arrival, Arrival::Closed { .. });
+    let is_in_median = || {
+        let verdict = twin.map(|twin| verdict_on(twin, subject, seed));
+        verdict.is_some_and(|verdict| verdict.is_slower_in_median_only())
+    };
     match subject.state {
         CellState::Unstable { .. } => Metric::Served,
         _ if is_closed => Metric::Served,
+        _ if is_in_median() => Metric::Median,
         _ => Metric::Response(subject.response.tail()),
     }
 }
@@ -347,12 +452,36 @@ fn effect(subject: &CellSummary, changed: &CellSummary, metric: Metric, seed: u6
             let (before, after) = (of.baseline_rps, of.cell_rps);
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after })
         }
-        Metric::Response(tail) => {
-            let of = interval_of_times(tail.share(), subject, changed, seed)?;
+        Metric::Response(_) | Metric::Median => {
+            let of = interval_of_times(metric.share(), subject, changed, seed)?;
             let (before, after) = (of.baseline.as_secs_f64(), of.candidate.as_secs_f64());
             Some(Effect { ratio: of.ratio, low: of.low, high: of.high, before, after }.inverted())
         }
     }
+}
+
+/// How far apart two cells may be by the variation from round to round alone, in the logarithm of their ratio: from all repetitions of
+/// the unchanged cell and of the changed one, where those in `beside` are compared. 0 where neither has two.
+fn spread(metric: Metric, unchanged: &CellSummary, beside: &CellSummary, changed: &CellSummary) -> f64 {
+    let figures = |cell: &CellSummary| cell.series.iter().filter_map(|one| figure(metric, one)).collect();
+    spread_of_some([figures(unchanged), figures(changed)], [beside, changed].map(|cell| cell.series.len()))
+}
+
+/// The figure of one repetition, if it has one above 0.
+fn figure(metric: Metric, repetition: &RepetitionSeries) -> Option<f64> {
+    let figure = match metric {
+        Metric::Served => {
+            repetition.served.iter().map(|(_, count)| *count as f64).sum::<f64>()
+                / repetition.duration.as_secs_f64()
+        }
+        Metric::Response(_) | Metric::Median => {
+            let mut times: Vec<Duration> = repetition.points.iter().map(|(_, response)| response).collect();
+            let rank =
+                ((metric.share() * times.len() as f64).ceil() as usize).clamp(1, times.len().max(1)) - 1;
+            (!times.is_empty()).then(|| times.select_nth_unstable(rank).1.as_secs_f64())?
+        }
+    };
+    (figure > 0.0).then_some(figure)
 }
 
 /// What a knob's effects, on the metric and on what is served, come to.
@@ -365,8 +494,7 @@ fn outcome(
     let requests = &changed.requests;
     let fails_more =
         requests.failed > subject.requests.failed && requests.failed as f64 > requests.sent as f64 * FAILED;
-    let is_unsound = |summary: &CellSummary| matches!(summary.state, CellState::Invalid { .. });
-    let unsound = [subject, changed].into_iter().find(|summary| is_unsound(summary));
+    let unsound = [subject, changed].into_iter().find(|summary| summary.is_invalid());
     match (&unsound.unwrap_or(changed).state, effect) {
         (CellState::Invalid { reasons }, _) => Outcome::Void(reasons.first().cloned().unwrap_or_default()),
         (CellState::Failed { why, .. } | CellState::Unsupported { why }, _) => Outcome::Void(why.clone()),
@@ -398,15 +526,16 @@ fn outcome(
 
 /// Whether a difference of times is smaller than what our own lateness makes of it.
 fn is_below_floor(effect: &Effect, metric: Metric, floor: Duration) -> bool {
-    let is_time = matches!(metric, Metric::Response(_));
+    let is_time = matches!(metric, Metric::Response(_) | Metric::Median);
     let span = |end: f64| (effect.before / end - effect.before).abs();
     is_time && span(effect.low).max(span(effect.high)) < floor.as_secs_f64()
 }
 
-/// The part of a gap that an effect closes, of the milliseconds or of the requests/s.
-fn closed(metric: Metric, gap: Effect, effect: Effect) -> Option<f64> {
-    let rest = metric.excess(gap.ratio / effect.ratio);
-    (gap.low > 1.0).then(|| (1.0 - rest / metric.excess(gap.ratio)).clamp(0.0, 1.0))
+/// The part of a gap that an effect closes, of the milliseconds or of the requests/s: of what lies between the unchanged cell, in the
+/// rounds of the changed one, and the twin.
+fn closed(gap: Effect, effect: Effect) -> Option<f64> {
+    let part = (effect.before - effect.after) / (effect.before - gap.after);
+    (gap.low > 1.0 && part.is_finite()).then(|| part.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -474,18 +603,54 @@ mod tests {
         assert_eq!(experiment.confirmed().len(), 1);
     }
 
+    /// As `measured`, but every tenth request takes 300 ms in each cell: the tails are alike.
+    fn measured_in_median(slow: f64, changed: f64) -> RunRecord {
+        let mut run = measured(slow, changed);
+        for one in &mut run.repetitions {
+            for (n, sample) in one.samples.edit().iter_mut().enumerate() {
+                if n % 10 == 0 {
+                    sample.completed_at = sample.scheduled_at + Duration::from_millis(300);
+                }
+            }
+        }
+        run
+    }
+
+    #[test]
+    fn changes_are_judged_by_the_quantity_in_which_the_difference_was_found() {
+        let of = |run: &RunRecord, setup: &Setup| Experiment::of(run, setup).unwrap();
+        let run = measured_in_median(2.0, 1.0);
+        let experiment = of(&run, &setup());
+        assert!(experiment.verdict.as_ref().unwrap().is_slower_in_median_only());
+        assert_eq!(experiment.metric, Metric::Median);
+        let trial = &experiment.trials[0];
+        assert_eq!(trial.outcome, Outcome::Confirmed, "{trial:?}");
+        assert!(trial.closes.unwrap() > 0.9, "{trial:?}");
+        let since = Since::of(&run, &measured_in_median(1.0, 1.0), &setup()).unwrap();
+        assert_eq!(since.metric, Metric::Median);
+        assert!(since.gap.as_ref().unwrap().closed.unwrap() > 0.9, "{since:?}");
+        let tail = |experiment: Experiment| matches!(experiment.metric, Metric::Response(_));
+        assert!(tail(of(&run, &Setup { twin: None, ..setup() })), "there is nothing that differs");
+        assert!(tail(concluded(2.0, 1.0)), "the tail differs as well");
+        assert!(tail(of(&measured_in_median(1.0, 1.0), &setup())), "nothing differs");
+    }
+
     #[test]
     fn what_a_change_closes_is_its_part_of_what_is_served() {
-        let effect = |before: f64, after: f64| {
-            let ratio = after / before;
-            Effect { ratio, low: ratio * 0.99, high: ratio * 1.01, before, after }
+        let effect = |before: f64, after: f64, ratio: f64| Effect {
+            ratio,
+            low: ratio * 0.99,
+            high: ratio * 1.01,
+            before,
+            after,
         };
         // 72 of 2,036 requests/s, and 283 with the change.
-        let part = closed(Metric::Served, effect(72.0, 2036.0), effect(72.0, 283.0)).unwrap();
+        let part = closed(effect(72.0, 2036.0, 28.3), effect(72.0, 283.0, 3.9)).unwrap();
         assert!((part - 211.0 / 1964.0).abs() < 1e-9, "{part}");
-        let times = closed(Metric::Response(Tail::P95), effect(1.0, 4.0), effect(1.0, 2.0)).unwrap();
-        assert!((times - 2.0 / 3.0).abs() < 1e-9, "of 4 ms against 1 ms, 2 ms are left: {times}");
-        assert_eq!(closed(Metric::Served, effect(1.0, 1.0), effect(1.0, 2.0)), None);
+        // The unchanged cell took 244 ms over all rounds, and 148 ms in those of the change.
+        let part = closed(effect(0.244, 0.066, 3.7), effect(0.148, 0.0666, 2.2)).unwrap();
+        assert!((part - 81.4 / 82.0).abs() < 1e-9, "of what is printed beside it: {part}");
+        assert_eq!(closed(effect(1.0, 1.0, 1.0), effect(1.0, 2.0, 0.5)), None);
     }
 
     #[test]
@@ -500,12 +665,34 @@ mod tests {
     #[test]
     fn what_is_gone_of_a_difference_is_its_part_of_the_milliseconds() {
         let [slow, between, quick] = [4.0, 2.0, 1.0].map(|slow| measured(slow, slow));
-        let closed = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap().closed;
+        let since = |before: &RunRecord, now: &RunRecord| Since::of(before, now, &setup()).unwrap();
+        let closed = |before: &RunRecord, now: &RunRecord| since(before, now).gap.unwrap().closed;
         let is_near = |closed: Option<f64>, part: f64| closed.is_some_and(|it| (it - part).abs() < 0.1);
         assert!(is_near(closed(&slow, &quick), 1.0) && is_near(closed(&slow, &between), 2.0 / 3.0));
         assert!(is_near(closed(&between, &slow), -2.0), "it has grown");
         assert_eq!(closed(&quick, &slow), None, "there was none");
-        assert_eq!(Since::of(&slow, &quick, &Setup { twin: None, ..setup() }), None);
+        let alone = Since::of(&slow, &quick, &Setup { twin: None, ..setup() }).unwrap();
+        assert_eq!(alone.gap, None);
+        assert!((alone.subject.ratio - 4.0).abs() < 0.2 && alone.subject.low > 3.0, "{:?}", alone.subject);
+        assert_eq!(since(&slow, &quick).subject, alone.subject, "whatever there is beside it");
+    }
+
+    #[test]
+    fn a_single_round_claims_no_more_than_the_rounds_of_the_unchanged_cell_vary() {
+        // The unchanged cell takes 1, 1.7 and 1.9 times as long in its rounds, and the change that does nothing 1.5 times, once.
+        let mut run = measured(1.0, 1.5);
+        run.repetitions.retain(|one| one.cell.index != 2 || one.cell.repetition == 2);
+        for one in run.repetitions.iter_mut().filter(|one| one.cell.index == 1) {
+            let factor = [1.0, 1.7, 1.9][one.cell.repetition as usize];
+            for sample in one.samples.edit().iter_mut() {
+                sample.completed_at = sample.scheduled_at + sample.response_time().mul_f64(factor);
+            }
+        }
+        let trial = |run: &RunRecord| Experiment::of(run, &setup()).unwrap().trials[0].clone();
+        assert_eq!(trial(&run).outcome, Outcome::Undecided, "{:?}", trial(&run).effect);
+        // Without the other rounds nothing is known of that.
+        run.repetitions.retain(|one| one.cell.repetition == 2);
+        assert_eq!(trial(&run).outcome, Outcome::Undecided, "{:?}", trial(&run).effect);
     }
 
     #[test]

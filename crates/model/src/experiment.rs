@@ -218,9 +218,9 @@ impl Knob {
     /// The ids of the causes that it takes away.
     pub fn causes(&self) -> Vec<&str> {
         let ids: &[&'static str] = match self {
-            Self::Connections(_) => {
-                &["LOSS101", "LOSS102", "LOSS105", "FLOW103", "MUX101", "MUX102", "MUX103", "MUX105"]
-            }
+            Self::Connections(_) => &[
+                "LOSS101", "LOSS102", "LOSS105", "FLOW103", "MUX101", "MUX102", "MUX103", "MUX105", "HOST105",
+            ],
             Self::NoRequestLimit => &["CONN101"],
             Self::LargeWindows => &["FLOW101", "FLOW103", "FLOW104", "FLOW106"],
             Self::DefaultCredit => &["FLOW105", "FLOW106"],

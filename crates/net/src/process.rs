@@ -323,6 +323,15 @@ fn of_timeval(time: libc::timeval) -> Duration {
     Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
 }
 
+/// CPU time, user and system, of all children that this process has waited for, and of those that they had waited for.
+pub fn cpu_of_children() -> Duration {
+    // SAFETY: all zeros is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a value of the right type that outlives the call. It cannot fail with these arguments.
+    let _ = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    of_timeval(usage.ru_utime) + of_timeval(usage.ru_stime)
+}
+
 /// CPU time, user and system, that a process which has not been waited for has used with all of its threads.
 pub fn cpu_clock(pid: Pid) -> io::Result<Duration> {
     let mut clock: libc::clockid_t = 0;

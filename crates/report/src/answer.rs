@@ -260,10 +260,10 @@ pub(super) fn lead_of_cause(finding: &Finding) -> String {
 }
 
 /// The first of the fixes that concerns the cell's server, else the first one.
-fn change(report: &Report<'_>, finding: &Finding) -> String {
+pub(super) fn change(report: &Report<'_>, finding: &Finding) -> String {
     let target = report.analysis.cell(finding.cell).map_or("", |summary| summary.cell.target.name());
     let is_its = |fix: &&h2lab_model::Fix| !fix.product.is_empty() && target.contains(fix.product.as_str());
-    let fix = finding.fixes.iter().find(is_its).or(finding.fixes.first());
+    let fix = finding.fixes.iter().find(is_its).or(finding.fixes.first()).filter(|fix| fix.has_setting());
     fix.map_or(String::new(), |fix| format!(" Change: {} ({}).", fix.setting, fix.product))
 }
 

@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
-use h2lab_analysis::stats::{CellVerdict, Conclusion};
+use h2lab_analysis::stats::{CellState, CellVerdict, Conclusion, Failed, refusal};
 use std::time::Duration;
 
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio, shell_line, without_flags};
@@ -19,6 +19,7 @@ use super::table::{self, Column, name, number};
 use super::{Report, sentences, text};
 
 pub use document::{CauseDocument, DiagnosisDocument, TrialDocument};
+pub use interchange::{junit_of_findings, sarif_of_findings};
 pub use remedy::{FixDocument, Fixing};
 pub use since::{SinceDocument, since_document, since_text};
 
@@ -37,8 +38,8 @@ pub struct Diagnosis<'a> {
     pub fix: Option<&'a Fixing>,
     /// Whether it goes through a proxy in front of a server that was to be measured, too.
     pub is_via: bool,
-    /// How long the command took until its results were written.
-    pub took: Duration,
+    /// How long the command took until its results were written; `None` where it is only read.
+    pub took: Option<Duration>,
 }
 
 /// The columns of the table of trials.
@@ -68,15 +69,10 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
     out.push('\n');
-    let is_diagnose = report.run.command.get(1).is_some_and(|word| word == "diagnose");
-    let looked = if is_diagnose {
-        format!("{} The experiments of this run are in its report.html.", unchecked())
-    } else {
-        format!(
-            "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
-            unchecked()
-        )
-    };
+    let looked = format!(
+        "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
+        unchecked()
+    );
     paragraph(&mut out, style, "", &looked);
     text::places(&mut out, report, style);
     out.push('\n');
@@ -141,6 +137,17 @@ impl Diagnosis<'_> {
         self.experiment.verdict.as_ref().map(|verdict| sentences::headline(&self.report, verdict))
     }
 
+    /// That no request of the subject was a success, and what the figures are of.
+    fn refused(&self) -> Option<String> {
+        let cell = self.report.analysis.cell(self.subject)?;
+        let is_refused = matches!(cell.state, CellState::Failed { how: Failed::NoSuccess, .. });
+        let target = cell.cell.target.name();
+        let said = refusal(target, &cell.statuses).filter(|_| is_refused)?;
+        let tried = if self.experiment.trials.is_empty() { " No change was tried." } else { "" };
+        let stop = if said.ends_with('?') { "" } else { "." };
+        Some(format!("{said}{stop}{tried}"))
+    }
+
     /// That there is nothing to compare the subject with, and why nothing is known of itself, if so.
     fn alone(&self) -> Vec<String> {
         let Some(summary) = self.report.analysis.cell(self.subject) else {
@@ -159,6 +166,11 @@ impl Diagnosis<'_> {
         let mut answer: Vec<String> = Vec::new();
         if self.report.run.interrupted {
             answer.push("Interrupted: this is what was measured until then.".to_owned());
+        }
+        if let Some(refused) = self.refused() {
+            // A difference between two ways to refuse is not what was asked about.
+            answer.push(refused);
+            return answer;
         }
         answer
             .extend(self.statement().map_or_else(|| self.alone(), |statement| vec![format!("{statement}.")]));
@@ -197,7 +209,8 @@ impl Diagnosis<'_> {
         let found =
             self.findings().find(|finding| !finding.is_observation() && finding.cost_share >= LEAST_SUSPECT);
         let suspect = |finding: &Finding| {
-            format!("Suspect ({}, not confirmed): {}", finding.rule, sentence(&finding.symptom))
+            let change = super::answer::change(&self.report, finding);
+            format!("Suspect ({}, not confirmed): {}{change}", finding.rule, sentence(&finding.symptom))
         };
         found.map(suspect).or_else(|| self.observed())
     }
@@ -238,7 +251,9 @@ impl Diagnosis<'_> {
         let closes = best.closes.map_or(String::new(), |closes| {
             format!(", which closes {:.0} % of the difference", closes * 100.0)
         });
-        let why = finding.map_or(String::new(), |finding| format!(" Cause: {}", sentence(&finding.symptom)));
+        let why = finding.map_or(String::new(), |finding| {
+            format!(" Cause: {}{}", sentence(&finding.symptom), super::answer::change(&self.report, finding))
+        });
         // Nothing that has to be explained, and yet there is something to gain.
         let is_alike = |verdict: &CellVerdict| {
             matches!(
@@ -246,6 +261,7 @@ impl Diagnosis<'_> {
                 Conclusion::Faster | Conclusion::NoDifference | Conclusion::BaselineUnstable { .. }
             )
         };
+        let is_alike = |verdict: &CellVerdict| is_alike(verdict) && !verdict.is_slower_in_median_only();
         let is_alike = self.experiment.verdict.as_ref().is_some_and(is_alike);
         let lead = if is_alike { "It can be faster all the same" } else { "Confirmed" };
         format!("{lead}{cause}: with {}, {effect}{closes}.{why}", best.knob.words())
@@ -383,7 +399,7 @@ impl Diagnosis<'_> {
 fn figure_of(metric: Metric, value: f64) -> String {
     match metric {
         Metric::Served => rate(value),
-        Metric::Response(_) => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
+        Metric::Response(_) | Metric::Median => millis_unit(Duration::from_secs_f64(value.clamp(0.0, 1e9))),
     }
 }
 

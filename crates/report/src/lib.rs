@@ -48,8 +48,8 @@ pub use causes::Explained;
 pub use csv::csv;
 pub use diagnosis::{
     CauseDocument, Diagnosis, DiagnosisDocument, FixDocument, Fixing, SinceDocument, TrialDocument,
-    of_capture as diagnosis_of_capture, of_client as diagnosis_of_client, of_run as diagnosis_of_run,
-    since_document, since_text,
+    junit_of_findings, of_capture as diagnosis_of_capture, of_client as diagnosis_of_client,
+    of_run as diagnosis_of_run, sarif_of_findings, since_document, since_text,
 };
 pub use diff::{Diff, DiffSide, PrintedError, PrintedRun};
 pub use document::{

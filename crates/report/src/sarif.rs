@@ -14,21 +14,17 @@ pub(super) struct SarifResult {
     pub kind: &'static str,
     /// `note`, `warning` or `error`, where it failed.
     pub level: &'static str,
+    /// What it is about: a URL, or the name of a server that h2lab started.
+    pub target: String,
     /// What was seen.
     pub message: String,
     /// More of it, for programs.
     pub properties: Value,
 }
 
-/// The log of this version of h2lab. `rules` have an `id` each; `target` is what the results are about. `failures` say what could not be
-/// measured: with any, the execution was not successful (§3.20.14).
-pub(super) fn log(
-    version: &str,
-    rules: &[Value],
-    results: &[SarifResult],
-    target: &str,
-    failures: &[String],
-) -> Value {
+/// The log of this version of h2lab. `rules` have an `id` each. `failures` say what could not be measured: with any, the execution was not
+/// successful (§3.20.14).
+pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult], failures: &[String]) -> Value {
     let notification = |failure: &String| json!({ "level": "error", "message": { "text": failure } });
     let result = |one: &SarifResult| {
         let mut result = json!({
@@ -38,8 +34,8 @@ pub(super) fn log(
             "level": if one.kind == "fail" { one.level } else { "none" },
             "message": { "text": one.message },
             "locations": [{
-                "physicalLocation": { "artifactLocation": { "uri": target } },
-                "logicalLocations": [{ "fullyQualifiedName": target, "kind": "resource" }],
+                "physicalLocation": { "artifactLocation": { "uri": one.target } },
+                "logicalLocations": [{ "fullyQualifiedName": one.target, "kind": "resource" }],
             }],
             "properties": one.properties,
         });

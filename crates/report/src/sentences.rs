@@ -41,11 +41,20 @@ pub(super) fn name(summary: &CellSummary) -> String {
             None => write!(name, " of any number of requests"),
         };
     }
-    if distinguishes(Difference::Dial) {
-        let _ = write!(name, " ({})", cell.dial.name());
-    }
-    if distinguishes(Difference::Client) && !cell.client.is_default() {
-        let _ = write!(name, " ({})", cell.client.rendered().join(", "));
+    let others = [
+        Difference::Dial,
+        Difference::Client,
+        Difference::Policy,
+        Difference::Server,
+        Difference::Setup,
+        Difference::Congestion,
+        Difference::Sysctls,
+    ];
+    for difference in others.into_iter().filter(|difference| distinguishes(*difference)) {
+        let values = difference.values(cell);
+        if !values.is_empty() {
+            let _ = write!(name, " ({})", values.join(", "));
+        }
     }
     if distinguishes(Difference::Target) {
         let _ = write!(name, " at {}", cell.target.name());

@@ -34,6 +34,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     println!("{}: write page.md, tests.rs, mod.rs in this order", folder.display());
     println!("{CAUSES}/{}.rs: summary, evidence, knob of {}", rule.family(), rule.id);
     println!("then: cargo test -p h2lab-analysis {}; cargo run -- gen causes > {TABLE}", rule.module());
+    println!(
+        "then: Knob::causes in crates/model/src/experiment.rs, a situation of verify: docs/adding-a-rule.md, steps 8 and 9"
+    );
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! Running other programs: where the workspace is, and one way to start a command whose output the user sees.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -57,7 +58,15 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .chain(go_folders())
         .chain(std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/bin")))
         .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
+        .find(|file| is_executable(file))
+}
+
+/// Whether a shell would run this file: what may not be executed is not the command.
+fn is_executable(file: &Path) -> bool {
+    let mode = |file: &Path| {
+        std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file).map(|it| it.permissions().mode())
+    };
+    mode(file).is_some_and(|mode| mode & 0o111 != 0)
 }
 
 /// Where Go and what `go install` builds may be: first the folder into which it builds.

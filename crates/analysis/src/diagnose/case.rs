@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
+use super::causes::views::missing::{self, Blocked};
 use super::causes::views::windows::{self, Stop};
 use super::{CauseMeta, Finding, facts, hop};
 use crate::stats::CellVerdict;
@@ -20,12 +21,19 @@ pub struct Repetition<'a> {
     facts: OnceCell<Facts>,
     hop: OnceCell<Option<Facts>>,
     stops: OnceCell<Vec<Stop>>,
+    blocked: OnceCell<Vec<Blocked>>,
 }
 
 impl<'a> Repetition<'a> {
     /// Of this record.
     pub const fn new(record: &'a CellRecord) -> Self {
-        Self { record, facts: OnceCell::new(), hop: OnceCell::new(), stops: OnceCell::new() }
+        Self {
+            record,
+            facts: OnceCell::new(),
+            hop: OnceCell::new(),
+            stops: OnceCell::new(),
+            blocked: OnceCell::new(),
+        }
     }
 
     /// Its facts, computed when a rule first asks.
@@ -36,6 +44,11 @@ impl<'a> Repetition<'a> {
     /// The facts of the hop that crosses the link: those of the sidecar's connection where there is a sidecar, if they are known.
     pub fn hop(&self) -> &Facts {
         self.hop.get_or_init(|| hop::of(self.record)).as_ref().unwrap_or_else(|| self.facts())
+    }
+
+    /// When streams of the connection that crosses the link waited together for missing segments.
+    pub(super) fn blocked(&self) -> &[Blocked] {
+        self.blocked.get_or_init(|| missing::blocked(self.record, self.hop()))
     }
 
     /// When data waited for flow-control credit.
@@ -55,6 +68,7 @@ pub struct Case<'a> {
     pub against: Option<Against<'a>>,
     /// Whether the `server` field is the same as at a URL before this one: a proxy in between passes it on, and names itself nowhere.
     pub is_field_passed_on: bool,
+    response_time: OnceCell<Duration>,
 }
 
 /// The cell that another one is compared with: as a rule the same work over HTTP/1.1.
@@ -90,7 +104,7 @@ impl<'a> Case<'a> {
     /// Of these repetitions of one cell, at least one.
     pub fn new(label: &'a str, records: Vec<&'a CellRecord>, against: Option<Against<'a>>) -> Self {
         let repetitions = records.into_iter().map(Repetition::new).collect();
-        Self { label, repetitions, against, is_field_passed_on: false }
+        Self { label, repetitions, against, is_field_passed_on: false, response_time: OnceCell::new() }
     }
 
     /// The same beside all other cells of the run.
@@ -133,7 +147,7 @@ impl<'a> Case<'a> {
 
     /// All of their response times together.
     pub fn response_time(&self) -> Duration {
-        self.samples().map(|sample| sample.response_time()).sum()
+        *self.response_time.get_or_init(|| self.samples().map(|sample| sample.response_time()).sum())
     }
 
     /// Whether this share of the response time, or of the work, is worth a finding: 5 %, or 2 % where the cell is known to be slower

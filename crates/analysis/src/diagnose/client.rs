@@ -1,9 +1,15 @@
 //! A client of the user's against our own server: what findings mean there.
 
-use super::{Evidence, Finding, cause};
+mod busy;
+
+use std::time::Duration;
+
+use super::causes::abandoning;
+use super::{Case, Evidence, Finding, cause, costliest_first};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
+use h2lab_model::scenario::labels;
 use h2lab_model::settings::{Knob, Peer, Role, advise, first, known};
 use h2lab_model::workload::Protocol;
 
@@ -33,14 +39,26 @@ impl OfClient {
     }
 }
 
+/// The command of a client, and what it took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Client<'a> {
+    /// Its words. If they name a product that we know, how that one writes a setting comes first.
+    pub command: &'a str,
+    /// For how long it ran.
+    pub took: Duration,
+    /// The CPU time that it used, with all that it started.
+    pub cpu: Duration,
+}
+
 /// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is kept
-/// apart. A client that did not ask for HTTP/2 over TLS has that for a finding. If `command` names a product that we know, how that
-/// one writes a setting comes first.
-pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], command: &str) -> OfClient {
-    let client = Peer::of_field(command);
+/// apart. A client that did not ask for HTTP/2 over TLS has that for a finding; so has one that was busy itself, and then what a busy
+/// client imitates is none.
+pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_>) -> OfClient {
+    let client = Peer::of_field(run.command);
     let is_ours =
         |finding: &Finding| !finding.fixes.is_empty() && finding.fixes.iter().all(|fix| fix.product == OURS);
-    let (of_server, findings): (Vec<Finding>, Vec<Finding>) = findings.into_iter().partition(is_ours);
+    let (of_server, findings): (Vec<Finding>, Vec<Finding>) =
+        with_abandoned(findings, records).into_iter().partition(is_ours);
     let own = findings.into_iter().map(|mut finding| {
         finding.fixes.retain(|fix| fix.product != OURS);
         let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
@@ -49,7 +67,24 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], command: &str) 
         finding.fixes = known.into_iter().chain(finding.fixes.into_iter().map(of_any_client)).collect();
         Finding { confirm: AGAIN.to_owned(), ..finding }
     });
-    OfClient { findings: without_offer(records).into_iter().chain(own).collect(), of_server }
+    let busy = busy::finding(records, run);
+    let imitated = cause("HOST102").filter(|_| busy.is_some()).map_or(&[][..], |meta| meta.supersedes);
+    let own = own.filter(|finding| !imitated.contains(&finding.rule.as_str()));
+    let findings = busy.into_iter().chain(without_offer(records)).chain(own).collect();
+    OfClient { findings, of_server }
+}
+
+/// Adds the connections that the client left alone: all of them are of this one client.
+fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Finding> {
+    let labels = labels(records.iter().map(|record| &record.cell));
+    for record in records.iter().filter(|record| record.cell.protocol.is_multiplexed()) {
+        let found = abandoning(&Case::new(&labels[&record.cell.index], vec![record], None));
+        let is_new =
+            |found: &Finding| !findings.iter().any(|one| (one.cell, &one.rule) == (found.cell, &found.rule));
+        findings.extend(found.filter(is_new));
+    }
+    findings.sort_by(costliest_first);
+    findings
 }
 
 /// A fix of our client as one of any client: without our flags.
@@ -128,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_fix_at_our_own_server_is_none() {
-        let of = |finding| of_client(vec![finding], &[record(Protocol::H2)], "");
+        let of = |finding| of_client(vec![finding], &[record(Protocol::H2)], &Client::default());
         let both = of(with_fixes(&["h2lab", "client"])).findings;
         let products: Vec<&str> = both[0].fixes.iter().map(|fix| fix.product.as_str()).collect();
         assert_eq!((products, both[0].confirm.as_str()), (vec!["client"], AGAIN));
@@ -146,7 +181,8 @@ mod tests {
         let fix = Fix { wish: Some(wish), ..Fix::new("client", "x", "y") };
         let of = |command| {
             let finding = Finding { fixes: vec![fix.clone()], ..Finding::default() };
-            let found = of_client(vec![finding], &[record(Protocol::H2)], command);
+            let found =
+                of_client(vec![finding], &[record(Protocol::H2)], &Client { command, ..Client::default() });
             found.findings[0].fixes.iter().map(|fix| fix.product.clone()).collect::<Vec<_>>()
         };
         assert_eq!(of("node app.js {url}"), ["Node", "client"]);
@@ -174,7 +210,10 @@ mod tests {
     fn only_a_client_that_spoke_nothing_but_http1_is_told_how_to_get_http2() {
         let rules = |protocols: &[Protocol]| {
             let records: Vec<CellRecord> = protocols.iter().map(|protocol| record(*protocol)).collect();
-            let found = of_client(Vec::new(), &records, "").findings.into_iter().map(|finding| finding.rule);
+            let found = of_client(Vec::new(), &records, &Client::default())
+                .findings
+                .into_iter()
+                .map(|finding| finding.rule);
             (found.collect::<Vec<_>>(), clear_http1(&records).is_some())
         };
         assert_eq!(rules(&[Protocol::H1s]), (vec!["CONN108".to_owned()], false));

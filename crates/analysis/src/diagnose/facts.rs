@@ -8,9 +8,9 @@ use h2lab_link::LinkSpec;
 use h2lab_model::record::{
     CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, Level, PacketRecord, Sample,
 };
-use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::facts::stalls;
-use h2lab_wire::trace::{Direction, Facts, Flight, Hole, Retransmission, ServerEnd};
+use h2lab_wire::trace::{Direction, Facts, Flight, FrameEvent, FrameKind, Hole, Retransmission, ServerEnd};
+use h2lab_wire::{ErrorCode, StreamId};
 
 /// The `last_stream` of the first of two GOAWAYs of an orderly server, which announces the second (RFC 9113 §6.8).
 pub(super) const ANNOUNCEMENT: u32 = 0x7fff_ffff;
@@ -80,18 +80,43 @@ fn flights(record: &CellRecord, quickest: Duration, connections: &BTreeSet<u32>)
         return Vec::new();
     }
     let is_needed = |sample: &Sample| sample.sent_at.happened() && connections.contains(&sample.connection);
+    let heads = heads_of_replayed(record);
     let sent = record.samples.iter().filter(is_needed);
     let mut flights: Vec<Flight> = sent
-        .map(|sample| Flight {
-            connection: sample.connection,
-            stream: sample.stream,
-            sent_at: sample.sent_at,
-            due_at: sample.sent_at + quickest,
-            ended_at: sample.completed_at,
+        .map(|sample| {
+            let last = heads.get(&(sample.connection, sample.stream)).copied();
+            let sent_at = last.unwrap_or(sample.sent_at).max(sample.sent_at);
+            Flight {
+                connection: sample.connection,
+                stream: sample.stream,
+                sent_at,
+                due_at: sent_at + quickest,
+                ended_at: sample.completed_at,
+            }
         })
         .collect();
     flights.sort_by_key(|flight| (flight.connection, flight.sent_at));
     flights
+}
+
+/// When the requests that were sent again were sent on the connection that they are recorded with: what they say themselves is when
+/// they were first sent on any. Where no frames were recorded, it is not before that connection was ready.
+fn heads_of_replayed(record: &CellRecord) -> BTreeMap<(u32, StreamId), Time> {
+    let replayed = record.samples.iter().filter(|sample| sample.replays > 0);
+    let mut heads: BTreeMap<(u32, StreamId), Time> = replayed
+        .filter_map(|sample| {
+            let ready_at = record.connection(sample.connection)?.ready_at;
+            ready_at.happened().then_some(((sample.connection, sample.stream), ready_at))
+        })
+        .collect();
+    let is_head = |frame: &&FrameEvent| frame.direction == Direction::Up && frame.kind == FrameKind::HEADERS;
+    // The first of them is the head; others are trailers.
+    for frame in record.frames.iter().rev().filter(is_head) {
+        if let Some(at) = heads.get_mut(&(frame.connection, frame.stream)) {
+            *at = frame.at;
+        }
+    }
+    heads
 }
 
 /// When something came from the server on each connection, in order: its frames where they were recorded, else the first and last
@@ -130,6 +155,11 @@ pub(super) struct Segment<'a> {
 impl Segment<'_> {
     fn is_dropped(&self) -> bool {
         self.packet.fate.is_drop() || self.packet.marks.corrupt.is_some()
+    }
+
+    /// Whether all of its bytes are before this sequence number, which wraps around.
+    const fn ends_before(&self, seq: u32) -> bool {
+        self.packet.seq.wrapping_add(self.packet.payload).wrapping_sub(seq).cast_signed() <= 0
     }
 
     /// Whether it brought the byte with this sequence number.
@@ -218,7 +248,11 @@ pub(super) fn flow_holes<'a>(flow: &[Segment<'a>]) -> impl Iterator<Item = (&'a 
     flow.iter().enumerate().filter(|(_, segment)| segment.is_dropped()).filter_map(|(n, segment)| {
         let first = segment.packet.seq;
         let last = first.wrapping_add(segment.packet.payload - 1);
-        let came_before = |seq| flow[..n].iter().any(|other| other.brought(seq));
+        // What was sent before data that is all older has older data only.
+        let is_newer = |other: &&Segment<'_>, seq: u32| !(other.is_new && other.ends_before(seq));
+        let came_before = |seq| {
+            flow[..n].iter().rev().take_while(|other| is_newer(other, seq)).any(|other| other.brought(seq))
+        };
         if !segment.is_new && came_before(first) && came_before(last) {
             return None;
         }
@@ -233,9 +267,7 @@ fn retransmissions(record: &CellRecord) -> Vec<Retransmission> {
     let mut last: BTreeMap<(u32, bool), (Time, u32)> = BTreeMap::new();
     let mut steps = Vec::new();
     for tick in &record.tcp {
-        let opened = || {
-            record.connections.iter().find(|c| c.index == tick.connection).map_or(tick.at, |c| c.connected_at)
-        };
+        let opened = || record.connection(tick.connection).map_or(tick.at, |it| it.connected_at);
         let (after, before) = last.entry((tick.connection, tick.server)).or_insert_with(|| (opened(), 0));
         if tick.retransmits > *before {
             steps.push(Retransmission {
@@ -248,8 +280,16 @@ fn retransmissions(record: &CellRecord) -> Vec<Retransmission> {
         }
         (*after, *before) = (tick.at, tick.retransmits);
     }
-    steps.sort_by_key(|step| (step.connection, step.until));
+    steps.sort_by_key(|step| (step.connection, step.server, step.until));
     steps
+}
+
+/// The retransmissions of one end of a connection, in order.
+pub(super) fn retransmissions_of(facts: &Facts, connection: u32, server: bool) -> &[Retransmission] {
+    let of = |step: &Retransmission| (step.connection, step.server);
+    let from = facts.retransmissions.partition_point(|step| of(step) < (connection, server));
+    let until = facts.retransmissions.partition_point(|step| of(step) <= (connection, server));
+    &facts.retransmissions[from..until]
 }
 
 /// How many requests a connection had: those that were sent again on another one are none of its own.

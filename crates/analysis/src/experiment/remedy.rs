@@ -4,8 +4,8 @@ use std::ops::RangeFrom;
 
 use h2lab_model::record::{CellRecord, RunRecord};
 
-use super::{EFFECT, Effect, Metric, effect, metric, repetitions_of, summary};
-use crate::stats::{CellState, CellSummary, interval_of_rates, interval_of_times};
+use super::{EFFECT, Effect, Metric, effect, metric, repetitions_of, summary, unsound};
+use crate::stats::{CellSummary, interval_of_rates, interval_of_times};
 
 /// Quantiles that a fix may make worse.
 const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
@@ -70,7 +70,7 @@ impl Remedy {
         };
         let (subject, fixed) = (summary(&of(again.subject))?, summary(&of(again.fixed[0]))?);
         let twin = again.twin.and_then(|twin| summary(&of(twin)));
-        let metric = metric(&subject);
+        let metric = metric(&subject, twin.as_ref(), run.seed);
         let gain = effect(&subject, &fixed, metric, run.seed)?;
         let gap = |slow: &CellSummary| twin.as_ref().and_then(|twin| effect(slow, twin, metric, run.seed));
         let (before, after) = (gap(&subject), gap(&fixed));
@@ -78,7 +78,7 @@ impl Remedy {
         if let Some(twin) = again.twin {
             harm.extend(self::harm((twin, &of(twin)), &of(again.fixed[1]), run.seed));
         }
-        let doubt = [Some(&subject), Some(&fixed), twin.as_ref()].into_iter().flatten().find_map(doubt);
+        let doubt = [Some(&subject), Some(&fixed), twin.as_ref()].into_iter().flatten().find_map(unsound);
         Some(Self {
             doubt,
             metric,
@@ -89,14 +89,6 @@ impl Remedy {
             harm,
             rounds: fixed.repetitions,
         })
-    }
-}
-
-/// Why a cell is no sound measurement.
-fn doubt(cell: &CellSummary) -> Option<String> {
-    match &cell.state {
-        CellState::Invalid { reasons } => reasons.first().cloned(),
-        _ => None,
     }
 }
 

@@ -155,13 +155,19 @@ fn between_repetitions(share: f64, baseline: &Blocks, candidate: &Blocks) -> f64
 
 /// The same for any figure with one value above 0 per repetition of either cell.
 pub(super) fn spread_of_repetitions(figures: [Vec<f64>; 2]) -> f64 {
+    let compared = [figures[0].len(), figures[1].len()];
+    spread_of_some(figures, compared)
+}
+
+/// The same where only so many repetitions of either are compared, and the others tell how much they vary. 0 if that is unknown.
+pub(crate) fn spread_of_some(figures: [Vec<f64>; 2], compared: [usize; 2]) -> f64 {
     let (mut squares, mut freedom, mut per_mean) = (0.0, 0, 0.0);
-    for cell in figures {
+    for (cell, compared) in figures.into_iter().zip(compared).filter(|(cell, _)| !cell.is_empty()) {
         let logs: Vec<f64> = cell.iter().map(|figure| figure.ln()).collect();
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
         freedom += logs.len() - 1;
-        per_mean += 1.0 / logs.len() as f64;
+        per_mean += 1.0 / compared.max(1) as f64;
     }
     if freedom == 0 { 0.0 } else { student_t_975(freedom) * (squares / freedom as f64 * per_mean).sqrt() }
 }

@@ -361,6 +361,7 @@ mod tests {
     use h2lab_model::record::HttpRecord;
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
+    use h2lab_wire::h2::setting;
 
     /// A repetition with four connections: 10 ms to the first request, half a second of warm-up and 3 s measured.
     fn four() -> CellRecord {
@@ -476,11 +477,11 @@ mod tests {
                 pushes_accepted: 1,
                 pushes_refused: 2,
                 interim: vec![(103, 5), (100, 1)],
-                settings_local: vec![(2, 0)],
+                settings_local: vec![(setting::ENABLE_PUSH, 0)],
                 ..HttpRecord::default()
             };
         }
-        record.connections[3].http.settings_remote = vec![(3, 128)];
+        record.connections[3].http.settings_remote = vec![(setting::MAX_CONCURRENT_STREAMS, 128)];
         record.samples.edit()[999].replays = 2;
         record.samples.edit()[999].stall_open_ns = 1_000;
         let totals = ConnectionTotals::of(&[&record], &Tallies::of(&[&record]));
@@ -488,7 +489,10 @@ mod tests {
         let pushes = PushCounts { accepted: 2, refused: 4 };
         assert_eq!((totals.resets, totals.pushes), (resets, pushes));
         assert_eq!(totals.interim, [(100, 2), (103, 10)]);
-        assert_eq!((totals.settings_local, totals.settings_remote), (vec![(2, 0)], vec![(3, 128)]));
+        assert_eq!(
+            (totals.settings_local, totals.settings_remote),
+            (vec![(setting::ENABLE_PUSH, 0)], vec![(setting::MAX_CONCURRENT_STREAMS, 128)])
+        );
         let replayed = crate::stats::analyse(&run(vec![record])).cells[0].requests.replayed;
         assert_eq!((replayed, totals.stalls.open), (2, Duration::from_micros(1)));
     }

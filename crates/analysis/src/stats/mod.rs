@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use answer::Answer;
 pub use bars::{HistogramBar, bars};
 pub use bootstrap::RatioInterval;
+pub(crate) use bootstrap::spread_of_some;
 pub use connections::{
     ByteCounts, Closing, ConnectionTotals, GoAwayCount, PushCounts, RequestSpread, ResetCount, Stalls,
     TlsHandshakes,
@@ -52,7 +53,7 @@ pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use silence::Silence;
 pub use state::invalid_reasons;
-pub use status::doubt_of_status;
+pub use status::{doubt_of_status, refusal};
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};
 pub(crate) use tallied::replays;

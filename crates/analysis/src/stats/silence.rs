@@ -10,7 +10,7 @@ use super::summary::CellSummary;
 use super::tallied::{RESPONSE, window};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time};
-use h2lab_model::record::{CellRecord, Outcome, Sample};
+use h2lab_model::record::{CellRecord, LinkSummary, Outcome, Sample};
 use h2lab_model::workload::Arrival;
 
 /// Shorter ones are those of any loaded machine; our own generator may pause for as long (see `state.rs`).
@@ -144,9 +144,8 @@ fn shown(time: Duration) -> String {
 /// The longest silence of a repetition after its first response. None where we did not run ourselves, the link lost packets, or
 /// what we know is from a capture, which may have holes: then the server may have sent.
 fn longest(repetition: &CellRecord) -> Option<Silence> {
-    let is_capture = repetition.generator.wall_ns == 0;
-    if is_capture || repetition.link.as_ref().is_some_and(|link| link.up.dropped() + link.down.dropped() > 0)
-    {
+    let lost = |link: &LinkSummary| link.up.dropped() + link.down.dropped() > 0;
+    if repetition.is_of_packets() || repetition.link.as_ref().is_some_and(lost) {
         return None;
     }
     let silence =

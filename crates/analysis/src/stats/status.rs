@@ -1,13 +1,45 @@
 //! Statuses that are no success: what is probably not as it was meant.
 
+use std::collections::BTreeMap;
+
+use h2lab_base::counts::count;
 use h2lab_wire::h1::reason_phrase;
 
 /// `404 Not Found: measured as it is; is the path right?`; `None` of a success.
 pub fn doubt_of_status(status: u16) -> Option<String> {
-    if (200..400).contains(&status) {
-        return None;
+    (!(200..400).contains(&status))
+        .then(|| format!("{}: measured as it is{}", words(status), question(status)))
+}
+
+/// That no response of a cell was a success, and what the figures are therefore of: `http://a/ answers 404 Not Found to every request:
+/// all times are of that answer; is the path right?` `statuses` are those of its responses, with how many there were of each.
+pub fn refusal(target: &str, statuses: &BTreeMap<u16, u64>) -> Option<String> {
+    let (&most, _) = statuses.iter().max_by_key(|(_, n)| **n)?;
+    if statuses.len() == 1 {
+        let words = words(most);
+        return Some(format!(
+            "{target} answers {words} to every request: all times are of that answer{}",
+            question(most)
+        ));
     }
-    let question = match status {
+    let each: Vec<String> = statuses.iter().map(|(status, n)| format!("{} × {status}", count(*n))).collect();
+    let each = each.join(", ");
+    Some(format!(
+        "{target} answers no request with a success ({each}): all times are of such answers{}",
+        question(most)
+    ))
+}
+
+/// `404 Not Found`.
+fn words(status: u16) -> String {
+    let reason = reason_phrase(status);
+    let space = if reason.is_empty() { "" } else { " " };
+    format!("{status}{space}{reason}")
+}
+
+/// What may be wrong with the request.
+const fn question(status: u16) -> &'static str {
+    match status {
         400 => "; is the request complete (-H, -d), and is it no port for TLS (https://)?",
         422 => "; is the request complete (-H, -d)?",
         401 | 403 | 407 => "; are credentials missing (-H 'authorization: …')?",
@@ -16,15 +48,12 @@ pub fn doubt_of_status(status: u16) -> Option<String> {
         421 => "; is the host right?",
         429 => "; the server limits requests",
         _ => "",
-    };
-    let reason = reason_phrase(status);
-    let space = if reason.is_empty() { "" } else { " " };
-    Some(format!("{status}{space}{reason}: measured as it is{question}"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::doubt_of_status;
+    use super::*;
 
     #[test]
     fn a_status_that_is_no_success_is_named_with_what_may_be_wrong() {
@@ -33,5 +62,18 @@ mod tests {
         assert_eq!(told(404), "404 Not Found: measured as it is; is the path right?");
         assert!(told(405).ends_with("; is the method right (-X)?"));
         assert_eq!(told(599), "599: measured as it is");
+    }
+
+    #[test]
+    fn where_no_response_is_a_success_the_times_are_of_what_was_answered() {
+        let told = |statuses: &[(u16, u64)]| refusal("http://a/", &statuses.iter().copied().collect());
+        let one = "http://a/ answers 404 Not Found to every request: all times are of that answer; is the path right?";
+        assert_eq!(told(&[(404, 9)]).as_deref(), Some(one));
+        let several = told(&[(404, 1), (500, 1_200)]).unwrap();
+        assert_eq!(
+            several,
+            "http://a/ answers no request with a success (1 × 404, 1,200 × 500): all times are of such answers"
+        );
+        assert_eq!(told(&[]), None);
     }
 }

@@ -276,6 +276,11 @@ impl CellSummary {
         Some(why.unwrap_or_else(|| format!("none of {} succeeded", plural(self.requests.sent, "request"))))
     }
 
+    /// Whether it is no sound measurement.
+    pub const fn is_invalid(&self) -> bool {
+        matches!(self.state, CellState::Invalid { .. })
+    }
+
     /// The share of offered requests that was served, 0 to 1 (a little above 1 when a backlog of the warm-up drains).
     pub fn served_share(&self) -> f64 {
         if self.offered_rps > 0.0 { self.served_rps / self.offered_rps } else { 0.0 }

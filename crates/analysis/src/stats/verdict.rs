@@ -145,6 +145,12 @@ impl CellVerdict {
         matches!(self.conclusion, Conclusion::Slower | Conclusion::Unstable { .. })
     }
 
+    /// Whether its usual request is known to be slower, and its tail is not.
+    pub fn is_slower_in_median_only(&self) -> bool {
+        let is_tail = matches!(self.conclusion, Conclusion::NoDifference | Conclusion::Faster);
+        is_tail && self.median_conclusion == Some(Conclusion::Slower)
+    }
+
     /// Whether the cell is known not to be slower: neither its tail nor its usual request.
     pub fn is_no_slower(&self) -> bool {
         if self.median_conclusion == Some(Conclusion::Slower) {

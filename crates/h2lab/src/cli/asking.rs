@@ -78,6 +78,7 @@ const fn speaks_something_else(why: &ConnectError) -> bool {
         ConnectError::WrongProtocol { .. }
             | ConnectError::Closed(_)
             | ConnectError::Protocol(_)
+            | ConnectError::Reset(_)
             | ConnectError::Tls(TlsError::Alpn { .. })
     )
 }

@@ -144,8 +144,10 @@ fn asked(
         return Err(Failure { kind: FailureKind::Unreachable, message }.into());
     }
     say!("{}", quotable(&format!("{}: {discovery}", server.url)));
-    if let Some(doubt) = doubt(&server.url, discovery.answers().map(|(_, answer)| answer.status)) {
+    let statuses = || discovery.answers().map(|(_, answer)| answer.status);
+    if let Some(doubt) = doubt(&server.url, statuses()) {
         note(&quotable(&doubt));
+        server.refuses = statuses().next();
     }
     server.takes = discovery.answers().map(|(_, answer)| answer.time_to_last_byte).min();
     let refusal = |protocol: &Protocol| discovery.refusal(*protocol).map(|why| (*protocol, why));
@@ -232,6 +234,7 @@ fn resolve(text: &str, url: &Url, args: &ReachArgs) -> Result<LiveServer> {
         server_name: url.host().to_owned(),
         refused: Vec::new(),
         takes: None,
+        refuses: None,
     })
 }
 
@@ -264,6 +267,7 @@ mod tests {
                 server_name: String::new(),
                 refused: Vec::new(),
                 takes: millis.map(Duration::from_millis),
+                refuses: None,
             };
             too_long(&scenario, &Live { servers: vec![server], tls: Trust::default() })
         };

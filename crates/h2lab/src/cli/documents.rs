@@ -86,13 +86,6 @@ impl DocumentArgs {
         !self.files.is_empty()
     }
 
-    /// Fails if one of these forms is asked for.
-    pub fn refuse(&self, forms: &[Form], why: impl FnOnce() -> anyhow::Error) -> Result<()> {
-        let of_files = self.files.iter().filter_map(|path| Form::of(path).ok());
-        let is_asked = |form: Form| forms.contains(&form);
-        if is_asked(self.form()) || of_files.into_iter().any(is_asked) { Err(why()) } else { Ok(()) }
-    }
-
     /// The form on stdout.
     const fn form(&self) -> Form {
         match (self.json, self.sarif, self.junit) {

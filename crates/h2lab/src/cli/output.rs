@@ -122,14 +122,14 @@ impl<'a> Concluded<'a> {
     }
 
     /// Of a client of the user's, seen at its connections. Whether it carries a load is not asked.
-    pub fn of_client(run: &'a RunRecord, notes: Vec<String>, command: &str) -> Self {
+    pub fn of_client(run: &'a RunRecord, notes: Vec<String>, client: &diagnose::client::Client<'_>) -> Self {
         let mut concluded = Self::of_capture(run, notes);
         for cell in &mut concluded.analysis.cells {
             if matches!(cell.state, CellState::Unstable { .. } | CellState::Invalid { .. }) {
                 cell.state = CellState::Ok;
             }
         }
-        let of_client = diagnose::client::of_client(concluded.findings, &run.repetitions, command);
+        let of_client = diagnose::client::of_client(concluded.findings, &run.repetitions, client);
         concluded.analysis.warnings.extend(of_client.remarks());
         concluded.has_limits_of_ours = !of_client.of_server.is_empty();
         concluded.findings = of_client.findings;

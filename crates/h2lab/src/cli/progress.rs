@@ -143,7 +143,8 @@ pub fn describe(cell: &Cell) -> String {
                 [one] => format!(", {one}"),
                 several => format!(", {} sysctls", several.len()),
             };
-            format!("{} over {}{sysctls}: {}", cell.parties(), link.uplink, cell.label())
+            let congestion = cell.congestion.as_ref().map_or(String::new(), |name| format!(", {name}"));
+            format!("{} over {}{congestion}{sysctls}: {}", cell.parties(), link.uplink, cell.label())
         }
     }
 }

@@ -9,8 +9,8 @@ use super::values::{axis, replace};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Servers behind the link (several values: comma list)")]
 pub struct ServerArgs {
-    /// Servers to start behind the link: origin (built in), nginx, go; or proxies in front of origin: nginx-proxy, envoy,
-    /// haproxy, caddy, nghttpx, apache, h2o
+    /// Servers to start behind the link: origin (built in), nginx, go, tomcat; or proxies in front of origin: nginx-proxy,
+    /// envoy, haproxy, caddy, nghttpx, apache, h2o
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub origin: Option<Axis<String>>,
     /// Where sidecar proxies run: direct (none), sidecar (beside the client), two-sidecars (at both ends of the link)

@@ -25,6 +25,7 @@ use h2lab_lab::topology::{
     PumpOptions, Side, TopologySpec, keep_network_rights, name_ends, present_sysctls,
 };
 use h2lab_net::clock::Clock;
+use h2lab_net::process::cpu_of_children;
 
 /// How long a server may take to end after it was asked to.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -110,6 +111,8 @@ pub struct CommandsResult {
     pub nameless: Option<String>,
     /// For how long the client's command ran.
     pub took: Duration,
+    /// CPU time of the client's command, and of all that it started and waited for.
+    pub client_cpu: Duration,
 }
 
 impl Commands {
@@ -153,13 +156,15 @@ impl Commands {
             .as_mut()
             .map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &interrupted))?;
         assert!(!self.panic, "a panic was asked for");
-        let began = clock.now();
+        let (began, cpu_before) = (clock.now(), cpu_of_children());
         let mut client = self.client(&namespaces, keys)?;
         let (client, ran_out) = match &self.detached {
             None => (client.status().context("cannot start the client's command")?, false),
             Some(detached) => detached.run(client, clock, &interrupted)?,
         };
         let took = clock.now().since(began);
+        // The server has not been waited for yet.
+        let client_cpu = cpu_of_children().saturating_sub(cpu_before);
         let server = server.map(|server| server.stop(clock)).transpose()?;
         let link = pump.stop().context("the link's pump failed")?;
         Ok(CommandsResult {
@@ -174,6 +179,7 @@ impl Commands {
             sysctls: namespaces.sysctls().to_vec(),
             nameless,
             took,
+            client_cpu,
         })
     }
 

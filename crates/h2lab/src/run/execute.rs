@@ -39,9 +39,17 @@ pub struct LiveServer {
     pub refused: Vec<(Protocol, String)>,
     /// How long it took for a single response, of the protocols that it speaks in the quickest; `None` before it was asked.
     pub takes: Option<Duration>,
+    /// A status other than of success that it answers in every protocol, when it was asked once.
+    pub refuses: Option<u16>,
 }
 
 impl Live {
+    /// Whether a server answers something about the request itself that is no success, such as 404: a rate cannot change that.
+    pub fn refuses(&self) -> bool {
+        let of_rate = |status: &u16| matches!(status, 429 | 503);
+        self.servers.iter().filter_map(|server| server.refuses).any(|status| !of_rate(&status))
+    }
+
     /// How long a single response of the slowest server took.
     pub fn takes(&self) -> Option<Duration> {
         self.servers.iter().filter_map(|server| server.takes).max()

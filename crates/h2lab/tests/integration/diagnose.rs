@@ -52,15 +52,8 @@ fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
     run_program(&binary(), folder.path(), &[&first[..], &work].concat()).assert_measured();
     let read = run_program(&binary(), folder.path(), &["diagnose", "latest"]);
     assert_eq!(read.code, Some(0), "{}", read.transcript());
-    assert!(
-        read.stdout
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
-            .contains("The experiments of this run are in its report.html"),
-        "{}",
-        read.transcript()
-    );
+    let words = read.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Answer:") && !words.contains("Nothing was changed"), "{}", read.transcript());
     let refused = run_program(&binary(), folder.path(), &["diagnose", "latest", "-q5"]);
     assert_eq!(refused.code, Some(2), "{}", refused.transcript());
     assert!(
@@ -69,7 +62,7 @@ fn a_run_is_read_without_measuring_and_measured_again_by_its_name() {
         refused.transcript()
     );
     let judged = run_program(&binary(), folder.path(), &["diagnose", "latest", "--fail-on=confirmed"]);
-    assert_eq!(judged.code, Some(2), "{}", judged.transcript());
+    assert_eq!(judged.code, Some(0), "nothing was changed\n{}", judged.transcript());
     let again = ["diagnose", "--again", "latest", "--json", "--budget=1ms"];
     let masked = run_program(&binary(), folder.path(), &again);
     assert_eq!(masked.code, Some(2), "its values are in no folder\n{}", masked.transcript());
@@ -110,7 +103,7 @@ fn what_is_changed_is_named_and_every_trial_has_an_outcome() {
 }
 
 #[test]
-fn a_diagnosis_is_a_page_and_documents_for_ci_and_a_run_that_is_read_is_none() {
+fn a_diagnosis_is_a_page_and_documents_for_ci_and_so_is_its_run_folder() {
     let folder = folder();
     let first = ["diagnose", "--junit", "--budget=1ms", "--out=h2lab-runs/first", "-o=a.sarif", "-o=a.html"];
     let work = ["-o=a.md", "-o=a.json", "--loss=5%", "--delay=20ms", "-q300", "-z1s"];
@@ -138,9 +131,53 @@ fn a_diagnosis_is_a_page_and_documents_for_ci_and_a_run_that_is_read_is_none() {
         file("a.html").contains(title) && file("h2lab-runs/first/report.html").contains(title),
         "{title}"
     );
-    let read = run_program(&binary(), folder.path(), &["diagnose", "latest", "-o=b.xml"]);
-    assert_eq!(read.code, Some(2), "{}", read.transcript());
-    assert!(read.stderr.contains("here none is made"), "{}", read.transcript());
+    // The folder says the same: the document, but for where it is, and what CI gets.
+    let again = ["diagnose", "latest", "--junit", "-o=b.sarif", "-o=b.json", "-o=b.html"];
+    let read = run_program(&binary(), folder.path(), &again);
+    assert_eq!(read.code, Some(0), "{}", read.transcript());
+    assert_eq!(read.stdout, finished.stdout);
+    let read: Value = serde_json::from_str(&file("b.sarif")).expect("JSON");
+    assert_eq!(read, log);
+    let read: Value = serde_json::from_str(&file("b.json")).expect("JSON");
+    for key in ["answer", "metric", "subject", "verdict", "causes", "findings", "trials"] {
+        assert_eq!(read[key], document[key], "{key}");
+    }
+}
+
+#[test]
+fn findings_in_run_folders_of_other_commands_are_documents_for_ci_too() {
+    let folder = folder();
+    let run = |arguments: &[&str]| run_program(&binary(), folder.path(), arguments);
+    let work = ["--loss=5%", "--delay=20ms", "-q300", "-z1s", "--out=compared"];
+    run(&[&["compare", "--proto=h1,h2c", "-c1", "--repetitions=1"][..], &work].concat()).assert_measured();
+    let origin = Origin::start(&[]);
+    let url = format!("http://{}/", origin.clear);
+    run(&["load", "-z1s", "-c2", "--out=loaded", &url]).assert_measured();
+    for name in ["compared", "loaded"] {
+        let read = run(&["diagnose", name, "--sarif", "-o=a.xml"]);
+        assert_eq!(read.code, Some(0), "{}", read.transcript());
+        let results = read.json()["runs"][0]["results"].as_array().expect("a list").clone();
+        assert!(results.iter().all(|result| result["kind"] == "review"), "{results:#?}");
+        let junit = std::fs::read_to_string(folder.path().join("a.xml")).expect("it is written");
+        assert!(junit.contains(&format!("tests=\"{}\" failures=\"0\"", results.len())), "{junit}");
+        let judged = run(&["diagnose", name, "--fail-on=confirmed"]);
+        assert_eq!(judged.code, Some(2), "nothing is confirmed by it\n{}", judged.transcript());
+    }
+}
+
+#[test]
+fn a_server_that_refuses_everything_is_said_first_and_nothing_is_changed() {
+    let origin = Origin::start(&[]);
+    let folder = folder();
+    let url = format!("http://{}/status/404", origin.clear);
+    let arguments = ["diagnose", "--json", "-z1s", "--budget=30s", "--out=run", &url];
+    let finished = run_program(&binary(), folder.path(), &arguments);
+    assert_eq!(finished.code, Some(1), "{}", finished.transcript());
+    assert!(finished.stderr.contains("answers 404 Not Found"), "{}", finished.transcript());
+    let document = finished.json();
+    let first = document["answer"][0].as_str().expect("a sentence");
+    assert!(first.contains("answers 404 Not Found to every request"), "{first}");
+    assert_eq!(trials(&document), []);
 }
 
 #[test]

@@ -87,6 +87,13 @@ fn gos_server_is_built_and_speaks_all_protocols() {
     assert_speaks_all("go", "go");
 }
 
+#[test]
+fn tomcats_servlet_is_compiled_and_tomcat_speaks_all_protocols() {
+    if need("javac").is_some() {
+        assert_speaks_all("tomcat", "tomcat");
+    }
+}
+
 /// Requests go through two sidecars called `name`, and over the link in the cell's protocol: HTTP/1.1 needs a connection
 /// for each request in flight, HTTP/2 one or few for all.
 #[track_caller]

@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::error::SutError;
 use super::kind::{Sut, version};
-use super::{apache, caddy, envoy, go, h2o, haproxy, nghttpx, nginx, nginx_proxy, origin};
+use super::{apache, caddy, envoy, go, h2o, haproxy, nghttpx, nginx, nginx_proxy, origin, tomcat};
 
 /// Every server that can be started, by its name.
-pub const ALL: [&dyn Sut; 10] = [
+pub const ALL: [&dyn Sut; 11] = [
     &origin::Origin,
     &nginx::Nginx,
     &nginx_proxy::NginxProxy,
@@ -19,6 +19,7 @@ pub const ALL: [&dyn Sut; 10] = [
     &apache::Apache,
     &h2o::H2o,
     &go::Go,
+    &tomcat::Tomcat,
 ];
 
 /// A server and whether this machine has it.

@@ -56,6 +56,15 @@ pub enum Program {
         /// The package that has it.
         package: Package,
     },
+    /// A program that another one runs, such as a Java library.
+    Interpreted {
+        /// The file name of what runs it.
+        by: &'static str,
+        /// Its absolute path: where its package has it.
+        file: &'static str,
+        /// The package that has it, or several, between spaces.
+        package: Package,
+    },
 }
 
 impl Program {
@@ -63,17 +72,22 @@ impl Program {
     pub fn install_line(self) -> Option<String> {
         match self {
             Self::Ourselves => None,
-            Self::Installed { package, .. } => Some(package.install_line()),
+            Self::Installed { package, .. } | Self::Interpreted { package, .. } => {
+                Some(package.install_line())
+            }
         }
     }
 
-    /// Finds the executable: in `PATH`, or in the administrator's folders and in the user's folder of pipx, which a `PATH` often
+    /// Finds the executable; of an interpreted program what runs it: in `PATH`, or in the administrator's folders and in the user's folder of pipx, which a `PATH` often
     /// lacks.
     pub fn find(self) -> Result<PathBuf, SutError> {
         match self {
             // Survives a replaced or removed file.
             Self::Ourselves => Ok(PathBuf::from("/proc/self/exe")),
-            Self::Installed { name, package } => {
+            Self::Interpreted { file, package, .. } if !Path::new(file).is_file() => {
+                Err(SutError::Missing { program: file, package })
+            }
+            Self::Installed { name, package } | Self::Interpreted { by: name, package, .. } => {
                 let path = std::env::var_os("PATH").unwrap_or_default();
                 let home = std::env::var_os("HOME").map(PathBuf::from);
                 let administrators =
@@ -361,6 +375,19 @@ mod tests {
             assert!(matches!(error, SutError::Missing { .. }));
             assert!(error.to_string().contains(line), "{error}");
         }
+    }
+
+    #[test]
+    fn an_interpreted_program_needs_both_its_file_and_what_runs_it() {
+        let missing = |by, file| {
+            let error =
+                Program::Interpreted { by, file, package: Package::Debian("a b") }.find().unwrap_err();
+            error.to_string()
+        };
+        let error = missing("sh", "/no/such.jar");
+        assert!(error.contains("/no/such.jar") && error.contains("-y a b"), "{error}");
+        let error = missing("no-such-java", "/proc/self/exe");
+        assert!(error.contains("no-such-java"), "{error}");
     }
 
     fn site(upstream: Option<Upstream>) -> Site<'static> {

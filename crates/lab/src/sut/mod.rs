@@ -33,6 +33,7 @@ mod server_namespace;
 mod start;
 #[cfg(test)]
 mod testing;
+pub mod tomcat;
 mod upstream;
 
 pub use all::{ALL, Availability, available, find};

@@ -214,7 +214,8 @@ fn start_at(
             let server = sut.name();
             return Err(match own {
                 Some(own) => {
-                    SutError::OwnRefused { server, said: own.said(&said, &file), file: own.path.clone() }
+                    let said = own.said(&said, &file, (server, &*version));
+                    SutError::OwnRefused { server, said, file: own.path.clone() }
                 }
                 None => SutError::ConfigRefused { server, file, said },
             });

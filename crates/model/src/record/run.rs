@@ -4,7 +4,7 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Samples, Tally,
+    BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Sample, Samples, Tally,
 };
 use crate::scenario::{Cell, Scenario};
 use h2lab_base::counters::TcpTick;
@@ -173,16 +173,28 @@ pub struct CellRecord {
 }
 
 impl CellRecord {
-    /// The connection with this index, which a sample names. As a rule that is its place too, but not where some were not kept.
+    /// The connection with this index, which a sample names. As a rule that is its place too, but not where some were not kept; then they
+    /// are in this order as a rule.
     pub fn connection(&self, index: u32) -> Option<&ConnectionRecord> {
         let is_it = |connection: &&ConnectionRecord| connection.index == index;
+        let by_order = || {
+            let place = self.connections.binary_search_by_key(&index, |connection| connection.index).ok()?;
+            self.connections.get(place)
+        };
         let at_place = self.connections.get(index as usize).filter(is_it);
-        at_place.or_else(|| self.connections.iter().find(is_it))
+        // Requests that never had one are many where a server is not there.
+        let anywhere = || self.connections.iter().find(is_it);
+        at_place.or_else(by_order).or_else(|| if index == Sample::NO_CONNECTION { None } else { anywhere() })
     }
 
     /// The record of a cell whose target does not speak its protocol. It stands for all repetitions of the cell.
     pub fn unsupported(cell: Cell, why: String) -> Self {
         Self { unsupported: Some(why), ..Self::empty(cell) }
+    }
+
+    /// Whether it was read out of packets of a client that is not ours: nothing of that client was measured.
+    pub const fn is_of_packets(&self) -> bool {
+        self.generator.wall_ns == 0
     }
 
     /// A repetition without records.

@@ -35,6 +35,15 @@ pub enum ScenarioError {
         /// Why, with the other value.
         why: String,
     },
+    /// A value is given twice where it is measured once.
+    Repeated {
+        /// The key, as in the file.
+        field: &'static str,
+        /// All that was given.
+        value: String,
+        /// What is there more than once.
+        again: String,
+    },
     /// A header field that a request cannot carry because the client writes it itself.
     Field {
         /// Its name.
@@ -72,6 +81,12 @@ impl ScenarioError {
             Self::Malformed { field, value, expected } => {
                 format!("{} = {value} is malformed: {expected}", name(field))
             }
+            Self::Repeated { field, value, again } => format!(
+                "{} = {value} has {again} twice: each value is measured once. For an A/A run, which measures the same twice, \
+                 name a protocol twice: {}",
+                name(field),
+                name("protocols")
+            ),
             Self::Field { name: field, why } => format!("{} must not hold `{field}`: {why}", name("headers")),
             Self::Sysctl { field, name: sysctl, why } => {
                 format!("{} cannot set `{sysctl}`: {why}", name(field))

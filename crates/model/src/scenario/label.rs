@@ -16,40 +16,75 @@ pub enum Difference {
     Dial,
     /// The settings of our client's engine (`diagnose`).
     Client,
+    /// What our client does with connections and requests (`diagnose`).
+    Policy,
+    /// The settings of our origin's engine (`diagnose`).
+    Server,
     /// What is changed in the server's configuration (`diagnose`).
     Setup,
+    /// The congestion control (`diagnose`).
+    Congestion,
+    /// The sysctls of either side (`diagnose`).
+    Sysctls,
     /// The target (several URLs).
     Target,
 }
 
 impl Difference {
     /// All, in the order in labels.
-    const ALL: [Self; 6] = [Self::Streams, Self::Limit, Self::Dial, Self::Client, Self::Setup, Self::Target];
+    const ALL: [Self; 10] = [
+        Self::Streams,
+        Self::Limit,
+        Self::Dial,
+        Self::Client,
+        Self::Policy,
+        Self::Server,
+        Self::Setup,
+        Self::Congestion,
+        Self::Sysctls,
+        Self::Target,
+    ];
 
     /// Whether it can distinguish this cell: HTTP/1.1 has one stream, and dials for each request that waits, whatever was
     /// configured, so that these make no difference there.
     pub const fn concerns(self, cell: &Cell) -> bool {
         match self {
-            Self::Streams | Self::Dial | Self::Client => cell.protocol.is_multiplexed(),
-            Self::Limit | Self::Setup | Self::Target => true,
+            Self::Streams | Self::Dial | Self::Client | Self::Server => cell.protocol.is_multiplexed(),
+            Self::Limit | Self::Policy | Self::Setup | Self::Congestion | Self::Sysctls | Self::Target => {
+                true
+            }
         }
     }
 
     /// The text that a label adds for it.
     fn words(self, cell: &Cell) -> String {
-        match (self, cell.max_requests_per_connection) {
-            (Self::Streams, _) if cell.streams == 1 => " × 1 stream".to_owned(),
-            (Self::Streams, _) => format!(" × {} streams", cell.streams),
-            (Self::Limit, Some(requests)) => format!(", limit {requests}"),
-            (Self::Limit, None) => ", no limit".to_owned(),
-            (Self::Dial, _) => format!(", {}", cell.dial.name()),
-            (Self::Client, _) if cell.client.is_default() => String::new(),
-            (Self::Client, _) => format!(", {}", cell.client.rendered().join(", ")),
-            (Self::Setup, _) => {
-                let words = |change: &Change| format!(", {} {}", change.knob, change.value.unwrap_or(1));
-                cell.setup.changes.iter().map(words).collect::<Vec<_>>().concat()
+        match self {
+            Self::Streams if cell.streams == 1 => " × 1 stream".to_owned(),
+            Self::Streams => format!(" × {} streams", cell.streams),
+            Self::Target => format!(" at {}", cell.target.name()),
+            _ => self.values(cell).into_iter().map(|value| format!(", {value}")).collect(),
+        }
+    }
+
+    /// What it is in `cell`, in words; nothing where that is what it is by default.
+    pub fn values(self, cell: &Cell) -> Vec<String> {
+        match self {
+            Self::Streams => vec![cell.streams.to_string()],
+            Self::Limit => vec![match cell.max_requests_per_connection {
+                Some(requests) => format!("limit {requests}"),
+                None => "no limit".to_owned(),
+            }],
+            Self::Dial => vec![cell.dial.name().to_owned()],
+            Self::Client => cell.client.rendered(),
+            Self::Policy => cell.policy.rendered(),
+            Self::Server => cell.server.rendered().iter().map(|value| format!("server: {value}")).collect(),
+            Self::Setup => {
+                let words = |change: &Change| format!("{} {}", change.knob, change.value.unwrap_or(1));
+                cell.setup.changes.iter().map(words).collect()
             }
-            (Self::Target, _) => format!(" at {}", cell.target.name()),
+            Self::Congestion => cell.congestion.iter().cloned().collect(),
+            Self::Sysctls => cell.sysctls.rendered().collect(),
+            Self::Target => vec![cell.target.name().to_owned()],
         }
     }
 
@@ -146,6 +181,31 @@ mod tests {
         assert_eq!(called("connections = 4\nstreams = 10"), rendered);
         let group = ["h1", "h2c × 4 × 1 stream", "h2c × 4 × 10 streams"];
         assert_eq!(called("connections = 4\nstreams = [1, 10]"), [group, group].concat());
+    }
+
+    #[test]
+    fn cells_of_a_group_that_differ_in_anything_have_different_labels() {
+        use crate::experiment::Knob;
+        use crate::record::testing::cell;
+        use crate::workload::Protocol;
+
+        let mut odd = cell(1, 0, Protocol::H2c, 1, 0.0);
+        odd.policy.reconnect_every = Some(7);
+        odd.policy.no_tls_resumption = true;
+        odd.server.no_coalesce = true;
+        odd.max_requests_per_connection = Some(9);
+        odd.work.body_bytes = 1 << 20;
+        let mut cells = vec![cell(0, 0, Protocol::H1, 1, 0.0), odd.clone()];
+        cells.extend((2..).zip(Knob::of(&odd)).map(|(index, knob)| Cell { index, ..knob.apply(&odd) }));
+        let labels = labels(&cells);
+        let distinct: std::collections::BTreeSet<&String> = labels.values().collect();
+        assert!(cells.len() > 8 && distinct.len() == cells.len(), "{labels:#?}");
+        let has = |words: &str| labels.values().any(|label| label.contains(words));
+        for words in
+            [", bbr", "tcp_slow_start_after_idle=0", ", frames up to 64 KiB", "reconnects every 7 requests"]
+        {
+            assert!(has(words), "{words}: {labels:#?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! header fields that the client sets itself.
 
 mod link;
+mod repeated;
 
 use super::axis::{Axis, ConnectionCount};
 use super::bulk;
@@ -27,6 +28,7 @@ pub(super) fn combinations(scenario: &Scenario) -> Result<(), ScenarioError> {
         });
     }
     let matrices = scenario.matrix.matrices();
+    repeated::values(scenario, &matrices)?;
     idle(work)?;
     ramp(work)?;
     client(scenario, &matrices)?;

@@ -54,6 +54,22 @@ pub(super) fn fitting<'a>(entries: &[&'a Setting], version: Option<&Version>) ->
     }
 }
 
+/// What a program does not know because it is older: it named a setting in quotes, as programs do that refuse a configuration.
+pub fn newer(peer: &Peer, said: &str) -> Option<String> {
+    let (product, version) = (peer.product?, peer.version.as_ref()?);
+    let is_named =
+        |name: &str| ['"', '\''].iter().any(|quote| said.contains(&format!("{quote}{name}{quote}")));
+    let mut named = product
+        .settings
+        .iter()
+        .filter_map(|setting| Some((setting, setting.name.as_deref()?, setting.from.as_ref()?)));
+    let (setting, name, from) = named.find(|(_, name, from)| *from > version && is_named(name))?;
+    let entries: Vec<&Setting> = product.entries(setting.knob, setting.role).collect();
+    let here = fitting(&entries, Some(version)).and_then(|setting| setting.name.as_ref());
+    let here = here.map_or("it has nothing for it".to_owned(), |name| format!("there it is `{name}`"));
+    Some(format!("`{name}` is known since {from}, and this is {}: {here}", peer.words()))
+}
+
 /// The entries of other versions; `None` if the version of `peer` is known, so that they do not matter.
 fn older<'a>(entries: &[&'a Setting], chosen: &Setting, peer: &Peer) -> Option<Vec<&'a Setting>> {
     let others = entries.iter().copied().filter(|entry| !std::ptr::eq(*entry, chosen));

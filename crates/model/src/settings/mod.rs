@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-pub use advice::{NONE, NOT_KNOWN, Wish, advise, first, known, proxies};
+pub use advice::{NONE, NOT_KNOWN, Wish, advise, first, known, newer, proxies};
 pub use check::Check;
 pub use knob::{Knob, Role};
 pub use lines::{expanded, fixes, wish};
@@ -122,6 +122,9 @@ pub struct Setting {
     pub range: Option<(u64, u64)>,
     /// What it is if it is not set.
     pub default: Option<String>,
+    /// Whether 0 is written for no limit; elsewhere it is the least value, such as nginx's `keepalive_requests 0`.
+    #[serde(default)]
+    pub zero_is_no_limit: bool,
     /// What it costs, or what else to know.
     pub side: Option<String>,
     /// Why there is no setting.

@@ -110,6 +110,19 @@ fn a_version_without_the_setting_is_told_so() {
 }
 
 #[test]
+fn what_an_older_version_does_not_know_is_told_with_what_it_has() {
+    let of = |field: &str, said: &str| newer(&Peer::of_field(field), said);
+    let said = "nginx: [emerg] unknown directive \"http2\" in nginx.conf:4";
+    let expected = "`http2` is known since 1.25.1, and this is nginx 1.22.1: there it is `listen … http2`";
+    assert_eq!(of("nginx/1.22.1", said).as_deref(), Some(expected));
+    assert_eq!(of("nginx/1.25.1", said), None);
+    assert_eq!(of("nginx/1.22.1", "unknown directive \"http22\""), None);
+    let haproxy =
+        of("HAProxy/2.6.12", "unknown keyword 'tune.h2.fe.max-total-streams' in 'global' section").unwrap();
+    assert!(haproxy.ends_with("since 3.0, and this is HAProxy 2.6.12: it has nothing for it"), "{haproxy}");
+}
+
+#[test]
 fn values_are_written_in_the_unit_of_the_product_and_within_its_range() {
     let line = |peer: Peer, knob, role, value| advise(&peer, wish(knob, role, value)).setting;
     let window = |name: &str, bytes: u64| line(Peer::started(name), Knob::StreamWindow, Role::Front, bytes);

@@ -57,14 +57,12 @@ impl Unit {
         }
     }
 
-    /// What a configuration says, in bytes, things or milliseconds: `64k`, `75s`, `1000`. No limit, which many write as 0, is more
-    /// than any number. `None` if it is no such value.
+    /// What a configuration says, in bytes, things or milliseconds: `64k`, `75s`, `1000`. `None` if it is no such value.
     pub(super) fn read(self, text: &str) -> Option<u64> {
         let text = text.trim_end_matches(';').trim_matches(['"', '\'']);
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let number: u64 = text[..end].parse().ok()?;
         let factor = match (self, text[end..].to_ascii_lowercase().as_str()) {
-            (Self::Count, "") if number == 0 => return Some(u64::MAX),
             (Self::Bits, "") => return Some(self.base(number)),
             (Self::Bytes | Self::Kib, "k") => 1 << 10,
             (Self::Bytes | Self::Kib, "m") => 1 << 20,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use h2lab_base::units::optional_duration_text;
+use h2lab_base::units::{format_duration, optional_duration_text};
 
 /// What is dialled when requests wait and no connection can take them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, JsonSchema)]
@@ -68,5 +68,20 @@ impl ClientPolicy {
     /// Whether it is the default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What it is, as in labels: `reconnects every 7 requests`, `no TLS resumption`.
+    pub fn rendered(&self) -> Vec<String> {
+        let rendered = [
+            self.reconnect_every.map(|requests| match requests {
+                1 => "reconnects every request".to_owned(),
+                n => format!("reconnects every {n} requests"),
+            }),
+            self.pool_size.map(|idle| format!("{idle} idle connections kept")),
+            self.cancel_after.map(|time| format!("cancels after {}", format_duration(time))),
+            self.connect_timeout.map(|time| format!("connect timeout {}", format_duration(time))),
+            self.no_tls_resumption.then(|| "no TLS resumption".to_owned()),
+        ];
+        rendered.into_iter().flatten().collect()
     }
 }

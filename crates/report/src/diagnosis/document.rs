@@ -49,7 +49,7 @@ pub struct CauseDocument {
 pub struct DiagnosisDocument {
     /// The answer in a few sentences.
     pub answer: Vec<String>,
-    /// What the effects are effects on: `requests/s`, `p99` or `p95`.
+    /// What the effects are effects on: `requests/s`, `p99`, `p95`, or `p50` where only the usual request differs.
     pub metric: String,
     /// The index of the cell that was asked about.
     pub subject: u32,

@@ -9,6 +9,8 @@ use h2lab_model::scenario::Target;
 use serde_json::{Value, json};
 
 use super::{COLUMNS, CauseDocument, Diagnosis};
+use crate::Report;
+use crate::document::round::rounded;
 use crate::junit::{Case, CaseOutcome, Suites};
 use crate::markdown::{self, escaped};
 use crate::sarif::{SarifResult, log};
@@ -40,18 +42,15 @@ impl Diagnosis<'_> {
                         rule: id.to_owned(),
                         kind,
                         level: "none",
+                        target: self.target(),
                         message,
                         properties: Value::Null,
                     });
                 }
             }
         }
-        let mut ids: Vec<&str> = results.iter().map(|result| result.rule.as_str()).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let rules: Vec<Value> = ids.into_iter().filter_map(cause).map(rule).collect();
         let failures: Vec<String> = self.unsound().map(|(label, _, why)| format!("{label}: {why}")).collect();
-        log(&self.report.run.version, &rules, &results, &self.target(), &failures)
+        log(&self.report.run.version, &rules(&results), &results, &failures)
     }
 
     /// As a `JUnit` document: a case for each cause that was found and each change that was tried. A cause that an experiment
@@ -59,7 +58,7 @@ impl Diagnosis<'_> {
     pub fn junit(&self) -> String {
         let suites = Suites {
             name: format!("h2lab diagnose {}", self.target()),
-            seconds: self.took.as_secs_f64(),
+            seconds: self.took.map_or_else(|| seconds(&self.report), |took| took.as_secs_f64()),
             all: vec![
                 ("Measurement".to_owned(), self.measurement()),
                 ("Causes".to_owned(), self.causes().iter().map(|cause| self.case(cause)).collect()),
@@ -101,12 +100,7 @@ impl Diagnosis<'_> {
 
     /// What was asked: the URL, or the server that h2lab started.
     fn target(&self) -> String {
-        let mut cells = self.report.run.repetitions.iter().map(|one| &one.cell);
-        match cells.find(|cell| cell.index == self.subject).map(|cell| &cell.target) {
-            Some(Target::Url { url }) => url.clone(),
-            Some(Target::Sut { name }) => name.clone(),
-            Some(Target::Origin) | None => "origin".to_owned(),
-        }
+        target(&self.report, self.subject)
     }
 
     /// The cells that the verdict is about.
@@ -149,10 +143,7 @@ impl Diagnosis<'_> {
         let trial = confirmed.iter().find(|trial| trial.knob.causes().contains(&cause.id.as_str()));
         let trial = trial.map(|trial| self.of_trial(trial));
         let finding = self.finding(cause);
-        let symptom = finding.map(|finding| finding.symptom.clone());
-        let fixes = finding.into_iter().flat_map(|finding| &finding.fixes);
-        let fixes = fixes.map(|fix| format!("fix, {}: {} ({})", fix.product, fix.setting, fix.why));
-        trial.into_iter().chain(symptom).chain(fixes).collect::<Vec<_>>().join("\n")
+        trial.into_iter().chain(finding.map(shown)).collect::<Vec<_>>().join("\n")
     }
 
     fn result(&self, cause: &CauseDocument) -> SarifResult {
@@ -160,6 +151,7 @@ impl Diagnosis<'_> {
             rule: cause.id.clone(),
             kind: if cause.is_confirmed() { "fail" } else { "review" },
             level: "warning",
+            target: self.target(),
             message: self.known(cause),
             properties: json!({ "confidence": cause.confidence, "explains": cause.explains }),
         }
@@ -211,6 +203,76 @@ pub(super) fn unsound(summary: &CellSummary) -> Option<(&'static str, String)> {
         CellState::Unsupported { why } => Some(("unsupported", why.clone())),
         CellState::Ok | CellState::Unstable { .. } => summary.no_success().map(|why| ("failed", why)),
     }
+}
+
+/// What the records of any run show, as a SARIF log: each finding is for `review`, since nothing was changed to confirm it.
+pub fn sarif_of_findings(report: &Report<'_>) -> Value {
+    let result = |finding: &Finding| SarifResult {
+        rule: finding.rule.clone(),
+        kind: "review",
+        level: "warning",
+        target: target(report, finding.cell),
+        message: shown(finding),
+        properties: json!({
+            "cell": finding.label,
+            "confidence": finding.confidence.name(),
+            "explains": finding.explains.map(rounded),
+        }),
+    };
+    let results: Vec<SarifResult> = causes_of(report).map(result).collect();
+    log(&report.run.version, &rules(&results), &results, &[])
+}
+
+/// The same as a `JUnit` document: each finding is a case that is skipped, since nothing was changed to confirm it.
+pub fn junit_of_findings(report: &Report<'_>) -> String {
+    let case = |finding: &Finding| Case {
+        class: format!("h2lab.diagnose.{}", finding.rule),
+        name: format!("{} {}: {}", finding.rule, finding.name, finding.label),
+        outcome: CaseOutcome::Skipped(format!(
+            "{}, not confirmed: {}",
+            finding.confidence.name(),
+            finding.symptom
+        )),
+    };
+    let cases = causes_of(report).map(case).collect();
+    let command = report.run.command.get(1).map_or("run", String::as_str);
+    let name = format!("h2lab diagnose: a run of {command}");
+    Suites { name, seconds: seconds(report), all: vec![("Causes".to_owned(), cases)] }.xml()
+}
+
+/// The findings that name a cause of slowness.
+fn causes_of<'a>(report: &'a Report<'_>) -> impl Iterator<Item = &'a Finding> {
+    report.findings.iter().filter(|finding| !finding.is_observation())
+}
+
+/// What a finding says, and what to change.
+fn shown(finding: &Finding) -> String {
+    let fixes = finding.fixes.iter();
+    let fixes = fixes.map(|fix| format!("fix, {}: {} ({})", fix.product, fix.setting, fix.why));
+    std::iter::once(finding.symptom.clone()).chain(fixes).collect::<Vec<_>>().join("\n")
+}
+
+/// What a cell asks: the URL, or the server that h2lab started.
+fn target(report: &Report<'_>, index: u32) -> String {
+    let mut cells = report.run.repetitions.iter().map(|one| &one.cell);
+    match cells.find(|cell| cell.index == index).map(|cell| &cell.target) {
+        Some(Target::Url { url }) => url.clone(),
+        Some(Target::Sut { name }) => name.clone(),
+        Some(Target::Origin) | None => "origin".to_owned(),
+    }
+}
+
+/// Measured time, warm-ups without.
+fn seconds(report: &Report<'_>) -> f64 {
+    report.run.repetitions.iter().map(|one| one.cell.work.phases.measure.as_secs_f64()).sum()
+}
+
+/// The rules of these results.
+fn rules(results: &[SarifResult]) -> Vec<Value> {
+    let mut ids: Vec<&str> = results.iter().map(|result| result.rule.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter().filter_map(cause).map(rule).collect()
 }
 
 impl CauseDocument {

@@ -1,12 +1,11 @@
 use super::*;
 use crate::testing::Fixture;
 use h2lab_analysis::experiment::Hop;
-use h2lab_analysis::stats::CellState;
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::RunRecord;
 use h2lab_model::workload::Protocol;
 
-const TOOK: Duration = Duration::from_millis(61_500);
+const TOOK: Option<Duration> = Some(Duration::from_millis(61_500));
 
 fn trial(knob: Knob, outcome: Outcome, ratio: f64) -> Trial {
     let effect = Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: 0.12, after: 0.12 / ratio };
@@ -173,8 +172,7 @@ fn what_was_not_measured_is_an_error_for_other_programs_and_said_in_the_answer()
     assert_eq!(run(&fixture)["invocations"][0]["executionSuccessful"], true);
     let why = "no response was a success: 168 × 500".to_owned();
     let its = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject);
-    its.expect("it was measured").state =
-        CellState::Failed { why: why.clone(), how: h2lab_analysis::stats::Failed::NoSuccess };
+    its.expect("it was measured").state = CellState::Failed { why: why.clone(), how: Failed::NoSuccess };
     let invocation = &run(&fixture)["invocations"][0];
     assert_eq!(invocation["executionSuccessful"], false);
     let said = invocation["toolExecutionNotifications"][0]["message"]["text"].as_str().unwrap();
@@ -254,4 +252,39 @@ fn other_programs_learn_what_is_confirmed_and_what_is_not() {
     assert_eq!(seen, [pair("LOSS101", "review")]);
     let junit = diagnosis(&fixture, &experiment, subject).junit();
     assert!(junit.contains("failures=\"0\"") && junit.contains("observed, not confirmed"), "{junit}");
+}
+
+#[test]
+fn a_server_that_refuses_everything_is_the_first_thing_that_is_said() {
+    let mut fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let mut experiment = experiment(&fixture);
+    experiment.trials.clear();
+    let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
+    cell.state = CellState::Failed { why: "none".to_owned(), how: Failed::NoSuccess };
+    cell.statuses = std::iter::once((404, 50)).collect();
+    let answer = diagnosis(&fixture, &experiment, subject).answer();
+    let expected = "origin answers 404 Not Found to every request: all times are of that answer; is the path right? \
+                    No change was tried.";
+    assert_eq!(answer, [expected]);
+    let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
+    cell.state = CellState::Failed { why: "it ended".to_owned(), how: Failed::ServerEnded };
+    assert!(!diagnosis(&fixture, &experiment, subject).answer()[0].contains("404"));
+}
+
+#[test]
+fn the_findings_of_a_run_without_an_experiment_are_for_review_and_name_their_cell() {
+    let mut fixture = Fixture::new();
+    let log = sarif_of_findings(&fixture.report());
+    let result = &log["runs"][0]["results"][0];
+    assert_eq!((&result["kind"], &result["ruleId"]), (&"review".into(), &"LOSS101".into()));
+    assert_eq!(log["runs"][0]["tool"]["driver"]["rules"][0]["id"], "LOSS101");
+    assert_eq!(result["properties"]["cell"], fixture.findings[0].label.as_str());
+    let uri = &result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
+    assert_eq!(*uri, "origin");
+    let junit = junit_of_findings(&fixture.report());
+    assert!(junit.contains("tests=\"1\" failures=\"0\"") && junit.contains("not confirmed"), "{junit}");
+    fixture.findings[0].explains = Some(0.0);
+    assert_eq!(sarif_of_findings(&fixture.report())["runs"][0]["results"], serde_json::json!([]));
+    assert!(junit_of_findings(&fixture.report()).contains("tests=\"0\""), "an observation is no cause");
 }

@@ -81,7 +81,7 @@ mod tests {
             repeat: &[],
             fix: Some(&fix),
             is_via: false,
-            took: std::time::Duration::ZERO,
+            took: None,
         });
         assert_sound(&page);
         let (_, rest) = page.split_once("<pre class=\"copied\">").expect("it is there");
@@ -100,7 +100,7 @@ mod tests {
             repeat: &["h2lab".to_owned()],
             fix: None,
             is_via: false,
-            took: std::time::Duration::ZERO,
+            took: None,
         };
         let page = diagnosis_page(&diagnosis);
         assert_sound(&page);

@@ -15,8 +15,8 @@ pub fn sarif(report: &ProbeReport) -> Value {
         }
     }
     let rules: Vec<Value> = rules.iter().map(|meta| rule(meta)).collect();
-    let results: Vec<SarifResult> = report.checks.iter().map(result).collect();
-    log(&report.version, &rules, &results, &report.target, &[])
+    let results: Vec<SarifResult> = report.checks.iter().map(|check| result(check, &report.target)).collect();
+    log(&report.version, &rules, &results, &[])
 }
 
 fn rule(meta: &CheckMeta) -> Value {
@@ -30,7 +30,7 @@ fn rule(meta: &CheckMeta) -> Value {
     })
 }
 
-fn result(check: &Check) -> SarifResult {
+fn result(check: &Check, target: &str) -> SarifResult {
     let case = check.case.as_ref().map(|case| format!("{case}: ")).unwrap_or_default();
     let is_failed = check.verdict == Verdict::Fail;
     let details = if is_failed { format!("\n{}", details(check)) } else { String::new() };
@@ -44,6 +44,7 @@ fn result(check: &Check) -> SarifResult {
             Verdict::Undecided => "open",
         },
         level: level(check.severity),
+        target: target.to_owned(),
         message: format!("{case}{}{details}", check.summary),
         properties: json!({ "verdict": check.verdict, "severity": check.severity, "evidence": check.evidence }),
     }

@@ -11,6 +11,7 @@ use h2lab_model::bulk::{
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::workload::H2cMode;
 use h2lab_wire::Config;
+use h2lab_wire::h2::setting as setting_id;
 
 use super::driver::BulkResult;
 use super::fetch::Fetch;
@@ -101,17 +102,13 @@ fn largest_frame(direction: TransferDirection, config: &Config, done: &BulkResul
     match direction {
         TransferDirection::Get => Some(config.max_frame_size),
         TransferDirection::Put => {
-            done.records.iter().filter_map(|record| setting(record, MAX_FRAME_SIZE)).min()
+            done.records.iter().filter_map(|record| setting(record, setting_id::MAX_FRAME_SIZE)).min()
         }
     }
 }
 
-/// `SETTINGS_INITIAL_WINDOW_SIZE` (RFC 9113 §6.5.2).
-const INITIAL_WINDOW_SIZE: u16 = 4;
 /// What a peer is allowed that announces nothing (RFC 9113 §6.9.2).
 const DEFAULT_WINDOW: u32 = 65_535;
-/// `SETTINGS_MAX_FRAME_SIZE`.
-const MAX_FRAME_SIZE: u16 = 5;
 
 /// What the server announced for a setting.
 fn setting(record: &ConnectionRecord, name: u16) -> Option<u32> {
@@ -211,7 +208,7 @@ fn sent(
         cpu: Some(cpu),
         ..SenderFigures::default()
     };
-    let announced = setting(record, INITIAL_WINDOW_SIZE).unwrap_or(DEFAULT_WINDOW);
+    let announced = setting(record, setting_id::INITIAL_WINDOW_SIZE).unwrap_or(DEFAULT_WINDOW);
     let receiver = ReceiverFigures {
         stream_window: has_windows.then_some(announced.into()),
         ..ReceiverFigures::default()
@@ -317,7 +314,7 @@ mod tests {
         assert_eq!((found.sender.tcp_busy, found.sender.tcp_rwnd_limited), (seconds(9), seconds(1)));
         assert_eq!((found.sender.tcp_sndbuf_limited, found.sender.cwnd_bytes), (seconds(2), Some(14_480)));
         assert_eq!(found.receiver.stream_window, Some(65_535), "it announced none");
-        record.http.settings_remote = vec![(INITIAL_WINDOW_SIZE, 131_072)];
+        record.http.settings_remote = vec![(setting_id::INITIAL_WINDOW_SIZE, 131_072)];
         assert_eq!(of(&record).receiver.stream_window, Some(131_072));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use h2lab_base::units::{Time, format_bytes, format_duration};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::Protocol;
-use h2lab_wire::Config;
+use h2lab_wire::{Config, ErrorCode};
 
 use super::defaults;
 use super::watch::{Watch, WatchEvent};
@@ -72,6 +72,9 @@ pub enum ConnectError {
     /// Its answer is not legal in the protocol that we asked for.
     #[error("the server's response violates the protocol: {0}")]
     Protocol(String),
+    /// It reset the stream of the request: it speaks the protocol, and takes this request amiss.
+    #[error("the server reset the stream of the request ({0})")]
+    Reset(ErrorCode),
     /// Nothing listens on the UDP port.
     #[error(
         "nothing listens on this UDP port: the server does not speak HTTP/3 there (QUIC uses UDP; a TCP port of the \
@@ -97,6 +100,7 @@ impl ConnectError {
             // These were established.
             Self::Closed(_) => Outcome::Closed,
             Self::Protocol(_) | Self::WrongProtocol { .. } => Outcome::Protocol,
+            Self::Reset(_) => Outcome::Reset,
             _ => Outcome::Connect,
         }
     }
@@ -104,6 +108,11 @@ impl ConnectError {
     /// Whether a server speaks TLS but not the protocol that was offered to it.
     pub const fn is_not_spoken(&self) -> bool {
         matches!(self, Self::Tls(TlsError::Alpn { .. }))
+    }
+
+    /// Whether it answers in the protocol that was asked for, although with a reset: not because it wants HTTP/1.1 instead.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::Reset(code) if *code != ErrorCode::HTTP_1_1_REQUIRED)
     }
 
     /// Whether nothing answers at an address, so that another one of the same name is worth trying.

@@ -15,9 +15,15 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Whether the server answered in this protocol.
+    /// Whether the server answered in this protocol; or reset the request in it, and answered in another: a request that it takes
+    /// amiss, such as one whose fields are too long, is measured as it is.
     pub fn speaks(&self, protocol: Protocol) -> bool {
-        !self.speaks_tls && self.attempts.iter().any(|(tried, answer)| *tried == protocol && answer.is_ok())
+        let speaks = |answer: &Result<SingleAnswer, LoadError>| match answer {
+            Ok(_) => true,
+            Err(LoadError::Unreachable { why, .. }) => why.is_answer() && self.answers().next().is_some(),
+            Err(_) => false,
+        };
+        !self.speaks_tls && self.attempts.iter().any(|(tried, answer)| *tried == protocol && speaks(answer))
     }
 
     /// What the server answered in each protocol that it speaks.
@@ -27,6 +33,9 @@ impl Discovery {
 
     /// What the server did instead of answering in this protocol; `None` if it speaks it or was not asked.
     pub fn refusal(&self, protocol: Protocol) -> Option<String> {
+        if self.speaks(protocol) {
+            return None;
+        }
         let (_, answer) = self.attempts.iter().find(|(tried, _)| *tried == protocol)?;
         answer.as_ref().err().map(why)
     }
@@ -64,6 +73,9 @@ impl fmt::Display for Discovery {
                         None => f.write_str(")")?,
                     }
                 }
+                Err(error) if self.speaks(*protocol) => {
+                    write!(f, "{comma}{protocol} yes, but {}", why(error))?;
+                }
                 Err(error) => write!(f, "{comma}{protocol} no: {}", why(error))?,
             }
         }
@@ -97,4 +109,47 @@ fn any_certificate<'a>(spec: &LoadSpec<'a>) -> LoadSpec<'a> {
     let mut spec = spec.clone();
     spec.tls.insecure = true;
     spec
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use h2lab_net::tcp::Endpoint;
+    use h2lab_wire::ErrorCode;
+
+    use super::*;
+    use crate::client::ConnectError;
+
+    fn of(attempts: [Result<(), ErrorCode>; 2]) -> Discovery {
+        let answer = |answer: Result<(), ErrorCode>| {
+            let address = Endpoint::Unix(std::path::Path::new("/x").into());
+            let answered = SingleAnswer {
+                status: 400,
+                server: None,
+                time_to_first_byte: Duration::ZERO,
+                time_to_last_byte: Duration::ZERO,
+                body_bytes: 0,
+            };
+            answer
+                .map(|()| answered)
+                .map_err(|code| LoadError::Unreachable { address, why: ConnectError::Reset(code) })
+        };
+        let [h1, h2c] = attempts.map(answer);
+        Discovery { attempts: vec![(Protocol::H1, h1), (Protocol::H2c, h2c)], speaks_tls: false }
+    }
+
+    #[test]
+    fn a_reset_is_an_answer_where_another_protocol_has_one() {
+        let calm = of([Ok(()), Err(ErrorCode::ENHANCE_YOUR_CALM)]);
+        assert!(calm.speaks(Protocol::H2c) && calm.refusal(Protocol::H2c).is_none());
+        assert_eq!(
+            calm.to_string(),
+            "h1 yes (400); h2c yes, but the server reset the stream of the request (ENHANCE_YOUR_CALM)"
+        );
+        let wants_h1 = of([Ok(()), Err(ErrorCode::HTTP_1_1_REQUIRED)]);
+        assert!(!wants_h1.speaks(Protocol::H2c) && wants_h1.refusal(Protocol::H2c).is_some());
+        let neither = of([Err(ErrorCode::CANCEL), Err(ErrorCode::CANCEL)]);
+        assert!(!neither.speaks(Protocol::H1) && !neither.speaks(Protocol::H2c));
+    }
 }

@@ -121,8 +121,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, L
             body_bytes: sample.body_bytes,
         }),
         Some(Sample { outcome: Outcome::Reset | Outcome::Refused, code, .. }) => {
-            let why =
-                ConnectError::Protocol(format!("the stream was reset ({})", h2lab_wire::ErrorCode(*code)));
+            let why = ConnectError::Reset(h2lab_wire::ErrorCode(*code));
             Err(LoadError::Unreachable { address: spec.address.clone(), why })
         }
         sample => {

@@ -38,6 +38,8 @@ mod loss102_one_congestion_window;
 mod loss103_slow_start_after_idle;
 mod loss104_nagle_delayed_ack;
 mod loss105_send_buffer_bloat;
+#[cfg(test)]
+mod many;
 mod meta;
 mod mux;
 mod mux101_stream_limit;
@@ -53,6 +55,7 @@ pub(super) mod views;
 use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 
+pub(super) use conn107_client_does_not_multiplex::abandoning;
 pub use meta::{CauseMeta, FAMILIES, Status};
 
 /// All causes, by family in the order of [`FAMILIES`], then by number. The only list.

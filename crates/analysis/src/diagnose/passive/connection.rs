@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use super::exchanges::{End, Exchanges};
 use super::half::{Half, Kind};
+use super::http::Http;
 use crate::diagnose::waits::segment::{Segment, flag};
 use crate::diagnose::waits::streams::dialect;
 use crate::diagnose::waits::tls::{KeyLog, Opaque, Tls};
 use h2lab_base::units::Time;
 use h2lab_link::FlowEndpoint;
-use h2lab_wire::trace::detail::Reader;
 use h2lab_wire::trace::{Dialect, Direction};
 
-/// Bytes that are kept before the client's first bytes, which identify the protocol.
-const EARLY: usize = 1 << 16;
 /// Retransmissions of a connection whose times are kept.
 const MOST_REPEATS: usize = 1 << 20;
 
@@ -38,18 +36,6 @@ enum Reading {
     Clear(Http),
     Tls(Box<Tls>, Http),
     Blind(Flaw),
-}
-
-/// The bytes in clear.
-#[derive(Debug, Default)]
-pub(super) struct Http {
-    dialect: Option<Dialect>,
-    reader: Option<Reader>,
-    early: Vec<(Time, Vec<u8>)>,
-    early_bytes: usize,
-    /// When the client sent its first bytes.
-    ready_at: Option<Time>,
-    pub exchanges: Exchanges,
 }
 
 /// A connection while its packets come in.
@@ -206,7 +192,7 @@ impl Connection {
             Opaque::NoKeys => Flaw::NoKeys,
             Opaque::Garbled => Flaw::Garbled,
         });
-        let known = http.and_then(|http| Some((http.dialect?, http)));
+        let known = http.and_then(Http::settled);
         let Some((dialect, mut http)) = known else {
             return Finished::blind(self.up, self.down, handshake, opaque);
         };
@@ -319,42 +305,5 @@ impl Reading {
             }),
             Self::Open | Self::Blind(_) => {}
         }
-    }
-}
-
-impl Http {
-    /// The next bytes; `None` if they are not HTTP.
-    fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], room: &mut usize) -> Option<()> {
-        if bytes.is_empty() {
-            return Some(());
-        }
-        if self.reader.is_none() {
-            if direction == Direction::Down {
-                self.early_bytes += bytes.len();
-                if self.early_bytes > EARLY {
-                    return None;
-                }
-                self.early.push((now, bytes.to_vec()));
-                return Some(());
-            }
-            self.dialect = Some(dialect(bytes)?);
-            self.ready_at = Some(now);
-            self.reader = self.dialect.map(|dialect| Reader::new(dialect, 0));
-            for (at, early) in std::mem::take(&mut self.early) {
-                self.read(at, Direction::Down, &early, room);
-            }
-        }
-        self.read(now, direction, bytes, room);
-        Some(())
-    }
-
-    fn read(&mut self, now: Time, direction: Direction, bytes: &[u8], room: &mut usize) {
-        let Self { reader: Some(reader), exchanges, .. } = self else { return };
-        let counted = match direction {
-            Direction::Up => &mut exchanges.record.bytes_sent,
-            Direction::Down => &mut exchanges.record.bytes_received,
-        };
-        *counted += bytes.len() as u64;
-        reader.feed(now, direction, bytes, &mut |frame| exchanges.see(&frame, room));
     }
 }

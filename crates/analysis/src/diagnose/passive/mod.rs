@@ -19,6 +19,7 @@
 mod connection;
 mod exchanges;
 mod half;
+mod http;
 mod notes;
 mod record;
 #[cfg(test)]
@@ -33,7 +34,7 @@ use super::waits::segment::{Segment, flag};
 use super::waits::tls::KeyLog;
 use h2lab_base::units::Time;
 use h2lab_link::capture_file::CapturedPacket;
-use h2lab_link::{Flow, FlowEndpoint, Offload, Packet};
+use h2lab_link::{Flow, FlowEndpoint, LinkSpec, Offload, Packet};
 use h2lab_model::record::CellRecord;
 use h2lab_wire::trace::Direction;
 
@@ -65,6 +66,8 @@ pub struct Capture {
     /// Frames that may still be kept.
     room: usize,
     unseen: Unseen,
+    /// The emulated link that it is of, if it is this run's.
+    link: Option<LinkSpec>,
 }
 
 /// What a capture has.
@@ -91,12 +94,13 @@ impl Capture {
             now: Time::ZERO,
             room: MOST_FRAMES,
             unseen: Unseen::default(),
+            link: None,
         }
     }
 
-    /// A capture of a link of this run's: all that a client did, from its begin on, at the client's end.
-    pub fn of_run() -> Self {
-        let mut capture = Self::new("");
+    /// A capture of this link, which is this run's: all that a client did, from its begin on, at the client's end.
+    pub fn of_run(link: LinkSpec) -> Self {
+        let mut capture = Self { link: Some(link), ..Self::new("") };
         capture.unseen.source = Source::Run;
         capture
     }
@@ -199,7 +203,7 @@ impl Capture {
             self.connections.into_iter().map(|connection| connection.finish(at)).collect();
         let notes = self.unseen.notes(&finished);
         let connections = finished.len();
-        let records = record::of(finished, self.unseen.is_full, self.unseen.source == Source::Run);
+        let records = record::of(finished, self.unseen.is_full, self.link.as_ref());
         Captured { records, notes, connections, began_nanos: self.begins_at.unwrap_or(0) }
     }
 }

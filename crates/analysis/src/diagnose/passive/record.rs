@@ -7,7 +7,7 @@ use super::connection::{Finished, Handshake, Read};
 use super::exchanges::End;
 use h2lab_base::counters::{TcpSummary, TcpTick};
 use h2lab_base::units::Time;
-use h2lab_link::FlowEndpoint;
+use h2lab_link::{FlowEndpoint, LinkSpec};
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
 use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Arrival, Protocol};
@@ -18,8 +18,9 @@ const SOON: Duration = Duration::from_millis(5);
 /// The congestion window of an end that we do not see, in segments: nothing is concluded from it.
 const UNKNOWN_WINDOW: u32 = u32::MAX;
 
-/// The repetitions, the one with most requests first. `is_all`: everything that the client did is in the capture.
-pub(super) fn of(connections: Vec<Finished>, is_full: bool, is_all: bool) -> Vec<CellRecord> {
+/// The repetitions, the one with most requests first. `link` is this run's own, if the capture is of that: everything that the client
+/// did is in it then.
+pub(super) fn of(connections: Vec<Finished>, is_full: bool, link: Option<&LinkSpec>) -> Vec<CellRecord> {
     let mut groups: BTreeMap<(FlowEndpoint, Protocol), Vec<Finished>> = BTreeMap::new();
     for connection in connections {
         if let Some(read) = &connection.read {
@@ -39,8 +40,8 @@ pub(super) fn of(connections: Vec<Finished>, is_full: bool, is_all: bool) -> Vec
     groups
         .enumerate()
         .filter_map(|(index, ((server, protocol), group))| {
-            let cell = cell(index as u32, &server, protocol)?;
-            Some(record(cell, group, is_full, is_all))
+            let cell = Cell { link: link.cloned(), ..cell(index as u32, &server, protocol)? };
+            Some(record(cell, group, is_full))
         })
         .collect()
 }
@@ -65,11 +66,12 @@ fn cell(index: u32, server: &FlowEndpoint, protocol: Protocol) -> Option<Cell> {
     scenario.matrix.protocols = Axis::one(protocol);
     scenario.matrix.connections = Axis::one(1.into());
     let mut cell = scenario.plan().into_iter().next()?;
-    (cell.index, cell.group, cell.link) = (index, index, None);
+    (cell.index, cell.group) = (index, index);
     Some(cell)
 }
 
-fn record(cell: Cell, group: Vec<Finished>, is_full: bool, is_all: bool) -> CellRecord {
+fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
+    let is_all = cell.link.is_some();
     let mut record = CellRecord::empty(cell);
     let mut samples: Vec<Sample> = Vec::new();
     let (mut refused, mut uploaded): (Vec<Sample>, u64) = (Vec::new(), 0);

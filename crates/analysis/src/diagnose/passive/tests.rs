@@ -1,3 +1,5 @@
+mod own_link;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -177,7 +179,7 @@ fn at_the_clients_end_of_a_link_no_distance_is_inferred_from_the_handshake() {
     };
     assert_eq!(took(Capture::new(""), ""), 35 + 4, "half of it on each way");
     assert_eq!(took(Capture::new(""), "uplink in"), 35);
-    assert_eq!(took(Capture::of_run(), ""), 35);
+    assert_eq!(took(Capture::of_run(LinkSpec::default()), ""), 35);
 }
 
 #[test]
@@ -345,6 +347,34 @@ fn the_end_of_a_connection_is_its_servers_or_its_clients() {
     let (outcomes, closed, ..) = ended(Direction::Up, 3);
     assert_eq!(outcomes, [Outcome::Succeeded, Outcome::Cancelled]);
     assert!(matches!(closed, CloseReason::Local { .. }));
+}
+
+#[test]
+fn the_answer_to_an_offer_to_upgrade_decides_the_version_of_http() {
+    const OFFER: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n";
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    let read = |answers: &[&[u8]]| {
+        let mut scene = Scene::established(0);
+        scene.say(Direction::Up, 125, OFFER);
+        for (at, answer) in (145..).zip(answers) {
+            scene.say(Direction::Down, at, answer);
+        }
+        if !answers.is_empty() {
+            scene.say(Direction::Up, 160, OFFER);
+        }
+        let captured = scene.finish();
+        let record = &captured.records[0];
+        (record.cell.protocol, record.samples.iter().map(|sample| sample.outcome).collect::<Vec<_>>())
+    };
+    let declined = (Protocol::H1, vec![Outcome::Succeeded, Outcome::Unfinished]);
+    assert_eq!(read(&[OK]), declined, "and the next request is one, too");
+    assert_eq!(read(&[&OK[..11], &OK[11..]]), declined, "in two packets");
+    assert_eq!(read(&[b"HTTP/1.1 100 Continue\r\n\r\n", OK]), declined);
+    assert_eq!(read(&[]), (Protocol::H1, vec![Outcome::Unfinished]), "no answer");
+    let taken =
+        [&b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])]
+            .concat();
+    assert_eq!(read(&[&taken]).0, Protocol::H2c);
 }
 
 /// h2load (12 requests), nghttp (1) and curl (2 over HTTP/1.1 in clear, 2 and 1 over HTTP/2 with TLS 1.3 and 1.2, 1 over HTTP/1.1

@@ -314,9 +314,7 @@ const fn matters(kind: FrameKind) -> bool {
 
 /// The protocol by a client's first bytes: HTTP/2 by its preface or by an upgrade, or a request line of HTTP/1.1.
 pub(in crate::diagnose) fn dialect(first: &[u8]) -> Option<Dialect> {
-    const PREFACE: &[u8] = b"PRI * HTTP/2.0";
-    let length = first.len().min(PREFACE.len());
-    if first[..length] == PREFACE[..length] {
+    if is_preface(first) {
         return Some(Dialect::Http2);
     }
     let method = first.split(|byte| *byte == b' ').next()?;
@@ -328,6 +326,18 @@ pub(in crate::diagnose) fn dialect(first: &[u8]) -> Option<Dialect> {
         line.starts_with(b"upgrade:") && line.ends_with(b"h2c")
     });
     Some(if upgrades { Dialect::Http2 } else { Dialect::Http1 })
+}
+
+/// Whether a client's first bytes are a request that offers to go on with HTTP/2, which its server may decline.
+pub(in crate::diagnose) fn offers_upgrade(first: &[u8]) -> bool {
+    dialect(first) == Some(Dialect::Http2) && !is_preface(first)
+}
+
+/// Whether they are the beginning of HTTP/2's preface.
+fn is_preface(first: &[u8]) -> bool {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+    let length = first.len().min(PREFACE.len());
+    first[..length] == PREFACE[..length]
 }
 
 /// The number in a head's `x-h2lab-id`.

@@ -14,13 +14,12 @@ use super::super::exit::{Exit, Usage};
 use super::super::output::Concluded;
 use super::plan::{AGAIN, Base, Plan};
 use super::recorded::read;
-use super::{DiagnoseArgs, Servers, exit, holds_responses, no_experiment, own};
+use super::{DiagnoseArgs, Servers, exit, holds_responses, own};
 use crate::run::execute::Live;
 
 impl DiagnoseArgs {
     /// The work of an earlier run again: how much of its difference is gone.
     pub(super) fn again(&self, folder: &Path, command_line: Vec<String>) -> Result<Exit> {
-        self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
         let before = read(folder)?;
         let urls: Vec<String> = before.scenario.matrix.live.iter().map(|live| live.url.clone()).collect();
         let refuse = |why: &str| Err(Usage(format!("--again {}: {why}", folder.display())).into());
@@ -69,7 +68,8 @@ impl DiagnoseArgs {
                 Form::Json => json(&h2lab_report::since_document(&report, since))?,
                 Form::Html => h2lab_report::html(&[report]),
                 Form::Markdown => h2lab_report::markdown(&[report]),
-                Form::Sarif | Form::Junit => return Err(no_experiment()),
+                Form::Sarif => json(&h2lab_report::sarif_of_findings(&report))?,
+                Form::Junit => h2lab_report::junit_of_findings(&report),
             })
         })?;
         executed.failure.map_or(stored, Err)?;

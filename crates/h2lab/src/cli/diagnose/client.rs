@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_analysis::diagnose::client;
+use h2lab_analysis::diagnose::client::{self, Client};
 use h2lab_analysis::diagnose::passive::{Capture, Captured};
 use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::format_duration;
+use h2lab_link::LinkSpec;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::{Axis, RequestLimit};
 use h2lab_net::scratch::{self, ScratchFolder};
@@ -109,7 +110,6 @@ fn shell_words(words: &[String]) -> String {
 impl DiagnoseArgs {
     /// Refuses what a client of the user's decides itself, or what has no place here.
     fn refuse_for_client(&self) -> Result<()> {
-        self.documents.refuse(&[super::Form::Sarif, super::Form::Junit], super::no_experiment)?;
         let own = "is for requests of h2lab, and with --run your client makes them";
         self.cells.work.refuse(&["seed"], own)?;
         self.cells.client.refuse(&[], own)?;
@@ -131,9 +131,10 @@ impl DiagnoseArgs {
             say!("the client is run once, for {limit} at most: {}", made_printable(words));
         }
         // This process is the lab from here on.
+        let link = commands.link.clone();
         let done = commands.run()?;
         let said = last_lines(&fs::read(&said).unwrap_or_default());
-        let (captured, damage) = packets(&done, folder.path())?;
+        let (captured, damage) = packets(&done, folder.path(), link)?;
         let is_interrupted = done.is_interrupted;
         let limit = self.client.limit();
         let ending = Ending { client: done.client, ran_out: done.ran_out, is_interrupted, limit, said };
@@ -150,7 +151,8 @@ impl DiagnoseArgs {
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
         run.interrupted = is_interrupted;
         notes.extend(client::clear_http1(&run.repetitions));
-        let exit = self.conclude_client(&Concluded::of_client(&run, notes, words), &seen)?;
+        let client = Client { command: words, took: done.took, cpu: done.client_cpu };
+        let exit = self.conclude_client(&Concluded::of_client(&run, notes, &client), &seen)?;
         Ok(if is_interrupted { Exit::Interrupted } else { exit })
     }
 
@@ -209,11 +211,11 @@ impl DiagnoseArgs {
 }
 
 /// The packets as the client saw them, and why they could not be read to their end, if so.
-fn packets(done: &CommandsResult, folder: &Path) -> Result<(Captured, Option<String>)> {
+fn packets(done: &CommandsResult, folder: &Path, link: LinkSpec) -> Result<(Captured, Option<String>)> {
     let path = folder.join("packets.pcapng");
     let kept = done.captured.as_ref().context("packets are kept here")?;
     kept.store(&path, &done.link.packets, None)?;
-    capture::packets(&path, Capture::of_run())
+    capture::packets(&path, Capture::of_run(link))
 }
 
 /// What the command did, beside its connections.
@@ -342,7 +344,7 @@ mod tests {
         let failure = |code: i32, ran_out, is_interrupted| {
             let client = ExitStatus::from_raw(code << 8);
             let ending = Ending { client, ran_out, is_interrupted, limit: LIMIT, said: Vec::new() };
-            ending.failure(&Capture::of_run().finish(true))
+            ending.failure(&Capture::of_run(LinkSpec::default()).finish(true))
         };
         let kind = |code: i32, ran_out| failure(code, ran_out, false).kind;
         assert_eq!([127, 126].map(|code| kind(code, false)), [FailureKind::Environment; 2]);

@@ -8,6 +8,7 @@ use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::experiment::{Again, Experiment, Outcome, Remedy};
 use h2lab_base::text::made_printable_lines;
 use h2lab_lab::sut::{self, OwnConfig};
+use h2lab_model::Fix;
 use h2lab_model::experiment::{Knob, ServerSetting};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Cell, Change, Target};
@@ -20,6 +21,8 @@ use crate::run::messages::Failure;
 
 /// Where changed files are kept, in the run folder.
 const FOLDER: &str = "fix";
+/// The file of all of their differences.
+const DIFF: &str = "fix.diff";
 /// Lines around a change in a diff.
 const CONTEXT: usize = 3;
 
@@ -84,8 +87,31 @@ pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Opt
     settings.iter().find(is_open).map(|setting| (setting.clone(), false))
 }
 
+/// Why settings of the product of `peer` cannot be changed in these files: one is as large already, or the product has none.
+fn refusals<'a>(peer: &Peer, fixes: impl Iterator<Item = &'a Fix>, files: &[ConfigFile]) -> Vec<String> {
+    let mut refusals: Vec<String> = Vec::new();
+    for fix in fixes.filter(|fix| peer.product.is_some_and(|product| product.name == fix.product)) {
+        let why = match fix.wish.filter(|wish| wish.role == Role::Front) {
+            _ if !fix.has_setting() => Some(fix.why.clone()),
+            Some(wish) => edit::edited(peer, &Change { knob: wish.knob, value: wish.value }, files).err(),
+            None => None,
+        };
+        refusals.extend(why.filter(|why| !refusals.contains(why)));
+    }
+    refusals
+}
+
 /// What is said where nothing is changed.
-pub(super) fn not_made(experiment: &Experiment, findings: &[Finding], cell: &Cell) -> Fixing {
+pub(super) fn not_made(
+    experiment: &Experiment,
+    run: &RunRecord,
+    findings: &[Finding],
+    cell: &Cell,
+    own: Option<&OwnConfig>,
+) -> Fixing {
+    let of_cell = findings.iter().filter(|finding| finding.cell == cell.index && !finding.is_observation());
+    let fixes = of_cell.flat_map(|finding| &finding.fixes);
+    let refusals = own.map_or_else(Vec::new, |own| refusals(&peer(run, cell), fixes, &own.files));
     let lines: Vec<String> = findings
         .iter()
         .filter(|finding| finding.cell == cell.index)
@@ -101,8 +127,9 @@ pub(super) fn not_made(experiment: &Experiment, findings: &[Finding], cell: &Cel
         ),
         _ if experiment.is_healthy() => "there is nothing to fix".to_owned(),
         Target::Origin | Target::Sut { .. } => {
+            let refusals = refusals.iter().map(|why| format!("; {why}")).collect::<String>();
             format!(
-                "no finding has a setting of this server that is not shown to be in vain; what was found: {lines}"
+                "no finding has a setting of this server that can be changed and is not shown to be in vain{refusals}; what was found: {lines}"
             )
         }
     })
@@ -141,15 +168,46 @@ pub(super) fn made(
         fs::write(&path, &after.text).with_context(|| format!("cannot write {}", path.display()))?;
         files.push(path.display().to_string());
     }
-    fs::write(place.join("fix.diff"), &diff).context("cannot write fix.diff")?;
+    fs::write(place.join(DIFF), &diff).context("cannot write fix.diff")?;
     Ok(Fixing::Made {
         words: setting.words.clone(),
         cause: setting.causes.first().map(|id| (id.clone(), *is_confirmed)),
         remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
-        // Tabs are no danger, and a reader of a diff wants them.
-        diff: diff.split('\t').map(made_printable_lines).collect::<Vec<_>>().join("\t"),
+        diff: printable(&diff),
         files,
     })
+}
+
+/// What the fix of an earlier run did, whose diff and files are in its folder.
+pub(super) fn kept(
+    again: &Again,
+    setting: &ServerSetting,
+    experiment: &Experiment,
+    run: &RunRecord,
+    folder: &Path,
+) -> Result<Fixing> {
+    let place = folder.join(FOLDER);
+    let diff = fs::read_to_string(place.join(DIFF)).unwrap_or_default();
+    let mut files: Vec<String> = fs::read_dir(&place).map_or_else(
+        |_| Vec::new(),
+        |entries| entries.flatten().map(|entry| entry.path().display().to_string()).collect(),
+    );
+    files.retain(|file| !file.ends_with(DIFF));
+    files.sort();
+    let is_it = |knob: &Knob| matches!(knob, Knob::Server(other) if other.change == setting.change);
+    let is_confirmed = experiment.confirmed().iter().any(|trial| is_it(&trial.knob));
+    Ok(Fixing::Made {
+        words: setting.words.clone(),
+        cause: setting.causes.first().map(|id| (id.clone(), is_confirmed)),
+        remedy: Remedy::of(run, again).filter(|_| !run.interrupted).map(Box::new),
+        diff: printable(&diff),
+        files,
+    })
+}
+
+/// Tabs are no danger, and a reader of a diff wants them.
+fn printable(diff: &str) -> String {
+    diff.split('\t').map(made_printable_lines).collect::<Vec<_>>().join("\t")
 }
 
 /// The unified diff of a file, as `patch` takes it.
@@ -164,9 +222,26 @@ fn unified(before: &ConfigFile, after: &ConfigFile) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use h2lab_model::settings::{self, Wish, advise};
+
+    #[test]
+    fn a_setting_that_cannot_be_changed_is_said_with_why() {
+        let peer = |field| Peer::of_field(field);
+        let fix = |peer: &Peer, knob| advise(peer, Wish { knob, role: Role::Front, value: Some(128) });
+        let nginx = peer("nginx/1.22.1");
+        let streams = fix(&nginx, settings::Knob::MaxConcurrentStreams);
+        let why = |text| refusals(&nginx, [&streams, &streams].into_iter(), &[ConfigFile::main("a", text)]);
+        let large = "http { http2_max_concurrent_streams 128; }";
+        assert_eq!(why(large), ["the configuration has http2_max_concurrent_streams as large already"]);
+        assert!(why("http {}").is_empty());
+        let haproxy = peer("HAProxy/2.6.12");
+        let quota = fix(&haproxy, settings::Knob::H2Requests);
+        let none = refusals(&haproxy, [&quota, &streams].into_iter(), &[ConfigFile::main("a", "global")]);
+        assert!(none.len() == 1 && none[0].starts_with("HAProxy 2.6.12 has no setting for"), "{none:?}");
+    }
 
     fn diff(before: &str, after: &str) -> String {
-        let file = |text: &str| ConfigFile { path: "a.conf".to_owned(), text: text.to_owned() };
+        let file = |text: &str| ConfigFile::main("a.conf", text);
         unified(&file(before), &file(after))
     }
 

@@ -28,7 +28,6 @@ use h2lab_report::{Diagnosis, Fixing};
 use self::client::ClientRunArgs;
 use self::plan::{Base, Plan};
 use self::progress::Progress;
-use self::recorded::read;
 use super::cells::{CellArgs, check_programs, new_run};
 use super::documents::{DocumentArgs, Form, json};
 use super::exit::Usage;
@@ -176,12 +175,6 @@ impl What {
 const OWNED: &str =
     "--i-own-this-host lets diagnose search for a rate of a live server, and here the load is given";
 
-/// Refuses documents of experiments where none is made.
-fn no_experiment() -> anyhow::Error {
-    let why = "SARIF and JUnit have the results of experiments, and here none is made: diagnose a URL or a scenario";
-    Usage(why.to_owned()).into()
-}
-
 /// Runs the command.
 pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let clock = Clock::start();
@@ -198,15 +191,12 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     }
     match &what {
         Some(What::Capture(file)) => {
-            args.refuse_measuring("a capture is only read")?;
+            args.refuse_measuring("a capture is only read", false)?;
             let (run, notes) = capture::read(file, args.keylog.as_deref(), command_line)?;
             return args.conclude(&Concluded::of_capture(&run, notes), true);
         }
         _ if args.keylog.is_some() => return Err(Usage("--keylog is for a capture".to_owned()).into()),
-        Some(What::Run(folder)) => {
-            args.refuse_measuring("a run folder is only read")?;
-            return args.conclude(&Concluded::new(&read(folder)?, Some(folder)), false);
-        }
+        Some(What::Run(folder)) => return args.of_run_folder(folder),
         _ => {}
     }
     let own = args.own(what.as_ref())?;
@@ -255,38 +245,56 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let fixing = base.cell(subject).filter(|_| args.fix).map(|cell| match &plan.fix {
         Some(chosen) => fix::made(chosen, &run, cell, own.as_ref(), &executed.folder),
         None if run.interrupted => Ok(Fixing::Not("the run was interrupted before".to_owned())),
-        None => Ok(fix::not_made(&experiment, concluded.report().findings, cell)),
+        None => Ok(fix::not_made(&experiment, &run, concluded.report().findings, cell, own.as_ref())),
     });
     let fixing = fixing.transpose()?;
     let fix = fixing.as_ref();
     let (experiment, repeat) = (&experiment, &repeat[..]);
     let stored = concluded.store_page(|| {
         let report = concluded.report();
-        h2lab_report::diagnosis_page(&Diagnosis { report, experiment, subject, repeat, fix, is_via, took })
+        h2lab_report::diagnosis_page(&Diagnosis {
+            report,
+            experiment,
+            subject,
+            repeat,
+            fix,
+            is_via,
+            took: Some(took),
+        })
     });
     let concluded = concluded.lacking(&stored);
     let report = concluded.report();
-    let diagnosis = Diagnosis { report, experiment, subject, repeat, fix, is_via, took };
-    args.documents.notify(|form, style| {
-        Ok(match form {
-            Form::Html => h2lab_report::diagnosis_page(&diagnosis),
-            Form::Text => diagnosis.text(style),
-            Form::Markdown => diagnosis.markdown(),
-            Form::Json => json(&diagnosis.document())?,
-            Form::Sarif => json(&diagnosis.sarif())?,
-            Form::Junit => diagnosis.junit(),
-        })
-    })?;
+    let diagnosis = Diagnosis { report, experiment, subject, repeat, fix, is_via, took: Some(took) };
+    args.print_diagnosis(&diagnosis)?;
     executed.failure.map_or(stored, Err)?;
     if run.interrupted {
         return Ok(Exit::Interrupted);
     }
     let exit = exit(&run, &setup)?;
-    let is_confirmed = args.fail_on == Some(FailOn::Confirmed) && !experiment.confirmed().is_empty();
-    Ok(if exit == Exit::Done && is_confirmed { Exit::CheckFailed } else { exit })
+    Ok(if exit == Exit::Done { args.judged(&experiment) } else { exit })
 }
 
 impl DiagnoseArgs {
+    /// Prints a diagnosis, and writes its files.
+    fn print_diagnosis(&self, diagnosis: &Diagnosis<'_>) -> Result<()> {
+        self.documents.notify(|form, style| {
+            Ok(match form {
+                Form::Html => h2lab_report::diagnosis_page(diagnosis),
+                Form::Text => diagnosis.text(style),
+                Form::Markdown => diagnosis.markdown(),
+                Form::Json => json(&diagnosis.document())?,
+                Form::Sarif => json(&diagnosis.sarif())?,
+                Form::Junit => diagnosis.junit(),
+            })
+        })
+    }
+
+    /// What `--fail-on` makes of a sound experiment.
+    fn judged(&self, experiment: &Experiment) -> Exit {
+        let is_confirmed = self.fail_on == Some(FailOn::Confirmed) && !experiment.confirmed().is_empty();
+        if is_confirmed { Exit::CheckFailed } else { Exit::Done }
+    }
+
     /// The URL of the proxy.
     fn via(&self) -> Option<String> {
         self.via.as_deref().map(reach::with_scheme)
@@ -308,6 +316,10 @@ impl DiagnoseArgs {
         }
         if self.i_own_this_host && self.cells.policy.max_connections.is_none() {
             scenario.matrix.max_connections = rate::OWN_CONNECTIONS;
+        }
+        if live.refuses() {
+            // No rate is carried where nothing succeeds: the one of before is as good as any.
+            return Ok(ControlFlow::Continue(None));
         }
         if let Some(rate) =
             live.takes().and_then(|takes| rate::of_long(takes, scenario.matrix.max_connections))

@@ -1,7 +1,8 @@
 //! Which cells an experiment measures, and when.
 
 use anyhow::Result;
-use h2lab_analysis::experiment::{Again, Experiment, Outcome, Setup};
+use h2lab_analysis::experiment::{Again, CHANGED_ROUNDS, Experiment, FIRST_ROUNDS, Outcome, Setup, UNSEEN};
+use h2lab_analysis::stats::CellState;
 use h2lab_analysis::{diagnose, stats};
 use h2lab_lab::sut::OwnConfig;
 use h2lab_model::experiment::{Knob, ServerSetting};
@@ -12,14 +13,8 @@ use h2lab_model::settings;
 use super::fix::{self, Chosen};
 use crate::cli::exit::Usage;
 
-/// Rounds of the two protocols before anything is changed.
-const FIRST_ROUNDS: u32 = 2;
 /// Rounds of the two protocols where nothing is changed.
 pub(super) const AGAIN: u32 = 4;
-/// Rounds of a change before it is looked at for the first time: of a single one little is known of how much they differ.
-const UNSEEN: u32 = 2;
-/// Rounds with changes at most: each is a look at every change, for which the intervals pay.
-const LOOKS: u32 = 5;
 /// Rounds of a fix, each with and without it.
 const FIX_ROUNDS: u32 = 4;
 
@@ -52,7 +47,7 @@ impl Base {
             Ok((subject, Some(twin))) => Some([twin, subject]),
             _ => None,
         };
-        let hop = via.and_then(|_| hop(&others, &examined));
+        let hop = via.and_then(|_| Setup::hop(&others, &examined));
         let others = others.iter().map(|cell| cell.index).collect();
         Ok(Self { cells, subject, twin, direct, others, hop })
     }
@@ -60,14 +55,6 @@ impl Base {
     pub fn cell(&self, index: u32) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.index == index)
     }
-}
-
-/// A cell at the server itself, and one through the proxy, of protocols that are alike: HTTP/1.1, or else what both multiplex.
-fn hop(direct: &[&Cell], via: &[&Cell]) -> Option<[u32; 2]> {
-    let of = |cells: &[&Cell], is_multiplexed| {
-        cells.iter().find(|cell| cell.protocol.is_multiplexed() == is_multiplexed).map(|cell| cell.index)
-    };
-    [false, true].into_iter().find_map(|kind| Some([of(direct, kind)?, of(via, kind)?]))
 }
 
 /// Whether a cell goes to this URL.
@@ -114,7 +101,7 @@ impl<'a> Plan<'a> {
 
     pub fn setup(&self) -> Setup {
         let Base { subject, twin, direct, hop, .. } = *self.base;
-        Setup { subject, twin, direct, hop, knobs: self.knobs.clone(), looks: LOOKS + 1 - UNSEEN }
+        Setup { subject, twin, direct, hop, knobs: self.knobs.clone(), looks: Setup::LOOKS }
     }
 
     /// The repetitions of the next round: of the experiment until all is decided or the budget is spent, then of the fix.
@@ -164,7 +151,7 @@ impl<'a> Plan<'a> {
         }
         let Some(experiment) = Experiment::of(run, &self.setup()) else { return Vec::new() };
         if round == FIRST_ROUNDS {
-            if experiment.is_healthy() {
+            if experiment.is_healthy() || self.is_refused(run) {
                 return Vec::new();
             }
             self.knobs = self.suspects(run);
@@ -178,10 +165,20 @@ impl<'a> Plan<'a> {
         };
         let open: Vec<(u32, Knob)> =
             self.knobs.iter().filter(|(index, _)| is_open(*index)).cloned().collect();
-        if is_spent || open.is_empty() || round >= FIRST_ROUNDS + LOOKS {
+        if is_spent || open.is_empty() || round >= FIRST_ROUNDS + CHANGED_ROUNDS {
             return Vec::new();
         }
         self.round(round, &open)
+    }
+
+    /// Whether the server answered, and none of it was a success: there is no work whose speed a change could show.
+    fn is_refused(&self, run: &RunRecord) -> bool {
+        let measured = stats::repetitions_of(run, self.base.subject);
+        !measured.is_empty()
+            && matches!(
+                stats::CellSummary::of(&measured).state,
+                CellState::Failed { how: stats::Failed::NoSuccess, .. }
+            )
     }
 
     /// The repetitions of the next of `rounds` without a change.
@@ -280,6 +277,33 @@ mod tests {
         assert_eq!((second[1].connections, second[2].connections), (4, 1));
         assert!(second.iter().all(|cell| cell.request_seed == second[0].request_seed), "the same load");
         assert_ne!(second[0].seed, third[2].seed);
+    }
+
+    #[test]
+    fn nothing_is_changed_where_no_response_is_a_success() {
+        use h2lab_model::record::Outcome;
+        use h2lab_model::record::testing::{Model, one_repetition, run};
+
+        let base = base();
+        let next = |status: u16| {
+            let mut repetitions = Vec::new();
+            for (round, cell) in
+                (0..FIRST_ROUNDS).flat_map(|round| base.cells.iter().map(move |cell| (round, cell)))
+            {
+                let slow = if cell.index == base.subject { 4.0 } else { 1.0 };
+                repetitions.push(one_repetition(cell, round, &Model { factor: slow, ..Model::CLEAN }));
+            }
+            let outcome = if status < 400 { Outcome::Succeeded } else { Outcome::Status };
+            for one in &mut repetitions {
+                for sample in one.samples.edit().iter_mut() {
+                    (sample.status, sample.outcome) = (status, outcome);
+                }
+            }
+            let mut plan = Plan { rounds: FIRST_ROUNDS, ..Plan::new(&base, None, false) };
+            plan.next(&run(repetitions), false).len()
+        };
+        assert!(next(200) > 2, "the subject and changes");
+        assert_eq!(next(404), 0);
     }
 
     #[test]

@@ -3,21 +3,23 @@
 use std::path::Path;
 
 use anyhow::Result;
+use h2lab_analysis::diagnose::Finding;
+use h2lab_analysis::experiment::{Experiment, Recorded};
 use h2lab_model::record::RunRecord;
-use h2lab_report::{Report, TextStyle};
+use h2lab_report::{Diagnosis, Fixing, Report, TextStyle};
 
 use super::super::Exit;
 use super::super::cells::CellArgs;
 use super::super::documents::{Form, json};
 use super::super::exit::Usage;
 use super::super::output::Concluded;
-use super::{DiagnoseArgs, no_experiment};
+use super::super::reach;
+use super::{DiagnoseArgs, fix, repeated};
 use crate::run::store;
 
 impl DiagnoseArgs {
     /// Refuses flags of measurements where nothing is measured.
-    pub(super) fn refuse_measuring(&self, only_read: &str) -> Result<()> {
-        self.documents.refuse(&[Form::Sarif, Form::Junit], no_experiment)?;
+    pub(super) fn refuse_measuring(&self, only_read: &str, has_experiment: bool) -> Result<()> {
         let why = format!("is for a measurement, and {only_read}");
         if self.via.is_some() {
             return Err(Usage(format!("--via {why}")).into());
@@ -25,7 +27,7 @@ impl DiagnoseArgs {
         if self.fix || self.config.is_some() {
             return Err(Usage(format!("{} {why}", if self.fix { "--fix" } else { "--config" })).into());
         }
-        if self.fail_on.is_some() {
+        if self.fail_on.is_some() && !has_experiment {
             return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
         }
         let CellArgs { work, client, policy, .. } = &self.cells;
@@ -34,6 +36,27 @@ impl DiagnoseArgs {
         policy.refuse(&[], &why)?;
         self.cells.refuse_emulation(&why)?;
         Ok(self.reach.refuse(&[], &why)?)
+    }
+
+    /// What a run folder shows: the experiment, if `diagnose` made it, else its findings.
+    pub(super) fn of_run_folder(&self, folder: &Path) -> Result<Exit> {
+        let run = read(folder)?;
+        let concluded = Concluded::new(&run, Some(folder));
+        let recorded = Recorded::of(&run, concluded.report().findings);
+        let made = recorded.and_then(|recorded| Some((Experiment::of(&run, &recorded.setup)?, recorded)));
+        self.refuse_measuring("a run folder is only read", made.is_some())?;
+        let Some((experiment, recorded)) = made else { return self.conclude(&concluded, false) };
+        let fix = fixing(&run, &recorded, &experiment, concluded.report().findings, folder)?;
+        self.print_diagnosis(&Diagnosis {
+            report: concluded.report(),
+            experiment: &experiment,
+            subject: recorded.setup.subject,
+            repeat: &repeat(&run, &recorded),
+            fix: fix.as_ref(),
+            is_via: recorded.is_via,
+            took: None,
+        })?;
+        Ok(self.judged(&experiment))
     }
 
     /// What the connections of a client show; `seen` is what came from it.
@@ -63,11 +86,48 @@ impl DiagnoseArgs {
                 Form::Json => json(&h2lab_report::document(report))?,
                 Form::Html => h2lab_report::html(&[*report]),
                 Form::Markdown => h2lab_report::markdown(&[*report]),
-                Form::Sarif | Form::Junit => return Err(no_experiment()),
+                Form::Sarif => json(&h2lab_report::sarif_of_findings(report))?,
+                Form::Junit => h2lab_report::junit_of_findings(report),
             })
         })?;
         Ok(Exit::Done)
     }
+}
+
+/// The command that compares the protocols as the run did. A rate that was searched for is added.
+fn repeat(run: &RunRecord, recorded: &Recorded) -> Vec<String> {
+    if recorded.subject.setup.config.is_some() {
+        return Vec::new(); // No other command takes the user's configuration.
+    }
+    let urls: Vec<&str> = run.scenario.matrix.live.iter().map(|live| live.url.as_str()).collect();
+    let word =
+        |url: &str| run.command.iter().find(|word| reach::with_scheme(word) == url).map(String::as_str);
+    let what = urls.first().and_then(|url| word(url));
+    let mut words = repeated(&run.command, what, urls.get(1).copied());
+    let gives_load =
+        |word: &String| ["-q", "--rate", "--concurrency", "--ramp"].iter().any(|flag| word.starts_with(flag));
+    if !urls.is_empty() && !run.command.iter().any(gives_load) {
+        words.extend(["-q".to_owned(), run.scenario.work.rate.to_string()]);
+    }
+    words
+}
+
+/// What became of `--fix` in a run that had it: its diff is in the folder.
+fn fixing(
+    run: &RunRecord,
+    recorded: &Recorded,
+    experiment: &Experiment,
+    findings: &[Finding],
+    folder: &Path,
+) -> Result<Option<Fixing>> {
+    if !run.command.iter().any(|word| word == "--fix") {
+        return Ok(None);
+    }
+    let Some((again, setting)) = &recorded.fix else {
+        // The user's configuration may be another one by now.
+        return Ok(Some(fix::not_made(experiment, run, findings, &recorded.subject, None)));
+    };
+    fix::kept(again, setting, experiment, run, folder).map(Some)
 }
 
 /// A run that is to be read.

@@ -124,6 +124,8 @@ fn scenario(args: &LoadArgs, requests: &Requests, protocol: Protocol) -> Result<
     (work.method, work.body_bytes, work.shape) = ("GET".to_owned(), 0, Axis::one(RequestShape::Bare));
     args.client.apply(&mut scenario)?;
     args.policy.apply(&mut scenario);
+    // Where the cell has it, its record says so.
+    scenario.client.policy.no_tls_resumption |= args.reach.tls.no_tls_resumption;
     let work = &mut scenario.work;
     match requests.kinds.as_slice() {
         [kind] => describe(work, kind, args.client.request.method.is_none()),

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
 
+use h2lab_model::settings::edit::HOST;
 use h2lab_model::workload::Protocol;
 use rustix::process::geteuid;
 
 use super::super::kind::SCRATCH;
-use super::{Adapted, Address, FOLDER, origin, url};
+use super::{Adapted, Address, FOLDER, Include, origin, url};
 
 /// The variables that Debian's script sets, and what they are here.
 const VARIABLES: [(&str, &str); 6] = [
@@ -46,11 +47,22 @@ fn words(line: &str) -> Vec<&str> {
     words
 }
 
-pub(super) fn includes(text: &str) -> Vec<(Range<usize>, String, bool)> {
+pub(super) fn includes(text: &str) -> Vec<Include> {
+    let mut is_host = false;
     let found = lines(text).filter_map(|(range, words)| {
-        let is_optional = words.first()?.eq_ignore_ascii_case("IncludeOptional");
-        let is_include = is_optional || words.first()?.eq_ignore_ascii_case("Include");
-        is_include.then(|| (range, words.get(1).copied().unwrap_or_default().to_owned(), is_optional))
+        let first = words.first()?.to_ascii_lowercase();
+        match first.as_str() {
+            "<virtualhost" => is_host = true,
+            "</virtualhost>" => is_host = false,
+            _ => {}
+        }
+        let is_include = first == "include" || first == "includeoptional";
+        is_include.then(|| Include {
+            range,
+            pattern: words.get(1).copied().unwrap_or_default().to_owned(),
+            is_optional: first == "includeoptional",
+            within: is_host.then(|| HOST.to_owned()),
+        })
     });
     found.collect()
 }
@@ -165,7 +177,6 @@ fn ports(hosts: &[Host], adapted: &mut Adapted) {
     let general = hosts[0].protocols.clone().unwrap_or_else(|| vec!["http/1.1".to_owned()]);
     // What stands outside serves where no virtual host does.
     let outside = if hosts.len() > 1 { &hosts[1..] } else { hosts };
-    let mut pairs: Vec<(u16, Vec<Protocol>)> = Vec::new();
     for host in outside {
         let protocols = host.protocols.as_ref().unwrap_or(&general);
         let speaks = |name: &str| protocols.iter().any(|one| one == name);
@@ -175,13 +186,9 @@ fn ports(hosts: &[Host], adapted: &mut Adapted) {
             [(Protocol::H1, speaks("http/1.1")), (Protocol::H2c, speaks("h2c"))]
         };
         let spoken = each.into_iter().filter(|(_, is)| *is).map(|(protocol, _)| protocol).collect();
-        pairs.extend(host.port.map(|port| (port, spoken)));
+        adapted.spoken.extend(host.port.map(|port| (port, spoken)));
     }
-    // The first with HTTP/2 counts.
-    pairs.sort_by_key(|(_, spoken)| !spoken.iter().any(|one| one.is_multiplexed()));
-    for (port, spoken) in pairs {
-        adapted.listens(&spoken, port);
-    }
+    adapted.settle();
 }
 
 fn upstream(range: Range<usize>, words: &[&str], adapted: &mut Adapted) {

@@ -1,5 +1,6 @@
 //! What a lab changes in a configuration of Envoy: in YAML, or in JSON with a line for each field.
 
+use std::ops::Range;
 use std::path::Path;
 
 use h2lab_model::settings::edit::envoy_field as field;
@@ -50,30 +51,44 @@ fn items<'a>(all: &'a [Line<'a>], name: &str) -> Vec<&'a [Line<'a>]> {
     starts.windows(2).map(|pair| &inside[pair[0]..pair[1]]).collect()
 }
 
-/// Replaces the value of every field of this name in a line, however it is nested in it; the value as it was.
-fn set<'a>(line: &Line<'a>, name: &str, with: &str) -> Option<(std::ops::Range<usize>, String, &'a str)> {
+/// A value in a line: its place, what comes there, and the value as it was.
+type Set<'a> = (Range<usize>, String, &'a str);
+
+/// Replaces the value of the first field of this name in a line, however it is nested in it.
+fn set<'a>(line: &Line<'a>, name: &str, with: &str) -> Option<Set<'a>> {
+    sets(line, name, with).into_iter().next()
+}
+
+/// The same for every field of this name. Fields that hold others, such as `address: { socket_address: …`, have no value of their own.
+fn sets<'a>(line: &Line<'a>, name: &str, with: &str) -> Vec<Set<'a>> {
     // `socket_address` is another name than `address`.
-    let begins = |at: usize| !line.text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    let places = line.text.match_indices(name).map(|(at, _)| at).filter(|at| begins(*at));
-    let from = places.map(|at| at + name.len()).find_map(|at| {
-        let behind = line.text[at..].trim_start_matches(['"', '\'']);
-        behind.strip_prefix(':').map(|value| line.text.len() - value.len())
-    })?;
-    let rest = &line.text[from..];
-    let space = rest.len() - rest.trim_start().len();
-    let rest = rest.trim_start();
-    let end = rest.find([',', '}', '#']).unwrap_or(rest.len());
-    let value = rest[..end].trim_end();
-    let start = line.at + from + space;
-    let is_quoted = value.starts_with(['"', '\'']);
-    let with = if is_quoted { format!("\"{with}\"") } else { with.to_owned() };
-    Some((start..start + value.len(), with, value.trim_matches(['"', '\''])))
+    let begins = |at: &usize| !line.text[..*at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let places = line.text.match_indices(name).map(|(at, _)| at).filter(begins);
+    let found = places.filter_map(|at| {
+        let behind = line.text[at + name.len()..].trim_start_matches(['"', '\'']);
+        let rest = behind.trim_start().strip_prefix(':')?.trim_start();
+        let value = scalar(rest)?;
+        let start = line.at + line.text.len() - rest.len();
+        let is_quoted = value.starts_with(['"', '\'']);
+        let with = if is_quoted { format!("\"{with}\"") } else { with.to_owned() };
+        Some((start..start + value.len(), with, value.trim_matches(['"', '\''])))
+    });
+    found.collect()
+}
+
+/// The value at the beginning of a text; `None` if other fields, or the lines below, are it.
+fn scalar(text: &str) -> Option<&str> {
+    let value = match text.chars().next()? {
+        quote @ ('"' | '\'') => &text[..text[1..].find(quote)? + 2],
+        '{' | '[' => return None,
+        _ => text[..text.find([',', '}', '#']).unwrap_or(text.len())].trim_end(),
+    };
+    (!value.is_empty()).then_some(value)
 }
 
 pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     let mut adapted = Adapted::default();
     let all = lines(text);
-    let mut found: Vec<(u16, Vec<Protocol>)> = Vec::new();
     for listener in items(&all, "listeners") {
         let contains = |word: &str| listener.iter().any(|line| line.text.contains(word));
         let port = listener.iter().find_map(|line| set(line, "port_value", "0")?.2.parse::<u16>().ok());
@@ -94,23 +109,16 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             (false, "HTTP2") => vec![Protocol::H2c],
             (false, _) => vec![Protocol::H1, Protocol::H2c],
         };
-        found.extend(port.map(|port| (port, spoken)));
+        adapted.spoken.extend(port.map(|port| (port, spoken)));
     }
-    found.sort_by_key(|(_, spoken)| !spoken.contains(&Protocol::H2));
-    for (port, spoken) in found {
-        adapted.listens(&spoken, port);
-    }
+    adapted.settle();
     for cluster in items(&all, "clusters") {
         let is_tls = cluster.iter().any(|line| line.text.contains("UpstreamTlsContext"));
         let name = cluster.iter().find_map(|line| Some(set(line, "name", "")?.2)).unwrap_or("?");
         for line in cluster {
-            let is_host = |was: &str| !was.is_empty() && was != "{";
-            if let Some((range, with, _)) =
-                set(line, "address", "127.0.0.1").filter(|(_, _, was)| is_host(was))
-            {
-                adapted.edits.push((range, with));
-            }
-            if let Some((range, ..)) = set(line, "port_value", "0") {
+            let hosts = sets(line, "address", "127.0.0.1").into_iter();
+            adapted.edits.extend(hosts.map(|(range, with, _)| (range, with)));
+            for (range, ..) in sets(line, "port_value", "0") {
                 adapted.replace(
                     range,
                     if is_tls { TLS } else { CLEAR },
@@ -125,21 +133,27 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
 
 /// Files from the configuration's folder on, and access logs in the run folder.
 fn files(all: &[Line<'_>], folder: &Path, adapted: &mut Adapted) {
-    let mut is_log = false;
+    // Fields beside the type are the log's; a route has a `path`, too.
+    let mut log = None;
     for line in all {
-        if line.named("@type") {
-            is_log = line.text.contains("FileAccessLog");
+        if log.is_some_and(|depth| line.depth < depth) || line.named("@type") {
+            log = None;
         }
-        let Some((range, with, was)) = set(line, "filename", "@").or_else(|| set(line, "path", "@")) else {
+        let names_it = line.text.contains("FileAccessLog");
+        if names_it && line.named("@type") {
+            log = Some(line.depth);
+        }
+        let is_log = names_it || log.is_some();
+        if is_log && let Some((range, with, was)) = set(line, "path", "scratch/access.log") {
+            if was.starts_with('/') && !was.starts_with("/dev/") {
+                adapted.replace(range, with, "access logs: in the run folder");
+            }
             continue;
-        };
-        if is_log && was.starts_with('/') && !was.starts_with("/dev/") {
-            let log = with.replace('@', "scratch/access.log");
-            adapted.replace(range, log, "access logs: in the run folder");
-        } else if line.named("filename")
-            && let Some(path) = absolute(was, folder)
-        {
-            adapted.edits.push((range, with.replace('@', &path)));
+        }
+        for (range, with, was) in sets(line, "filename", "@") {
+            if let Some(path) = absolute(was, folder) {
+                adapted.edits.push((range, with.replace('@', &path)));
+            }
         }
     }
 }

@@ -87,6 +87,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             _ => {}
         }
     }
+    adapted.settle();
     if !text.contains("fd-hard-limit") {
         // Where a machine allows a billion open files it would reserve memory for all of them.
         adapted.edits.push((text.len()..text.len(), "\nglobal\n    fd-hard-limit 65536\n".to_owned()));
@@ -137,7 +138,7 @@ fn bind(words: &[&str], (is_tcp, is_local): (bool, bool), adapted: &mut Adapted)
             addresses.push(one.to_owned());
             continue;
         }
-        adapted.listens(spoken, address.port);
+        adapted.spoken.push((address.port, spoken.to_vec()));
         let place = format!("0.0.0.0:{}", address.port);
         if !address.is_any() {
             adapted.notes.insert(format!("bind {one}: at all addresses of the lab"));

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use h2lab_model::scenario::Change;
 use h2lab_model::settings::edit::{ConfigFile, edited, spliced};
-use h2lab_model::settings::{Peer, Version};
+use h2lab_model::settings::{Peer, Version, newer};
 use h2lab_model::workload::Protocol;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,8 @@ struct Adapted {
     edits: Vec<Edit>,
     ports: Vec<(Protocol, u16)>,
     notes: BTreeSet<String>,
+    /// What is spoken at each port, in the order of the text, for `settle`.
+    spoken: Vec<(u16, Vec<Protocol>)>,
 }
 
 impl Adapted {
@@ -67,6 +69,28 @@ impl Adapted {
     fn replace(&mut self, range: Range<usize>, with: impl Into<String>, what: impl Into<String>) {
         self.edits.push((range, with.into()));
         self.notes.insert(what.into());
+    }
+
+    /// Adds the ports of `spoken`: the first with HTTP/2 counts, that over TLS before that in clear, and HTTP/1.1 at the same port.
+    fn settle(&mut self) {
+        let mut spoken = std::mem::take(&mut self.spoken);
+        let speaks = |all: &[Protocol], one| all.contains(&one);
+        spoken.sort_by_key(|(_, all)| (!speaks(all, Protocol::H2), !speaks(all, Protocol::H2c)));
+        for one in [Protocol::H2, Protocol::H2c] {
+            let mut ports: Vec<String> = Vec::new();
+            for (port, _) in spoken.iter().filter(|(_, all)| speaks(all, one)) {
+                let port = port.to_string();
+                if !ports.contains(&port) {
+                    ports.push(port);
+                }
+            }
+            if ports.len() > 1 {
+                self.notes.insert(format!("{one} at ports {}: the first is measured", ports.join(", ")));
+            }
+        }
+        for (port, all) in spoken {
+            self.listens(&all, port);
+        }
     }
 
     /// Adds a port, unless the protocol has one.
@@ -79,8 +103,19 @@ impl Adapted {
     }
 }
 
-/// How a product includes files: where a text does, by which pattern, and whether a missing file is an error.
-type Includes = fn(&str) -> Vec<(Range<usize>, String, bool)>;
+/// Where a text includes files.
+struct Include {
+    range: Range<usize>,
+    /// The path, which may have stars.
+    pattern: String,
+    /// Whether a missing file is no error.
+    is_optional: bool,
+    /// The block around it; `None` where there is none in this text.
+    within: Option<String>,
+}
+
+/// How a product includes files.
+type Includes = fn(&str) -> Vec<Include>;
 /// Adapts a text whose relative paths are relative to a folder.
 type Adapt = fn(&str, &Path) -> Adapted;
 
@@ -107,7 +142,10 @@ impl OwnConfig {
         let absolute = std::path::absolute(path).map_err(|error| bad(error.to_string()))?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
         let mut files = Vec::new();
-        let whole = whole(path, folder, includes, &mut files).map_err(bad)?;
+        let whole = whole(path, folder, includes, None, &mut files).map_err(bad)?;
+        // A file that is included in several places is one file to change.
+        let mut known = BTreeSet::new();
+        files.retain(|file| known.insert(file.path.clone()));
         let mut adapted = adapt(&whole, folder);
         adapted.edits.sort_by_key(|(range, _)| range.start);
         let text = spliced(&whole, &adapted.edits);
@@ -140,15 +178,19 @@ impl OwnConfig {
     }
 
     /// The message of the program about the adapted text at `copy`, as one about the user's file where lines are the same.
-    pub(super) fn said(&self, said: &str, copy: &Path) -> String {
+    pub(super) fn said(&self, said: &str, copy: &Path, program: (&str, &str)) -> String {
+        let (server, version) = program;
+        let peer = Peer { version: Version::parse(version), ..Peer::started(server) };
+        let newer = newer(&peer, said).map_or(String::new(), |newer| format!("\n{newer}"));
         let name = copy.file_name().unwrap_or_default().to_string_lossy();
         let is_whole = self.files.len() <= 1;
         let path = self.path.display().to_string();
-        if is_whole {
+        let said = if is_whole {
             said.replace(&*copy.to_string_lossy(), &path).replace(&format!("{name}:"), &format!("{path}:"))
         } else {
             said.to_owned()
-        }
+        };
+        said + &newer
     }
 
     /// Puts it into the place of our configuration in `launch`.
@@ -195,7 +237,7 @@ pub fn ours(sut: &dyn Sut, max_requests_per_connection: Option<u32>) -> Result<V
     let flags = launch.arguments.iter().skip(1).map(|word| format!("{word}\n")).collect::<Vec<_>>().concat();
     let (path, text) =
         if launch.files.is_empty() { ("origin.flags".to_owned(), flags) } else { launch.files.remove(0) };
-    Ok(vec![ConfigFile { path, text }])
+    Ok(vec![ConfigFile::main(path, text)])
 }
 
 /// Makes these changes in the configuration of a server about to be started.
@@ -207,7 +249,7 @@ pub(super) fn change(
 ) -> Result<(), SutError> {
     let peer = Peer { version: Version::parse(version), ..Peer::started(server) };
     for change in changes {
-        let file = |text: &str| ConfigFile { path: String::new(), text: text.to_owned() };
+        let file = |text: &str| ConfigFile::main("", text);
         let unsupported = |why| SutError::Unsupported { server, why };
         if let Some((_, text)) = launch.files.first_mut() {
             let mut files = edited(&peer, change, &[file(text)]).map_err(unsupported)?;
@@ -233,10 +275,12 @@ fn whole(
     path: &Path,
     folder: &Path,
     includes: Includes,
+    within: Option<&str>,
     files: &mut Vec<ConfigFile>,
 ) -> Result<String, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    files.push(ConfigFile { path: path.to_string_lossy().into_owned(), text: text.clone() });
+    let within_owned = within.map(str::to_owned);
+    files.push(ConfigFile { within: within_owned, ..ConfigFile::main(path.to_string_lossy(), text.clone()) });
     if files.len() > MOST_FILES || files.iter().map(|file| file.text.len()).sum::<usize>() > MOST_BYTES {
         return Err(format!(
             "more than {MOST_FILES} files or {} MiB: does it include itself?",
@@ -244,14 +288,15 @@ fn whole(
         ));
     }
     let mut edits: Vec<Edit> = Vec::new();
-    for (range, pattern, is_optional) in includes(&text) {
+    for Include { range, pattern, is_optional, within: block } in includes(&text) {
         let pattern = folder.join(&pattern);
+        let block = block.as_deref().or(within);
         let found = matching(&pattern);
         if found.is_empty() && !is_optional && !pattern.to_string_lossy().contains('*') {
             return Err(format!("it includes {}, which does not exist", pattern.display()));
         }
         let texts: Result<Vec<String>, String> =
-            found.iter().map(|path| whole(path, folder, includes, files)).collect();
+            found.iter().map(|path| whole(path, folder, includes, block, files)).collect();
         let mut text = texts?.join("\n");
         if !text.is_empty() {
             text.push('\n');

@@ -1,7 +1,6 @@
 //! What a lab changes in a configuration of nginx.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,7 +10,7 @@ use rustix::process::geteuid;
 
 use super::super::kind::SCRATCH;
 use super::super::nginx::PROGRAM;
-use super::{Adapted, Address, absolute, origin, url};
+use super::{Adapted, Address, Include, absolute, origin, url};
 
 /// Directives whose first argument is the path of a file or a folder.
 const PATHS: [&str; 17] = [
@@ -36,9 +35,15 @@ const PATHS: [&str; 17] = [
 /// Directives of the process, for which ours stand.
 const PROCESS: [&str; 6] = ["user", "daemon", "master_process", "worker_processes", "pid", "error_log"];
 
-pub(super) fn includes(text: &str) -> Vec<(Range<usize>, String, bool)> {
+pub(super) fn includes(text: &str) -> Vec<Include> {
     let includes = statements(text).into_iter().filter(|one| one.name() == "include" && !one.is_block);
-    includes.map(|one| (one.range.clone(), one.argument(0).to_owned(), false)).collect()
+    let include = |one: Statement<'_>| Include {
+        range: one.range.clone(),
+        pattern: one.argument(0).to_owned(),
+        is_optional: false,
+        within: one.within.last().map(|block| (*block).to_owned()),
+    };
+    includes.map(include).collect()
 }
 
 pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {

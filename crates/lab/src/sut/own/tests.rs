@@ -90,12 +90,21 @@ fn haproxy_keeps_all_but_addresses_the_process_and_servers() {
 }
 
 #[test]
+fn of_several_frontends_the_first_with_http_2_is_measured_at_one_port_and_that_is_said() {
+    let text = "frontend a\n  bind :80\nfrontend b\n  bind :443 ssl crt a\nfrontend c\n  bind :8443 ssl crt a alpn h2,http/1.1\nfrontend \
+                d\n  bind :9443 ssl crt a alpn h2\n";
+    let (_, ports, notes) = adapted("haproxy", text);
+    assert_eq!(ports, [(Protocol::H1s, 8443), (Protocol::H2, 8443), (Protocol::H1, 80), (Protocol::H2c, 80)]);
+    assert!(notes.contains(&"h2 at ports 8443, 9443: the first is measured".to_owned()), "{notes:?}");
+}
+
+#[test]
 fn apache_keeps_all_but_addresses_the_process_and_upstreams() {
     let text = "PidFile ${APACHE_PID_FILE}\nListen 10.0.0.5:80\nListen [::]:80\nListen 443\nProtocols h2 h2c http/1.1\n<VirtualHost *:80>\n\
                 ProxyPass / http://b.c:1/z keepalive=On\n</VirtualHost>\n<VirtualHost 10.0.0.5:443>\nSSLEngine on\nCustomLog \
                 /var/log/a \"%h x\"\n</VirtualHost>\n";
     let (after, ports, _) = adapted("apache", text);
-    let expected = [(Protocol::H1, 80), (Protocol::H2c, 80), (Protocol::H1s, 443), (Protocol::H2, 443)];
+    let expected = [(Protocol::H1s, 443), (Protocol::H2, 443), (Protocol::H1, 80), (Protocol::H2c, 80)];
     assert_eq!(ports, expected);
     for line in [
         "ServerRoot \"/etc/x\"",
@@ -147,6 +156,34 @@ fn envoy_in_yaml_and_in_json_listens_in_the_lab_and_asks_our_origin() {
 }
 
 #[test]
+fn fields_of_envoy_in_one_line_are_seen_one_by_one() {
+    let yaml = "static_resources:\n  listeners:\n  - address: { socket_address: { address: 10.0.0.5, port_value: 443 } }\n    a: \
+                HttpConnectionManager\n    b: DownstreamTlsContext\n    alpn_protocols: [h2]\n    c: { filename: key.pem }\n    \
+                typed_config:\n      \"@type\": x.FileAccessLog\n      path: /var/log/a\n    match: { path: /health }\n  clusters:\n  - \
+                name: b\n    x: [{ address: { address: b.c, port_value: 1 } }, { address: { address: \"d.e\", port_value: 2 } }]\n";
+    let (after, ports, _) = adapted("envoy", yaml);
+    assert_eq!(ports, [(Protocol::H1s, 443), (Protocol::H2, 443)]);
+    let mut expected = yaml.replace("10.0.0.5", "0.0.0.0").replace("key.pem", "/etc/x/key.pem");
+    expected = expected.replace("/var/log/a", "scratch/access.log").replace("b.c", "127.0.0.1");
+    expected = expected.replace("\"d.e\"", "\"127.0.0.1\"");
+    for port in ["port_value: 1 ", "port_value: 2 "] {
+        expected = expected.replace(port, "port_value: @h2lab-origin@ ");
+    }
+    assert_eq!(after, expected);
+}
+
+#[test]
+fn a_file_that_is_included_twice_is_one_to_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nginx.conf");
+    fs::write(folder.path().join("part.conf"), "listen 80 http2;").unwrap();
+    fs::write(&path, "http { server { include part.conf; } server { include part.conf; } }").unwrap();
+    let own = OwnConfig::read("nginx", &path).unwrap();
+    assert_eq!((own.files.len(), own.files[1].within.as_deref()), (2, Some("server")));
+    assert_eq!(own.text.matches("listen 80").count(), 2);
+}
+
+#[test]
 fn included_files_stand_in_their_place_and_a_missing_one_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
@@ -161,7 +198,8 @@ fn included_files_stand_in_their_place_and_a_missing_one_is_named() {
         own.text.contains("http {")
             && own.text.find("listen 80").unwrap() < own.text.find("listen 81").unwrap()
     );
-    assert_eq!(own.files.len(), 3);
+    let within: Vec<Option<&str>> = own.files.iter().map(|file| file.within.as_deref()).collect();
+    assert_eq!(within, [None, Some("http"), Some("http")]);
     assert_eq!(own.protocols(), None, "HTTP/1.1 alone");
     let error = |text: &str| {
         write("nginx.conf", text);

@@ -3,19 +3,16 @@
 use super::seen::{CaseRun, ConnectionSeen, FrameNote};
 use crate::probe::{Check, Verdict, id};
 use h2lab_base::units::format_bytes;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::FrameKind;
 
-/// `SETTINGS_INITIAL_WINDOW_SIZE`.
-const INITIAL_WINDOW: u16 = 4;
-/// `SETTINGS_MAX_FRAME_SIZE`.
-const MAX_FRAME: u16 = 5;
 /// The initial value (RFC 9113 §6.5.2, §6.9.2).
 const LEAST_FRAME: u32 = 16_384;
 const DEFAULT_WINDOW: u32 = 65_535;
 
 /// The largest frame that it accepts.
 pub fn frame_size(connection: &ConnectionSeen) -> Check {
-    let announced = connection.setting(MAX_FRAME);
+    let announced = connection.setting(setting::MAX_FRAME_SIZE);
     let size = announced.unwrap_or(LEAST_FRAME);
     let said = if announced.is_some() { "announced" } else { "nothing announced" };
     let verdict = if size > LEAST_FRAME { Verdict::Pass } else { Verdict::Fail };
@@ -25,7 +22,7 @@ pub fn frame_size(connection: &ConnectionSeen) -> Check {
 
 /// The windows that it opens before any body comes.
 pub fn windows(connection: &ConnectionSeen) -> Check {
-    let stream = connection.setting(INITIAL_WINDOW).unwrap_or(DEFAULT_WINDOW);
+    let stream = connection.setting(setting::INITIAL_WINDOW_SIZE).unwrap_or(DEFAULT_WINDOW);
     let is_body = |frame: &&FrameNote| !frame.is_up() && frame.kind == FrameKind::DATA;
     let opened: u64 = connection
         .frames

@@ -25,7 +25,9 @@ fn depth(line: &str) -> usize {
 
 /// Raises the field in every connection manager, and writes it where it is not.
 pub(super) fn raised(text: &str, want: &Want<'_>) -> Raised {
-    let lines: Vec<(usize, &str)> = lines_of(text).filter(|(_, line)| !line.trim().is_empty()).collect();
+    // A comment may stand anywhere, so that its margin says nothing.
+    let is_field = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let lines: Vec<(usize, &str)> = lines_of(text).filter(|(_, line)| is_field(line)).collect();
     let is_manager =
         |line: &str| field(line).is_some_and(|(name, value)| name == "@type" && value.contains(MANAGER));
     let heads: Vec<usize> = (0..lines.len()).filter(|&at| is_manager(lines[at].1)).collect();
@@ -60,8 +62,10 @@ fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<
         return Some((at..at, text));
     };
     let (at, line) = lines[own];
-    if let Some((before, after)) = line.split_once('{').filter(|(_, after)| after.contains('}')) {
-        return in_flow(at, before.len(), after, (&new, want));
+    if let Some((before, inner)) =
+        line.split_once('{').and_then(|(before, after)| Some((before, flow(after)?)))
+    {
+        return in_flow(at, before.len(), inner, (&new, want));
     }
     let children: Vec<usize> = (own + 1..end).take_while(|&at| depth(lines[at].1) > level).collect();
     let mut values = children.iter().map(|&at| lines[at]);
@@ -81,15 +85,42 @@ fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<
     }
 }
 
+/// What stands before the brace that ends these fields; `None` if they go on in another line.
+fn flow(text: &str) -> Option<&str> {
+    let mut depth = 0_u32;
+    for (at, character) in text.char_indices() {
+        match character {
+            '{' | '[' => depth += 1,
+            '}' if depth == 0 => return Some(&text[..at]),
+            '}' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The fields between commas, of which those within braces are a part of a field.
+fn parts(inner: &str) -> Vec<&str> {
+    let mut depth = 0_u32;
+    let is_comma = |character: char| {
+        match character {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        character == ',' && depth == 0
+    };
+    inner.split(is_comma).map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
 /// What changes in fields that stand in one line, such as `http2_protocol_options: { a: 1 }`.
 fn in_flow(
     at: usize,
     open: usize,
-    after: &str,
+    inner: &str,
     (new, want): (&str, &Want<'_>),
 ) -> Option<(Range<usize>, String)> {
-    let inner = after.split('}').next()?;
-    let mut kept: Vec<&str> = inner.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    let mut kept = parts(inner);
     match kept.iter().position(|part| named(part, want.name)) {
         Some(place) => {
             let is_small = field(kept[place]).is_some_and(|(_, value)| want.is_missed_by(value));

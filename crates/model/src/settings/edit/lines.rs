@@ -1,8 +1,9 @@
 //! Configurations of lines: `HAProxy` in sections, Apache, and the flags of our origin.
 
+use std::cell::Cell;
 use std::ops::Range;
 
-use super::{Raised, Want, indent, lines_of, spliced};
+use super::{ConfigFile, Raised, Want, indent, lines_of, spliced};
 
 /// Other names of flags of our origin.
 const LONG: [(&str, &str); 3] =
@@ -11,14 +12,17 @@ const LONG: [(&str, &str); 3] =
 /// The value of a line that is this setting.
 type Read<'a> = dyn Fn(&'a str) -> Option<&'a str> + 'a;
 
-/// Raises the lines from which `read` reads a value.
+/// Raises the lines from which `read` reads a value; a comment behind it stays.
 fn raised<'a>(text: &'a str, want: &Want<'_>, read: &Read<'a>) -> Raised {
     let its: Vec<(usize, &str, &str)> =
         lines_of(text).filter_map(|(at, line)| Some((at, line, read(line)?))).collect();
     let edits: Vec<(Range<usize>, String)> = its
         .iter()
         .filter(|(.., value)| want.is_missed_by(value))
-        .map(|(at, line, _)| (*at..at + line.len(), format!("{}{}", indent(line), want.line)))
+        .map(|(at, line, _)| {
+            let end = line.split('#').next().unwrap_or_default().trim_end().len();
+            (at + indent(line).len()..at + end, want.line.clone())
+        })
         .collect();
     Raised { text: (!edits.is_empty()).then(|| spliced(text, &edits)), is_set: !its.is_empty() }
 }
@@ -50,7 +54,7 @@ fn section(line: &str) -> Option<&str> {
 
 /// `HAProxy`: in the sections that may have it. A setting's name may have several words.
 pub(super) fn raised_in_sections(text: &str, want: &Want<'_>) -> Raised {
-    let current = std::cell::Cell::new("");
+    let current = Cell::new("");
     raised(text, want, &|line| {
         if let Some(section) = section(line) {
             current.set(section);
@@ -73,13 +77,24 @@ pub(super) fn inserted_in_section(text: &str, want: &Want<'_>) -> Option<String>
     }
 }
 
-/// Apache: a directive, whatever its case.
-pub(super) fn raised_directives(text: &str, want: &Want<'_>) -> Raised {
-    raised(text, want, &|line| {
+/// The section of Apache that applies to one virtual host.
+pub const HOST: &str = "VirtualHost";
+
+/// Apache: a directive, whatever its case. What a virtual host says holds for no other one.
+pub(super) fn raised_directives(file: &ConfigFile, want: &Want<'_>) -> Raised {
+    let is_inside = Cell::new(file.within.as_deref() == Some(HOST));
+    let is_set = Cell::new(false);
+    let raised = raised(&file.text, want, &|line| {
         let mut words = words(line);
-        words.next().filter(|word| word.eq_ignore_ascii_case(want.name))?;
-        words.next()
-    })
+        let first = words.next()?;
+        if first.eq_ignore_ascii_case("<VirtualHost") || first.eq_ignore_ascii_case("</VirtualHost>") {
+            is_inside.set(!first.starts_with("</"));
+        }
+        let value = words.next().filter(|_| first.eq_ignore_ascii_case(want.name))?;
+        is_set.set(is_set.get() || !is_inside.get());
+        Some(value)
+    });
+    Raised { is_set: is_set.get(), ..raised }
 }
 
 /// At the end: after what loads the module that knows it.
@@ -88,12 +103,37 @@ pub(super) fn appended(text: &str, want: &Want<'_>) -> String {
     format!("{text}{end}{}\n", want.line)
 }
 
-/// Our origin: a flag per line, with its value behind a space or an equals sign.
+/// Our origin: flags with their values behind a space or an equals sign, one or several in a line.
 pub(super) fn raised_flags(text: &str, want: &Want<'_>) -> Raised {
-    raised(text, want, &|line| {
-        let mut words = line.trim().splitn(2, [' ', '=']);
-        let name = words.next()?;
-        let is_its = name == want.name || LONG.contains(&(want.name, name));
-        words.next().filter(|_| is_its).map(str::trim)
-    })
+    let mut words: Vec<Range<usize>> = Vec::new();
+    for (at, line) in lines_of(text) {
+        let code = line.split('#').next().unwrap_or_default();
+        let mut from = 0;
+        for word in code.split_whitespace() {
+            from += code[from..].find(word).unwrap_or(0);
+            words.push(at + from..at + from + word.len());
+            from += word.len();
+        }
+    }
+    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    let mut is_set = false;
+    let has_value = want.line.contains(' ');
+    for (n, word) in words.iter().enumerate() {
+        let text_of = |range: &Range<usize>| &text[range.clone()];
+        let (name, joined) =
+            text_of(word).split_once('=').map_or((text_of(word), None), |(a, b)| (a, Some(b)));
+        if name != want.name && !LONG.contains(&(want.name, name)) {
+            continue;
+        }
+        is_set = true;
+        if !has_value {
+            continue;
+        }
+        let next = words.get(n + 1).filter(|_| joined.is_none());
+        let value = joined.or_else(|| next.map(text_of)).unwrap_or_default();
+        if want.is_missed_by(value) {
+            edits.push((word.start..next.unwrap_or(word).end, want.line.clone()));
+        }
+    }
+    Raised { text: (!edits.is_empty()).then(|| spliced(text, &edits)), is_set }
 }

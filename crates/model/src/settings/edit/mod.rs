@@ -12,6 +12,7 @@ mod tests;
 use std::ops::Range;
 
 pub use envoy::field as envoy_field;
+pub use lines::HOST;
 
 use super::advice::{fitting, line};
 use super::{Peer, Role, Setting, Wish};
@@ -24,6 +25,15 @@ pub struct ConfigFile {
     pub path: String,
     /// Its text.
     pub text: String,
+    /// The block in which the file that includes it does so, such as `server`; `None` for a main file.
+    pub within: Option<String>,
+}
+
+impl ConfigFile {
+    /// A file that no other one includes.
+    pub fn main(path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { path: path.into(), text: text.into(), within: None }
+    }
 }
 
 /// What is to be written.
@@ -40,6 +50,10 @@ struct Want<'a> {
 impl Want<'_> {
     /// Whether a value that is written in a configuration is too small, or another one where there is nothing to compare.
     fn is_missed_by(&self, written: &str) -> bool {
+        let read = self.setting.unit.and_then(|unit| unit.read(written));
+        if read == Some(0) && self.setting.zero_is_no_limit {
+            return false;
+        }
         match (self.value, self.setting.unit) {
             (Some(value), Some(unit)) => unit.read(written).is_none_or(|read| read < value),
             _ => self.line.split_whitespace().nth(1).map(|word| word.trim_end_matches(';')) != Some(written),
@@ -63,23 +77,40 @@ struct Raised {
 
 /// How a product's configuration is read and written.
 struct Grammar {
-    raise: fn(&str, &Want<'_>) -> Raised,
+    raise: fn(&ConfigFile, &Want<'_>) -> Raised,
     /// The text with the setting in it for everything; `None` if it does not belong into this file.
     insert: fn(&str, &Want<'_>) -> Option<String>,
+    /// What else must hold of a configuration in which no place was found.
+    needs: &'static str,
 }
 
 fn grammar(product: &str) -> Option<Grammar> {
     Some(match product {
-        "nginx" => Grammar { raise: nginx::raised, insert: nginx::inserted },
-        "haproxy" => Grammar { raise: lines::raised_in_sections, insert: lines::inserted_in_section },
+        "nginx" => Grammar {
+            raise: nginx::raised,
+            insert: nginx::inserted,
+            needs: "no file of it has an `http` block",
+        },
+        "haproxy" => Grammar {
+            raise: |file, want| lines::raised_in_sections(&file.text, want),
+            insert: lines::inserted_in_section,
+            needs: "no section of it may have it",
+        },
         "apache" => Grammar {
             raise: lines::raised_directives,
             insert: |text, want| Some(lines::appended(text, want)),
+            needs: "",
         },
-        "h2lab" => {
-            Grammar { raise: lines::raised_flags, insert: |text, want| Some(lines::appended(text, want)) }
-        }
-        "envoy" => Grammar { raise: envoy::raised, insert: |_, _| None },
+        "h2lab" => Grammar {
+            raise: |file, want| lines::raised_flags(&file.text, want),
+            insert: |text, want| Some(lines::appended(text, want)),
+            needs: "",
+        },
+        "envoy" => Grammar {
+            raise: |file, want| envoy::raised(&file.text, want),
+            insert: |_, _| None,
+            needs: "the `@type` of the HttpConnectionManager must stand in a line of its own",
+        },
         _ => return None,
     })
 }
@@ -112,9 +143,9 @@ pub fn words(peer: &Peer, change: &Change) -> Option<String> {
 
 /// The files with this change, of the product of `peer`, the first being the main one; or why it cannot be made.
 pub fn edited(peer: &Peer, change: &Change, files: &[ConfigFile]) -> Result<Vec<ConfigFile>, String> {
-    let (want, Grammar { raise, insert }) = want(peer, change)?;
+    let (want, Grammar { raise, insert, needs }) = want(peer, change)?;
     let name = want.name;
-    let raised: Vec<Raised> = files.iter().map(|file| raise(&file.text, &want)).collect();
+    let raised: Vec<Raised> = files.iter().map(|file| raise(file, &want)).collect();
     let mut changed = files.to_vec();
     if raised.iter().any(|raised| raised.text.is_some()) {
         for (file, raised) in changed.iter_mut().zip(raised) {
@@ -123,7 +154,7 @@ pub fn edited(peer: &Peer, change: &Change, files: &[ConfigFile]) -> Result<Vec<
         return Ok(changed);
     }
     if raised.iter().any(|raised| raised.is_set) {
-        return Err(format!("{name} is as large already"));
+        return Err(format!("the configuration has {name} as large already"));
     }
     for file in &mut changed {
         if let Some(text) = insert(&file.text, &want) {
@@ -131,7 +162,7 @@ pub fn edited(peer: &Peer, change: &Change, files: &[ConfigFile]) -> Result<Vec<
             return Ok(changed);
         }
     }
-    Err(format!("no place for {name} was found in the configuration"))
+    Err(format!("no place for {name} was found in the configuration: {needs}"))
 }
 
 /// `text` with these parts replaced; they are in order and do not overlap.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Raised, Want, indent, spliced};
+use super::{ConfigFile, Raised, Want, indent, spliced};
 
 /// A directive, or the head of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,12 +128,14 @@ fn end_of_code(text: &str, from: usize) -> usize {
     text.len()
 }
 
-/// Raises the directive wherever it stands among those that may have it; in an included file the block around it is not known.
-pub(super) fn raised(text: &str, want: &Want<'_>) -> Raised {
-    let statements = statements(text);
+/// Raises the directive wherever it stands among those that may have it. A file that is included has the block around it.
+pub(super) fn raised(file: &ConfigFile, want: &Want<'_>) -> Raised {
+    let statements = statements(&file.text);
+    let around = |statement: &Statement<'_>| {
+        statement.within.last().map(|block| (*block).to_owned()).or_else(|| file.within.clone())
+    };
     let stands = |statement: &&Statement<'_>| {
-        let around = statement.within.last();
-        statement.name() == want.name && around.is_none_or(|block| want.stands_in(block))
+        statement.name() == want.name && around(statement).is_none_or(|block| want.stands_in(&block))
     };
     let its: Vec<&Statement<'_>> = statements.iter().filter(stands).collect();
     let edits: Vec<(Range<usize>, String)> = its
@@ -142,8 +144,8 @@ pub(super) fn raised(text: &str, want: &Want<'_>) -> Raised {
         .map(|statement| (statement.range.clone(), want.line.clone()))
         .collect();
     Raised {
-        text: (!edits.is_empty()).then(|| spliced(text, &edits)),
-        is_set: its.iter().any(|statement| statement.within.last() == Some(&"http")),
+        text: (!edits.is_empty()).then(|| spliced(&file.text, &edits)),
+        is_set: its.iter().any(|statement| around(statement).as_deref() == Some("http")),
     }
 }
 

@@ -6,7 +6,7 @@ fn peer(product: &str, version: &str) -> Peer {
 }
 
 fn change(product: &str, version: &str, knob: Knob, value: u64, text: &str) -> Result<String, String> {
-    let files = [ConfigFile { path: "a".to_owned(), text: text.to_owned() }];
+    let files = [ConfigFile::main("a", text)];
     let change = Change { knob, value: Some(value) };
     edited(&peer(product, version), &change, &files).map(|mut files| files.remove(0).text)
 }
@@ -43,12 +43,42 @@ fn what_nginx_does_not_say_is_written_at_the_beginning_of_http() {
 
 #[test]
 fn an_included_file_is_edited_where_the_directive_stands() {
-    let file = |text: &str| ConfigFile { path: "a".to_owned(), text: text.to_owned() };
-    let files = [file("http { include b; }"), file("server { http2_body_preread_size 64k; }")];
-    let change = Change { knob: Knob::StreamWindow, value: Some(1 << 20) };
-    let edited = edited(&peer("nginx", "1.22.1"), &change, &files).unwrap();
-    assert_eq!(edited[0], files[0]);
-    assert_eq!(edited[1].text, "server { http2_body_preread_size 1024k; }");
+    let included = |within: &str, text: &str| ConfigFile {
+        within: Some(within.to_owned()),
+        ..ConfigFile::main("b", text)
+    };
+    let main = ConfigFile::main("a", "http { include b; }");
+    let change = |knob, value, file: &ConfigFile| {
+        let change = Change { knob, value: Some(value) };
+        edited(&peer("nginx", "1.22.1"), &change, &[main.clone(), file.clone()])
+    };
+    let small = included("http", "server { http2_body_preread_size 64k; }");
+    let raised = change(Knob::StreamWindow, 1 << 20, &small).unwrap();
+    assert_eq!(raised[0], main);
+    assert_eq!(raised[1].text, "server { http2_body_preread_size 1024k; }");
+    // Written for everything in the included file: a second one in the main file would be a duplicate, which nginx refuses.
+    let general = included("http", "http2_max_concurrent_streams 256;");
+    let refused = change(Knob::MaxConcurrentStreams, 128, &general).unwrap_err();
+    assert!(refused.contains("http2_max_concurrent_streams as large already"), "{refused}");
+    let upstream = included("upstream", "keepalive_requests 5;");
+    let beside = change(Knob::H2Requests, 100_000, &upstream).unwrap();
+    assert_eq!((&beside[1], beside[0].text.contains("keepalive_requests 100000;")), (&upstream, true));
+    let server = included("server", "keepalive_requests 5;");
+    assert_eq!(change(Knob::H2Requests, 9, &server).unwrap()[1].text, "keepalive_requests 9;");
+}
+
+#[test]
+fn zero_is_no_limit_only_where_the_product_takes_it_so() {
+    let quota = nginx(Knob::H2Requests, 100, "http { keepalive_requests 0; }").unwrap();
+    assert_eq!(quota, "http { keepalive_requests 100; }", "nginx closes after every request");
+    let envoy = |field: &str| {
+        let text = format!("a:\n  \"@type\": {TYPE}\n  common_http_protocol_options: {{ {field} }}\n");
+        change("envoy", "1.40.0", Knob::H2Requests, 100, &text)
+    };
+    assert!(envoy("max_requests_per_connection: 0").unwrap_err().contains("as large already"));
+    assert!(
+        envoy("max_requests_per_connection: 99").unwrap().contains("{ max_requests_per_connection: 100 }")
+    );
 }
 
 #[test]
@@ -82,7 +112,7 @@ fn a_setting_of_haproxy_goes_into_its_section() {
     let old = "global\n    tune.h2.max-concurrent-streams 4 # few\n    tune.h2.max-concurrent-streams-x 1\ndefaults\n";
     let edited = of("2.6.12", old).unwrap();
     assert!(edited.starts_with(
-        "global\n    tune.h2.max-concurrent-streams 128\n    tune.h2.max-concurrent-streams-x 1\n"
+        "global\n    tune.h2.max-concurrent-streams 128 # few\n    tune.h2.max-concurrent-streams-x 1\n"
     ));
     let new = of("2.8", "defaults\n    mode http\n").unwrap();
     assert_eq!(new, "global\n    tune.h2.fe.max-concurrent-streams 128\ndefaults\n    mode http\n");
@@ -99,9 +129,26 @@ fn a_directive_of_apache_and_a_flag_of_our_origin_are_lines() {
         "  H2MaxSessionStreams 128\nX 1"
     );
     assert_eq!(of("apache", "2.4.71", limit, "X 1"), "X 1\nH2MaxSessionStreams 128\n");
+    let host = "<VirtualHost *:80>\nH2MaxSessionStreams 200\n</VirtualHost>\n";
+    assert_eq!(
+        of("apache", "2.4.71", limit, host),
+        format!("{host}H2MaxSessionStreams 128\n"),
+        "others have none"
+    );
+    let general = change("apache", "2.4.71", limit, 128, &format!("{host}H2MaxSessionStreams 200\n"));
+    assert!(general.unwrap_err().contains("as large already"));
     assert_eq!(
         of("h2lab", "0.1.0", limit, "--max-concurrent-streams=4\n--h3\n"),
         "--max-concurrent-streams 128\n--h3\n"
+    );
+    assert_eq!(
+        of(
+            "h2lab",
+            "0.1.0",
+            limit,
+            "--h3 --max-concurrent-streams 4 -w 64k # a --max-concurrent-streams 5\n"
+        ),
+        "--h3 --max-concurrent-streams 128 -w 64k # a --max-concurrent-streams 5\n"
     );
     let window = change("h2lab", "0.1.0", Knob::StreamWindow, 1 << 20, "--stream-window 65535\n").unwrap();
     assert_eq!(window, "-w 1048576\n");
@@ -128,6 +175,16 @@ fn a_field_of_envoy_goes_into_every_connection_manager() {
     assert_eq!(
         of(&flow(" a: 1, max_concurrent_streams: 3 ")).unwrap(),
         flow(" a: 1, max_concurrent_streams: 128 ")
+    );
+    let nested = " connection_keepalive: { interval: 30s, timeout: 5s }, max_concurrent_streams: 3 ";
+    assert_eq!(of(&flow(nested)).unwrap(), flow(&nested.replace("streams: 3", "streams: 128")));
+    let commented = block(4).replace("      max", "# { a comment\n      max");
+    assert_eq!(of(&commented).unwrap(), commented.replace("streams: 4", "streams: 128"));
+    let in_a_line = of(&format!("a: {{ \"@type\": {TYPE}, stat_prefix: a }}\n"));
+    assert!(
+        in_a_line
+            .unwrap_err()
+            .contains("`@type` of the HttpConnectionManager must stand in a line of its own")
     );
     let added = of(&yaml("")).unwrap();
     assert!(added.contains(&format!(
@@ -163,7 +220,7 @@ fn values_are_read_in_the_units_of_configurations() {
         (Unit::Kib, "64k", Some(65_536)),
         (Unit::Bytes, "1m", Some(1 << 20)),
         (Unit::Bytes, "4096;", Some(4_096)),
-        (Unit::Count, "0", Some(u64::MAX)),
+        (Unit::Count, "0", Some(0)),
         (Unit::Count, "7", Some(7)),
         (Unit::Count, "7k", None),
         (Unit::Seconds, "75", Some(75_000)),

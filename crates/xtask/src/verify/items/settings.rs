@@ -38,7 +38,13 @@ struct Entry {
 }
 
 /// What the line has in which a program says why it refuses a configuration.
-const REASONS: [&str; 6] = ["[emerg]", "[ALERT]", "rror", "nknown", "nvalid", "nrecognized"];
+const REASONS: [&str; 7] = ["[emerg]", "[ALERT]", NOT_SET, "rror", "nknown", "nvalid", "nrecognized"];
+
+/// What Tomcat warns of a name that it does not know, and goes on.
+const NOT_SET: &str = "failed to set property";
+
+/// Where Debian has Tomcat.
+const TOMCAT: &str = "/usr/share/tomcat10";
 
 /// A line in its place.
 struct Line<'a> {
@@ -57,12 +63,18 @@ struct Tester {
     configure: fn(&Path, &Line<'_>) -> Result<Vec<String>>,
 }
 
-const TESTERS: [Tester; 9] = [
+const TESTERS: [Tester; 10] = [
     Tester { product: "nginx", program: "nginx", version: &["-v"], configure: nginx },
     Tester { product: "haproxy", program: "haproxy", version: &["-v"], configure: haproxy },
     Tester { product: "envoy", program: "envoy", version: &["--version"], configure: envoy },
     Tester { product: "apache", program: "apache2", version: &["-v"], configure: apache },
     Tester { product: "caddy", program: "caddy", version: &["version"], configure: caddy },
+    Tester {
+        product: "tomcat",
+        program: "java",
+        version: &["-cp", "/usr/share/tomcat10/lib/catalina.jar", "org.apache.catalina.util.ServerInfo"],
+        configure: tomcat,
+    },
     Tester { product: "h2o", program: "h2o", version: &["-v"], configure: h2o },
     Tester {
         product: "nghttpx",
@@ -131,11 +143,11 @@ impl Tester {
             .stdin(Stdio::null())
             .output()
             .with_context(|| format!("cannot start {}", self.program))?;
-        if output.status.success() {
-            return Ok(None);
-        }
         let said =
             String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        if output.status.success() && !said.contains(NOT_SET) {
+            return Ok(None);
+        }
         let is_reason = |line: &&str| REASONS.iter().any(|word| line.contains(word));
         let line = said.lines().find(is_reason).or(said.lines().next()).unwrap_or("refused");
         Ok(Some(line.replace(&folder.display().to_string(), ".").chars().take(160).collect()))
@@ -311,6 +323,22 @@ fn caddy(folder: &Path, line: &Line<'_>) -> Result<Vec<String>> {
     );
     fs::write(folder.join("Caddyfile"), configuration)?;
     Ok(["adapt", "--validate", "--adapter", "caddyfile", "--config", "Caddyfile"].map(str::to_owned).into())
+}
+
+fn tomcat(folder: &Path, line: &Line<'_>) -> Result<Vec<String>> {
+    let configuration = format!(
+        "<Server port=\"-1\"><Service name=\"s\"><Connector address=\"127.0.0.1\" port=\"0\" {}>\n<UpgradeProtocol \
+         className=\"org.apache.coyote.http2.Http2Protocol\" {}/>\n</Connector><Engine name=\"s\" defaultHost=\"h\"/>\
+         </Service></Server>\n",
+        at(line, &["Connector"]),
+        at(line, &["UpgradeProtocol"]),
+    );
+    fs::write(folder.join("server.xml"), configuration)?;
+    let arguments = format!(
+        "-cp {TOMCAT}/bin/bootstrap.jar:{TOMCAT}/bin/tomcat-juli.jar -Dcatalina.home={TOMCAT} -Dcatalina.base=. \
+         -Djava.io.tmpdir=. org.apache.catalina.startup.Bootstrap -config server.xml configtest"
+    );
+    Ok(arguments.split(' ').map(str::to_owned).collect())
 }
 
 fn h2o(folder: &Path, line: &Line<'_>) -> Result<Vec<String>> {

@@ -6,6 +6,7 @@ use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 fn finding(record: CellRecord) -> Option<Finding> {
@@ -35,7 +36,7 @@ fn scene(settings: u64, refused: u32, code: u32) -> CellRecord {
     let settings = frame(settings, 0, FrameKind::SETTINGS, Direction::Down);
     record.frames.extend(headers.chain([settings]).chain(resets));
     record.frames.sort_by_key(|frame| frame.at);
-    record.connections[0].http.settings_remote = vec![(3, 2)];
+    record.connections[0].http.settings_remote = vec![(setting::MAX_CONCURRENT_STREAMS, 2)];
     record
 }
 

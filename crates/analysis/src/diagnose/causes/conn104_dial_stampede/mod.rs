@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::conn::CONN104 as META;
@@ -65,6 +66,8 @@ impl Total {
         let took = |dial: &ConnectionRecord| dial.ready_at.since(dial.dialled_at);
         let ready = record.connections.iter().filter(|dial| dial.ready_at.happened());
         let quickest = ready.map(took).min().unwrap_or_default();
+        // What a request on each of their connections waited longer than it had to, at most.
+        let mut excess: BTreeMap<u32, Duration> = BTreeMap::new();
         for stampede in stampedes {
             self.stampedes += 1;
             self.dials += stampede.dials.len();
@@ -73,17 +76,14 @@ impl Total {
             if self.largest.is_none_or(|(size, ..)| stampede.dials.len() > size) {
                 self.largest = Some((stampede.dials.len(), first.index, first.dialled_at));
             }
-            let excess = stampede.ready().since(stampede.begin()).saturating_sub(quickest);
-            let waits = |sample: &h2lab_model::record::Sample| {
-                let waited = dials::waited(record, sample);
-                let is_its = stampede.dials.iter().any(|dial| dial.index == sample.connection);
-                if is_its { waited.min(excess) } else { Duration::ZERO }
-            };
-            for sample in &record.samples {
-                let wait = waits(&sample);
-                self.waited += u32::from(!wait.is_zero());
-                self.excess += wait;
-            }
+            let most = stampede.ready().since(stampede.begin()).saturating_sub(quickest);
+            excess.extend(stampede.dials.iter().map(|dial| (dial.index, most)));
+        }
+        for sample in &record.samples {
+            let Some(most) = excess.get(&sample.connection) else { continue };
+            let wait = dials::waited(record, &sample).min(*most);
+            self.waited += u32::from(!wait.is_zero());
+            self.excess += wait;
         }
     }
 

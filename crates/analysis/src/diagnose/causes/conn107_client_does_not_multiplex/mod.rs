@@ -3,14 +3,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::conn::CONN107 as META;
 use super::views::{dials, streams_allowed};
 use crate::diagnose::{Case, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
-use h2lab_base::units::{measured_time, millis_f64};
+use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
 
@@ -18,6 +18,8 @@ use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
 const FEW: f64 = 10.0;
 /// So many connections must have ended: fewer are no habit.
 const LEAST_ENDS: usize = 4;
+/// So many connections, those that were ready last, are looked at for one that a dial could have spared.
+const RECENT: usize = 16;
 
 /// The rule.
 #[derive(Debug)]
@@ -80,6 +82,75 @@ fn ended_by_us(record: &CellRecord) -> impl Iterator<Item = &ConnectionRecord> {
         let is_ours = matches!(connection.closed, CloseReason::Local { .. }) && connection.goaways.is_empty();
         is_ours && connection.requests > 0 && !failed.contains(&connection.index)
     })
+}
+
+/// The client leaves open connections alone and dials another, and requests wait for that. Only where all connections are of one
+/// client: in a capture at a server they may be of many, which cannot share them.
+pub(in crate::diagnose) fn abandoning(case: &Case<'_>) -> Option<Finding> {
+    let used = case.connections().filter(|connection| connection.requests > 0);
+    let (opened, requests) =
+        used.fold((0_usize, 0_u64), |(n, sum), one| (n + 1, sum + u64::from(one.requests)));
+    let each = requests as f64 / opened.max(1) as f64;
+    if opened < LEAST_ENDS || each > FEW {
+        return None;
+    }
+    let (mut dials, mut waited, mut waiting) = (0_usize, 0_u32, Duration::ZERO);
+    for record in case.records() {
+        let needless = needless(record);
+        dials += needless.len();
+        let of = |sample: &Sample| dials::waited(record, sample);
+        let waits = record.samples.iter().filter(|sample| needless.contains(&sample.connection));
+        for wait in waits.map(|sample| of(&sample)).filter(|wait| !wait.is_zero()) {
+            (waited, waiting) = (waited + 1, waiting + wait);
+        }
+    }
+    let finding = case.finding(&META, waiting, "waiting for a connection although another one was free");
+    let is_habit = dials >= LEAST_ENDS && dials * 2 >= opened;
+    (is_habit && case.is_worth(finding.cost_share)).then(|| Finding {
+        symptom: format!(
+            "the client dialled {} of {} although another one was open with no request on it; {} waited {} each for theirs",
+            count(dials as u64),
+            plural(opened as u64, "connection"),
+            plural(waited.into(), "request"),
+            measured_time(waiting / waited.max(1))
+        ),
+        evidence: vec![
+            Evidence::new("connections dialled while another was free", dials as f64, "connections"),
+            Evidence::new("connections that carried requests", opened as f64, "connections"),
+            Evidence::new("requests on them", requests as f64, "requests"),
+            Evidence::new("requests that waited for a needless dial", waited.into(), "requests"),
+            Evidence::new("their waiting time", millis_f64(waiting), "ms"),
+        ],
+        fixes: vec![keep(case)],
+        confirm: case.compare("-c 1") + ": with one connection for all requests none waits for a dial",
+        ..finding
+    })
+}
+
+/// Connections that were dialled while another one had carried requests, was free, and stayed usable until the new one was ready.
+fn needless(record: &CellRecord) -> BTreeSet<u32> {
+    let mut used: Vec<&ConnectionRecord> =
+        record.connections.iter().filter(|one| one.requests > 0 && one.ready_at.happened()).collect();
+    used.sort_by_key(|one| one.ready_at);
+    // When the requests of each connection were sent, and ended.
+    let mut requests: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
+    for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
+        requests.entry(sample.connection).or_default().push((sample.sent_at, sample.completed_at));
+    }
+    let is_free = |one: &ConnectionRecord, at: Time| {
+        let begun = requests.get(&one.index).into_iter().flatten().filter(|(sent, _)| *sent <= at);
+        let (n, open) = begun.fold((0, 0), |(n, open), (_, ended)| (n + 1, open + usize::from(*ended > at)));
+        n > 0 && open == 0
+    };
+    let is_needless = |dial: &&ConnectionRecord| {
+        let before = used.partition_point(|one| one.ready_at <= dial.dialled_at);
+        used[..before].iter().rev().take(RECENT).any(|one| {
+            one.remote_port == dial.remote_port
+                && one.usable_until() > dial.ready_at
+                && is_free(one, dial.dialled_at)
+        })
+    };
+    used.iter().copied().filter(is_needless).map(|dial| dial.index).collect()
 }
 
 fn keep(case: &Case<'_>) -> Fix {

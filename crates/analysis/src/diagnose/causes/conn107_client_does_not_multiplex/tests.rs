@@ -1,10 +1,11 @@
 //! Both sides of every threshold.
 
 use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::{Finding, client, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, CloseReason, Outcome};
 use h2lab_model::workload::Protocol;
+use h2lab_wire::h2::setting;
 
 fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN107")
@@ -85,6 +86,67 @@ fn ends_by_the_server_of_requests_that_failed_and_over_http1_are_none() {
     assert_eq!(changed(|record| record.cell.protocol = Protocol::H1), None);
 }
 
+/// What is found of a client that was alone.
+fn alone(record: CellRecord) -> Option<Finding> {
+    client::of_client(Vec::new(), &[record], &client::Client::default())
+        .into_iter()
+        .find(|finding| finding.rule == "CONN107")
+}
+
+/// Connections that stay open to the end. A request is sent on each when it is ready, every 100 ms, and answered after `takes` ms;
+/// the next connection is dialled 60 ms after that.
+fn abandoned(connections: u32, takes: u64) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2c);
+    for index in 0..connections {
+        let at = 1_000 + u64::from(index) * 100;
+        scene = scene.request(index, 1, at, at + takes, at + takes);
+    }
+    let mut record = scene.record();
+    for connection in &mut record.connections {
+        connection.dialled_at = Time::from_millis(960 + u64::from(connection.index) * 100);
+        connection.ready_at = Time::from_millis(1_000 + u64::from(connection.index) * 100);
+    }
+    for sample in record.samples.edit().iter_mut() {
+        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - 40_000_000);
+        sample.stall_open_ns = 40_000_000;
+    }
+    record
+}
+
+#[test]
+fn a_client_object_for_each_request_is_found_although_nothing_is_closed() {
+    assert_eq!(finding(abandoned(5, 60)), None, "they may be of several clients");
+    let found = alone(abandoned(5, 60)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "the client dialled 4 of 5 connections although another one was open with no request on it; 4 requests waited 40 ms each \
+         for theirs"
+    );
+    // 4 times 40 ms of 5 times 100 ms.
+    assert!((found.cost_share - 0.32).abs() < 1e-9, "{}", found.cost);
+    assert_eq!(alone(abandoned(4, 60)), None, "three dials are no habit");
+}
+
+#[test]
+fn a_dial_is_needed_while_all_connections_carry_requests_or_end() {
+    assert_eq!(alone(abandoned(5, 61)), None, "each was open when the next was dialled, and all before");
+    let mut record = abandoned(5, 60);
+    for connection in &mut record.connections {
+        connection.closed = CloseReason::Server;
+        connection.closed_at = Time::from_millis(1_100 + u64::from(connection.index) * 100);
+    }
+    assert_eq!(alone(record), None, "the server ended it while the next was dialled");
+    let mut record = abandoned(5, 60);
+    record.connections.iter_mut().for_each(|one| one.requests = 11);
+    assert_eq!(alone(record), None, "many requests each");
+    let mut record = abandoned(5, 60);
+    record.connections.iter_mut().for_each(|one| one.remote_port = 80 + one.index as u16);
+    assert_eq!(alone(record), None, "of other servers");
+    let mut record = abandoned(5, 60);
+    record.cell.protocol = Protocol::H1;
+    assert_eq!(alone(record), None);
+}
+
 /// Ten requests that wait 20 ms each for one of two connections, on each of which the client allows itself so many streams.
 fn waiting(streams: u32, allowed: Option<u32>) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
@@ -99,7 +161,7 @@ fn waiting(streams: u32, allowed: Option<u32>) -> CellRecord {
         sample.stall_open_ns = 20_000_000;
     }
     for connection in &mut record.connections {
-        connection.http.settings_remote = vec![(4, 65_535)];
+        connection.http.settings_remote = vec![(setting::INITIAL_WINDOW_SIZE, 65_535)];
         connection.http.settings_remote.extend(allowed.map(|allowed| (3, allowed)));
     }
     record

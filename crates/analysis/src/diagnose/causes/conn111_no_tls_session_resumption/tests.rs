@@ -43,6 +43,15 @@ fn full_handshakes_are_found_with_what_they_took_beyond_a_round_trip() {
 }
 
 #[test]
+fn a_connection_is_found_by_its_index_wherever_it_stands() {
+    let mut record = scene(4, 0, 35);
+    let found = finding(record.clone());
+    record.connections.reverse();
+    assert!(found.is_some());
+    assert_eq!(finding(record), found);
+}
+
+#[test]
 fn three_full_ones_some_resumed_and_quick_ones_are_none() {
     assert_eq!(finding(scene(3, 0, 35)), None);
     assert!(finding(scene(18, 2, 35)).is_some());

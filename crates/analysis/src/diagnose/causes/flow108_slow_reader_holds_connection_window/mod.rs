@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use super::flow::FLOW108 as META;
 use super::flow101_download_stream_window::fix;
+use super::views::spans::Spans;
 use super::views::windows::{DEFAULT_WINDOW, SPENT, initial_window};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_bytes, measured_time, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
+use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::settings::Knob;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
@@ -80,10 +81,17 @@ impl Found {
     fn add(&mut self, repetition: &Repetition<'_>) {
         let (record, facts) = (repetition.record, repetition.facts());
         let holds = holds(record, facts.rtt);
+        let [of_all, of_stream] =
+            [|_: &Hold| None, |hold: &Hold| Some(hold.stream)].map(|of| spans(&holds, of));
         for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
             // Before that it had nothing to wait for.
             let due = sample.sent_at + facts.quickest;
-            let waited: Duration = holds.iter().map(|hold| waited(hold, &sample, due)).sum();
+            let during = |of: &BTreeMap<(u32, Option<u32>), Spans>, stream: Option<u32>| {
+                let spans = of.get(&(sample.connection, stream));
+                spans.map_or(Duration::ZERO, |spans| spans.within(due, sample.completed_at))
+            };
+            let own = during(&of_stream, Some(sample.stream.0));
+            let waited = during(&of_all, None).saturating_sub(own);
             self.waited += waited;
             self.requests += u64::from(!waited.is_zero());
         }
@@ -93,13 +101,13 @@ impl Found {
     }
 }
 
-/// How long a request waited because another's stream held the window.
-fn waited(hold: &Hold, sample: &Sample, due: Time) -> Duration {
-    let is_other = sample.connection == hold.connection && sample.stream.0 != hold.stream;
-    if !is_other {
-        return Duration::ZERO;
+/// When the window of each connection was held, by whichever stream `of` says: there may be many holds, and many more requests.
+fn spans(holds: &[Hold], of: fn(&Hold) -> Option<u32>) -> BTreeMap<(u32, Option<u32>), Spans> {
+    let mut spans: BTreeMap<(u32, Option<u32>), Vec<(Time, Time)>> = BTreeMap::new();
+    for hold in holds {
+        spans.entry((hold.connection, of(hold))).or_default().push((hold.begin, hold.end));
     }
-    hold.end.min(sample.completed_at).since(hold.begin.max(due))
+    spans.into_iter().map(|(of, spans)| (of, Spans::of(spans))).collect()
 }
 
 /// The holds of a repetition over a path with this round trip.

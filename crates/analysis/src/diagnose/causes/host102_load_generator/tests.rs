@@ -3,7 +3,7 @@
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
-use h2lab_model::record::CellRecord;
+use h2lab_model::record::{CellRecord, ServerSummary};
 use h2lab_model::workload::{Arrival, Protocol};
 
 fn finding(record: CellRecord) -> Option<Finding> {
@@ -61,4 +61,20 @@ fn one_busy_thread_of_several_and_a_closed_loop_count() {
         "{}",
         found.cost
     );
+}
+
+#[test]
+fn what_a_busy_generator_imitates_is_not_named_beside_it() {
+    let rules = |busy_ms: u64| {
+        let mut record = scene(50, busy_ms);
+        // A server that is as busy, and one of whose two responses comes later.
+        let (cpu_ns, wall_ns) = (980_000_000, 1_000_000_000);
+        record.server = Some(ServerSummary { cpu_ns, wall_ns, ..ServerSummary::default() });
+        for sample in record.samples.edit().iter_mut().skip(1) {
+            (sample.first_byte_at, sample.completed_at) = (Time::from_millis(200), Time::from_millis(200));
+        }
+        run(&[record]).into_iter().map(|finding| finding.rule).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(950), ["HOST102"]);
+    assert_eq!(rules(899), ["HOST105"]);
 }

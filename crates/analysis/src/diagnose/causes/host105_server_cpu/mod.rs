@@ -11,8 +11,12 @@ use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ServerSummary};
 
-/// The CPU time of a server with one busy thread is this part of the time, at least.
+/// The CPU time that a server with one busy thread uses, and what other programs took of that, are this part of the time, at least.
 const BUSY: f64 = 0.9;
+/// It must have used this part of the time itself: what others took says little of what it would have done with it.
+const LEAST_USED: f64 = 0.75;
+/// One thread can use no more; what is above comes of how time is counted.
+const ONE_THREAD: f64 = 1.1;
 /// A server whose threads were ready for this part of the time and had no CPU, beyond what other programs took, wants more CPUs.
 const WAITING: f64 = 0.05;
 /// Waiting in the server must be this part of the response time: less is no limit.
@@ -41,20 +45,23 @@ impl Rule for ServerCpu {
         let waiting = mean(|server| server.run_delay.waited_ns - server.run_delay.taken_ns());
         let queued: Duration = seen.iter().map(|(repetition, _)| queued(repetition)).sum();
         let finding = case.finding(&META, queued, "in the server beyond what its quickest response takes");
-        if cpu < BUSY || finding.cost_share < LEAST_SHARE {
+        let wanted = mean(wanted_ns);
+        if cpu < LEAST_USED || wanted < BUSY || finding.cost_share < LEAST_SHARE {
             return Vec::new();
         }
         let is_over_both = case.against.as_ref().is_some_and(is_as_busy);
         let both = if is_over_both { " over both protocols" } else { "" };
+        let one = if wanted <= ONE_THREAD { ", as much as one thread can" } else { "" };
         vec![Finding {
             symptom: format!(
-                "{} used {cpu:.2} CPUs throughout{both}; responses began {} later on average than the quickest",
+                "{} used {cpu:.2} CPUs throughout{both}{one}; responses began {} later on average than the quickest",
                 first.name,
                 measured_time(queued / (case.samples().count() as u32).max(1))
             ),
             evidence: vec![
                 Evidence::new("CPU time of the server per time", cpu, "CPUs"),
                 Evidence::new("CPUs that its threads wanted beside these", waiting, "CPUs"),
+                Evidence::new("the same that other programs had instead", wanted - cpu, "CPUs"),
                 Evidence::new("time in it beyond its quickest response", millis_f64(queued), "ms"),
             ],
             // Whether it could use a second CPU is seen only where its threads waited for one.
@@ -85,11 +92,16 @@ fn server(record: &CellRecord) -> Option<&ServerSummary> {
     record.server.as_ref().filter(|server| u128::from(server.wall_ns) >= SHORTEST.as_nanos())
 }
 
+/// The CPU time of a server, and what it would have used, had no other program had it.
+fn wanted_ns(server: &ServerSummary) -> u64 {
+    server.cpu_ns + server.run_delay.taken_ns()
+}
+
 /// Whether the server has no CPU time left over the other protocol, either, which is no quicker for that.
 fn is_as_busy(against: &Against<'_>) -> bool {
     let servers: Vec<&ServerSummary> =
         against.repetitions.iter().filter_map(|record| server(record)).collect();
-    let is_busy = |server: &&ServerSummary| server.cpu_ns as f64 >= BUSY * server.wall_ns as f64;
+    let is_busy = |server: &&ServerSummary| wanted_ns(server) as f64 >= BUSY * server.wall_ns as f64;
     !against.verdict.is_slower() && !servers.is_empty() && servers.iter().all(is_busy)
 }
 

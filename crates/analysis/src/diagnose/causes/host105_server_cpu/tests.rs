@@ -28,7 +28,7 @@ fn a_busy_server_in_which_requests_wait_is_the_limit() {
     let found = finding(scene(75, 980)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "nginx used 0.98 CPUs throughout; responses began 25 ms later on average than the quickest"
+        "nginx used 0.98 CPUs throughout, as much as one thread can; responses began 25 ms later on average than the quickest"
     );
     assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
     assert_eq!(found.confidence, Confidence::Inferred, "one thread may be all that it has");
@@ -47,6 +47,31 @@ fn an_idle_server_one_that_answers_at_once_and_an_unknown_one_are_none() {
     let mut short = scene(75, 490);
     short.server.as_mut().unwrap().wall_ns = 499_000_000;
     assert_eq!(finding(short), None);
+}
+
+/// The finding about a server that used the CPU for so many ms, and whose threads waited for so many for one that others had.
+fn with_others(cpu_ms: u64, taken_ms: u64) -> Option<Finding> {
+    let mut record = scene(75, cpu_ms);
+    let (waited_ns, others_ns) = (taken_ms * 1_000_000, 2_000_000_000);
+    record.server.as_mut().unwrap().run_delay = RunDelay { waited_ns, others_ns, ..RunDelay::default() };
+    finding(record)
+}
+
+#[test]
+fn what_other_programs_took_of_a_busy_server_is_of_what_it_wants() {
+    assert!(with_others(850, 50).is_some());
+    assert_eq!(with_others(850, 49), None);
+    assert!(with_others(750, 150).is_some());
+    assert_eq!(with_others(749, 151), None, "what it would have done with that is not known");
+}
+
+#[test]
+fn more_than_a_thread_can_use_is_of_several() {
+    let is_of_one = |cpu, taken| {
+        let found = with_others(cpu, taken).expect("a finding");
+        found.symptom.contains("as much as one thread can")
+    };
+    assert!(is_of_one(1_000, 100) && !is_of_one(1_001, 100));
 }
 
 #[test]
@@ -76,7 +101,7 @@ fn a_server_that_is_as_busy_over_both_protocols_is_an_observation_with_its_fixes
     };
     let both = found(900, Conclusion::NoDifference);
     assert!(
-        both.symptom.starts_with("nginx used 0.98 CPUs throughout over both protocols;"),
+        both.symptom.starts_with("nginx used 0.98 CPUs throughout over both protocols, as much"),
         "{}",
         both.symptom
     );

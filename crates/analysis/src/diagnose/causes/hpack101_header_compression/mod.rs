@@ -88,6 +88,11 @@ fn table(connection: &ConnectionRecord) -> u64 {
     announced.map_or(DEFAULT_TABLE, |(_, bytes)| (*bytes).into())
 }
 
+/// Whether the requests are of our own client, which keeps in the table whatever that has room for.
+fn is_ours(case: &Case<'_>) -> bool {
+    case.records().all(|record| !record.is_of_packets())
+}
+
 /// How much longer requests were under way to the server than with blocks of the usual length, over an uplink of known capacity:
 /// each frame goes after those before it, on whatever connection.
 fn cost(record: &CellRecord) -> Duration {
@@ -128,7 +133,9 @@ fn finding(case: &Case<'_>, fields: &Fields, cost: Duration) -> Finding {
     let why = if table_too_small {
         format!("the server's table of {} does not hold them", format_bytes(table))
     } else {
-        format!("the server's table of {} would hold them, so they change", format_bytes(table))
+        let why =
+            if is_ours(case) { ", so they change" } else { ": they change, or the client does not use it" };
+        format!("the server's table of {} would hold them{why}", format_bytes(table))
     };
     let larger = fields.needed().next_power_of_two().clamp(DEFAULT_TABLE, LARGEST_TABLE);
     let wish = Wish { knob: Knob::HeaderTableSize, role: Role::Front, value: Some(larger) };
@@ -137,6 +144,12 @@ fn finding(case: &Case<'_>, fields: &Fields, cost: Duration) -> Finding {
         "fewer fields, and values that do not change with every request",
         "a field that is in the table takes a byte or two",
     );
+    let encoder = Fix::new(
+        "client",
+        "an encoder that uses the server's table: its limit is not 0, and it keeps cookies and tokens",
+        "fields that stay the same then take a byte or two",
+    );
+    let by_client = (!table_too_small && !is_ours(case)).then_some(encoder);
     let by_server = (table_too_small && larger > table).then(|| advise(&case.peer(), wish));
     Finding {
         symptom: format!(
@@ -151,7 +164,7 @@ fn finding(case: &Case<'_>, fields: &Fields, cost: Duration) -> Finding {
             Evidence::new("bytes of the table that the server allows", table as f64, "bytes"),
         ],
         confidence: if table_too_small { Confidence::Observed } else { Confidence::Inferred },
-        fixes: by_server.into_iter().chain([stable]).collect(),
+        fixes: by_server.into_iter().chain(by_client).chain([stable]).collect(),
         confirm:
             "run the same cell with --shape bare and without -H: requests are as quick as the path allows"
                 .to_owned(),

@@ -26,6 +26,7 @@ fn scene_of(protocol: Protocol, requests: u32, sent: u32, table: Option<u32>) ->
     let mut record = scene.record();
     record.cell.link.as_mut().expect("a link").uplink.bandwidth = Some("2mbit".parse().expect("a rate"));
     record.frames.clear();
+    record.generator.wall_ns = 1;
     for n in 0..requests {
         record.frames.push(FrameEvent {
             at: Time::from_millis(100 * u64::from(n + 1)),
@@ -76,6 +77,19 @@ fn a_table_that_holds_the_fields_is_not_to_blame() {
     let smaller = finding(scene(20, 1_450, Some(2_511))).expect("a finding");
     assert_eq!(smaller.confidence, Confidence::Observed);
     assert_eq!(finding(scene(20, 1_450, Some(2_512))).expect("a finding").confidence, Confidence::Inferred);
+}
+
+#[test]
+fn a_client_that_is_not_ours_may_leave_the_table_unused() {
+    let of = |wall_ns| {
+        let mut record = scene(20, 1_450, None);
+        record.generator.wall_ns = wall_ns;
+        finding(record).expect("a finding")
+    };
+    assert!(of(1).symptom.ends_with("would hold them, so they change"), "{}", of(1).symptom);
+    let other = of(0);
+    assert!(other.symptom.ends_with("they change, or the client does not use it"), "{}", other.symptom);
+    assert!(other.fixes[0].setting.starts_with("an encoder that uses"), "{:?}", other.fixes);
 }
 
 #[test]

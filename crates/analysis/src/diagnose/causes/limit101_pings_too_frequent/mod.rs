@@ -9,6 +9,7 @@ use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
+use h2lab_model::settings::{Knob, Role, Wish, advise};
 
 /// So many PINGs must have been sent on each connection that says no reason: with fewer something else was too much.
 const LEAST_PINGS: u64 = 3;
@@ -26,6 +27,12 @@ impl Rule for PingsTooFrequent {
         let life: std::time::Duration = calm.iter().map(Calm::age).sum();
         let every = life / u32::try_from(pings).unwrap_or(u32::MAX).max(1);
         let is_said = calm.iter().any(|one| one.says(&["ping"]));
+        let server = if first.is_of_total() {
+            advise(&first.peer(case), Wish { knob: Knob::MisuseLimit, role: Role::Front, value: None })
+        } else {
+            let why = "at or below the interval of its clients";
+            Fix::new("server", "a shorter minimum interval of PINGs", why)
+        };
         vec![Finding {
             symptom: format!(
                 "the server ended {} with ENHANCE_YOUR_CALM{} after {} of the client, one in {} on average",
@@ -49,11 +56,7 @@ impl Rule for PingsTooFrequent {
                     "a longer interval of PINGs (--keep-alive), and none without open streams",
                     "many servers take one PING in 5 minutes without a request",
                 ),
-                Fix::new(
-                    "server",
-                    "a shorter minimum interval of PINGs",
-                    "at or below the interval of its clients",
-                ),
+                server,
             ],
             confirm: case.compare("--keep-alive 60s") + ": with the longer interval no connection is ended",
             ..case.finding_of_share(&META, cost.whole())
@@ -61,9 +64,8 @@ impl Rule for PingsTooFrequent {
     }
 }
 
-/// Whether a server said that it was PINGs; or it said nothing, and PINGs are all that was special.
+/// Whether a server said that it was PINGs; or it gave no reason, and PINGs are all that was special.
 fn is_about_pings(calm: &Calm<'_>) -> bool {
-    let is_silent = calm.goaway.debug.is_empty();
-    let by_number = is_silent && calm.pings() >= LEAST_PINGS && calm.pings() > calm.resets();
+    let by_number = calm.gives_no_reason() && calm.pings() >= LEAST_PINGS && calm.pings() > calm.resets();
     calm.says(&["ping"]) || by_number
 }

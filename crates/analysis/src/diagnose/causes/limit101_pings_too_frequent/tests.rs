@@ -45,6 +45,18 @@ fn a_server_that_says_nothing_must_have_had_three_pings_and_fewer_resets() {
 }
 
 #[test]
+fn tomcat_names_the_sum_of_what_it_counts_so_that_numbers_decide() {
+    const TOTAL: &str = "Connection [1fb], Too much overhead so the connection will be closed";
+    let found = finding(scene(10, 11, TOTAL)).expect("a finding");
+    assert_eq!(found.confidence, Confidence::Inferred);
+    assert!(found.fixes.iter().any(|fix| fix.product == "Tomcat" && fix.setting == "overheadCountFactor"));
+    assert_eq!(finding(scene(2, 11, TOTAL)), None);
+    let mut record = scene(10, 11, TOTAL);
+    record.connections[0].http.resets_sent = vec![(8, 10)];
+    assert_eq!(finding(record), None, "LIMIT102");
+}
+
+#[test]
 fn other_reasons_and_other_codes_are_none() {
     assert_eq!(finding(scene(20, 11, "too_many_resets")), None);
     assert_eq!(finding(scene(20, 0, "too_many_pings")), None, "an orderly end");

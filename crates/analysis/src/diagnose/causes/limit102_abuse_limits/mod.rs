@@ -48,7 +48,7 @@ impl Rule for AbuseLimits {
             cost: cost.sentence(),
             confidence: if is_said { Confidence::Observed } else { Confidence::Inferred },
             fixes: vec![
-                advise(&case.peer(), Wish { knob: Knob::MisuseLimit, role: Role::Front, value: None }),
+                advise(&first.peer(case), Wish { knob: Knob::MisuseLimit, role: Role::Front, value: None }),
                 Fix::new(
                     "client",
                     &format!("cancel less, or spread requests over connections{cancel}"),
@@ -61,10 +61,10 @@ impl Rule for AbuseLimits {
     }
 }
 
-/// Whether a server said so; or the client reset many streams, and it said nothing else.
+/// Whether a server said so; or the client reset many streams, and it gave no other reason.
 fn is_about_misuse(calm: &Calm<'_>) -> bool {
     let requests = f64::from(calm.connection.requests.max(1));
     let is_much = calm.resets() >= MANY || calm.resets() as f64 > SHARE * requests;
-    let by_number = calm.goaway.debug.is_empty() && is_much && calm.resets() >= calm.pings();
+    let by_number = calm.gives_no_reason() && is_much && calm.resets() >= calm.pings();
     calm.says(&WORDS) || by_number
 }

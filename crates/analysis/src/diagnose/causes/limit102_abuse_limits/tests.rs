@@ -45,6 +45,18 @@ fn of_a_server_that_says_nothing_the_resets_decide() {
 }
 
 #[test]
+fn tomcat_names_the_sum_of_what_it_counts_so_that_numbers_decide() {
+    const TOTAL: &str = "Connection [1fb], Too much overhead so the connection will be closed";
+    let found = finding(scene(7, 5, 11, TOTAL)).expect("a finding");
+    assert_eq!(found.confidence, Confidence::Inferred);
+    assert_eq!((&*found.fixes[0].product, &*found.fixes[0].setting), ("Tomcat", "overheadCountFactor"));
+    assert_eq!(finding(scene(500, 50, 11, TOTAL)), None);
+    let mut record = scene(7, 5, 11, TOTAL);
+    record.connections[0].counters.frames_sent[6] = 6;
+    assert_eq!(finding(record), None, "LIMIT101");
+}
+
+#[test]
 fn other_reasons_and_other_codes_are_none() {
     assert_eq!(finding(scene(500, 120, 11, "too_many_pings")), None);
     assert_eq!(finding(scene(500, 120, 0, "")), None, "an orderly end");

@@ -75,6 +75,7 @@ impl Rule for HeaderBlockTooLarge {
                 Wish { knob: Knob::HeaderSize, role: Role::Front, value: Some(ENOUGH.max(2 * bytes)) },
             )],
             confirm: "run the same cell with smaller fields: no request fails; `h2lab probe` finds the limit (LIMT106)".to_owned(),
+            of_failures: true,
             ..case.finding_of_share(&META, share)
         }]
     }

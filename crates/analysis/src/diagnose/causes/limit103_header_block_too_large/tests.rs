@@ -5,6 +5,7 @@ use crate::diagnose::{Confidence, Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome};
 use h2lab_model::workload::Protocol;
+use h2lab_wire::h2::setting;
 
 fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT103")
@@ -31,7 +32,7 @@ fn requests_answered_with_431_are_found_whatever_their_size() {
     let found = finding(scene(10, 10, 300, 431, Outcome::Status, 0)).expect("a finding");
     assert_eq!(found.symptom, "the server ended 10 requests with 431: their fields have 300 B");
     assert_eq!(found.confidence, Confidence::Observed);
-    assert!((found.cost_share - 1.0).abs() < 1e-9);
+    assert!((found.cost_share - 1.0).abs() < 1e-9 && found.of_failures);
     assert!(finding(scene(10, 2, 300, 431, Outcome::Status, 0)).is_some());
     assert_eq!(finding(scene(10, 1, 300, 431, Outcome::Status, 0)), None);
     assert!(finding(scene(2_000, 2, 300, 431, Outcome::Status, 0)).is_some());
@@ -55,7 +56,7 @@ fn resets_are_inferred_to_be_of_large_fields_only_if_these_are_large() {
 fn an_announced_bound_is_named() {
     let with = |bound: u32| {
         let mut record = scene(10, 10, 2_000, 0, Outcome::Reset, 11);
-        record.connections[0].http.settings_remote = vec![(6, bound)];
+        record.connections[0].http.settings_remote = vec![(setting::MAX_HEADER_LIST_SIZE, bound)];
         finding(record)
     };
     assert!(with(1_999).is_some_and(|found| found.symptom.contains("that it announced")));

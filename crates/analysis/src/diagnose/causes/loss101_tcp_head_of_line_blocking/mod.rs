@@ -6,18 +6,14 @@ mod tests;
 use std::time::Duration;
 
 use super::loss::LOSS101 as META;
+use super::views::missing::Blocked;
 use super::views::{at_client, more_connections};
-use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
+use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{Ratio, Time, measured_time, millis_f64};
+use h2lab_base::units::{Ratio, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::scenario::Cell;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
-use h2lab_wire::trace::{Facts, Hole, Stall};
-
-/// How far the end of a stall may lie from the repair of a hole, at least: reading and answering take the server and us
-/// a few milliseconds on a busy machine.
-const LEAST_SLACK: Duration = Duration::from_millis(5);
 
 /// The rule.
 #[derive(Debug)]
@@ -25,8 +21,7 @@ pub(super) struct TcpHeadOfLine;
 
 impl Rule for TcpHeadOfLine {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
-        let blocked: Vec<Blocked> =
-            case.repetitions.iter().flat_map(|repetition| blocked(repetition.hop())).collect();
+        let blocked: Vec<Blocked> = case.repetitions.iter().flat_map(Repetition::blocked).copied().collect();
         let Some(longest) = blocked.iter().max_by_key(|blocked| blocked.stream_time) else {
             return Vec::new();
         };
@@ -49,90 +44,6 @@ impl Rule for TcpHeadOfLine {
 /// Which connection it is, where it is not the generator's own.
 const fn hop_words(cell: &Cell) -> &'static str {
     if cell.sidecar.is_some() { ", on the sidecar's connection over the link" } else { "" }
-}
-
-/// A time in which several streams of a connection waited behind missing segments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Blocked {
-    connection: u32,
-    begin: Time,
-    end: Time,
-    /// Streams in flight throughout.
-    sharing: usize,
-    /// Streams whose answers were overdue in it.
-    overdue: usize,
-    /// The sum of the times for which they were overdue.
-    stream_time: Duration,
-    /// Segments that were missing: dropped, or retransmitted.
-    segments: usize,
-}
-
-/// The stalls of a repetition shared by two or more streams because segments were missing.
-fn blocked(facts: &Facts) -> Vec<Blocked> {
-    let missing = |stall: &Stall| {
-        if facts.has_packet_log { by_packet_log(facts, stall) } else { by_retransmission(facts, stall) }
-    };
-    let shared = facts.stalls.iter().filter(|stall| stall.streams.len() >= 2);
-    shared
-        .filter_map(|stall| {
-            let (begin, segments) = missing(stall)?;
-            let flights = facts.flights_of(stall.connection);
-            let sharing = |at: Time| {
-                flights.iter().filter(|f| f.sent_at <= at && f.is_open_between(at, stall.end)).count()
-            };
-            let overdue = flights.iter().map(|flight| flight.overdue_between(begin, stall.end));
-            let overdue: Vec<Duration> = overdue.filter(|time| !time.is_zero()).collect();
-            Some(Blocked {
-                connection: stall.connection,
-                begin,
-                end: stall.end,
-                sharing: sharing(begin),
-                overdue: overdue.len(),
-                stream_time: overdue.iter().sum(),
-                segments,
-            })
-        })
-        .filter(|blocked| blocked.sharing >= 2)
-        .collect()
-}
-
-/// From when on missing segments explain a stall, and how many. They explain it if frames resumed when a hole was
-/// repaired, and if holes that follow on one another were open for at least half of the stall: a drop somewhere in a
-/// pause of the server is repaired long before the pause ends, and one near its end covers little of it.
-fn by_packet_log(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
-    let slack = (facts.rtt / 4).max(LEAST_SLACK);
-    let holes = facts.holes_of(stall.connection);
-    let ends_it = |hole: &&Hole| {
-        let apart = hole.end.since(stall.end).max(stall.end.since(hole.end));
-        hole.begin < stall.end && (apart <= slack || !hole.end.happened())
-    };
-    let mut begin = holes.iter().filter(ends_it).map(|hole| hole.begin).min()?;
-    for hole in holes.iter().rev() {
-        if hole.begin < begin && hole.end >= begin {
-            begin = hole.begin;
-        }
-    }
-    let begin = begin.max(stall.begin);
-    let length = stall.end.since(begin);
-    let covers = length >= facts.least_stall() && length * 2 >= stall.end.since(stall.begin);
-    let inside = |hole: &&Hole| hole.begin < stall.end && hole.end > begin;
-    covers.then(|| (begin, holes.iter().filter(inside).count()))
-}
-
-/// As [`by_packet_log`], over a network without a packet log: frames resumed when a retransmitted segment
-/// arrived, and the stall lasted for the round trip that it takes to detect a loss.
-fn by_retransmission(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
-    let slack = (facts.rtt / 4).max(LEAST_SLACK);
-    if stall.end.since(stall.begin) < facts.rtt.max(facts.least_stall()) {
-        return None;
-    }
-    let steps = facts.retransmissions.iter().filter(|step| step.connection == stall.connection);
-    let ending = steps.filter(|step| {
-        let way = if step.server { facts.rtt / 2 } else { facts.quickest };
-        step.after + way <= stall.end + slack && stall.end <= step.until + way + slack
-    });
-    let segments: u32 = ending.map(|step| step.segments).sum();
-    (segments > 0).then_some((stall.begin, segments as usize))
 }
 
 /// Sums over all blocked times of a cell.

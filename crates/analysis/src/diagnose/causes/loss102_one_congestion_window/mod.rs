@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use super::loss::LOSS102 as META;
 use super::views::more_connections;
+use super::views::open::Open;
+use super::views::spans::Spans;
+use crate::diagnose::facts::retransmissions_of;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counters::TcpTick;
 use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_link::LinkSpec;
 use h2lab_model::Fix;
-use h2lab_model::record::{CellRecord, PacketRecord, Sample};
+use h2lab_model::record::{CellRecord, PacketRecord};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
+use h2lab_wire::trace::Stall;
 
 /// TCP sends in bursts: with this part of its window under way it waits for acknowledgements.
 const FULL: f64 = 0.9;
@@ -75,6 +79,8 @@ impl Bound {
     /// Those of bodies that the server sends, or that we send.
     fn add(&mut self, repetition: &Repetition<'_>, server: bool) {
         let record = repetition.record;
+        let explained = of_loss101(repetition);
+        let mut flowing = flowing(repetition, server);
         let mut last: BTreeMap<u32, &TcpTick> = BTreeMap::new();
         for tick in record.tcp.iter().filter(|tick| tick.server == server) {
             let Some(before) = last.insert(tick.connection, tick) else { continue };
@@ -82,24 +88,17 @@ impl Bound {
             if time > LONGEST_STEP || !is_bound(repetition, before) || !is_bound(repetition, tick) {
                 continue;
             }
-            let flows = |sample: &Sample| {
-                let (begin, end) = if server {
-                    (sample.first_byte_at, sample.completed_at)
-                } else {
-                    // Without an answer it was sent until it was given up; with one, until a round trip before.
-                    let answered = Some(sample.first_byte_at).filter(|at| at.happened());
-                    (sample.sent_at, answered.map_or(sample.completed_at, |at| at - repetition.facts().rtt))
-                };
-                sample.connection == tick.connection && begin <= before.at && end.happened() && end >= tick.at
-            };
             // What fits into the window would have waited for no other one.
             let is_small = u64::from(tick.cwnd) * u64::from(SEGMENT) >= record.cell.work.body_length();
             if !server && is_small {
                 continue;
             }
-            let bodies = record.samples.iter().filter(flows).count();
+            let open = flowing.get_mut(&tick.connection);
+            let bodies = open.map_or(0, |open| open.throughout(before.at, tick.at));
+            let is_explained =
+                explained.get(&tick.connection).is_some_and(|spans| spans.meet(before.at, tick.at));
             let gain = gain(repetition, tick, bodies, server);
-            if bodies >= 2 && !is_of_loss101(repetition, before, tick) {
+            if bodies >= 2 && !is_explained {
                 self.count(time, bodies, gain, tick.cwnd);
             }
         }
@@ -110,7 +109,7 @@ impl Bound {
     /// streams is one that only answers raise.
     fn add_quic(&mut self, repetition: &Repetition<'_>) {
         let record = repetition.record;
-        let one_way = repetition.facts().rtt / 2;
+        let mut waiting = waiting(repetition);
         let mut last: BTreeMap<(u32, bool), &TcpTick> = BTreeMap::new();
         let mut counted: BTreeMap<u32, Time> = BTreeMap::new();
         for tick in &record.tcp {
@@ -122,12 +121,8 @@ impl Bound {
                 continue;
             }
             *counted = tick.at;
-            let waits = |sample: &Sample| {
-                let is_here = sample.connection == tick.connection || !sample.sent_at.happened();
-                let is_answered = sample.completed_at.happened() && sample.completed_at - one_way < tick.at;
-                is_here && sample.scheduled_at <= begin && !is_answered
-            };
-            let requests = record.samples.iter().filter(waits).count();
+            let open = waiting.get_mut(&tick.connection);
+            let requests = open.map_or(0, |open| open.throughout(begin, tick.at));
             if requests >= 2 {
                 let gain = gain(repetition, tick, requests, tick.server);
                 self.count(tick.at.since(begin), requests, gain, tick.cwnd);
@@ -148,20 +143,69 @@ impl Bound {
     }
 }
 
-/// Whether a missing segment explains the time between these: LOSS101 accounts for it. Where nothing is to come from the server, as
-/// in an upload, a stall without a missing segment is none of those.
-fn is_of_loss101(repetition: &Repetition<'_>, before: &TcpTick, tick: &TcpTick) -> bool {
-    let facts = repetition.facts();
-    if facts.has_packet_log {
-        let mut holes = facts.holes_of(tick.connection).iter();
-        return holes.any(|hole| hole.begin < tick.at && hole.end > before.at);
+/// When the bodies of each connection were sent, by the server or by us. There may be as many as ticks of TCP: none is looked at for
+/// each of these.
+fn flowing(repetition: &Repetition<'_>, server: bool) -> BTreeMap<u32, Open> {
+    let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
+    for sample in &repetition.record.samples {
+        let (begin, end) = if server {
+            (sample.first_byte_at, sample.completed_at)
+        } else {
+            // Without an answer it was sent until it was given up; with one, until a round trip before.
+            let answered = Some(sample.first_byte_at).filter(|at| at.happened());
+            (sample.sent_at, answered.map_or(sample.completed_at, |at| at - repetition.facts().rtt))
+        };
+        if begin.happened() && end.happened() {
+            spans.entry(sample.connection).or_default().push((begin, end));
+        }
     }
-    let steps = || facts.retransmissions.iter().filter(|step| step.connection == tick.connection);
-    let stalls = facts.stalls.iter().filter(|stall| stall.connection == tick.connection);
-    let mut during = stalls.filter(|stall| stall.begin < tick.at && stall.end > before.at);
-    during.any(|stall| {
-        steps().any(|step| step.after <= stall.end && step.until + facts.quickest >= stall.begin)
-    })
+    spans.into_iter().map(|(connection, spans)| (connection, Open::of(spans))).collect()
+}
+
+/// When the requests of each connection over QUIC waited for an answer; those that were never sent waited for any of them.
+fn waiting(repetition: &Repetition<'_>) -> BTreeMap<u32, Open> {
+    let one_way = repetition.facts().rtt / 2;
+    let mut unsent: Vec<(Time, Time)> = Vec::new();
+    let connections = repetition.record.tcp.iter().map(|tick| (tick.connection, Vec::new()));
+    let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = connections.collect();
+    for sample in &repetition.record.samples {
+        let answered = Some(sample.completed_at).filter(|at| at.happened());
+        let span = (sample.scheduled_at, answered.map_or(Time::NEVER, |at| at - one_way));
+        if !sample.sent_at.happened() {
+            unsent.push(span);
+        } else if let Some(spans) = spans.get_mut(&sample.connection) {
+            spans.push(span);
+        }
+    }
+    let of = |mut spans: Vec<(Time, Time)>| {
+        spans.extend(&unsent);
+        Open::of(spans)
+    };
+    spans.into_iter().map(|(connection, spans)| (connection, of(spans))).collect()
+}
+
+/// The times of each connection that a missing segment explains: LOSS101 accounts for them. Where nothing is to come from the server,
+/// as in an upload, a stall without a missing segment is none of those.
+fn of_loss101(repetition: &Repetition<'_>) -> BTreeMap<u32, Spans> {
+    let facts = repetition.facts();
+    let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
+    if facts.has_packet_log {
+        for hole in &facts.holes {
+            spans.entry(hole.connection).or_default().push((hole.begin, hole.end.max(hole.begin)));
+        }
+    } else {
+        let has_step = |stall: &&Stall| {
+            [false, true].into_iter().any(|server| {
+                let steps = retransmissions_of(facts, stall.connection, server);
+                let first = steps.partition_point(|step| step.until + facts.quickest < stall.begin);
+                steps.get(first).is_some_and(|step| step.after <= stall.end)
+            })
+        };
+        for stall in facts.stalls.iter().filter(has_step) {
+            spans.entry(stall.connection).or_default().push((stall.begin, stall.end));
+        }
+    }
+    spans.into_iter().map(|(connection, spans)| (connection, Spans::of(spans))).collect()
 }
 
 /// Whether the link's packets are known, and none was dropped, nor damaged so that its receiver dropped it.

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::loss::LOSS105 as META;
+use super::views::bodies::{Bodies, Part};
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_bytes, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, Sample};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
-use h2lab_wire::StreamId;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 /// A scheduler that takes streams in turn puts a frame or two of 16 KiB before a response; so many bytes are a queue.
@@ -83,9 +83,9 @@ impl Seen {
             let Some(time) = sample.time_to_first_byte() else { continue };
             let Some(came) = came.get(&sample.connection) else { continue };
             let wait = time.saturating_sub(quickest);
-            let before = Before { came, from: sample.sent_at + quickest, until: sample.first_byte_at };
+            let before = came.bodies.between(sample.sent_at + quickest, sample.first_byte_at);
             match before.bytes() {
-                ahead if ahead >= QUEUE => self.queued.extend(queued(repetition, &sample, &before)),
+                ahead if ahead >= QUEUE => self.queued.extend(queued(repetition, &sample, came, &before)),
                 0 => self.alone.push(wait),
                 _ => {}
             }
@@ -105,18 +105,21 @@ impl Seen {
     }
 }
 
-/// A DATA frame that came: when, of which stream, and its length.
-type Data = (Time, StreamId, u64);
-
 /// What came on a connection, by time.
 #[derive(Debug, Default)]
 struct Came {
-    /// DATA frames of responses that were asked for: pushed ones are another cause (MUX107).
-    data: Vec<Data>,
-    /// When the last frame of each response came.
-    ends: BTreeMap<StreamId, Time>,
+    /// DATA of responses that were asked for: pushed ones are another cause (MUX107).
+    bodies: Bodies,
     /// The round trip as our client's TCP has measured it.
     rtts: Vec<(Time, Duration)>,
+}
+
+impl Came {
+    /// The round trip that TCP had measured last at this time; zero if none.
+    fn rtt(&self, at: Time) -> Duration {
+        let upto = self.rtts.partition_point(|tick| tick.0 <= at);
+        upto.checked_sub(1).map_or(Duration::ZERO, |last| self.rtts[last].1)
+    }
 }
 
 /// What came on each connection.
@@ -125,9 +128,8 @@ fn came(record: &CellRecord) -> BTreeMap<u32, Came> {
     let is_asked_for = |frame: &&FrameEvent| frame.direction == Direction::Down && frame.stream.0 % 2 == 1;
     let data = record.frames.iter().filter(|frame| frame.kind == FrameKind::DATA);
     for frame in data.filter(is_asked_for) {
-        let of = came.entry(frame.connection).or_default();
-        of.data.push((frame.at, frame.stream, u64::from(frame.length)));
-        of.ends.insert(frame.stream, frame.at);
+        let bodies = &mut came.entry(frame.connection).or_default().bodies;
+        bodies.push(frame.at, frame.stream, frame.length.into());
     }
     for tick in record.tcp.iter().filter(|tick| !tick.server) {
         let rtt = Duration::from_micros(tick.rtt_us.into());
@@ -136,72 +138,21 @@ fn came(record: &CellRecord) -> BTreeMap<u32, Came> {
     came
 }
 
-/// The DATA of a connection that came when a response could have begun, and until it did.
-struct Before<'a> {
-    came: &'a Came,
-    from: Time,
-    until: Time,
-}
-
-impl Before<'_> {
-    fn range(&self) -> &[Data] {
-        let data = &self.came.data;
-        let from = data.partition_point(|frame| frame.0 <= self.from);
-        let until = data.partition_point(|frame| frame.0 < self.until);
-        data.get(from..until).unwrap_or_default()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.range().iter().map(|frame| frame.2).sum()
-    }
-
-    /// The stream with most of the bytes, and how many.
-    fn most(&self) -> (StreamId, u64) {
-        let mut streams: BTreeMap<StreamId, u64> = BTreeMap::new();
-        for (_, stream, bytes) in self.range() {
-            *streams.entry(*stream).or_default() += bytes;
-        }
-        streams.into_iter().max_by_key(|(_, bytes)| *bytes).unwrap_or_default()
-    }
-
-    /// The longest time without a frame.
-    fn gap(&self) -> Duration {
-        let times = self.range().iter().map(|frame| frame.0).chain([self.until]);
-        let gaps = times.scan(self.from, |last, at| Some(at.since(std::mem::replace(last, at))));
-        gaps.max().unwrap_or_default()
-    }
-
-    /// Whether more of a stream comes later.
-    fn goes_on(&self, stream: StreamId) -> bool {
-        self.came.ends.get(&stream).is_some_and(|end| *end >= self.until)
-    }
-
-    /// The round trip that TCP had measured last; zero if none.
-    fn rtt(&self) -> Duration {
-        let upto = self.came.rtts.partition_point(|tick| tick.0 <= self.until);
-        upto.checked_sub(1).map_or(Duration::ZERO, |last| self.came.rtts[last].1)
-    }
-}
-
 /// A response that data was before, if it is short against that, and one other response has most of it, which came throughout.
-fn queued(repetition: &Repetition<'_>, sample: &Sample, before: &Before<'_>) -> Option<Queued> {
-    let (ahead, (stream, most)) = (before.bytes(), before.most());
-    let wait = before.until.since(before.from);
-    let rtt = repetition.facts().rtt;
-    let is_behind = wait >= rtt * ROUND_TRIPS
-        && sample.body_bytes <= ahead / SMALL
-        && most >= ahead / 2
-        && before.gap() < wait / GAP;
-    if !is_behind {
+fn queued(repetition: &Repetition<'_>, sample: &Sample, came: &Came, before: &Part<'_>) -> Option<Queued> {
+    let (from, until) = (before.begin(), sample.first_byte_at);
+    let (ahead, wait, rtt) = (before.bytes(), until.since(from), repetition.facts().rtt);
+    if wait < rtt * ROUND_TRIPS || sample.body_bytes > ahead / SMALL {
         return None;
     }
+    let large = before.most().filter(|_| before.gap() < wait / GAP)?;
     Some(Queued {
         connection: sample.connection,
-        from: before.from,
+        from,
         wait,
         ahead,
-        goes_on: before.goes_on(stream),
-        path: before.rtt().saturating_sub(rtt).min(wait),
+        goes_on: before.goes_on(large),
+        path: came.rtt(until).saturating_sub(rtt).min(wait),
     })
 }
 
@@ -240,15 +191,17 @@ fn finding(case: &Case<'_>, seen: &Seen) -> Finding {
         ),
         evidence,
         confidence: Confidence::Inferred,
-        fixes: fixes(is_path),
+        fixes: fixes(case, is_path),
         confirm: case.compare(&format!("-c {},4", case.cell().connections))
             + ": with more connections, or with TCP_NOTSENT_LOWAT at the server, short responses must come sooner",
         ..case.finding(&META, waited, "behind data of large responses that had been queued before")
     }
 }
 
-/// The kernel of the server is the same whatever serves.
-fn fixes(is_path: bool) -> Vec<Fix> {
+/// A setting of the server's own, where its product has one, changes that server alone; the kernel's works whatever serves.
+fn fixes(case: &Case<'_>, is_path: bool) -> Vec<Fix> {
+    let own = advise(&case.peer(), Wish { knob: Knob::NotsentLowat, role: Role::Front, value: None });
+    let own = Some(own).filter(|own| !is_path && case.peer().product.is_some() && own.has_setting());
     let linux = |knob, value| advise(&Peer::started("linux"), Wish { knob, role: Role::Kernel, value });
     let other = Fix::new(
         "client",
@@ -260,5 +213,5 @@ fn fixes(is_path: bool) -> Vec<Fix> {
     } else {
         linux(Knob::NotsentLowat, Some(128 << 10))
     };
-    vec![first, other]
+    own.into_iter().chain([first, other]).collect()
 }

@@ -7,6 +7,7 @@ use crate::diagnose::{Finding, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Level, Sample};
 use h2lab_model::workload::{Arrival, Protocol};
+use h2lab_wire::h2::setting;
 
 fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "MUX101")
@@ -52,7 +53,8 @@ impl Load {
             sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
             sample.stall_open_ns = wait * 1_000_000;
         }
-        record.connections[0].http.settings_remote = vec![(3, self.limit as u32)];
+        record.connections[0].http.settings_remote =
+            vec![(setting::MAX_CONCURRENT_STREAMS, self.limit as u32)];
         record.cell.streams = 100;
         record
     }
@@ -163,7 +165,7 @@ fn closed(in_flight: u32, limit: u32) -> CellRecord {
         sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
         sample.stall_open_ns = wait * 1_000_000;
     }
-    record.connections[0].http.settings_remote = vec![(3, limit)];
+    record.connections[0].http.settings_remote = vec![(setting::MAX_CONCURRENT_STREAMS, limit)];
     record.cell.streams = 400;
     record.cell.connections = 1;
     record.cell.work.arrival = Arrival::Closed { concurrency: in_flight };

@@ -11,7 +11,7 @@ use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, format_bytes, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::record::ConnectionRecord;
+use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::Priority;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
@@ -33,7 +33,8 @@ impl Rule for PriorityIgnored {
         }
         let mut found = Found::default();
         case.repetitions.iter().for_each(|repetition| found.add(repetition));
-        if found.mixed < LEAST || !case.is_worth_time(found.waited) {
+        // It concerns the urgent ones alone: beside many others their time is a small part of all.
+        if found.mixed < LEAST || !case.is_worth(found.share_of_urgent()) {
             return Vec::new();
         }
         vec![finding(case, &found)]
@@ -71,11 +72,18 @@ struct Found {
     /// Bytes of those.
     bytes: u64,
     waited: Duration,
+    /// The response time of all requests that were more urgent than others of their connection.
+    urgent: Duration,
     urgencies: BTreeSet<u8>,
     longest: Option<(u32, u32, Time, Duration)>,
 }
 
 impl Found {
+    /// The part of the urgent requests' response time that less urgent ones took, 0 to 1.
+    fn share_of_urgent(&self) -> f64 {
+        if self.urgent.is_zero() { 0.0 } else { self.waited.as_secs_f64() / self.urgent.as_secs_f64() }
+    }
+
     fn add(&mut self, repetition: &Repetition<'_>) {
         let record = repetition.record;
         // A response that had no credit had to let others go first.
@@ -84,6 +92,7 @@ impl Found {
         let stating = record.connections.iter().filter(|connection| !connection.http.priorities.is_empty());
         let mut lines: BTreeMap<u32, Line> =
             stating.map(|connection| (connection.index, Line::of(connection))).collect();
+        self.urgent += urgent_time(record, &lines);
         for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Down) {
             let Some(line) = lines.get_mut(&frame.connection) else { continue };
             let Some(response) = line.see(frame) else { continue };
@@ -107,6 +116,20 @@ impl Found {
             self.longest = Some((connection, stream, response.begun, time));
         }
     }
+}
+
+/// The response time of the requests that are more urgent than the least urgent one of their connection.
+fn urgent_time(record: &CellRecord, lines: &BTreeMap<u32, Line>) -> Duration {
+    let of =
+        |sample: &Sample| Some((sample.connection, lines.get(&sample.connection)?.urgency(sample.stream.0)));
+    let mut least: BTreeMap<u32, u8> = BTreeMap::new();
+    for (connection, urgency) in record.samples.iter().filter_map(|sample| of(&sample)) {
+        let known = least.entry(connection).or_default();
+        *known = urgency.max(*known);
+    }
+    let is_urgent =
+        |sample: &Sample| of(sample).is_some_and(|(connection, urgency)| urgency < least[&connection]);
+    record.samples.iter().filter(is_urgent).map(|sample| sample.response_time()).sum()
 }
 
 /// A connection's responses as their DATA comes.
@@ -175,7 +198,17 @@ fn finding(case: &Case<'_>, found: &Found) -> Finding {
         let what = format!("the longest time that these took, of stream {stream}");
         evidence.push(Evidence::new(&what, millis_f64(time), "ms").seen(connection, at));
     }
+    let finding = case.finding(
+        &META,
+        found.waited,
+        "while less urgent responses came between the parts of urgent ones",
+    );
     Finding {
+        cost: format!(
+            "{}: {:.0} % of the time of the urgent requests",
+            finding.cost,
+            found.share_of_urgent() * 100.0
+        ),
         symptom: format!(
             "{} of urgency {} came mixed with less urgent ones: {} of those came between their DATA, although the `priority` field \
              of each request said which goes first",
@@ -195,7 +228,7 @@ fn finding(case: &Case<'_>, found: &Found) -> Finding {
             ),
         ],
         confirm: "the same requests to a server that follows RFC 9218 (`h2lab origin`): urgent responses must come whole".to_owned(),
-        ..case.finding(&META, found.waited, "while less urgent responses came between the parts of urgent ones")
+        ..finding
     }
 }
 

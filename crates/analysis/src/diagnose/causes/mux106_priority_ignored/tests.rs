@@ -65,6 +65,23 @@ fn urgent_responses_that_share_the_link_with_others_cost_the_time_of_these() {
 }
 
 #[test]
+fn it_must_be_a_twentieth_of_the_time_of_urgent_requests_however_many_others_there_are() {
+    // 80 ms of 150 ms, and another request of this urgency.
+    let beside = |urgency: u8, ms: u64| {
+        let mut record = record(3, 1);
+        let other = Scene::new(Protocol::H2c).request(0, 101, 100, 101, 100 + ms).record();
+        record.connections[0].http.priorities.push((101, urgency));
+        record.samples.extend(other.samples.iter());
+        findings(record)
+    };
+    assert_eq!(beside(1, 1_400).len(), 1);
+    assert_eq!(beside(1, 1_500), []);
+    let diluted = beside(5, 10_000).remove(0);
+    assert!(diluted.cost_share < 0.05, "{}", diluted.cost_share);
+    assert!(diluted.cost.ends_with(": 53 % of the time of the urgent requests"), "{}", diluted.cost);
+}
+
+#[test]
 fn three_responses_are_wanted() {
     assert_eq!(findings(record(3, 1)).len(), 1);
     assert_eq!(findings(record(2, 1)), []);

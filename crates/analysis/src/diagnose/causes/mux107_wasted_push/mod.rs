@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::mux::MUX107 as META;
+use super::views::spans::Spans;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, format_bytes, millis_f64};
@@ -75,11 +76,7 @@ impl Pushed {
         let spans = spans(record, facts.rtt);
         for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
             let Some(spans) = spans.get(&sample.connection) else { continue };
-            let due = sample.sent_at + facts.quickest;
-            let first = spans.partition_point(|(_, end)| *end <= due);
-            let during = spans[first..].iter().take_while(|(begin, _)| *begin < sample.completed_at);
-            let waited: Duration =
-                during.map(|(begin, end)| (*end).min(sample.completed_at).since((*begin).max(due))).sum();
+            let waited = spans.within(sample.sent_at + facts.quickest, sample.completed_at);
             self.waited += waited;
             self.delayed += u64::from(!waited.is_zero());
         }
@@ -90,9 +87,9 @@ fn promises(connection: &ConnectionRecord) -> u64 {
     connection.counters.frames_received[usize::from(FrameKind::PUSH_PROMISE.0)]
 }
 
-/// The times in which pushed bytes came out of the link, by connection in order: each frame takes as long as the link needs for
+/// The times in which pushed bytes came out of the link, by connection: each frame takes as long as the link needs for
 /// it, and no longer than since what came before it.
-fn spans(record: &CellRecord, rtt: Duration) -> BTreeMap<u32, Vec<(Time, Time)>> {
+fn spans(record: &CellRecord, rtt: Duration) -> BTreeMap<u32, Spans> {
     let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
     let rate = rate(record, rtt);
     let mut last: BTreeMap<u32, Time> = BTreeMap::new();
@@ -104,7 +101,7 @@ fn spans(record: &CellRecord, rtt: Duration) -> BTreeMap<u32, Vec<(Time, Time)>>
             spans.entry(frame.connection).or_default().push((begin, frame.at));
         }
     }
-    spans
+    spans.into_iter().map(|(connection, spans)| (connection, Spans::of(spans))).collect()
 }
 
 /// Bytes per second of the downlink: its own, else the most that came in a round trip. `None` if nothing is known of it.

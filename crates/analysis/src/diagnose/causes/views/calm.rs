@@ -5,8 +5,12 @@ use std::time::Duration;
 use super::ends::{Cost, Ends};
 use crate::diagnose::Case;
 use h2lab_model::record::{ConnectionRecord, GoAwayRecord};
+use h2lab_model::settings::Peer;
 use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::FrameKind;
+
+/// Words of Tomcat, which adds up all that it counts (PINGs, resets, small frames) and does not say what it had most of.
+const TOTAL: &str = "too much overhead";
 
 /// One such connection.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +58,21 @@ impl Calm<'_> {
     pub fn says(&self, words: &[&str]) -> bool {
         let said = self.goaway.debug.to_ascii_lowercase();
         words.iter().any(|word| said.contains(word))
+    }
+
+    /// Whether the server does not say what there was too much of, so that what the client did decides.
+    pub fn gives_no_reason(&self) -> bool {
+        self.goaway.debug.is_empty() || self.is_of_total()
+    }
+
+    /// Whether it was ended because of the sum of all that the server counts.
+    pub fn is_of_total(&self) -> bool {
+        self.says(&[TOTAL])
+    }
+
+    /// The server, whose words may give it away.
+    pub fn peer(&self, case: &Case<'_>) -> Peer {
+        if self.is_of_total() { Peer::started("tomcat") } else { case.peer() }
     }
 
     /// Its debug data for a sentence: ` ("too_many_pings")`, or nothing.

@@ -1,9 +1,9 @@
 //! What follows when connections end during a repetition: requests that are lost with them, and those that wait for the next.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
 
+use super::spans::Spans;
 use crate::diagnose::{Evidence, Repetition};
 use crate::stats::replays;
 use h2lab_base::counts::{count, plural};
@@ -41,7 +41,7 @@ pub(in crate::diagnose::causes) struct Ends {
     /// The same times in order.
     times: Vec<Time>,
     /// From such a time until the next connection was ready, in order and apart from each other.
-    gaps: Vec<Range<Time>>,
+    gaps: Spans,
 }
 
 impl Ends {
@@ -110,14 +110,12 @@ impl Ends {
     fn held_up(&self, sample: &Sample) -> Duration {
         let until = sample.sent_at.min(sample.completed_at);
         let from = until - Duration::from_nanos(sample.stall_open_ns);
-        let first = self.gaps.partition_point(|gap| gap.end <= from);
-        let gaps = self.gaps[first..].iter().take_while(|gap| gap.start < until);
-        gaps.map(|gap| gap.end.min(until).since(gap.start.max(from))).sum()
+        self.gaps.within(from, until)
     }
 }
 
 /// From each of these ends until the next connection was ready; where others carry requests meanwhile, at most as long as a dial takes.
-fn gaps(record: &CellRecord, ends: &[Time]) -> Vec<Range<Time>> {
+fn gaps(record: &CellRecord, ends: &[Time]) -> Spans {
     let mut dials: Vec<&ConnectionRecord> =
         record.connections.iter().filter(|dial| dial.ready_at.happened()).collect();
     dials.sort_unstable_by_key(|dial| dial.ready_at);
@@ -130,18 +128,12 @@ fn gaps(record: &CellRecord, ends: &[Time]) -> Vec<Range<Time>> {
             Some(*latest)
         })
         .collect();
-    let mut gaps: Vec<Range<Time>> = Vec::new();
-    for &end in ends {
+    Spans::of(ends.iter().map(|&end| {
         let next = dials.partition_point(|dial| dial.ready_at <= end);
         let ready = dials.get(next).map_or(Time::NEVER, |dial| dial.ready_at);
         let has_another = next.checked_sub(1).is_some_and(|last| usable[last] > end);
-        let until = if has_another { ready.min(end + longest) } else { ready };
-        match gaps.last_mut().filter(|gap| gap.end >= end) {
-            Some(gap) => gap.end = gap.end.max(until),
-            None => gaps.push(end..until),
-        }
-    }
-    gaps
+        (end, if has_another { ready.min(end + longest) } else { ready })
+    }))
 }
 
 /// What the ends of connections cost.
@@ -161,7 +153,8 @@ pub(in crate::diagnose::causes) struct Cost {
     pub waited: usize,
     /// For how long.
     pub waiting: Duration,
-    /// What requests that an end had sent again took longer than the quickest, without that waiting.
+    /// What requests that an end had sent again took longer than the quickest, without that waiting, and without what they waited for
+    /// missing segments: LOSS101 accounts for that.
     again: Duration,
     all: Duration,
 }
@@ -174,6 +167,7 @@ impl Cost {
             cost.opened += repetition.record.connections.len();
             let ends = ends(repetition);
             let quickest = repetition.facts().quickest;
+            let mut again = Duration::ZERO;
             cost.useless += ends.useless_dials(repetition.record);
             cost.replayed += replays(repetition.record);
             for sample in &repetition.record.samples {
@@ -183,12 +177,14 @@ impl Cost {
                 cost.all += sample.response_time();
                 if ends.had_sent_again(&sample) {
                     let waited = Duration::from_nanos(sample.stall_open_ns);
-                    cost.again += sample.service_time().saturating_sub(quickest + waited);
+                    again += sample.service_time().saturating_sub(quickest + waited);
                 }
                 let held_up = ends.held_up(&sample);
                 cost.waited += usize::from(!held_up.is_zero());
                 cost.waiting += held_up;
             }
+            let missing: Duration = repetition.blocked().iter().map(|blocked| blocked.again).sum();
+            cost.again += again.saturating_sub(missing);
         }
         cost
     }

@@ -1,11 +1,15 @@
 //! What several rules need of a repetition, computed in one place.
 
+pub(super) mod bodies;
 pub(super) mod calm;
 pub(super) mod dials;
 pub(super) mod effort;
 pub(super) mod ends;
+pub(in crate::diagnose) mod missing;
+pub(super) mod open;
 mod paced;
 pub(in crate::diagnose) mod slots;
+pub(super) mod spans;
 pub(in crate::diagnose) mod stopped;
 #[cfg(test)]
 pub(in crate::diagnose) mod transfer;

@@ -7,6 +7,7 @@ use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Outcome, Sample};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 /// Bytes that TCP sends in its first round trip.
@@ -79,7 +80,7 @@ impl Transfer {
             Direction::Up => &mut connection.http.settings_remote,
             Direction::Down => &mut connection.http.settings_local,
         };
-        settings.push((4, self.stream_window as u32));
+        settings.push((setting::INITIAL_WINDOW_SIZE, self.stream_window as u32));
         let mut run = Run::new(*self, &mut record);
         for stream in 0..self.count {
             run.one(2 * stream + 1);

@@ -4,6 +4,7 @@ use super::*;
 use crate::diagnose::waits::tls::keys::Secrets;
 use crate::diagnose::waits::tls::protection::Protection;
 use crate::diagnose::waits::{CauseKind, Doubt};
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::Direction::{Down, Up};
 
 const CLIENT: [u8; 32] = [0x11; 32];
@@ -99,7 +100,7 @@ fn with_loss(suite: u16) -> Scene {
         scene.send(Down, 70, &update);
         ends.down.update();
     }
-    let server = ends.seal(Down, APPLICATION, &settings(3, 100));
+    let server = ends.seal(Down, APPLICATION, &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     scene.send(Down, 70, &server);
     let request = ends.seal(Up, APPLICATION, &headers(1, Some(0), true));
     let lost = scene.lose(Up, 100, &request);

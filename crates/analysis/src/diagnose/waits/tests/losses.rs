@@ -3,13 +3,14 @@
 use super::*;
 use crate::diagnose::waits::{Cause, CauseKind, Repair, Whose};
 use h2lab_model::record::PacketFate;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::Direction::{Down, Up};
 
 /// A connection with HTTP/2's preface exchanged; what follows may begin at 50 ms.
 fn http2() -> Scene {
     let mut scene = Scene::connected();
     scene.send(Up, 20, &hello());
-    scene.send(Down, 30, &settings(3, 100));
+    scene.send(Down, 30, &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     scene.ack(Up, 40, true);
     scene
 }
@@ -206,7 +207,7 @@ fn an_acknowledgement_that_is_lost_is_nobodys_cause() {
 #[test]
 fn a_lost_frame_of_the_connection_blocks_streams_too() {
     let mut scene = http2();
-    let lost = scene.lose(Down, 90, &settings(3, 50));
+    let lost = scene.lose(Down, 90, &settings(setting::MAX_CONCURRENT_STREAMS, 50));
     scene.send(Up, 100, &headers(1, Some(0), true));
     scene.send(Down, 110, &headers(1, None, true));
     scene.ack(Up, 120, true);

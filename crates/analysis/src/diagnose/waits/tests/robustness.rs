@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::Direction;
 use h2lab_wire::trace::Direction::{Down, Up};
 
@@ -24,7 +25,7 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
         )),
         (stream.clone(), 0..3000_usize, any::<bool>()).prop_map(|(stream, n, ends)| data(stream, n, ends)),
         (0..7_u32, any::<u32>()).prop_map(|(stream, increment)| window_update(stream, increment)),
-        any::<u32>().prop_map(|value| settings(4, value)),
+        any::<u32>().prop_map(|value| settings(setting::INITIAL_WINDOW_SIZE, value)),
         prop::collection::vec(any::<u8>(), 1..100),
     ]
 }

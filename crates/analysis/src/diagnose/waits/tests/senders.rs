@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::diagnose::waits::CauseKind;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::Direction::{Down, Up};
 
 /// Bytes of a full segment's DATA.
@@ -18,7 +19,10 @@ fn http2(client: &[u8], server: &[u8]) -> Scene {
 
 #[test]
 fn what_comes_a_round_trip_after_ten_segments_waited_for_the_congestion_window() {
-    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    let mut scene = http2(
+        &settings(setting::INITIAL_WINDOW_SIZE, 1 << 20),
+        &settings(setting::MAX_CONCURRENT_STREAMS, 100),
+    );
     scene.send(Up, 100, &headers(1, Some(0), true));
     for _ in 0..10 {
         scene.send(Down, 110, &data(1, FULL, false));
@@ -33,7 +37,10 @@ fn what_comes_a_round_trip_after_ten_segments_waited_for_the_congestion_window()
 
 #[test]
 fn with_less_in_flight_than_it_has_dared_a_sender_waits_for_its_program() {
-    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    let mut scene = http2(
+        &settings(setting::INITIAL_WINDOW_SIZE, 1 << 20),
+        &settings(setting::MAX_CONCURRENT_STREAMS, 100),
+    );
     scene.send(Up, 100, &headers(1, Some(0), true));
     for _ in 0..9 {
         scene.send(Down, 110, &data(1, FULL, false));
@@ -50,7 +57,10 @@ fn with_less_in_flight_than_it_has_dared_a_sender_waits_for_its_program() {
 
 #[test]
 fn a_window_that_a_loss_has_shrunk_names_the_loss() {
-    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    let mut scene = http2(
+        &settings(setting::INITIAL_WINDOW_SIZE, 1 << 20),
+        &settings(setting::MAX_CONCURRENT_STREAMS, 100),
+    );
     scene.send(Up, 100, &headers(1, Some(0), true));
     let lost = scene.lose(Down, 110, &data(1, FULL, false));
     for _ in 0..3 {
@@ -73,7 +83,8 @@ fn a_window_that_a_loss_has_shrunk_names_the_loss() {
 
 #[test]
 fn data_waits_for_the_streams_window_until_the_update_has_come() {
-    let mut scene = http2(&settings(4, 1000), &settings(3, 100));
+    let mut scene =
+        http2(&settings(setting::INITIAL_WINDOW_SIZE, 1000), &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     scene.send(Up, 100, &headers(1, Some(0), true));
     scene.send(Down, 110, &[headers(1, None, false), data(1, 1000, false)].concat());
     scene.send(Up, 150, &window_update(1, 1000));
@@ -87,7 +98,10 @@ fn data_waits_for_the_streams_window_until_the_update_has_come() {
 
 #[test]
 fn the_connections_window_is_distinguished_from_the_streams() {
-    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    let mut scene = http2(
+        &settings(setting::INITIAL_WINDOW_SIZE, 1 << 20),
+        &settings(setting::MAX_CONCURRENT_STREAMS, 100),
+    );
     scene.send(Up, 100, &headers(1, Some(0), true));
     for _ in 0..5 {
         scene.send(Down, 110, &data(1, 13_107, false));
@@ -100,7 +114,8 @@ fn the_connections_window_is_distinguished_from_the_streams() {
 
 #[test]
 fn a_window_update_that_is_lost_names_its_packet() {
-    let mut scene = http2(&settings(4, 1000), &settings(3, 100));
+    let mut scene =
+        http2(&settings(setting::INITIAL_WINDOW_SIZE, 1000), &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     scene.send(Up, 100, &headers(1, Some(0), true));
     scene.send(Down, 110, &[headers(1, None, false), data(1, 1000, false)].concat());
     let lost = scene.lose(Up, 120, &window_update(1, 1000));
@@ -120,7 +135,8 @@ fn a_window_update_that_is_lost_names_its_packet() {
 
 #[test]
 fn no_window_is_opened_for_what_cannot_be_read() {
-    let mut scene = http2(&settings(4, 2000), &settings(3, 100));
+    let mut scene =
+        http2(&settings(setting::INITIAL_WINDOW_SIZE, 2000), &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     scene.send(Up, 100, &headers(1, Some(0), true));
     let lost = scene.lose(Down, 110, &[headers(1, None, false), data(1, 1000, false)].concat());
     scene.send(Down, 110, &data(1, 1000, false));
@@ -136,7 +152,8 @@ fn no_window_is_opened_for_what_cannot_be_read() {
 
 #[test]
 fn the_generator_says_itself_how_long_it_waited_for_a_stream() {
-    let mut scene = http2(&settings(4, 1000), &settings(3, 1));
+    let mut scene =
+        http2(&settings(setting::INITIAL_WINDOW_SIZE, 1000), &settings(setting::MAX_CONCURRENT_STREAMS, 1));
     scene.send(Up, 150, &headers(1, Some(0), true));
     scene.send(Down, 160, &headers(1, None, true));
     let sample = scene.request(1, 100, 170);
@@ -147,7 +164,8 @@ fn the_generator_says_itself_how_long_it_waited_for_a_stream() {
 
 #[test]
 fn what_lay_in_the_socket_waited_for_the_congestion_window() {
-    let mut scene = http2(&settings(4, 1000), &settings(3, 100));
+    let mut scene =
+        http2(&settings(setting::INITIAL_WINDOW_SIZE, 1000), &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     scene.send(Up, 130, &headers(1, Some(0), true));
     scene.send(Down, 140, &headers(1, None, true));
     let sample = scene.request(1, 90, 150);
@@ -161,7 +179,7 @@ fn behind_a_sidecar(limit: u32) -> Scene {
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
     scene.send(Up, 20, &hello());
-    scene.send(Down, 30, &settings(3, limit));
+    scene.send(Down, 30, &settings(setting::MAX_CONCURRENT_STREAMS, limit));
     scene.send(Up, 90, &headers(1, Some(0), true));
     scene.send(Down, 140, &headers(1, None, true));
     scene.send(Up, 150, &headers(3, Some(1), true));
@@ -192,7 +210,10 @@ fn filling() -> Vec<u8> {
 
 /// A response whose parts are sent at 110 ms and at 130 ms, when everything before is acknowledged.
 fn in_two_parts(first: &[u8], second: &[u8]) -> Vec<String> {
-    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    let mut scene = http2(
+        &settings(setting::INITIAL_WINDOW_SIZE, 1 << 20),
+        &settings(setting::MAX_CONCURRENT_STREAMS, 100),
+    );
     scene.send(Up, 100, &headers(1, Some(0), true));
     scene.send(Down, 110, first);
     scene.ack(Up, 120, true);
@@ -222,7 +243,10 @@ fn a_short_rest_that_goes_when_all_is_acknowledged_may_be_nagles_or_the_programs
 
 #[test]
 fn a_short_rest_that_goes_when_some_is_acknowledged_waited_for_the_window() {
-    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    let mut scene = http2(
+        &settings(setting::INITIAL_WINDOW_SIZE, 1 << 20),
+        &settings(setting::MAX_CONCURRENT_STREAMS, 100),
+    );
     scene.send(Up, 100, &headers(1, Some(0), true));
     scene.send(Down, 110, &filling());
     scene.send_until(Down, 110, Some(125), &filling());
@@ -235,7 +259,10 @@ fn a_short_rest_that_goes_when_some_is_acknowledged_waited_for_the_window() {
 
 #[test]
 fn a_full_segment_long_after_all_was_acknowledged_waited_for_its_program() {
-    let mut scene = http2(&settings(4, 1 << 20), &settings(3, 100));
+    let mut scene = http2(
+        &settings(setting::INITIAL_WINDOW_SIZE, 1 << 20),
+        &settings(setting::MAX_CONCURRENT_STREAMS, 100),
+    );
     scene.send(Up, 100, &headers(1, Some(0), true));
     scene.send(Down, 110, &filling());
     scene.ack(Up, 120, true);

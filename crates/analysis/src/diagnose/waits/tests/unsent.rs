@@ -4,6 +4,7 @@ use super::*;
 use crate::diagnose::waits::{CauseKind, Doubt};
 use h2lab_model::record::Sample;
 use h2lab_model::workload::Protocol;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::Direction::{Down, Up};
 
 /// DATA that fills a segment.
@@ -16,7 +17,7 @@ fn begun() -> Scene {
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
     scene.send(Up, 20, &hello());
-    scene.send(Down, 30, &settings(3, 100));
+    scene.send(Down, 30, &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     scene.send(Up, 100, &headers(1, Some(0), false));
     scene.request(77, 100, 400);
     scene
@@ -120,7 +121,7 @@ fn a_server_that_takes_no_more_streams_keeps_it() {
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
     scene.send(Up, 20, &hello());
-    scene.send(Down, 30, &settings(3, 1));
+    scene.send(Down, 30, &settings(setting::MAX_CONCURRENT_STREAMS, 1));
     scene.send(Up, 100, &headers(1, Some(0), true));
     scene.send(Down, 290, &headers(1, None, true));
     scene.request(77, 100, 300);
@@ -134,10 +135,10 @@ fn a_limit_of_streams_holds_from_when_the_client_knows_it_to_the_next() {
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
     scene.send(Up, 20, &hello());
-    scene.send(Down, 30, &settings(3, 1));
+    scene.send(Down, 30, &settings(setting::MAX_CONCURRENT_STREAMS, 1));
     scene.send(Up, 100, &headers(1, Some(0), true));
-    scene.send(Down, 150, &settings(3, 100));
-    scene.send(Down, 190, &settings(3, 1));
+    scene.send(Down, 150, &settings(setting::MAX_CONCURRENT_STREAMS, 100));
+    scene.send(Down, 190, &settings(setting::MAX_CONCURRENT_STREAMS, 1));
     scene.send(Down, 290, &headers(1, None, true));
     scene.request(77, 100, 300);
     scene.request(0, 110, 400);
@@ -161,7 +162,7 @@ fn a_stream_that_either_side_cancelled_makes_room_for_another() {
         let mut scene = Scene::with_sidecar();
         scene.connect(0, 0);
         scene.send(Up, 20, &hello());
-        scene.send(Down, 30, &settings(3, 1));
+        scene.send(Down, 30, &settings(setting::MAX_CONCURRENT_STREAMS, 1));
         scene.send(Up, 100, &headers(1, Some(0), true));
         scene.send(Down, 130, &headers(1, None, false));
         scene.send(direction, 200, &cancel);
@@ -294,7 +295,7 @@ fn held_beside_an_open_one() -> Scene {
     for connection in [0, 1] {
         scene.connect(connection, 0);
         scene.send(Up, 20, &hello());
-        scene.send(Down, 30, &settings(3, 100));
+        scene.send(Down, 30, &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     }
     scene.send(Up, 90, &headers(1, Some(90), true));
     scene.on(0).send(Up, 100, &headers(1, Some(91), false));
@@ -328,7 +329,7 @@ fn what_the_generator_gave_to_a_connection_waits_for_that_one_whatever_others_do
 fn what_the_generator_gave_to_a_connection_has_its_stream() {
     let mut scene = held_beside_an_open_one();
     // The limit is now 1, which the request on stream 1 takes: the other one was begun before.
-    scene.on(0).send(Down, 105, &settings(3, 1));
+    scene.on(0).send(Down, 105, &settings(setting::MAX_CONCURRENT_STREAMS, 1));
     scene.request(3, 110, 900).stall_open_ns = 10_000_000;
     let rendered = scene.rendered(0);
     assert_eq!(rendered[0], "110..120 the stream slot");

@@ -8,6 +8,7 @@ use crate::probe::client::test_case::{LARGE, WINDOWS};
 use crate::probe::{Check, Verdict, id};
 use h2lab_base::units::format_bytes;
 use h2lab_wire::h2::frame::flag;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::FrameKind;
 
 /// One update for each DATA frame of the default size, or more, is too frequent.
@@ -50,8 +51,6 @@ pub fn cadence(case_run: &CaseRun) -> Check {
     check.with("the first of them", items)
 }
 
-/// `SETTINGS_INITIAL_WINDOW_SIZE`.
-const INITIAL_WINDOW: u16 = 4;
 /// The window before the client has acknowledged ours.
 const DEFAULT_WINDOW: i64 = 65_535;
 
@@ -65,8 +64,11 @@ fn overruns(connection: &ConnectionSeen) -> usize {
         let stream = streams.entry(frame.stream);
         match (frame.is_up(), frame.kind) {
             (false, FrameKind::SETTINGS) if !frame.is_ack() => {
-                let value =
-                    frame.settings.iter().find(|(id, _)| *id == INITIAL_WINDOW).map(|(_, value)| *value);
+                let value = frame
+                    .settings
+                    .iter()
+                    .find(|(id, _)| *id == setting::INITIAL_WINDOW_SIZE)
+                    .map(|(_, value)| *value);
                 announced.push(value);
             }
             (true, FrameKind::SETTINGS) if frame.is_ack() && !announced.is_empty() => {

@@ -7,10 +7,8 @@ use crate::probe::client::test_case::{CHANGED, INTERIM};
 use crate::probe::{Check, Verdict, id};
 use h2lab_base::units::{Time, measured_time};
 use h2lab_wire::ErrorCode;
+use h2lab_wire::h2::setting;
 use h2lab_wire::trace::FrameKind;
-
-/// `SETTINGS_ENABLE_PUSH`.
-const ENABLE_PUSH: u16 = 2;
 
 /// The checks of these test cases.
 pub fn all(case_runs: CaseRuns<'_>) -> Vec<Check> {
@@ -41,7 +39,7 @@ fn pushes(case_run: &CaseRun, expected: usize) -> Check {
     let Some(connection) = case_run.h2().next() else {
         return Check::new(id::CLNT110, Verdict::Undecided, "no connection of HTTP/2");
     };
-    if connection.setting(ENABLE_PUSH) == Some(0) {
+    if connection.setting(setting::ENABLE_PUSH) == Some(0) {
         return Check::new(id::CLNT110, Verdict::Pass, "it refuses promises from the start: ENABLE_PUSH=0");
     }
     let promised = connection.received(FrameKind::PUSH_PROMISE).count();

@@ -67,11 +67,33 @@ struct Trial {
     interval: Option<[f64; 2]>,
 }
 
-/// The parts of `diagnose --again` that are read: how many times better the other protocol was, and is, with intervals.
-#[derive(Debug, Deserialize)]
+/// The parts of `diagnose --again` that are read.
+#[derive(Debug, Default, Deserialize)]
 struct Since {
+    /// How many times better HTTP/2 itself is than before, with an interval.
+    subject: Option<[f64; 3]>,
+    /// How many times better the other protocol was.
     before: Option<[f64; 3]>,
+    /// How many times better it is.
     now: Option<[f64; 3]>,
+    /// What was measured.
+    #[serde(default)]
+    run: Value,
+}
+
+impl Since {
+    /// How many times better it is without the cause: HTTP/2 itself, or the difference. `None` where h2lab could not measure.
+    fn effect(&self, of_difference: bool) -> Option<[f64; 3]> {
+        let is_invalid = |cell: &Value| cell["state"] == "invalid";
+        if self.run["cells"].as_array().is_some_and(|cells| cells.iter().any(is_invalid)) {
+            return None;
+        }
+        if of_difference {
+            self.before.zip(self.now).map(|(before, now)| quotient(before, now))
+        } else {
+            self.subject
+        }
+    }
 }
 
 /// How often a situation is staged whose measurement h2lab itself calls unsound: that says nothing of its answers.
@@ -98,17 +120,17 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<F
     let diagnose = format!("{} {flags}", filled(&situation.diagnose, &drawn)?);
     let document: Document = stage.run(&drawn, &diagnose)?;
     let change = largest(&document.trials, &situation.planted);
-    let removed = match change {
-        Some(_) if !situation.removed.is_empty() => {
-            let mut values = drawn.clone();
-            values.extend(situation.removed.clone());
-            let run = stage.place.path().join(RUN);
-            let again = format!("--again {} --json --quiet", run.display());
-            // Where the server of before was, it left what another one stumbles over: the number of its process.
-            let since: Since = Stage::new(situation, program)?.run(&values, &again)?;
-            since.before.zip(since.now).map(|(before, now)| quotient(before, now))
-        }
-        _ => None,
+    let is_confirmed = change.as_ref().is_some_and(|change| change.is_confirmed);
+    let removed = if is_confirmed && situation.is_removable() {
+        let mut values = drawn.clone();
+        values.extend(situation.removed.clone());
+        let run = stage.place.path().join(RUN);
+        let again = format!("--again {} {} --json --quiet", run.display(), situation.again);
+        // Where the server of before was, it left what another one stumbles over: the number of its process.
+        let since: Since = Stage::new(situation, program)?.run(&values, &again)?;
+        since.effect(situation.of_difference)
+    } else {
+        None
     };
     let causes: Vec<String> = match document.causes {
         Some(causes) => causes.into_iter().map(|cause| cause.id).collect(),
@@ -226,6 +248,21 @@ mod tests {
         let [_, low, high] = quotient([6.0, 3.0, 12.0], [2.0, 1.0, 4.0]);
         let factor = (2.0_f64.ln() * 2.0_f64.sqrt()).exp();
         assert!((low - 3.0 / factor).abs() < 1e-9 && (high - 3.0 * factor).abs() < 1e-9, "{low} {high}");
+    }
+
+    #[test]
+    fn what_taking_a_cause_away_does_is_of_the_subject_or_of_the_difference_and_of_sound_runs() {
+        let [subject, before, now] = [[5.0, 4.0, 6.0], [6.0, 5.0, 7.0], [2.0, 1.5, 2.5]];
+        let since = |state: &str| Since {
+            subject: Some(subject),
+            before: Some(before),
+            now: Some(now),
+            run: serde_json::json!({ "cells": [{ "state": "ok" }, { "state": state }] }),
+        };
+        assert_eq!(since("unstable").effect(false), Some(subject));
+        assert_eq!(since("ok").effect(true), Some(quotient(before, now)));
+        assert_eq!(Since { now: None, ..since("ok") }.effect(true), None);
+        assert_eq!([false, true].map(|of_difference| since("invalid").effect(of_difference)), [None; 2]);
     }
 
     #[test]

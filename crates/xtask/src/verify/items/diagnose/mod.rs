@@ -38,7 +38,7 @@ struct Found {
     server: Option<String>,
     /// The change that takes the planted cause away, if one was tried.
     change: Option<Change>,
-    /// The effect of really taking it away at the server, with its interval.
+    /// The effect of really taking it away, with its interval; only beside a change that was confirmed.
     removed: Option<[f64; 3]>,
     /// Whether h2lab says that it could not measure.
     #[serde(default)]
@@ -203,6 +203,7 @@ mod tests {
                     "{name}: {value} is not drawn"
                 );
             }
+            assert!(situation.is_removable() || !situation.of_difference, "{name}: of what?");
             for text in [&situation.diagnose, &situation.link, &situation.machine]
                 .into_iter()
                 .chain(&situation.server)
@@ -232,6 +233,8 @@ mod tests {
             .flat_map(|cause| cause.split('|'))
             .collect();
         assert!(planted.len() >= 26, "{planted:?}");
+        let removable = situations.values().filter(|situation| situation.is_removable()).count();
+        assert!(removable >= 30, "{removable}");
         // At 40 s each, with a build, they take 10 minutes at most.
         let ci = situations.values().filter(|situation| situation.ci).count();
         assert!((8..=12).contains(&ci), "{ci}");

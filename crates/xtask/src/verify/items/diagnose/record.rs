@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -64,7 +65,7 @@ impl Row {
 }
 
 /// The products that situations are named after; others are of our origin.
-const PRODUCTS: [&str; 16] = [
+const PRODUCTS: [&str; 18] = [
     "apache",
     "caddy",
     "curl",
@@ -75,12 +76,14 @@ const PRODUCTS: [&str; 16] = [
     "haproxy",
     "httpx",
     "hypercorn",
+    "java",
     "nghttp",
     "nghttpd",
     "nghttpx",
     "nginx",
     "node",
     "python",
+    "tomcat",
 ];
 
 /// The product that a situation is named after.
@@ -90,15 +93,37 @@ fn product(name: &str) -> &str {
 
 /// A product with the version of its program, if it says one.
 fn with_version(product: &str) -> String {
-    let (program, flag) = match product {
-        "nginx" | "haproxy" | "apache" => (if product == "apache" { "apache2" } else { product }, "-v"),
-        "go" | "caddy" => (product, "version"),
-        _ => (product, "--version"),
+    let (program, flags): (_, &[&str]) = match product {
+        "nginx" | "haproxy" | "apache" => (if product == "apache" { "apache2" } else { product }, &["-v"]),
+        "go" | "caddy" => (product, &["version"]),
+        "tomcat" => {
+            ("java", &["-cp", "/usr/share/tomcat10/lib/catalina.jar", "org.apache.catalina.util.ServerInfo"])
+        }
+        _ => (product, &["--version"]),
     };
-    let output = process::find(program).and_then(|path| Command::new(path).arg(flag).output().ok());
-    let said = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
-    let version = version_in(&String::from_utf8_lossy(&said));
+    let version = process::find(program).and_then(|path| version_of(&path, flags, product));
     version.map_or_else(|| product.to_owned(), |version| format!("{product} {version}"))
+}
+
+/// The version of a program: what it says of itself, else that of the Python package which it belongs to: httpx and hypercorn have
+/// no flag for it, and the numbers in their help are others.
+fn version_of(program: &Path, flags: &[&str], package: &str) -> Option<String> {
+    let said = |command: &mut Command| {
+        let output = command.output().ok().filter(|output| output.status.success())?;
+        version_in(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat()))
+    };
+    said(Command::new(program).args(flags)).or_else(|| {
+        let code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))";
+        said(Command::new(interpreter(program)?).args(["-c", code, package]))
+    })
+}
+
+/// The Python that runs a script, as its first line names it: a virtual environment has its own.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    let mut first = String::new();
+    BufReader::new(fs::File::open(script).ok()?).take(4096).read_line(&mut first).ok()?;
+    let path = PathBuf::from(first.strip_prefix("#!")?.split_whitespace().next()?);
+    path.file_name()?.to_str()?.starts_with("python").then_some(path)
 }
 
 /// The first number with a point in a text.
@@ -201,6 +226,29 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn a_program_without_a_flag_for_it_has_the_version_of_its_python_package() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let refuses = "echo needs 3.11 or later; exit 2";
+        let own = format!("#!/bin/sh\ncase $1 in -c) [ $3 = httpx ] && echo 0.28.1;; *) {refuses};; esac\n");
+        let python = write("python3", own);
+        let script = write("httpx", format!("#!{}\n", python.display()));
+        assert_eq!(version_of(&script, &["--version"], "httpx").as_deref(), Some("0.28.1"));
+        assert_eq!(version_of(&script, &["--version"], "other"), None);
+        let shell = write("tool", format!("#!/bin/sh\n{refuses}\n"));
+        assert_eq!(version_of(&shell, &["--version"], "httpx"), None, "what a refusal says is no version");
+        let plain = write("plain", "#!/bin/sh\necho plain 1.2\n".to_owned());
+        assert_eq!(version_of(&plain, &["--version"], "plain").as_deref(), Some("1.2"));
     }
 
     #[test]

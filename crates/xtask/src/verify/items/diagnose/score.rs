@@ -94,8 +94,10 @@ impl Score {
             of(changed),
             of(found.removed)
         );
-        if let Some((changed, removed)) = changed.zip(found.removed) {
-            self.overlapping.count(overlap(changed, removed));
+        // A change that is not known to help takes nothing away.
+        let confirmed = found.change.as_ref().filter(|change| change.is_confirmed);
+        if let Some((change, removed)) = confirmed.zip(found.removed) {
+            self.overlapping.count(overlap(change.effect, removed));
         }
     }
 }
@@ -175,6 +177,22 @@ mod tests {
         assert!(overlap([2.0, 1.5, 3.0], [4.0, 3.0, 5.0]) && overlap([4.0, 3.0, 5.0], [2.0, 1.5, 3.0]));
         assert!(!overlap([2.0, 1.5, 2.9], [4.0, 3.0, 5.0]) && !overlap([4.0, 3.0, 5.0], [2.0, 1.5, 2.9]));
         assert!(overlap([2.0, 1.0, 9.0], [4.0, 3.0, 5.0]), "one lies in the other");
+    }
+
+    #[test]
+    fn only_changes_that_were_confirmed_are_compared() {
+        let effect = [2.0, 1.5, 3.0];
+        let counted = |is_confirmed| {
+            let change = Some(Change { what: "x".to_owned(), is_confirmed, effect });
+            let mut score = Score::default();
+            score.add(
+                "x",
+                &Situation::default(),
+                &Found { change, removed: Some(effect), ..Found::default() },
+            );
+            (score.overlapping.hits, score.overlapping.trials)
+        };
+        assert_eq!([false, true].map(counted), [(0, 0), (1, 1)]);
     }
 
     fn observed() -> Found {

@@ -46,6 +46,13 @@ pub struct Situation {
     /// Values in place of drawn ones that really take the cause away, at the server: what that does is compared with the experiment.
     #[serde(default)]
     pub removed: BTreeMap<String, String>,
+    /// Flags of `diagnose --again` that do so where the cause is planted by flags of `diagnose`.
+    #[serde(default)]
+    pub again: String,
+    /// Whether the effect of taking it away is that on the difference from HTTP/1.1, which suffers from it as well: without loss both
+    /// are faster, and more connections spare HTTP/2 what it suffers beyond that. Else it is the effect on HTTP/2 itself.
+    #[serde(default)]
+    pub of_difference: bool,
     /// Whether it is one of those that `--ci` selects: some of each family, on servers that every machine of CI has.
     #[serde(default)]
     pub ci: bool,
@@ -62,12 +69,14 @@ pub enum Range {
 }
 
 /// The files with situations.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 8] = [
     ("situations.toml", include_str!("situations.toml")),
     ("situations/servers.toml", include_str!("situations/servers.toml")),
     ("situations/limits.toml", include_str!("situations/limits.toml")),
     ("situations/two.toml", include_str!("situations/two.toml")),
     ("situations/clients.toml", include_str!("situations/clients.toml")),
+    ("situations/tomcat.toml", include_str!("situations/tomcat.toml")),
+    ("situations/java.toml", include_str!("situations/java.toml")),
     ("situations/healthy.toml", include_str!("situations/healthy.toml")),
 ];
 
@@ -88,6 +97,11 @@ pub fn of_file(text: &str) -> Result<BTreeMap<String, Situation>> {
 }
 
 impl Situation {
+    /// Whether it says how to take its cause away.
+    pub fn is_removable(&self) -> bool {
+        !(self.removed.is_empty() && self.again.is_empty())
+    }
+
     /// What must be found, in words.
     pub fn expected(&self) -> String {
         match &self.planted[..] {
