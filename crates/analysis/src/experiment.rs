@@ -18,7 +18,8 @@ pub use remedy::{Again, Harm, Remedy};
 use h2lab_base::counts::{count, plural};
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::{CellRecord, RunRecord};
-use h2lab_model::workload::Arrival;
+use h2lab_model::scenario::Cell;
+use h2lab_model::workload::{Arrival, Protocol};
 
 use crate::stats::correction;
 use crate::stats::{
@@ -192,6 +193,8 @@ pub struct Setup {
     pub twin: Option<u32>,
     /// Twin and subject at the server itself, where the others go through a proxy.
     pub direct: Option<[u32; 2]>,
+    /// A cell at the server itself and one through the proxy, of protocols that are alike, if there are such.
+    pub hop: Option<[u32; 2]>,
     /// Knobs, and the cells that have them.
     pub knobs: Vec<(u32, Knob)>,
     /// How often each knob is looked at, at most.
@@ -201,6 +204,14 @@ pub struct Setup {
 impl Setup {
     /// The looks at each change.
     pub const LOOKS: u32 = CHANGED_ROUNDS + 1 - UNSEEN;
+
+    /// A cell at the server itself, and one through the proxy, of protocols that are alike: HTTP/1.1, or else what both multiplex.
+    pub fn hop(direct: &[&Cell], via: &[&Cell]) -> Option<[u32; 2]> {
+        let of = |cells: &[&Cell], is_multiplexed| {
+            cells.iter().find(|cell| cell.protocol.is_multiplexed() == is_multiplexed).map(|cell| cell.index)
+        };
+        [false, true].into_iter().find_map(|kind| Some([of(direct, kind)?, of(via, kind)?]))
+    }
 }
 
 /// What is known of an experiment.
@@ -210,6 +221,8 @@ pub struct Experiment {
     pub verdict: Option<CellVerdict>,
     /// The same at the server itself, where these go through a proxy.
     pub direct: Option<CellVerdict>,
+    /// What a request takes at the server itself and through the proxy.
+    pub hop: Option<Hop>,
     /// What was compared.
     pub metric: Metric,
     /// The knobs that were tried, in the order of the setup.
@@ -218,7 +231,42 @@ pub struct Experiment {
     pub untried: usize,
 }
 
+/// What a request takes at the server itself, and through the proxy in front of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    /// Over which protocol, at the server itself and through the proxy.
+    pub protocols: [Protocol; 2],
+    /// The median response times; why there is no sound one, in a sentence.
+    pub medians: Result<[Duration; 2], String>,
+}
+
+impl Hop {
+    fn of(run: &RunRecord, cells: [u32; 2]) -> Option<Self> {
+        let [direct, via] = cells.map(|index| summary(&repetitions_of(run, index)));
+        let both = [direct?, via?];
+        let protocols = both.each_ref().map(|one| one.cell.protocol);
+        let unsound = both.iter().find_map(|one| match &one.state {
+            CellState::Ok => None,
+            CellState::Unstable { .. } => Some(format!("{} does not carry this load", one.label)),
+            CellState::Invalid { reasons } => Some(format!("{}: {}", one.label, reasons.join("; "))),
+            CellState::Failed { why, .. } | CellState::Unsupported { why } => {
+                Some(format!("{}: {why}", one.label))
+            }
+        });
+        let medians = both.each_ref().map(|one| one.response.quantile(0.5));
+        Some(Self { protocols, medians: unsound.map_or(Ok(medians), Err) })
+    }
+}
+
 impl Experiment {
+    /// These verdicts of a run with those of the experiment in place of others on the same cells: through a proxy, the twin is the other
+    /// protocol there and not at the server itself.
+    pub fn verdicts(&self, of_run: &[CellVerdict]) -> Vec<CellVerdict> {
+        let own: Vec<&CellVerdict> = self.verdict.iter().chain(&self.direct).collect();
+        let others = of_run.iter().filter(|one| own.iter().all(|own| own.cell != one.cell));
+        own.iter().copied().chain(others).cloned().collect()
+    }
+
     /// What the repetitions so far say. `None` before the subject was measured.
     pub fn of(run: &RunRecord, setup: &Setup) -> Option<Self> {
         let subject = summary(&repetitions_of(run, setup.subject))?;
@@ -259,10 +307,23 @@ impl Experiment {
         Some(Self {
             verdict: twin.as_ref().map(|twin| verdict_on(twin, &subject, run.seed)),
             direct,
+            hop: setup.hop.and_then(|cells| Hop::of(run, cells)),
             metric,
             untried: setup.knobs.len() - trials.len(),
             trials,
         })
+    }
+
+    /// Of a run that was ended before the subject was measured.
+    pub const fn unmeasured() -> Self {
+        Self {
+            verdict: None,
+            direct: None,
+            hop: None,
+            metric: Metric::Served,
+            trials: Vec::new(),
+            untried: 0,
+        }
     }
 
     /// The knobs that help, the most effective first.
@@ -482,10 +543,16 @@ mod tests {
     use super::*;
     use crate::stats::Instability;
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
-    use h2lab_model::workload::Protocol;
 
     fn setup() -> Setup {
-        Setup { subject: 1, twin: Some(0), direct: None, knobs: vec![(2, Knob::Connections(4))], looks: 3 }
+        Setup {
+            subject: 1,
+            twin: Some(0),
+            direct: None,
+            hop: Some([0, 1]),
+            knobs: vec![(2, Knob::Connections(4))],
+            looks: 3,
+        }
     }
 
     /// Three rounds; the subject is `slow` times as slow as the twin, and the changed cell `changed` times.
@@ -504,6 +571,23 @@ mod tests {
 
     fn concluded(slow: f64, changed: f64) -> Experiment {
         Experiment::of(&measured(slow, changed), &setup()).unwrap()
+    }
+
+    #[test]
+    fn a_hop_has_the_medians_of_both_cells_and_the_verdicts_of_the_experiment_come_first() {
+        let run = measured(2.0, 1.0);
+        let experiment = Experiment::of(&run, &setup()).unwrap();
+        let hop = experiment.hop.clone().unwrap();
+        let [direct, via] = hop.medians.unwrap();
+        let ratio = via.as_secs_f64() / direct.as_secs_f64();
+        assert!((1.8..2.2).contains(&ratio), "{direct:?} {via:?}");
+        assert_eq!(hop.protocols, [Protocol::H1, Protocol::H2c]);
+        assert_eq!(Hop::of(&run, [0, 7]), None, "it was not measured");
+        // The run compares with another cell than the experiment.
+        let own = experiment.verdict.clone().unwrap();
+        let foreign = CellVerdict { baseline: 2, ..own.clone() };
+        let other = CellVerdict { cell: 2, ..own.clone() };
+        assert_eq!(experiment.verdicts(&[foreign, other.clone()]), [own, other]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `diagnose`: what HTTP/2 costs here, why, which change was shown to help, and what was ruled out.
 
 mod document;
+mod hop;
 mod interchange;
 mod remedy;
 mod since;
@@ -37,6 +38,8 @@ pub struct Diagnosis<'a> {
     pub fix: Option<&'a Fixing>,
     /// Whether it goes through a proxy in front of a server that was to be measured, too.
     pub is_via: bool,
+    /// How long the command took until its results were written; `None` where it is only read.
+    pub took: Option<Duration>,
 }
 
 /// The columns of the table of trials.
@@ -80,24 +83,35 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
 /// What a capture shows, for a terminal: the findings, what cannot be known from it, and how many causes were looked for.
 pub fn of_capture(report: &Report<'_>, style: TextStyle) -> String {
     let looked = format!("{} Nothing was measured, changed or compared.", unchecked());
-    of_packets(report, &looked, style)
+    of_packets(report, NONE, &looked, style)
 }
 
-/// What the connections of a client show that the user named, for a terminal; `seen` is what came from it.
-pub fn of_client(report: &Report<'_>, seen: &str, style: TextStyle) -> String {
+/// What the connections of a client show that the user named, for a terminal; `seen` is what came from it, and `is_ours` says that
+/// warnings name what our own server did.
+pub fn of_client(report: &Report<'_>, seen: &str, is_ours: bool, style: TextStyle) -> String {
+    let none =
+        if is_ours { "Nothing was found that the client could change: see the warnings." } else { NONE };
     let looked = format!(
         "Seen: {seen}. {} The client was run once and nothing was changed: what was found is observed, not confirmed. To confirm it, \
          change the client as the fix says, and run the same command again.",
         unchecked()
     );
-    of_packets(report, &looked, style)
+    let looked = if report.run.interrupted {
+        format!("Interrupted: this is what was seen until then. {looked}")
+    } else {
+        looked
+    };
+    of_packets(report, none, &looked, style)
 }
 
-fn of_packets(report: &Report<'_>, looked: &str, style: TextStyle) -> String {
+/// What is said where no rule found anything.
+const NONE: &str = "No cause was found.";
+
+fn of_packets(report: &Report<'_>, none: &str, looked: &str, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
     if report.findings.is_empty() {
-        out.push_str("\nNo cause was found.\n");
+        let _ = write!(out, "\n{none}\n");
     }
     text::warnings(&mut out, report, style);
     out.push('\n');
@@ -123,13 +137,6 @@ impl Diagnosis<'_> {
         self.experiment.verdict.as_ref().map(|verdict| sentences::headline(&self.report, verdict))
     }
 
-    /// That there is nothing to compare the subject with.
-    fn alone(&self) -> String {
-        let cell = self.report.analysis.cell(self.subject);
-        let protocol = cell.map_or_else(|| "HTTP/2".to_owned(), |summary| summary.cell.protocol.to_string());
-        format!("Only {protocol} was measured: whether another protocol is faster here is not known.")
-    }
-
     /// That no request of the subject was a success, and what the figures are of.
     fn refused(&self) -> Option<String> {
         let cell = self.report.analysis.cell(self.subject)?;
@@ -141,28 +148,17 @@ impl Diagnosis<'_> {
         Some(format!("{said}{stop}{tried}"))
     }
 
-    /// Where the difference arises, if the server itself was measured too.
-    fn hop(&self) -> Option<String> {
-        let via = self.experiment.verdict.as_ref().filter(|_| self.is_via)?;
-        let Some(direct) = self.experiment.direct.as_ref() else {
-            let why = "The server itself speaks HTTP/1.1 alone: HTTP/2 ends at the proxy, and its difference arises there or before it.";
-            return via.is_slower().then(|| why.to_owned());
+    /// That there is nothing to compare the subject with, and why nothing is known of itself, if so.
+    fn alone(&self) -> Vec<String> {
+        let Some(summary) = self.report.analysis.cell(self.subject) else {
+            let lead = "What was to be examined was not measured before that: nothing is known of it.";
+            return std::iter::once(lead.to_owned()).chain(super::answer::of(&self.report)).collect();
         };
-        let carries = direct.conclusion != Conclusion::BothUnstable;
-        let place = match (via.is_slower(), direct.is_slower()) {
-            _ if via.conclusion == Conclusion::BothUnstable && carries => {
-                "the proxy, or what is between it and the client, does not carry this load in either protocol"
-            }
-            (true, false) if direct.is_no_slower() => {
-                "the difference arises at the proxy, or between it and the client"
-            }
-            (true, true) => "it is so without the proxy as well, which is not the only cause",
-            (false, true) if via.is_no_slower() => {
-                "clients of the proxy do not notice, since it is the proxy that speaks to the server"
-            }
-            _ => "nothing is known of where a difference arises",
-        };
-        Some(format!("At the server itself: {}; {place}.", sentences::headline(&self.report, direct)))
+        let protocol = summary.cell.protocol;
+        let failed = interchange::unsound(summary).map(|(_, why)| format!("{}: {why}.", summary.label));
+        let only =
+            format!("Only {protocol} was measured: whether another protocol is faster here is not known.");
+        failed.into_iter().chain([only]).collect()
     }
 
     /// The answer: what it costs, the cause, what helps.
@@ -176,7 +172,8 @@ impl Diagnosis<'_> {
             answer.push(refused);
             return answer;
         }
-        answer.push(self.statement().map_or_else(|| self.alone(), |statement| format!("{statement}.")));
+        answer
+            .extend(self.statement().map_or_else(|| self.alone(), |statement| vec![format!("{statement}.")]));
         answer.extend(self.hop());
         let trials = self.experiment.trials.len() as u64;
         if let Some(best) = self.best() {
@@ -190,7 +187,7 @@ impl Diagnosis<'_> {
         } else if self.experiment.is_healthy() {
             let found = self.failures().or_else(|| self.observed());
             answer.push(found.unwrap_or_else(|| "There is nothing to explain.".to_owned()));
-        } else {
+        } else if !self.report.run.interrupted {
             answer.push(match self.experiment.untried as u64 {
                 0 => "No change was tried: none applies here.".to_owned(),
                 n => format!(
@@ -198,6 +195,9 @@ impl Diagnosis<'_> {
                     plural(n, "change")
                 ),
             });
+            answer.extend(self.suspect());
+        } else {
+            answer.push("No change was tried before that.".to_owned());
             answer.extend(self.suspect());
         }
         answer.extend(self.fix_says());
@@ -429,206 +429,4 @@ fn sentence(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::testing::Fixture;
-    use super::*;
-    use h2lab_model::experiment::Knob;
-
-    fn trial(knob: Knob, outcome: Outcome, ratio: f64) -> Trial {
-        let effect = Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: 0.12, after: 0.12 / ratio };
-        Trial { knob, cell: 9, rounds: 3, effect: Some(effect), outcome, closes: Some(0.88) }
-    }
-
-    pub fn experiment(fixture: &Fixture) -> Experiment {
-        Experiment {
-            verdict: fixture
-                .analysis
-                .verdicts
-                .iter()
-                .find(|one| one.cell == fixture.findings[0].cell)
-                .cloned(),
-            direct: None,
-            metric: Metric::Response(h2lab_analysis::stats::Tail::P99),
-            untried: 0,
-            trials: vec![
-                trial(Knob::Connections(4), Outcome::Confirmed, 1.8),
-                trial(Knob::LongFrames, Outcome::Refuted, 1.0),
-                trial(Knob::LargeWindows, Outcome::Undecided, 1.2),
-                trial(Knob::NoPush, Outcome::Void("9 of 10 requests failed".to_owned()), 0.1),
-            ],
-        }
-    }
-
-    fn text(experiment: &Experiment, fixture: &Fixture) -> String {
-        let subject = fixture.findings[0].cell;
-        let repeat = ["h2lab", "compare", "--loss", "3%", "-c1"].map(str::to_owned);
-        Diagnosis { report: fixture.report(), experiment, subject, repeat: &repeat, fix: None, is_via: true }
-            .text(TextStyle::default())
-    }
-
-    #[test]
-    fn the_page_has_the_experiment_the_finding_and_the_answer() {
-        let fixture = Fixture::new();
-        let text = text(&experiment(&fixture), &fixture);
-        // How many causes have rules is no matter of this page.
-        let (before, rest) = text.split_once("- Looked for ").expect("what was not checked");
-        let (_, behind) = rest.split_once("needs.").expect("its end");
-        insta::assert_snapshot!(format!("{before}- Looked for …{behind}"));
-    }
-
-    #[test]
-    fn of_two_changes_that_help_the_one_whose_cause_was_found_is_the_answer() {
-        let fixture = Fixture::new();
-        let mut experiment = experiment(&fixture);
-        experiment.trials.push(trial(Knob::NoPush, Outcome::Confirmed, 2.5));
-        let text = text(&experiment, &fixture);
-        assert!(text.contains("Confirmed (LOSS101): with 4 connections"), "{text}");
-    }
-
-    #[test]
-    fn a_server_that_refuses_everything_is_the_first_thing_that_is_said() {
-        let mut fixture = Fixture::new();
-        let subject = fixture.findings[0].cell;
-        let mut experiment = experiment(&fixture);
-        experiment.trials.clear();
-        let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
-        cell.state = CellState::Failed { why: "none".to_owned(), how: Failed::NoSuccess };
-        cell.statuses = std::iter::once((404, 50)).collect();
-        let answer = diagnosis(&fixture, &experiment, subject).answer();
-        let expected = "origin answers 404 Not Found to every request: all times are of that answer; is the path right? \
-                        No change was tried.";
-        assert_eq!(answer, [expected]);
-        let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
-        cell.state = CellState::Failed { why: "it ended".to_owned(), how: Failed::ServerEnded };
-        assert!(!diagnosis(&fixture, &experiment, subject).answer()[0].contains("404"));
-    }
-
-    #[test]
-    fn without_a_confirmed_change_the_finding_stays_a_suspect() {
-        let fixture = Fixture::new();
-        let mut experiment = experiment(&fixture);
-        experiment.trials.remove(0);
-        let text = text(&experiment, &fixture);
-        assert!(text.contains("Suspect (LOSS101, not confirmed)"), "{text}");
-        assert!(!text.contains("Confirmed"), "{text}");
-    }
-
-    #[test]
-    fn where_no_protocol_is_slower_the_answer_says_why_requests_fail() {
-        let mut fixture = Fixture::new();
-        let alike = fixture.analysis.verdicts.iter().find(|one| one.is_no_slower()).cloned();
-        let experiment = Experiment { verdict: alike, trials: Vec::new(), ..experiment(&fixture) };
-        assert!(text(&experiment, &fixture).contains("There is nothing to explain"));
-        fixture.findings[0].of_failures = true;
-        let said = text(&experiment, &fixture);
-        assert!(said.contains("Found (LOSS101): ") && !said.contains("nothing to explain"), "{said}");
-    }
-
-    #[test]
-    fn a_server_without_the_difference_leaves_the_proxy() {
-        let fixture = Fixture::new();
-        let verdict = |is_wanted: fn(&CellVerdict) -> bool| {
-            fixture.analysis.verdicts.iter().find(|one| is_wanted(one)).cloned().expect("the fixture has one")
-        };
-        let slower =
-            verdict(|one| matches!(one.conclusion, Conclusion::Slower | Conclusion::Unstable { .. }));
-        let alike = verdict(CellVerdict::is_no_slower);
-        let said = |via: &CellVerdict, direct: &CellVerdict| {
-            let mut experiment = experiment(&fixture);
-            (experiment.verdict, experiment.direct) = (Some(via.clone()), Some(direct.clone()));
-            text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
-        };
-        assert!(said(&slower, &alike).contains("the difference arises at the proxy"));
-        assert!(said(&slower, &slower).contains("it is so without the proxy as well"));
-        assert!(said(&alike, &slower).contains("clients of the proxy do not notice"));
-        let stuck = CellVerdict { conclusion: Conclusion::BothUnstable, ..slower.clone() };
-        assert!(said(&stuck, &alike).contains("does not carry this load in either protocol"));
-    }
-
-    #[test]
-    fn the_document_has_what_the_page_has() {
-        let fixture = Fixture::new();
-        let experiment = experiment(&fixture);
-        let subject = fixture.findings[0].cell;
-        let document = Diagnosis {
-            report: fixture.report(),
-            experiment: &experiment,
-            subject,
-            repeat: &[],
-            fix: None,
-            is_via: true,
-        }
-        .document();
-        let outcomes: Vec<&str> = document.trials.iter().map(|trial| trial.outcome.as_str()).collect();
-        assert_eq!(outcomes, ["confirmed", "refuted", "undecided", "void"]);
-        assert_eq!(document.trials[3].why.as_deref(), Some("9 of 10 requests failed"));
-        assert_eq!(document.findings.len(), 1);
-        let causes: Vec<(&str, &str)> =
-            document.causes.iter().map(|cause| (cause.id.as_str(), cause.confidence.as_str())).collect();
-        assert_eq!(causes, [("LOSS101", "confirmed")]);
-    }
-
-    fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32) -> Diagnosis<'a> {
-        Diagnosis { report: fixture.report(), experiment, subject, repeat: &[], fix: None, is_via: true }
-    }
-
-    #[test]
-    fn other_programs_learn_what_is_confirmed_and_what_is_not() {
-        let fixture = Fixture::new();
-        let mut experiment = experiment(&fixture);
-        let subject = fixture.findings[0].cell;
-        let kinds = |log: serde_json::Value| -> Vec<(String, String)> {
-            let run = &log["runs"][0];
-            let results = run["results"].as_array().unwrap().iter();
-            results
-                .map(|result| {
-                    let rule =
-                        &run["tool"]["driver"]["rules"][result["ruleIndex"].as_u64().unwrap() as usize];
-                    assert_eq!(rule["id"], result["ruleId"]);
-                    assert_eq!(result["kind"] == "fail", result["level"] != "none", "{result}");
-                    (
-                        result["ruleId"].as_str().unwrap().to_owned(),
-                        result["kind"].as_str().unwrap().to_owned(),
-                    )
-                })
-                .collect()
-        };
-        let pair = |rule: &str, kind: &str| (rule.to_owned(), kind.to_owned());
-        let seen = kinds(diagnosis(&fixture, &experiment, subject).sarif());
-        assert!(seen.contains(&pair("LOSS101", "fail")), "{seen:?}");
-        assert!(seen.iter().any(|(_, kind)| kind == "pass") && seen.iter().any(|(_, kind)| kind == "open"));
-        let junit = diagnosis(&fixture, &experiment, subject).junit();
-        assert!(
-            junit.contains("failures=\"1\"") && junit.contains("classname=\"h2lab.diagnose.LOSS101\""),
-            "{junit}"
-        );
-        let markdown = diagnosis(&fixture, &experiment, subject).markdown();
-        assert!(
-            markdown.contains("| 4 connections |") && markdown.contains("confirmed, closes 88 %"),
-            "{markdown}"
-        );
-        // Without the experiment it is a suspect.
-        experiment.trials.clear();
-        let seen = kinds(diagnosis(&fixture, &experiment, subject).sarif());
-        assert_eq!(seen, [pair("LOSS101", "review")]);
-        let junit = diagnosis(&fixture, &experiment, subject).junit();
-        assert!(junit.contains("failures=\"0\"") && junit.contains("observed, not confirmed"), "{junit}");
-    }
-
-    #[test]
-    fn the_findings_of_a_run_without_an_experiment_are_for_review_and_name_their_cell() {
-        let mut fixture = Fixture::new();
-        let log = sarif_of_findings(&fixture.report());
-        let result = &log["runs"][0]["results"][0];
-        assert_eq!((&result["kind"], &result["ruleId"]), (&"review".into(), &"LOSS101".into()));
-        assert_eq!(log["runs"][0]["tool"]["driver"]["rules"][0]["id"], "LOSS101");
-        assert_eq!(result["properties"]["cell"], fixture.findings[0].label.as_str());
-        let uri = &result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
-        assert_eq!(*uri, "origin");
-        let junit = junit_of_findings(&fixture.report());
-        assert!(junit.contains("tests=\"1\" failures=\"0\"") && junit.contains("not confirmed"), "{junit}");
-        fixture.findings[0].explains = Some(0.0);
-        assert_eq!(sarif_of_findings(&fixture.report())["runs"][0]["results"], serde_json::json!([]));
-        assert!(junit_of_findings(&fixture.report()).contains("tests=\"0\""), "an observation is no cause");
-    }
-}
+pub(super) mod tests;

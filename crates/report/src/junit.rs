@@ -18,6 +18,13 @@ pub(super) enum CaseOutcome {
     },
     /// It was not decided; why.
     Skipped(String),
+    /// It could not be measured: nothing is known, and whoever reads the document alone must see that.
+    Errored {
+        /// The attribute `type`.
+        kind: String,
+        /// Why.
+        message: String,
+    },
 }
 
 /// A test case.
@@ -49,10 +56,11 @@ impl Suites {
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         let _ = writeln!(
             out,
-            "<testsuites name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" time=\"{:.3}\">",
+            "<testsuites name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3}\">",
             escape(&self.name),
             cases().count(),
             cases().filter(|case| case.is_failed()).count(),
+            cases().filter(|case| case.is_error()).count(),
             self.seconds,
         );
         for (name, cases) in self.all.iter().filter(|(_, cases)| !cases.is_empty()) {
@@ -67,16 +75,21 @@ impl Case {
     const fn is_failed(&self) -> bool {
         matches!(self.outcome, CaseOutcome::Failed { .. })
     }
+
+    const fn is_error(&self) -> bool {
+        matches!(self.outcome, CaseOutcome::Errored { .. })
+    }
 }
 
 fn suite(out: &mut String, name: &str, cases: &[Case]) {
     let skipped = cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Skipped(_))).count();
     let _ = writeln!(
         out,
-        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" skipped=\"{skipped}\">",
+        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{skipped}\">",
         escape(name),
         cases.len(),
         cases.iter().filter(|case| case.is_failed()).count(),
+        cases.iter().filter(|case| case.is_error()).count(),
     );
     for case in cases {
         let (class, name) = (escape(&case.class), escape(&case.name));
@@ -90,6 +103,9 @@ fn suite(out: &mut String, name: &str, cases: &[Case]) {
                 escape(message),
                 escape(details),
             ),
+            CaseOutcome::Errored { kind, message } => {
+                writeln!(out, "      <error type=\"{}\" message=\"{}\"/>", escape(kind), escape(message))
+            }
             CaseOutcome::Skipped(why) => writeln!(out, "      <skipped message=\"{}\"/>", escape(why)),
         };
         out.push_str("    </testcase>\n");
@@ -117,6 +133,17 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_are_counted_and_shown() {
+        let message = "no response was a success".to_owned();
+        let case = |outcome| Case { class: "c".to_owned(), name: "n".to_owned(), outcome };
+        let errored = case(CaseOutcome::Errored { kind: "failed".to_owned(), message });
+        let all = vec![("S".to_owned(), vec![errored, case(CaseOutcome::Passed(String::new()))])];
+        let xml = Suites { name: "x".to_owned(), seconds: 1.5, all }.xml();
+        assert_eq!(xml.matches("tests=\"2\" failures=\"0\" errors=\"1\"").count(), 2, "{xml}");
+        assert!(xml.contains("<error type=\"failed\" message=\"no response was a success\"/>"), "{xml}");
+    }
 
     #[test]
     fn what_xml_cannot_have_is_replaced() {

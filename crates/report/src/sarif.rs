@@ -22,8 +22,10 @@ pub(super) struct SarifResult {
     pub properties: Value,
 }
 
-/// The log of this version of h2lab. `rules` have an `id` each.
-pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult]) -> Value {
+/// The log of this version of h2lab. `rules` have an `id` each. `failures` say what could not be measured: with any, the execution was not
+/// successful (§3.20.14).
+pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult], failures: &[String]) -> Value {
+    let notification = |failure: &String| json!({ "level": "error", "message": { "text": failure } });
     let result = |one: &SarifResult| {
         let mut result = json!({
             "ruleId": one.rule,
@@ -47,6 +49,10 @@ pub(super) fn log(version: &str, rules: &[Value], results: &[SarifResult]) -> Va
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": { "name": "h2lab", "version": version, "rules": rules } },
+            "invocations": [{
+                "executionSuccessful": failures.is_empty(),
+                "toolExecutionNotifications": failures.iter().map(notification).collect::<Vec<_>>(),
+            }],
             "results": results.iter().map(result).collect::<Vec<_>>(),
         }],
     })

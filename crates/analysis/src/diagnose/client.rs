@@ -19,6 +19,26 @@ const AGAIN: &str = "change the client, and run the same command of `h2lab diagn
 /// The product that our origin is, in fixes.
 const OURS: &str = "h2lab";
 
+/// What the findings about a client come to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OfClient {
+    /// What the client, or the network, can change.
+    pub findings: Vec<Finding>,
+    /// What only our own server could change: no fault of the client's.
+    pub of_server: Vec<Finding>,
+}
+
+impl OfClient {
+    /// A sentence for each finding about our own server.
+    pub fn remarks(&self) -> Vec<String> {
+        let remark = |finding: &Finding| {
+            let symptom = finding.symptom.trim_end_matches('.');
+            format!("h2lab's own server, not the client, is the cause of this ({}): {symptom}", finding.rule)
+        };
+        self.of_server.iter().map(remark).collect()
+    }
+}
+
 /// The command of a client, and what it took.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Client<'a> {
@@ -30,25 +50,28 @@ pub struct Client<'a> {
     pub cpu: Duration,
 }
 
-/// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is left
-/// out. A client that did not ask for HTTP/2 over TLS has that for a finding; so has one that was busy itself, and then what a busy
+/// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is kept
+/// apart. A client that did not ask for HTTP/2 over TLS has that for a finding; so has one that was busy itself, and then what a busy
 /// client imitates is none.
-pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_>) -> Vec<Finding> {
+pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_>) -> OfClient {
     let client = Peer::of_field(run.command);
-    let own = with_abandoned(findings, records).into_iter().filter_map(|mut finding| {
-        let had_fixes = !finding.fixes.is_empty();
+    let is_ours =
+        |finding: &Finding| !finding.fixes.is_empty() && finding.fixes.iter().all(|fix| fix.product == OURS);
+    let (of_server, findings): (Vec<Finding>, Vec<Finding>) =
+        with_abandoned(findings, records).into_iter().partition(is_ours);
+    let own = findings.into_iter().map(|mut finding| {
         finding.fixes.retain(|fix| fix.product != OURS);
-        let is_ours = had_fixes && finding.fixes.is_empty();
         let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
         let known = wishes.map(|wish| advise(&client, wish)).filter(Fix::has_setting);
         let known: Vec<Fix> = known.collect();
         finding.fixes = known.into_iter().chain(finding.fixes.into_iter().map(of_any_client)).collect();
-        (!is_ours).then(|| Finding { confirm: AGAIN.to_owned(), ..finding })
+        Finding { confirm: AGAIN.to_owned(), ..finding }
     });
     let busy = busy::finding(records, run);
     let imitated = cause("HOST102").filter(|_| busy.is_some()).map_or(&[][..], |meta| meta.supersedes);
     let own = own.filter(|finding| !imitated.contains(&finding.rule.as_str()));
-    busy.into_iter().chain(without_offer(records)).chain(own).collect()
+    let findings = busy.into_iter().chain(without_offer(records)).chain(own).collect();
+    OfClient { findings, of_server }
 }
 
 /// Adds the connections that the client left alone: all of them are of this one client.
@@ -141,11 +164,15 @@ mod tests {
     #[test]
     fn a_fix_at_our_own_server_is_none() {
         let of = |finding| of_client(vec![finding], &[record(Protocol::H2)], &Client::default());
-        let both = of(with_fixes(&["h2lab", "client"]));
+        let both = of(with_fixes(&["h2lab", "client"])).findings;
         let products: Vec<&str> = both[0].fixes.iter().map(|fix| fix.product.as_str()).collect();
         assert_eq!((products, both[0].confirm.as_str()), (vec!["client"], AGAIN));
-        assert!(of(with_fixes(&["h2lab"])).is_empty(), "it is about our server");
-        assert_eq!(of(with_fixes(&[])).len(), 1);
+        let ours = of(Finding { symptom: "windows were full.".to_owned(), ..with_fixes(&["h2lab"]) });
+        assert!(ours.findings.is_empty(), "it is about our server");
+        let said = "h2lab's own server, not the client, is the cause of this (CONN111): windows were full";
+        assert_eq!(ours.remarks(), [said]);
+        let without = of(with_fixes(&[]));
+        assert_eq!((without.findings.len(), without.remarks().len()), (1, 0));
     }
 
     #[test]
@@ -156,7 +183,7 @@ mod tests {
             let finding = Finding { fixes: vec![fix.clone()], ..Finding::default() };
             let found =
                 of_client(vec![finding], &[record(Protocol::H2)], &Client { command, ..Client::default() });
-            found[0].fixes.iter().map(|fix| fix.product.clone()).collect::<Vec<_>>()
+            found.findings[0].fixes.iter().map(|fix| fix.product.clone()).collect::<Vec<_>>()
         };
         assert_eq!(of("node app.js {url}"), ["Node", "client"]);
         assert_eq!(of("./mine {url}"), ["client"]);
@@ -183,8 +210,10 @@ mod tests {
     fn only_a_client_that_spoke_nothing_but_http1_is_told_how_to_get_http2() {
         let rules = |protocols: &[Protocol]| {
             let records: Vec<CellRecord> = protocols.iter().map(|protocol| record(*protocol)).collect();
-            let found =
-                of_client(Vec::new(), &records, &Client::default()).into_iter().map(|finding| finding.rule);
+            let found = of_client(Vec::new(), &records, &Client::default())
+                .findings
+                .into_iter()
+                .map(|finding| finding.rule);
             (found.collect::<Vec<_>>(), clear_http1(&records).is_some())
         };
         assert_eq!(rules(&[Protocol::H1s]), (vec!["CONN108".to_owned()], false));

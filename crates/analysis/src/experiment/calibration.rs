@@ -24,7 +24,7 @@ fn claims_an_effect(seed: u64, (protocol, connections): (Protocol, u32), model: 
     subject.work.phases.measure = MEASURE;
     let changed = |n: u32| Cell { index: n, seed: subject.seed + 7_919 * u64::from(n), ..subject.clone() };
     let knobs = (1..=KNOBS).map(|n| (n, Knob::Connections(n))).collect();
-    let setup = Setup { subject: 0, twin: None, direct: None, knobs, looks: LOOKS };
+    let setup = Setup { subject: 0, twin: None, direct: None, hop: None, knobs, looks: LOOKS };
     let mut record: RunRecord = run(Vec::new());
     record.seed = seed;
     for round in 0..=LOOKS {

@@ -215,8 +215,9 @@ fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
         return Ok(Exit::Interrupted);
     }
     let run = executed.run.without_secrets();
-    let concluded = [Concluded::new(&run, Some(&executed.folder))];
-    let stored = concluded[0].store();
+    let concluded = Concluded::new(&run, Some(&executed.folder));
+    let stored = concluded.store();
+    let concluded = [concluded.lacking(&stored)];
     output::write_out(&concluded, output, AnswerPlace::Last)?;
     match executed.failure.map_or(stored, Err) {
         Err(failure) => Err(failure),

@@ -10,7 +10,7 @@ use clap::Args;
 use h2lab_analysis::diagnose;
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats;
-use h2lab_analysis::stats::{Analysis, CellState, Ending, Threshold};
+use h2lab_analysis::stats::{Analysis, CellState, CellVerdict, Ending, Threshold};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::Cell;
 use h2lab_report::{AnswerPlace, Condition, Explained, Report, TextStyle};
@@ -93,6 +93,8 @@ pub struct Concluded<'a> {
     folder: Option<&'a Path>,
     folder_name: Option<String>,
     page_name: Option<String>,
+    /// Of a client of the user's: whether something was found that is about our own server alone.
+    pub has_limits_of_ours: bool,
 }
 
 impl<'a> Concluded<'a> {
@@ -107,6 +109,7 @@ impl<'a> Concluded<'a> {
             folder,
             folder_name: folder.map(|folder| folder.display().to_string()),
             page_name: folder.map(|folder| folder.join(PAGE).display().to_string()),
+            has_limits_of_ours: false,
         }
     }
 
@@ -126,7 +129,10 @@ impl<'a> Concluded<'a> {
                 cell.state = CellState::Ok;
             }
         }
-        concluded.findings = diagnose::client::of_client(concluded.findings, &run.repetitions, client);
+        let of_client = diagnose::client::of_client(concluded.findings, &run.repetitions, client);
+        concluded.analysis.warnings.extend(of_client.remarks());
+        concluded.has_limits_of_ours = !of_client.of_server.is_empty();
+        concluded.findings = of_client.findings;
         concluded
     }
 
@@ -134,6 +140,17 @@ impl<'a> Concluded<'a> {
     pub fn warned(mut self, remark: Option<String>) -> Self {
         self.analysis.warnings.extend(remark);
         self
+    }
+
+    /// With findings about cells as they are compared in these verdicts, in place of the run's own.
+    pub fn compared(mut self, verdicts: &[CellVerdict]) -> Self {
+        self.findings = diagnose::findings(&self.run.repetitions, verdicts);
+        self
+    }
+
+    /// The run's own verdicts.
+    pub fn verdicts(&self) -> &[CellVerdict] {
+        &self.analysis.verdicts
     }
 
     /// With the cause of a cell that was found before it was measured, unless it was found again.
@@ -174,6 +191,23 @@ impl<'a> Concluded<'a> {
             let message = format!("cannot write {}: {error}", path.display());
             Failure { kind: FailureKind::Environment, message }.into()
         })
+    }
+
+    /// With what the run folder lacks, once the page was `stored`: whoever is told of the folder must not look for that.
+    pub fn lacking(self, stored: &Result<()>) -> Self {
+        let Some(folder) = self.folder else { return self };
+        let page = stored.is_err().then(|| PAGE.to_owned());
+        let apart = store::unjoined(folder);
+        let place = if apart.is_empty() {
+            ""
+        } else {
+            "; the tables of each repetition are still in its folder visits"
+        };
+        let lacks: Vec<String> = page.into_iter().chain(apart).collect();
+        let is_whole = lacks.is_empty();
+        let said =
+            format!("the run folder could not be written to its end: it lacks {}{place}", lacks.join(", "));
+        self.warned((!is_whole).then_some(said))
     }
 
     /// What these conditions say, for a report. One that cannot be applied is refused by [`judge`].

@@ -140,6 +140,17 @@ impl Captured {
         Ok(capture.explain(repetition, &ids))
     }
 
+    /// Why no packet is there although some went over the link, if so: what lies on the disk lay in `place`.
+    pub fn unkept(&self, place: &Path) -> Option<Failure> {
+        let CapturedPackets { unkept, why, .. } = &self.packets;
+        let why = why.as_deref().filter(|_| *unkept > 0)?;
+        let place = place.display();
+        let message = format!(
+            "the packets could not be kept in {place}: {why}; free some space, or choose another folder by TMPDIR"
+        );
+        Some(Failure { kind: FailureKind::Environment, message })
+    }
+
     /// What is to be known before it is read: packets that were not kept, and TLS without secrets.
     pub fn doubts(&self, is_tls: bool) -> Vec<String> {
         let CapturedPackets { unkept, why, .. } = &self.packets;

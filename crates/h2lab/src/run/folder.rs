@@ -8,6 +8,8 @@ use anyhow::{Context, Result, bail};
 pub use h2lab_net::machine::{cpus, machine};
 use h2lab_net::{ownership, scratch};
 
+use super::history::MOVED;
+
 /// The run folder: the one the user named, else `h2lab-runs/<UTC>-<seed>` here, else, if that cannot be written, a
 /// temporary one.
 pub fn choose(named: Option<&Path>, started: SystemTime, seed: u64) -> Result<PathBuf> {
@@ -58,7 +60,7 @@ fn unique(parent: &Path, stamp: &str, seed: u64) -> std::io::Result<PathBuf> {
 
 /// A folder among those of all users: of a name that nobody could take before, and closed to them.
 fn private(parent: &Path, stamp: &str, seed: u64) -> std::io::Result<PathBuf> {
-    let path = parent.join(scratch::unpredictable(&format!("h2lab-run-{stamp}-{seed}"))?);
+    let path = parent.join(scratch::unpredictable(&format!("{MOVED}{stamp}-{seed}"))?);
     ownership::create_private_dir(&path)?;
     Ok(path)
 }

@@ -1,12 +1,17 @@
 //! The runs that were kept in a folder, in the order in which they began.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{Access, access};
+use rustix::process::geteuid;
 use serde::Deserialize;
 
 /// Where runs are kept by default.
 pub const PARENT: &str = "h2lab-runs";
+/// How the name of a run folder begins that had to go to the temporary folder.
+pub const MOVED: &str = "h2lab-run-";
 
 /// The part of `run.json` that orders runs.
 #[derive(Deserialize)]
@@ -40,13 +45,47 @@ pub fn find(named: &Path) -> Result<PathBuf> {
     let exists = named.try_exists().with_context(|| format!("cannot read {}", named.display()))?;
     match back(&named.to_string_lossy()) {
         _ if exists => Ok(named.to_owned()),
-        Some(back) => nth_last(Path::new(PARENT), back),
+        Some(back) => here_or_moved(Path::new(PARENT), &std::env::temp_dir(), back),
         None => bail!(
             "{} does not exist: give a run folder (`h2lab runs` lists those in {PARENT}) or `latest`; `h2lab diff` also takes \
              files of --json",
             named.display()
         ),
     }
+}
+
+/// A run in `parent`, by how far back it is. A later one of this user may lie in `temporary`, where runs go if they can go nowhere else:
+/// it is said, and where runs still cannot be kept here it is what must have been meant, so that nothing else is taken for it.
+fn here_or_moved(parent: &Path, temporary: &Path, back: usize) -> Result<PathBuf> {
+    let found = nth_last(parent, back);
+    let Some((began_at, moved)) = newest_moved(temporary) else { return found };
+    let newest_here = nth_last(parent, 0).ok().and_then(|path| began(&path));
+    if newest_here.is_some_and(|here| here >= began_at) {
+        return found;
+    }
+    let lies = format!("your newest run is not in {} but in {}", parent.display(), moved.display());
+    if found.is_err() || !is_writable(parent) {
+        bail!("{lies}: give that path");
+    }
+    say!("note: {lies}, which is not meant by `latest` here");
+    found
+}
+
+/// The newest run of this user that went to the temporary folder, with when it began.
+fn newest_moved(temporary: &Path) -> Option<(String, PathBuf)> {
+    let entries = temporary.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_ours = |path: &PathBuf| {
+        let is_named = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MOVED));
+        let about = path.symlink_metadata();
+        is_named && about.is_ok_and(|about| about.is_dir() && about.uid() == geteuid().as_raw())
+    };
+    entries.filter(is_ours).filter_map(|path| Some((began(&path)?, path))).max()
+}
+
+/// Whether a run could be kept in `parent` now.
+fn is_writable(parent: &Path) -> bool {
+    let place = if parent.exists() { parent } else { Path::new(".") };
+    place.is_dir() && access(place, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
 /// Whether it is `latest` or `latest~N`.
@@ -103,6 +142,28 @@ mod tests {
         assert!(find(&parent.path().join("a")).is_ok());
         let broken = find(&parent.path().join("notes.txt/run.json")).unwrap_err().to_string();
         assert!(broken.starts_with("cannot read "), "{broken}");
+    }
+
+    #[test]
+    fn a_later_run_that_went_elsewhere_is_not_passed_over() {
+        let (parent, temporary) = (parent(), tempfile::tempdir().unwrap());
+        let of = |parent: &Path| here_or_moved(parent, temporary.path(), 0);
+        let moved = |name: &str, started: &str| {
+            let path = temporary.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("run.json"), format!("{{\"started\": \"{started}\"}}")).unwrap();
+        };
+        moved("h2lab-run-old", "2026-01-15T00:00:00Z");
+        moved("other", "2026-09-01T00:00:00Z");
+        assert!(of(parent.path()).unwrap().ends_with("b"), "the one here is newer");
+        moved("h2lab-run-new", "2026-03-01T00:00:00Z");
+        assert!(of(parent.path()).unwrap().ends_with("b"), "with a note: runs can be kept here");
+        let newest = newest_moved(temporary.path()).unwrap();
+        assert!(newest.1.ends_with("h2lab-run-new"), "{newest:?}");
+        // A file in the place of the folder: no run can be kept.
+        let refused = of(&parent.path().join("notes.txt")).unwrap_err().to_string();
+        assert!(refused.contains("h2lab-run-new: give that path"), "{refused}");
+        assert!(!is_writable(&parent.path().join("notes.txt")) && is_writable(parent.path()));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, CauseMeta, Finding};
 use h2lab_analysis::experiment::{Outcome, Trial};
+use h2lab_analysis::stats::{CellState, CellSummary};
 use h2lab_model::scenario::Target;
 use serde_json::{Value, json};
 
@@ -21,7 +22,8 @@ fn cause(id: &str) -> Option<&'static CauseMeta> {
 
 impl Diagnosis<'_> {
     /// As a SARIF log: causes that an experiment confirmed `fail`, what the records show is for `review`, and causes whose change
-    /// had no effect `pass`.
+    /// had no effect `pass`. Where a change is undecided, those are `open` that no rule looks for: what rules look for and did not find is
+    /// not there.
     pub fn sarif(&self) -> Value {
         let causes = self.causes();
         let mut results: Vec<SarifResult> = causes.iter().map(|cause| self.result(cause)).collect();
@@ -31,8 +33,10 @@ impl Diagnosis<'_> {
                 Outcome::Undecided | Outcome::Void(_) => "open",
                 Outcome::Confirmed => continue,
             };
+            let is_looked_for = |id: &str| cause(id).is_some_and(|meta| meta.rule().is_some());
             for id in trial.knob.causes() {
-                if results.iter().all(|result| result.rule != id) {
+                let is_absent = kind == "open" && is_looked_for(id);
+                if !is_absent && results.iter().all(|result| result.rule != id) {
                     let message = self.of_trial(trial);
                     results.push(SarifResult {
                         rule: id.to_owned(),
@@ -45,16 +49,18 @@ impl Diagnosis<'_> {
                 }
             }
         }
-        log(&self.report.run.version, &rules(&results), &results)
+        let failures: Vec<String> = self.unsound().map(|(label, _, why)| format!("{label}: {why}")).collect();
+        log(&self.report.run.version, &rules(&results), &results, &failures)
     }
 
     /// As a `JUnit` document: a case for each cause that was found and each change that was tried. A cause that an experiment
-    /// confirmed fails; what was not decided is skipped.
+    /// confirmed fails; what was not decided is skipped. What could not be measured is an error.
     pub fn junit(&self) -> String {
         let suites = Suites {
             name: format!("h2lab diagnose {}", self.target()),
-            seconds: seconds(&self.report),
+            seconds: self.took.map_or_else(|| seconds(&self.report), |took| took.as_secs_f64()),
             all: vec![
+                ("Measurement".to_owned(), self.measurement()),
                 ("Causes".to_owned(), self.causes().iter().map(|cause| self.case(cause)).collect()),
                 (
                     "Changes".to_owned(),
@@ -95,6 +101,36 @@ impl Diagnosis<'_> {
     /// What was asked: the URL, or the server that h2lab started.
     fn target(&self) -> String {
         target(&self.report, self.subject)
+    }
+
+    /// The cells that the verdict is about.
+    fn compared(&self) -> impl Iterator<Item = &CellSummary> {
+        let twin = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
+        let cells = self.report.analysis.cells.iter();
+        cells.filter(move |one| one.cell.index == self.subject || Some(one.cell.index) == twin)
+    }
+
+    /// What was not measured as it was meant to be: its name, its kind, and why.
+    fn unsound(&self) -> impl Iterator<Item = (String, &'static str, String)> {
+        let is_interrupted = self.report.run.interrupted;
+        let run = || ("run".to_owned(), "interrupted", "the run was interrupted".to_owned());
+        let cells = self.compared().filter_map(|one| {
+            let (kind, why) = unsound(one)?;
+            Some((one.label.clone(), kind, why))
+        });
+        is_interrupted.then(run).into_iter().chain(cells)
+    }
+
+    /// A case for each cell that the verdict is about, and for what was not measured.
+    fn measurement(&self) -> Vec<Case> {
+        let case =
+            |name: String, outcome| Case { class: "h2lab.diagnose.measurement".to_owned(), name, outcome };
+        let errors = self
+            .unsound()
+            .map(|(name, kind, message)| case(name, CaseOutcome::Errored { kind: kind.to_owned(), message }));
+        let sound = self.compared().filter(|one| unsound(one).is_none());
+        let said = |one: &CellSummary| format!("served {}/s", crate::format::rate(one.served_rps));
+        errors.chain(sound.map(|one| case(one.label.clone(), CaseOutcome::Passed(said(one))))).collect()
     }
 
     fn finding(&self, cause: &CauseDocument) -> Option<&Finding> {
@@ -159,6 +195,16 @@ impl Diagnosis<'_> {
     }
 }
 
+/// Why a cell has no sound measurement of the work that was asked for, with the kind of that; `None` if it has one.
+pub(super) fn unsound(summary: &CellSummary) -> Option<(&'static str, String)> {
+    match &summary.state {
+        CellState::Invalid { reasons } => Some(("invalid", reasons.join("; "))),
+        CellState::Failed { why, .. } => Some(("failed", why.clone())),
+        CellState::Unsupported { why } => Some(("unsupported", why.clone())),
+        CellState::Ok | CellState::Unstable { .. } => summary.no_success().map(|why| ("failed", why)),
+    }
+}
+
 /// What the records of any run show, as a SARIF log: each finding is for `review`, since nothing was changed to confirm it.
 pub fn sarif_of_findings(report: &Report<'_>) -> Value {
     let result = |finding: &Finding| SarifResult {
@@ -174,7 +220,7 @@ pub fn sarif_of_findings(report: &Report<'_>) -> Value {
         }),
     };
     let results: Vec<SarifResult> = causes_of(report).map(result).collect();
-    log(&report.run.version, &rules(&results), &results)
+    log(&report.run.version, &rules(&results), &results, &[])
 }
 
 /// The same as a `JUnit` document: each finding is a case that is skipped, since nothing was changed to confirm it.

@@ -35,7 +35,7 @@ pub fn since_document(report: &Report<'_>, since: Option<&Since>) -> SinceDocume
     let numbers = |effect: Effect| [effect.ratio, effect.low, effect.high].map(rounded);
     let gap = since.and_then(|since| since.gap.as_ref());
     SinceDocument {
-        answer: since_sentence(since),
+        answer: since_sentence(report, since),
         metric: since.map(|since| since.metric.name().to_owned()),
         subject: since.map(|since| numbers(since.subject)),
         before: gap.map(|gap| numbers(gap.before)),
@@ -52,11 +52,17 @@ pub fn since_text(report: &Report<'_>, since: Option<&Since>, style: TextStyle) 
     text::findings(&mut out, report, style);
     text::places(&mut out, report, style);
     out.push('\n');
-    answer::lines(&mut out, &[since_sentence(since)], style);
+    answer::lines(&mut out, &[since_sentence(report, since)], style);
     style.printable(out)
 }
 
-fn since_sentence(since: Option<&Since>) -> String {
+fn since_sentence(report: &Report<'_>, since: Option<&Since>) -> String {
+    let lead =
+        if report.run.interrupted { "Interrupted: this is what was measured until then. " } else { "" };
+    format!("{lead}{}", gone(since))
+}
+
+fn gone(since: Option<&Since>) -> String {
     let Some(since) = since else {
         return "Nothing is known of the difference: a run lacks one of the two protocols, or has too few requests.".to_owned();
     };
@@ -117,7 +123,7 @@ mod tests {
     }
 
     fn sentence(since: &Since) -> String {
-        since_sentence(Some(since))
+        gone(Some(since))
     }
 
     #[test]

@@ -15,8 +15,11 @@ pub fn diagnosis_page(diagnosis: &Diagnosis<'_>) -> String {
         sections.push(Section::new("experiments", title, experiments(diagnosis)));
     }
     if let Some(diff) = diagnosis.diff() {
-        let lines: Vec<String> = diff.lines().map(|line| format!("`{}`", line.replace('`', "'"))).collect();
-        sections.push(Section::new("fix", "Fix", parts::list(&lines, lines.len(), "")));
+        sections.push(Section::new(
+            "fix",
+            "Fix",
+            parts::preformatted("The changed configuration, as a diff", diff),
+        ));
     }
     if !own.is_empty() {
         sections.push(Section::new("findings", "Findings", findings(&subject)));
@@ -55,8 +58,35 @@ fn experiments(diagnosis: &Diagnosis<'_>) -> String {
 mod tests {
     use super::super::tests::assert_sound;
     use super::*;
+    use crate::diagnosis::Fixing;
     use crate::diagnosis::tests::experiment;
     use crate::testing::Fixture;
+
+    #[test]
+    fn a_diff_can_be_copied_as_it_is() {
+        let fixture = Fixture::new();
+        let experiment = experiment(&fixture);
+        let diff = "--- a\n+++ a\n@@ -1,2 +1,2 @@\n \tserver {\n-        a `b` 5 ms;\n+        a `c` 6 ms;\n";
+        let fix = Fixing::Made {
+            words: "a".to_owned(),
+            cause: None,
+            remedy: None,
+            diff: diff.to_owned(),
+            files: Vec::new(),
+        };
+        let page = diagnosis_page(&Diagnosis {
+            report: fixture.report(),
+            experiment: &experiment,
+            subject: fixture.findings[0].cell,
+            repeat: &[],
+            fix: Some(&fix),
+            is_via: false,
+            took: None,
+        });
+        assert_sound(&page);
+        let (_, rest) = page.split_once("<pre class=\"copied\">").expect("it is there");
+        assert_eq!(rest.split_once("</pre>").unwrap().0, diff);
+    }
 
     #[test]
     fn the_page_begins_with_the_answer_and_has_each_change_with_its_result() {
@@ -70,6 +100,7 @@ mod tests {
             repeat: &["h2lab".to_owned()],
             fix: None,
             is_via: false,
+            took: None,
         };
         let page = diagnosis_page(&diagnosis);
         assert_sound(&page);

@@ -27,6 +27,17 @@ pub(super) fn list(items: &[String], shown: usize, rest: &str) -> String {
 }
 
 #[derive(Serialize)]
+struct Preformatted<'a> {
+    label: &'a str,
+    text: &'a str,
+}
+
+/// Lines as they are, to be copied: indentation counts.
+pub(super) fn preformatted(label: &str, text: &str) -> String {
+    render(include_str!("preformatted.html"), &Preformatted { label, text })
+}
+
+#[derive(Serialize)]
 struct Rows<'a> {
     columns: &'a [(&'static str, &'static str)],
     rows: &'a [Vec<String>],

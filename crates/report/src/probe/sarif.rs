@@ -16,7 +16,7 @@ pub fn sarif(report: &ProbeReport) -> Value {
     }
     let rules: Vec<Value> = rules.iter().map(|meta| rule(meta)).collect();
     let results: Vec<SarifResult> = report.checks.iter().map(|check| result(check, &report.target)).collect();
-    log(&report.version, &rules, &results)
+    log(&report.version, &rules, &results, &[])
 }
 
 fn rule(meta: &CheckMeta) -> Value {

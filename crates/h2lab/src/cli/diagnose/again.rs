@@ -59,6 +59,7 @@ impl DiagnoseArgs {
         let run = executed.run.without_secrets();
         let concluded = Concluded::new(&run, Some(&executed.folder));
         let stored = concluded.store();
+        let concluded = concluded.lacking(&stored);
         let since = Since::of(&before, &run, &setup);
         let (report, since) = (concluded.report(), since.as_ref());
         self.documents.notify(|form, style| {

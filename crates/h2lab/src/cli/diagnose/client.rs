@@ -49,6 +49,9 @@ const LAST_LINES: usize = 5;
 /// They are within so many bytes, each of so many characters at most.
 const LAST_BYTES: usize = 2_000;
 const LINE: usize = 160;
+/// Receive windows of our origin, of streams and connections: with the 64 KiB of RFC 9113 it would be what limits the uploads of every
+/// client.
+const WINDOW: &str = "16M";
 /// A shell's exit codes for a command that is not there, and for one that may not be executed.
 const MISSING: [u8; 2] = [127, 126];
 
@@ -130,24 +133,27 @@ impl DiagnoseArgs {
         // This process is the lab from here on.
         let link = commands.link.clone();
         let done = commands.run()?;
-        if done.is_interrupted {
-            return Ok(Exit::Interrupted);
-        }
         let said = last_lines(&fs::read(&said).unwrap_or_default());
         let (captured, damage) = packets(&done, folder.path(), link)?;
-        let ending = Ending { client: done.client, ran_out: done.ran_out, limit: self.client.limit(), said };
+        let is_interrupted = done.is_interrupted;
+        let limit = self.client.limit();
+        let ending = Ending { client: done.client, ran_out: done.ran_out, is_interrupted, limit, said };
         if captured.records.is_empty() {
-            return Err(ending.failure(&captured).into());
+            let place = folder.path().parent().unwrap_or(folder.path());
+            let unkept = done.captured.as_ref().and_then(|captured| captured.unkept(place));
+            return Err(unkept.unwrap_or_else(|| ending.failure(&captured)).into());
         }
         let mut notes: Vec<String> = ending.note().into_iter().chain(damage).collect();
         notes.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
         notes.extend(captured.notes.iter().map(ToString::to_string));
         let seen = seen(&captured.records);
-        let run: RunRecord =
+        let mut run: RunRecord =
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
+        run.interrupted = is_interrupted;
         notes.extend(client::clear_http1(&run.repetitions));
         let client = Client { command: words, took: done.took, cpu: done.client_cpu };
-        self.conclude_client(&Concluded::of_client(&run, notes, &client), &seen)
+        let exit = self.conclude_client(&Concluded::of_client(&run, notes, &client), &seen)?;
+        Ok(if is_interrupted { Exit::Interrupted } else { exit })
     }
 
     fn commands(&self, words: &str, folder: &Path, said: &Path) -> Result<Commands> {
@@ -195,6 +201,7 @@ impl DiagnoseArgs {
         } else {
             words.extend(["--listen".to_owned(), format!("0.0.0.0:{CLEAR_PORT}")]);
         }
+        words.extend(["-w", WINDOW, "-W", WINDOW].map(str::to_owned));
         let limits = self.cells.servers.max_requests_per_connection.as_ref().map(Axis::values);
         if let Some([RequestLimit(Some(limit)), ..]) = limits {
             words.extend(["--max-requests-per-connection".to_owned(), limit.to_string()]);
@@ -216,6 +223,8 @@ fn packets(done: &CommandsResult, folder: &Path, link: LinkSpec) -> Result<(Capt
 struct Ending {
     client: ExitStatus,
     ran_out: bool,
+    /// Whether the user interrupted us, so that it was killed.
+    is_interrupted: bool,
     limit: Duration,
     /// The last lines of its output.
     said: Vec<String>,
@@ -224,6 +233,9 @@ struct Ending {
 impl Ending {
     /// How it ended, in words; `None` if it ended well.
     fn words(&self) -> Option<String> {
+        if self.is_interrupted {
+            return Some("it was killed, since the run was interrupted".to_owned());
+        }
         if self.ran_out {
             let limit = format_duration(self.limit);
             return Some(format!("it was killed after {limit} (--time-limit), when it still ran"));
@@ -245,12 +257,17 @@ impl Ending {
     /// Why there is nothing to report.
     fn failure(&self, captured: &Captured) -> Failure {
         let is_missing = MISSING.contains(&exit_code(self.client)) && !self.ran_out;
-        let kind = if is_missing { FailureKind::Environment } else { FailureKind::Unreachable };
+        let kind = match (self.is_interrupted, is_missing) {
+            (true, _) => FailureKind::Interrupted,
+            (false, true) => FailureKind::Environment,
+            (false, false) => FailureKind::Unreachable,
+        };
         let from = match captured.connections {
             0 => "the client did not connect to the server".to_owned(),
             n => format!("no request of HTTP came from the client on {}", plural(n as u64, "connection")),
         };
-        let mut message = format!("--run: {from}");
+        let lead = if self.is_interrupted { "interrupted: " } else { "" };
+        let mut message = format!("{lead}--run: {from}");
         let ended = self.words().unwrap_or_else(|| "it ended without an error".to_owned());
         let _ = write!(message, "; {ended}");
         if !self.said.is_empty() {
@@ -324,14 +341,20 @@ mod tests {
 
     #[test]
     fn only_a_missing_command_is_the_machines_fault() {
-        let kind = |code: i32, ran_out| {
+        let failure = |code: i32, ran_out, is_interrupted| {
             let client = ExitStatus::from_raw(code << 8);
-            let ending = Ending { client, ran_out, limit: LIMIT, said: Vec::new() };
-            ending.failure(&Capture::of_run(LinkSpec::default()).finish(true)).kind
+            let ending = Ending { client, ran_out, is_interrupted, limit: LIMIT, said: Vec::new() };
+            ending.failure(&Capture::of_run(LinkSpec::default()).finish(true))
         };
+        let kind = |code: i32, ran_out| failure(code, ran_out, false).kind;
         assert_eq!([127, 126].map(|code| kind(code, false)), [FailureKind::Environment; 2]);
         assert_eq!([0, 1, 128].map(|code| kind(code, false)), [FailureKind::Unreachable; 3]);
         assert_eq!(kind(127, true), FailureKind::Unreachable);
+        let interrupted = failure(0, false, true);
+        assert_eq!(interrupted.kind, FailureKind::Interrupted);
+        let lead =
+            "interrupted: --run: the client did not connect to the server; it was killed, since the run";
+        assert!(interrupted.message.starts_with(lead), "{interrupted}");
     }
 
     #[test]
@@ -340,6 +363,7 @@ mod tests {
             let ending = Ending {
                 client: ExitStatus::from_raw(code << 8),
                 ran_out,
+                is_interrupted: false,
                 limit: LIMIT,
                 said: vec!["why".to_owned()],
             };

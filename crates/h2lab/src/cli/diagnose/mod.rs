@@ -38,7 +38,7 @@ use super::values::duration;
 use super::{Exit, compare, discover, help, scenarios, signals, tls};
 use crate::run::execute::{Executed, Live, LiveServer, PlanContext, execute_rounds};
 use crate::run::messages::{Failure, FailureKind};
-use crate::run::{history, preflight};
+use crate::run::{history, preflight, store};
 use h2lab_lab::sut::OwnConfig;
 use h2lab_net::clock::Clock;
 
@@ -177,6 +177,7 @@ const OWNED: &str =
 
 /// Runs the command.
 pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
+    let clock = Clock::start();
     args.documents.validate()?;
     let what = args.what.as_deref().map(What::of).transpose()?;
     if args.i_own_this_host && !matches!(what, Some(What::Live(_))) {
@@ -229,13 +230,18 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let run = executed.run.without_secrets();
     let plan = plan.into_inner();
     let setup = plan.setup();
-    let concluded = Concluded::new(&run, Some(&executed.folder)).warned(remark);
-    let concluded = concluded.found_before(limit, setup.subject);
-    let Some(experiment) = Experiment::of(&run, &setup) else {
-        return nothing_measured(run.interrupted, executed.failure);
+    let is_measured = run.repetitions.iter().any(|one| one.unsupported.is_none());
+    let experiment = match Experiment::of(&run, &setup) {
+        Some(experiment) => experiment,
+        None if run.interrupted && is_measured && executed.failure.is_none() => Experiment::unmeasured(),
+        None => return nothing_measured(&run, &executed.folder, executed.failure),
     };
+    let concluded = Concluded::new(&run, Some(&executed.folder)).warned(remark);
+    let verdicts = experiment.verdicts(concluded.verdicts());
+    let concluded = concluded.compared(&verdicts).found_before(limit, setup.subject);
     let subject = setup.subject;
     let is_via = args.via.is_some();
+    let took = clock.now().since(Time::ZERO);
     let fixing = base.cell(subject).filter(|_| args.fix).map(|cell| match &plan.fix {
         Some(chosen) => fix::made(chosen, &run, cell, own.as_ref(), &executed.folder),
         None if run.interrupted => Ok(Fixing::Not("the run was interrupted before".to_owned())),
@@ -243,9 +249,22 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     });
     let fixing = fixing.transpose()?;
     let fix = fixing.as_ref();
-    let of = |report| Diagnosis { report, experiment: &experiment, subject, repeat: &repeat, fix, is_via };
-    let stored = concluded.store_page(|| h2lab_report::diagnosis_page(&of(concluded.report())));
-    let diagnosis = of(concluded.report());
+    let (experiment, repeat) = (&experiment, &repeat[..]);
+    let stored = concluded.store_page(|| {
+        let report = concluded.report();
+        h2lab_report::diagnosis_page(&Diagnosis {
+            report,
+            experiment,
+            subject,
+            repeat,
+            fix,
+            is_via,
+            took: Some(took),
+        })
+    });
+    let concluded = concluded.lacking(&stored);
+    let report = concluded.report();
+    let diagnosis = Diagnosis { report, experiment, subject, repeat, fix, is_via, took: Some(took) };
     args.print_diagnosis(&diagnosis)?;
     executed.failure.map_or(stored, Err)?;
     if run.interrupted {
@@ -313,7 +332,10 @@ impl DiagnoseArgs {
             return Ok(ControlFlow::Continue(Some(rate::Found::at(rate))));
         }
         Ok(match rate::find(scenario, url, live, self.i_own_this_host, self.quiet)? {
-            ControlFlow::Break(()) => ControlFlow::Break(Exit::Interrupted),
+            ControlFlow::Break(()) => {
+                super::note(&"interrupted while a rate was searched for: nothing was measured");
+                ControlFlow::Break(Exit::Interrupted)
+            }
             ControlFlow::Continue(found) => {
                 if let Some(found) = &found {
                     say!("{}", found.words(scenario));
@@ -356,12 +378,15 @@ impl DiagnoseArgs {
     }
 }
 
-/// What a run without a repetition of the subject ends with.
-fn nothing_measured(is_interrupted: bool, failure: Option<anyhow::Error>) -> Result<Exit> {
+/// What a run without a repetition of the subject ends with. A folder without any is of no use.
+fn nothing_measured(run: &RunRecord, folder: &Path, failure: Option<anyhow::Error>) -> Result<Exit> {
     match failure {
         Some(failure) => Err(failure),
-        None if is_interrupted => {
-            super::note(&"interrupted before the server was measured");
+        None if run.interrupted => {
+            super::note(&"interrupted before anything was measured");
+            if run.repetitions.is_empty() {
+                store::discard(folder)?;
+            }
             Ok(Exit::Interrupted)
         }
         None => {
@@ -427,7 +452,7 @@ fn scenario(args: &DiagnoseArgs, what: Option<&What>, own: Option<&OwnConfig>) -
             _ => lossy()?,
         };
         if let Some(own) = own {
-            own::compare_what_it_speaks(&mut scenario, own)?;
+            own::compare_what_it_speaks(&mut scenario, &args.cells, own)?;
         }
         return Ok((one(args.cells.applied(&scenario, false)?), Live::default()));
     };

@@ -1,14 +1,23 @@
 //! `--config`: the user's configuration of the server that is started.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use h2lab_lab::sut::{self, OwnConfig};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, Cell, Scenario};
+use h2lab_model::workload::Protocol;
 
+use super::progress::Progress;
 use super::{DiagnoseArgs, What};
+use crate::cli::cells::{CellArgs, check_programs, new_run};
 use crate::cli::exit::Usage;
-use crate::cli::note;
+use crate::cli::{note, signals};
+use crate::run::execute::{Live, PlanContext, execute};
 use crate::run::messages::Failure;
+
+/// For how long a server is measured that is only to be started.
+const GLANCE: Duration = Duration::from_millis(100);
 
 impl DiagnoseArgs {
     /// The configuration of `--config`, read and adapted.
@@ -44,13 +53,35 @@ impl DiagnoseArgs {
 }
 
 /// Compares what a configuration speaks, unless flags say otherwise.
-pub(super) fn compare_what_it_speaks(scenario: &mut Scenario, own: &OwnConfig) -> Result<()> {
-    let path = own.path.display();
-    let protocols = own.protocols().ok_or_else(|| {
-        Usage(format!("{path}: it speaks HTTP/1.1 alone, so there is no HTTP/2 to diagnose"))
-    })?;
+pub(super) fn compare_what_it_speaks(
+    scenario: &mut Scenario,
+    cells: &CellArgs,
+    own: &OwnConfig,
+) -> Result<()> {
+    let Some(protocols) = own.protocols() else {
+        scenario.matrix.protocols = Axis::one(own.first().unwrap_or(Protocol::H1));
+        // A server that does not accept it has more to say than what we have read in it.
+        started(cells.applied(scenario, false)?, own)?;
+        let why = "it speaks HTTP/1.1 alone, so there is no HTTP/2 to diagnose";
+        return Err(Usage(format!("{}: {why}", own.path.display())).into());
+    };
     scenario.matrix.protocols = Axis::new(protocols).context("it speaks something")?;
     Ok(())
+}
+
+/// Fails as the server does that is started with this configuration.
+fn started(mut scenario: Scenario, own: &OwnConfig) -> Result<()> {
+    scenario.work.measure = Axis::one(GLANCE);
+    let mut cells = scenario.plan();
+    cells.truncate(1);
+    put_into(&mut cells, Some(own));
+    check_programs(&cells)?;
+    let stop = signals::stop_flag()?;
+    let scratch = tempfile::tempdir().context("cannot make a folder for the server's files")?;
+    let (folder, run) = new_run(scenario, Some(&scratch.path().join("run")), Vec::new())?;
+    let context = PlanContext { live: &Live::default(), stop: &stop, own: Some(own) };
+    let executed = execute(run, &cells, folder, &context, &mut Progress::new(true, Duration::ZERO))?;
+    executed.failure.map_or(Ok(()), Err)
 }
 
 /// Notes the configuration in each cell of a server that is started with it.

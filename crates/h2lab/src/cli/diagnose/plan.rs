@@ -26,12 +26,19 @@ pub(super) struct Base {
     pub twin: Option<u32>,
     /// Twin and subject at the server itself, where the others go through a proxy.
     pub direct: Option<[u32; 2]>,
+    /// All that is measured at the server itself.
+    pub others: Vec<u32>,
+    /// A cell there and one through the proxy, of protocols that are alike.
+    pub hop: Option<[u32; 2]>,
 }
 
 impl Base {
     /// The cells of a scenario. With `via` those of this URL are examined, and the others show what the server itself does.
     pub fn of(scenario: &Scenario, via: Option<&str>) -> Result<Self> {
-        let cells = scenario.plan();
+        Self::of_cells(scenario.plan(), via)
+    }
+
+    fn of_cells(cells: Vec<Cell>, via: Option<&str>) -> Result<Self> {
         let is_examined = |cell: &Cell| via.is_none_or(|via| is_at(cell, via));
         let (examined, others): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| is_examined(cell));
         let (subject, twin) = pair(&examined)?;
@@ -40,7 +47,9 @@ impl Base {
             Ok((subject, Some(twin))) => Some([twin, subject]),
             _ => None,
         };
-        Ok(Self { cells, subject, twin, direct })
+        let hop = via.and_then(|_| Setup::hop(&others, &examined));
+        let others = others.iter().map(|cell| cell.index).collect();
+        Ok(Self { cells, subject, twin, direct, others, hop })
     }
 
     pub fn cell(&self, index: u32) -> Option<&Cell> {
@@ -91,8 +100,8 @@ impl<'a> Plan<'a> {
     }
 
     pub fn setup(&self) -> Setup {
-        let Base { subject, twin, direct, .. } = *self.base;
-        Setup { subject, twin, direct, knobs: self.knobs.clone(), looks: Setup::LOOKS }
+        let Base { subject, twin, direct, hop, .. } = *self.base;
+        Setup { subject, twin, direct, hop, knobs: self.knobs.clone(), looks: Setup::LOOKS }
     }
 
     /// The repetitions of the next round: of the experiment until all is decided or the budget is spent, then of the fix.
@@ -183,7 +192,7 @@ impl<'a> Plan<'a> {
     /// One repetition of each cell of the experiment.
     fn round(&self, round: u32, knobs: &[(u32, Knob)]) -> Vec<Cell> {
         let unchanged = knobs.is_empty();
-        let direct = self.base.direct.into_iter().flatten().filter(|_| unchanged);
+        let direct = self.base.others.iter().copied().filter(|_| unchanged);
         let twin = self.base.twin.filter(|_| unchanged);
         let base = direct.chain(twin).chain([self.base.subject]).filter_map(|index| self.base.cell(index));
         let mut cells: Vec<Cell> = base.cloned().collect();
@@ -201,7 +210,11 @@ impl<'a> Plan<'a> {
     /// The changes to try: first those that take away what was found, the costliest first, and of those the server's own settings.
     fn suspects(&mut self, run: &RunRecord) -> Vec<(u32, Knob)> {
         let Some(subject) = self.base.cell(self.base.subject) else { return Vec::new() };
-        let findings = diagnose::findings(&run.repetitions, &stats::analyse(run).verdicts);
+        let verdicts = stats::analyse(run).verdicts;
+        let experiment = Experiment::of(run, &self.setup());
+        let verdicts =
+            experiment.map_or_else(|| verdicts.clone(), |experiment| experiment.verdicts(&verdicts));
+        let findings = diagnose::findings(&run.repetitions, &verdicts);
         self.settings = fix::settings(run, &findings, subject, self.own);
         let place = |knob: &Knob| {
             let its = |finding: &diagnose::Finding| {
@@ -240,6 +253,7 @@ mod tests {
     use super::*;
     use crate::cli::compare;
     use h2lab_model::scenario::Axis;
+    use h2lab_model::workload::Protocol;
 
     fn base() -> Base {
         let mut scenario = compare::embedded().unwrap();
@@ -310,6 +324,30 @@ mod tests {
         assert_eq!((&fixed.setup.changes[..], fixed.protocol), (&[change][..], without.protocol));
         assert_eq!(rounds[1][3].protocol, rounds[1][0].protocol, "the twin, too");
         assert!(without.setup.changes.is_empty());
+    }
+
+    #[test]
+    fn behind_a_proxy_a_server_of_http1_alone_is_measured_and_compared() {
+        let mut scenario = compare::embedded().unwrap();
+        scenario.matrix.connections = Axis::one(1.into());
+        scenario.repetitions = 1;
+        let cells = scenario.plan();
+        let at = |index: u32, protocol: Protocol, url: &str| Cell {
+            index,
+            protocol,
+            target: Target::Url { url: url.to_owned() },
+            ..cells[0].clone()
+        };
+        let [alone, h1, h2] = [at(0, Protocol::H1, "a"), at(1, Protocol::H1s, "b"), at(2, Protocol::H2, "b")];
+        let base = Base::of_cells(vec![alone, h1, h2.clone()], Some("b")).unwrap();
+        assert_eq!((base.direct, base.hop), (None, Some([0, 1])));
+        let order: Vec<u32> =
+            Plan::new(&base, None, false).round(0, &[]).iter().map(|cell| cell.index).collect();
+        assert_eq!(order, [0, 1, 2], "the server itself is measured, too");
+        let h2_alone = at(0, Protocol::H2c, "a");
+        assert_eq!(Base::of_cells(vec![h2_alone, h2.clone()], Some("b")).unwrap().hop, Some([0, 2]));
+        let base = Base::of_cells(vec![at(0, Protocol::H1, "a"), h2], Some("b")).unwrap();
+        assert_eq!(base.hop, None, "they have nothing in common");
     }
 
     #[test]

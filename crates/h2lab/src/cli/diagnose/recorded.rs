@@ -54,6 +54,7 @@ impl DiagnoseArgs {
             repeat: &repeat(&run, &recorded),
             fix: fix.as_ref(),
             is_via: recorded.is_via,
+            took: None,
         })?;
         Ok(self.judged(&experiment))
     }
@@ -61,7 +62,9 @@ impl DiagnoseArgs {
     /// What the connections of a client show; `seen` is what came from it.
     pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, seen: &str) -> Result<Exit> {
         let report = concluded.report();
-        self.print(&report, &|style| h2lab_report::diagnosis_of_client(&report, seen, style))
+        self.print(&report, &|style| {
+            h2lab_report::diagnosis_of_client(&report, seen, concluded.has_limits_of_ours, style)
+        })
     }
 
     /// What the records of a run show; `is_capture`: nothing of it was measured.

@@ -515,6 +515,18 @@ fn two_processes_never_add_to_one_folder() {
 }
 
 #[test]
+fn tables_that_could_not_be_joined_are_named() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("run");
+    let (folder, _) = filled(&path);
+    let apart = unjoined(&path);
+    assert!(apart.contains(&"connections.parquet".to_owned()) && apart.len() == 6, "{apart:?}");
+    assert!(read(&path).is_ok(), "the parts are there");
+    folder.finish(false).unwrap();
+    assert_eq!(unjoined(&path), Vec::<String>::new());
+}
+
+#[test]
 fn the_secrets_of_a_repetition_that_was_killed_do_not_outlive_the_run_even_if_it_cannot_be_joined() {
     for is_whole in [true, false] {
         let parent = tempfile::tempdir().unwrap();

@@ -167,6 +167,11 @@ impl OwnConfig {
         Some(pair.into_iter().filter(speaks).collect())
     }
 
+    /// The protocol of its first address.
+    pub fn first(&self) -> Option<Protocol> {
+        self.ports.first().map(|(protocol, _)| *protocol)
+    }
+
     /// Whether our origin stands in for something.
     pub(super) fn has_upstream(&self) -> bool {
         self.text.contains(CLEAR) || self.text.contains(TLS)

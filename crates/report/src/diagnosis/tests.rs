@@ -1,0 +1,290 @@
+use super::*;
+use crate::testing::Fixture;
+use h2lab_analysis::experiment::Hop;
+use h2lab_model::experiment::Knob;
+use h2lab_model::record::RunRecord;
+use h2lab_model::workload::Protocol;
+
+const TOOK: Option<Duration> = Some(Duration::from_millis(61_500));
+
+fn trial(knob: Knob, outcome: Outcome, ratio: f64) -> Trial {
+    let effect = Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: 0.12, after: 0.12 / ratio };
+    Trial { knob, cell: 9, rounds: 3, effect: Some(effect), outcome, closes: Some(0.88) }
+}
+
+pub fn experiment(fixture: &Fixture) -> Experiment {
+    Experiment {
+        verdict: fixture.analysis.verdicts.iter().find(|one| one.cell == fixture.findings[0].cell).cloned(),
+        direct: None,
+        hop: Some(Hop {
+            protocols: [Protocol::H1, Protocol::H1s],
+            medians: Ok([50, 60].map(Duration::from_millis)),
+        }),
+        metric: Metric::Response(h2lab_analysis::stats::Tail::P99),
+        untried: 0,
+        trials: vec![
+            trial(Knob::Connections(4), Outcome::Confirmed, 1.8),
+            trial(Knob::LongFrames, Outcome::Refuted, 1.0),
+            trial(Knob::LargeWindows, Outcome::Undecided, 1.2),
+            trial(Knob::NoPush, Outcome::Void("9 of 10 requests failed".to_owned()), 0.1),
+        ],
+    }
+}
+
+fn text(experiment: &Experiment, fixture: &Fixture) -> String {
+    let subject = fixture.findings[0].cell;
+    let repeat = ["h2lab", "compare", "--loss", "3%", "-c1"].map(str::to_owned);
+    Diagnosis {
+        report: fixture.report(),
+        experiment,
+        subject,
+        repeat: &repeat,
+        fix: None,
+        is_via: true,
+        took: TOOK,
+    }
+    .text(TextStyle::default())
+}
+
+#[test]
+fn the_page_has_the_experiment_the_finding_and_the_answer() {
+    let fixture = Fixture::new();
+    let text = text(&experiment(&fixture), &fixture);
+    // How many causes have rules is no matter of this page.
+    let (before, rest) = text.split_once("- Looked for ").expect("what was not checked");
+    let (_, behind) = rest.split_once("needs.").expect("its end");
+    insta::assert_snapshot!(format!("{before}- Looked for …{behind}"));
+}
+
+#[test]
+fn of_two_changes_that_help_the_one_whose_cause_was_found_is_the_answer() {
+    let fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    experiment.trials.push(trial(Knob::NoPush, Outcome::Confirmed, 2.5));
+    let text = text(&experiment, &fixture);
+    assert!(text.contains("Confirmed (LOSS101): with 4 connections"), "{text}");
+}
+
+#[test]
+fn without_a_confirmed_change_the_finding_stays_a_suspect() {
+    let fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    experiment.trials.remove(0);
+    let text = text(&experiment, &fixture);
+    assert!(text.contains("Suspect (LOSS101, not confirmed)"), "{text}");
+    assert!(!text.contains("Confirmed"), "{text}");
+}
+
+#[test]
+fn where_no_protocol_is_slower_the_answer_says_why_requests_fail() {
+    let mut fixture = Fixture::new();
+    let alike = fixture.analysis.verdicts.iter().find(|one| one.is_no_slower()).cloned();
+    let experiment = Experiment { verdict: alike, trials: Vec::new(), ..experiment(&fixture) };
+    assert!(text(&experiment, &fixture).contains("There is nothing to explain"));
+    fixture.findings[0].of_failures = true;
+    let said = text(&experiment, &fixture);
+    assert!(said.contains("Found (LOSS101): ") && !said.contains("nothing to explain"), "{said}");
+}
+
+#[test]
+fn a_server_without_the_difference_leaves_the_proxy() {
+    let fixture = Fixture::new();
+    let verdict = |is_wanted: fn(&CellVerdict) -> bool| {
+        fixture.analysis.verdicts.iter().find(|one| is_wanted(one)).cloned().expect("the fixture has one")
+    };
+    let slower = verdict(|one| matches!(one.conclusion, Conclusion::Slower | Conclusion::Unstable { .. }));
+    let alike = verdict(CellVerdict::is_no_slower);
+    let said = |via: &CellVerdict, direct: &CellVerdict| {
+        let mut experiment = experiment(&fixture);
+        (experiment.verdict, experiment.direct) = (Some(via.clone()), Some(direct.clone()));
+        experiment.hop = None;
+        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(said(&slower, &alike).contains("the difference arises at the proxy"));
+    assert!(said(&slower, &slower).contains("it is so without the proxy as well"));
+    assert!(said(&alike, &slower).contains("clients of the proxy do not notice"));
+    let stuck = CellVerdict { conclusion: Conclusion::BothUnstable, ..slower.clone() };
+    assert!(said(&stuck, &alike).contains("does not carry this load in either protocol"));
+    assert!(said(&alike, &alike).contains("have no protocol in common"));
+}
+
+#[test]
+fn a_server_that_speaks_http1_alone_is_compared_by_its_medians() {
+    let fixture = Fixture::new();
+    let said = |medians: Result<[u64; 2], String>| {
+        let hop = Hop {
+            protocols: [Protocol::H1, Protocol::H1s],
+            medians: medians.map(|both| both.map(Duration::from_millis)),
+        };
+        let experiment = Experiment { hop: Some(hop), ..experiment(&fixture) };
+        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let at_server = said(Ok([50, 60]));
+    assert!(at_server.contains("The server itself speaks h1 alone: HTTP/2 ends at the proxy"), "{at_server}");
+    assert!(at_server.contains("83 % of it arises at the server itself"), "{at_server}");
+    assert!(said(Ok([6, 60])).contains("90 % of it arises at the proxy"));
+    assert!(said(Ok([60, 60])).contains("the proxy adds nothing to it"));
+    assert!(said(Err("it was late".to_owned())).contains("is not known: it was late."));
+}
+
+#[test]
+fn the_document_has_what_the_page_has() {
+    let fixture = Fixture::new();
+    let experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let document = Diagnosis {
+        report: fixture.report(),
+        experiment: &experiment,
+        subject,
+        repeat: &[],
+        fix: None,
+        is_via: true,
+        took: TOOK,
+    }
+    .document();
+    let outcomes: Vec<&str> = document.trials.iter().map(|trial| trial.outcome.as_str()).collect();
+    assert_eq!(outcomes, ["confirmed", "refuted", "undecided", "void"]);
+    assert_eq!(document.trials[3].why.as_deref(), Some("9 of 10 requests failed"));
+    assert_eq!(document.findings.len(), 1);
+    let causes: Vec<(&str, &str)> =
+        document.causes.iter().map(|cause| (cause.id.as_str(), cause.confidence.as_str())).collect();
+    assert_eq!(causes, [("LOSS101", "confirmed")]);
+}
+
+fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32) -> Diagnosis<'a> {
+    Diagnosis {
+        report: fixture.report(),
+        experiment,
+        subject,
+        repeat: &[],
+        fix: None,
+        is_via: true,
+        took: TOOK,
+    }
+}
+
+#[test]
+fn what_was_not_measured_is_an_error_for_other_programs_and_said_in_the_answer() {
+    let mut fixture = Fixture::new();
+    let experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let run = |fixture: &Fixture| diagnosis(fixture, &experiment, subject).sarif()["runs"][0].clone();
+    assert_eq!(run(&fixture)["invocations"][0]["executionSuccessful"], true);
+    let why = "no response was a success: 168 × 500".to_owned();
+    let its = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject);
+    its.expect("it was measured").state = CellState::Failed { why: why.clone(), how: Failed::NoSuccess };
+    let invocation = &run(&fixture)["invocations"][0];
+    assert_eq!(invocation["executionSuccessful"], false);
+    let said = invocation["toolExecutionNotifications"][0]["message"]["text"].as_str().unwrap();
+    assert!(said.ends_with(&why), "{said}");
+    let junit = diagnosis(&fixture, &experiment, subject).junit();
+    let error = format!("<error type=\"failed\" message=\"{why}\"/>");
+    assert!(junit.contains("errors=\"1\"") && junit.contains(&error), "{junit}");
+    // Without another protocol there is no verdict that would say it.
+    let alone = Experiment { verdict: None, ..experiment.clone() };
+    let said = diagnosis(&fixture, &alone, subject).answer().join(" ");
+    assert!(said.contains(&why) && said.contains("Only "), "{said}");
+}
+
+#[test]
+fn a_run_that_was_interrupted_before_its_subject_tells_what_was_measured() {
+    let fixture = Fixture::new();
+    let run = RunRecord { interrupted: true, ..fixture.run.clone() };
+    let experiment = Experiment::unmeasured();
+    let diagnosis = Diagnosis {
+        report: Report { run: &run, ..fixture.report() },
+        ..diagnosis(&fixture, &experiment, 99)
+    };
+    let answer = diagnosis.answer();
+    assert!(answer[0].starts_with("Interrupted: ") && answer[1].contains("was not measured"), "{answer:?}");
+    assert!(!answer.join(" ").contains("none applies"), "{answer:?}");
+    let junit = diagnosis.junit();
+    assert!(junit.contains("<error type=\"interrupted\""), "{junit}");
+}
+
+#[test]
+fn of_a_client_what_our_own_server_did_is_not_no_cause() {
+    let fixture = Fixture::new();
+    let report = Report { findings: &[], ..fixture.report() };
+    let of = |is_ours| of_client(&report, "1 request", is_ours, TextStyle::default());
+    assert!(of(false).contains("No cause was found.") && !of(true).contains("No cause was found."));
+    assert!(of(true).contains("the client could change: see the warnings"));
+}
+
+#[test]
+fn other_programs_learn_what_is_confirmed_and_what_is_not() {
+    let fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    let subject = fixture.findings[0].cell;
+    let kinds = |log: serde_json::Value| -> Vec<(String, String)> {
+        let run = &log["runs"][0];
+        let results = run["results"].as_array().unwrap().iter();
+        results
+            .map(|result| {
+                let rule = &run["tool"]["driver"]["rules"][result["ruleIndex"].as_u64().unwrap() as usize];
+                assert_eq!(rule["id"], result["ruleId"]);
+                assert_eq!(result["kind"] == "fail", result["level"] != "none", "{result}");
+                (result["ruleId"].as_str().unwrap().to_owned(), result["kind"].as_str().unwrap().to_owned())
+            })
+            .collect()
+    };
+    let pair = |rule: &str, kind: &str| (rule.to_owned(), kind.to_owned());
+    let seen = kinds(diagnosis(&fixture, &experiment, subject).sarif());
+    assert!(seen.contains(&pair("LOSS101", "fail")), "{seen:?}");
+    assert!(seen.iter().any(|(_, kind)| kind == "pass"), "{seen:?}");
+    let is_looked_for = |id: &str| CAUSES.iter().any(|meta| meta.id == id && meta.rule().is_some());
+    let open: Vec<_> = seen.iter().filter(|(id, kind)| kind == "open" && is_looked_for(id)).collect();
+    assert!(open.is_empty(), "what rules look for and did not find is not there: {open:?}");
+    let junit = diagnosis(&fixture, &experiment, subject).junit();
+    assert!(
+        junit.contains("failures=\"1\" errors=\"0\" time=\"61.500\"")
+            && junit.contains("classname=\"h2lab.diagnose.LOSS101\""),
+        "{junit}"
+    );
+    let markdown = diagnosis(&fixture, &experiment, subject).markdown();
+    assert!(
+        markdown.contains("| 4 connections |") && markdown.contains("confirmed, closes 88 %"),
+        "{markdown}"
+    );
+    // Without the experiment it is a suspect.
+    experiment.trials.clear();
+    let seen = kinds(diagnosis(&fixture, &experiment, subject).sarif());
+    assert_eq!(seen, [pair("LOSS101", "review")]);
+    let junit = diagnosis(&fixture, &experiment, subject).junit();
+    assert!(junit.contains("failures=\"0\"") && junit.contains("observed, not confirmed"), "{junit}");
+}
+
+#[test]
+fn a_server_that_refuses_everything_is_the_first_thing_that_is_said() {
+    let mut fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let mut experiment = experiment(&fixture);
+    experiment.trials.clear();
+    let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
+    cell.state = CellState::Failed { why: "none".to_owned(), how: Failed::NoSuccess };
+    cell.statuses = std::iter::once((404, 50)).collect();
+    let answer = diagnosis(&fixture, &experiment, subject).answer();
+    let expected = "origin answers 404 Not Found to every request: all times are of that answer; is the path right? \
+                    No change was tried.";
+    assert_eq!(answer, [expected]);
+    let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
+    cell.state = CellState::Failed { why: "it ended".to_owned(), how: Failed::ServerEnded };
+    assert!(!diagnosis(&fixture, &experiment, subject).answer()[0].contains("404"));
+}
+
+#[test]
+fn the_findings_of_a_run_without_an_experiment_are_for_review_and_name_their_cell() {
+    let mut fixture = Fixture::new();
+    let log = sarif_of_findings(&fixture.report());
+    let result = &log["runs"][0]["results"][0];
+    assert_eq!((&result["kind"], &result["ruleId"]), (&"review".into(), &"LOSS101".into()));
+    assert_eq!(log["runs"][0]["tool"]["driver"]["rules"][0]["id"], "LOSS101");
+    assert_eq!(result["properties"]["cell"], fixture.findings[0].label.as_str());
+    let uri = &result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
+    assert_eq!(*uri, "origin");
+    let junit = junit_of_findings(&fixture.report());
+    assert!(junit.contains("tests=\"1\" failures=\"0\"") && junit.contains("not confirmed"), "{junit}");
+    fixture.findings[0].explains = Some(0.0);
+    assert_eq!(sarif_of_findings(&fixture.report())["runs"][0]["results"], serde_json::json!([]));
+    assert!(junit_of_findings(&fixture.report()).contains("tests=\"0\""), "an observation is no cause");
+}
