@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
-use h2lab_analysis::stats::{CellVerdict, Conclusion};
+use h2lab_analysis::stats::{CellState, CellVerdict, Conclusion, Failed};
 use std::time::Duration;
 
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio, shell_line, without_flags};
@@ -55,6 +55,15 @@ const MOST: f64 = 0.5;
 /// The flags of changes that have two names.
 const NAMES: [(&str, &str); 4] =
     [("-c", "--connections"), ("-w", "--stream-window"), ("-f", "--max-frame-size"), ("-m", "--streams")];
+
+/// Causes of connections that HTTP/1.1 has as well: dials at once, what was dialled, idle connections that end, and TLS sessions.
+const OF_ANY_CONNECTION: [&str; 4] = ["CONN104", "CONN108", "CONN110", "CONN111"];
+
+/// Whether a cause is one of HTTP/2's own mechanisms, so that it cannot be why HTTP/1.1 takes as long.
+fn is_of_http2(rule: &str) -> bool {
+    let is_own = ["MUX", "FLOW", "HPACK", "FRAME"].iter().any(|family| rule.starts_with(family));
+    is_own || (rule.starts_with("CONN") && !OF_ANY_CONNECTION.contains(&rule))
+}
 
 /// What effects and their intervals mean.
 pub(super) const CORRECTED: &str = "Effects above 1 are better. The intervals are corrected for all changes and looks together: the chance of one \
@@ -162,9 +171,12 @@ impl Diagnosis<'_> {
     pub fn answer(&self) -> Vec<String> {
         let mut answer: Vec<String> = Vec::new();
         if self.report.run.interrupted {
-            answer.push("Interrupted: this is what was measured until then.".to_owned());
+            let what = if self.is_server_gone() { "The server ended" } else { "Interrupted" };
+            answer.push(format!("{what}: this is what was measured until then."));
         }
         answer.push(self.statement().map_or_else(|| self.alone(), |statement| format!("{statement}.")));
+        answer.extend(self.failing());
+        answer.extend(self.silences());
         answer.extend(self.hop());
         let trials = self.experiment.trials.len() as u64;
         if let Some(best) = self.best() {
@@ -180,6 +192,12 @@ impl Diagnosis<'_> {
             answer.push(found.unwrap_or_else(|| "There is nothing to explain.".to_owned()));
         } else {
             answer.push(match self.experiment.untried as u64 {
+                _ if self.report.run.interrupted && self.is_server_gone() => {
+                    "No change was tried: the server had ended before.".to_owned()
+                }
+                _ if self.report.run.interrupted => {
+                    "No change was tried: the run was interrupted before.".to_owned()
+                }
                 0 => "No change was tried: none applies here.".to_owned(),
                 n => format!(
                     "No change was tried: the budget was spent on the unchanged cells; a larger --budget tries {}.",
@@ -189,24 +207,65 @@ impl Diagnosis<'_> {
             answer.extend(self.suspect());
         }
         answer.extend(self.fix_says());
-        answer.iter().map(|sentence| capitalised(sentence)).collect()
+        answer.iter().map(|sentence| sentences::capitalised(sentence)).collect()
+    }
+
+    /// Whether a cell ended with its server: then nobody interrupted the run.
+    fn is_server_gone(&self) -> bool {
+        let is_gone = |state: &CellState| matches!(state, CellState::Failed { how: Failed::ServerEnded, .. });
+        self.report.analysis.cells.iter().any(|summary| is_gone(&summary.state))
+    }
+
+    /// In which times nothing arrived, over each protocol without a change: whatever the percentiles are, that is no matter of a protocol.
+    fn silences(&self) -> Option<String> {
+        let twin = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
+        let cells = twin.into_iter().chain([self.subject]).filter_map(|cell| self.report.analysis.cell(cell));
+        let said: Vec<String> =
+            cells.filter_map(|cell| Some(format!("{}: {}", sentences::name(cell), cell.silence?))).collect();
+        (!said.is_empty()).then(|| format!("{}.", said.join("; ")))
+    }
+
+    /// Which share of the requests failed without a change, over which protocol, and how.
+    fn failing(&self) -> Option<String> {
+        let twin = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
+        super::answer::failing(&self.report, twin.into_iter().chain([self.subject]))
     }
 
     /// The cause that the records show and no change confirmed.
     fn suspect(&self) -> Option<String> {
-        let found =
-            self.findings().find(|finding| !finding.is_observation() && finding.cost_share >= LEAST_SUSPECT);
+        let is_suspect = |finding: &&Finding| {
+            !finding.is_observation()
+                && finding.cost_share >= LEAST_SUSPECT
+                && !self.is_refuted(&finding.rule)
+        };
+        let found = self.findings().find(is_suspect);
         let suspect = |finding: &Finding| {
             format!("Suspect ({}, not confirmed): {}", finding.rule, sentence(&finding.symptom))
         };
         found.map(suspect).or_else(|| self.observed())
     }
 
+    /// Whether a change that takes this cause away was tried, and none of these helped.
+    fn is_refuted(&self, rule: &str) -> bool {
+        let tried = || self.experiment.trials.iter().filter(|trial| trial.knob.causes().contains(&rule));
+        tried().next().is_some()
+            && tried().all(|trial| matches!(trial.outcome, Outcome::Refuted | Outcome::Worse))
+    }
+
     /// Where most of the time goes, though not because of HTTP/2.
     fn observed(&self) -> Option<String> {
         let found = self.findings().find(|finding| finding.is_observation() && finding.cost_share >= MOST)?;
+        let where_else = if is_of_http2(&found.rule) {
+            let baseline = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
+            let twin = baseline.and_then(|cell| self.report.analysis.cell(cell));
+            twin.map_or(String::new(), |twin| {
+                format!(" over HTTP/2, though {} is no faster", sentences::name(twin))
+            })
+        } else {
+            " over any protocol".to_owned()
+        };
         Some(format!(
-            "Most of the time goes there over any protocol ({}): {}",
+            "Most of the time goes there{where_else} ({}): {}",
             found.rule,
             sentence(&found.symptom)
         ))
@@ -397,16 +456,6 @@ fn unchecked() -> String {
     )
 }
 
-/// A sentence that begins with a capital letter, unless it begins with a name: `h2c × 1`.
-fn capitalised(sentence: &str) -> String {
-    let is_word = sentence.split(' ').next().is_some_and(|word| word.chars().all(char::is_alphabetic));
-    let mut rest = sentence.chars();
-    match rest.next() {
-        Some(first) if is_word => first.to_uppercase().chain(rest).collect(),
-        _ => sentence.to_owned(),
-    }
-}
-
 /// A sentence with one full stop at its end.
 fn sentence(text: &str) -> String {
     format!("{}.", sentences::lower_first(text.trim_end_matches('.')))
@@ -416,7 +465,9 @@ fn sentence(text: &str) -> String {
 pub(super) mod tests {
     use super::super::testing::Fixture;
     use super::*;
+    use h2lab_analysis::stats::{ErrorCount, Silence};
     use h2lab_model::experiment::Knob;
+    use h2lab_model::record::Fault;
 
     fn trial(knob: Knob, outcome: Outcome, ratio: f64) -> Trial {
         let effect = Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: 0.12, after: 0.12 / ratio };
@@ -488,6 +539,82 @@ pub(super) mod tests {
         fixture.findings[0].of_failures = true;
         let said = text(&experiment, &fixture);
         assert!(said.contains("Found (LOSS101): ") && !said.contains("nothing to explain"), "{said}");
+    }
+
+    #[test]
+    fn a_cause_that_a_change_refutes_is_no_suspect() {
+        let fixture = Fixture::new();
+        let mut experiment = experiment(&fixture);
+        experiment.trials[0].outcome = Outcome::Refuted;
+        let said = text(&experiment, &fixture);
+        assert!(!said.contains("Suspect"), "{said}");
+    }
+
+    #[test]
+    fn what_only_http2_has_is_not_told_of_every_protocol() {
+        let mut fixture = Fixture::new();
+        let finding = &mut fixture.findings[0];
+        (finding.explains, finding.cost_share) = (Some(0.0), 0.9);
+        let mut said = |rule: &str| {
+            fixture.findings[0].rule = rule.to_owned();
+            let experiment = Experiment { trials: Vec::new(), ..experiment(&fixture) };
+            text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert!(said("HOST106").contains("Most of the time goes there over any protocol (HOST106)"));
+        assert!(said("CONN110").contains("over any protocol (CONN110)"));
+        for rule in ["MUX101", "FLOW101", "HPACK101", "FRAME102", "CONN101"] {
+            let said = said(rule);
+            assert!(
+                said.contains("over HTTP/2, though HTTP/1.1 is no faster (")
+                    && !said.contains("any protocol"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_run_that_ended_with_its_server_was_not_interrupted() {
+        let mut fixture = Fixture::new();
+        fixture.run.interrupted = true;
+        let mut experiment = experiment(&fixture);
+        (experiment.trials, experiment.untried) = (Vec::new(), 3);
+        let said = text(&experiment, &fixture);
+        assert!(
+            said.contains("Interrupted: ") && said.contains("No change was tried: the run was interrupted"),
+            "{said}"
+        );
+        let why = "connection refused".to_owned();
+        fixture.analysis.cells[0].state = CellState::Failed { why, how: Failed::ServerEnded };
+        let said = text(&experiment, &fixture);
+        assert!(said.contains("The server ended: ") && !said.contains("nterrupted"), "{said}");
+        assert!(said.contains("No change was tried: the server had ended before."), "{said}");
+    }
+
+    #[test]
+    fn failures_and_pauses_are_told_by_protocol() {
+        let mut fixture = Fixture::new();
+        let error =
+            ErrorCount { kind: h2lab_model::record::Outcome::Reset, code: 2, fault: Fault::Sut, count: 100 };
+        let silence = Silence {
+            from: Duration::from_secs(1),
+            until: Duration::from_millis(1_500),
+            repetition: None,
+            times: 12,
+            total: Duration::from_secs(4),
+        };
+        let subject = fixture.findings[0].cell;
+        let cell = fixture.analysis.cells.iter_mut().find(|cell| cell.cell.index == subject).unwrap();
+        (cell.requests.sent, cell.requests.failed, cell.errors) = (1_000, 100, vec![error]);
+        (cell.state, cell.silence) = (CellState::Ok, Some(silence));
+        let said = text(&experiment(&fixture), &fixture).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("10.0 % of 1,000 requests failed (the stream was reset with INTERNAL_ERROR)."),
+            "{said}"
+        );
+        assert!(
+            said.contains("from 1.00 s to 1.50 s, the longest of 12 such pauses, 4.00 s together."),
+            "{said}"
+        );
     }
 
     #[test]
