@@ -75,6 +75,8 @@ fn of_verdicts(report: &Report<'_>) -> Vec<String> {
         || neither.and_then(|both| pool(report, both.baseline).or_else(|| pool(report, both.cell)));
     let why = blamed.and_then(|cell| pool(report, cell).or_else(|| cause(report, cell)));
     sentences.extend(why.or_else(of_neither));
+    let compared = report.analysis.verdicts.iter().flat_map(|verdict| [verdict.baseline, verdict.cell]);
+    sentences.extend(failing(report, compared));
     sentences
 }
 
@@ -113,7 +115,7 @@ fn decided(report: &Report<'_>, verdict: &CellVerdict) -> Option<String> {
 /// What to call a cell that does not serve what it is offered.
 fn lead_of(cell: &CellSummary) -> &'static str {
     match &cell.state {
-        CellState::Unstable { why, .. } if is_of_failures(why) => "Failing",
+        CellState::Unstable { why, .. } if why.is_of_failures() => "Failing",
         _ if cell.pool.is_some() => "Too few connections",
         _ if is_closed(cell) => "Not steady",
         _ => "Overloaded",
@@ -367,7 +369,7 @@ fn of_one(summary: &CellSummary) -> String {
     }
     match (&summary.state, summary.cell.work.arrival) {
         (CellState::Unstable { why, served_rps, .. }, _) => match why {
-            why if is_of_failures(why) => format!("Serves {} of {load}.", rate(*served_rps)),
+            why if why.is_of_failures() => format!("Serves {} of {load}.", rate(*served_rps)),
             Instability::Served { .. } => {
                 format!("{}: serves {} of {load}.", lead_of(summary), rate(*served_rps))
             }
@@ -410,11 +412,6 @@ const fn is_closed(summary: &CellSummary) -> bool {
     matches!(summary.cell.work.arrival, Arrival::Closed { .. })
 }
 
-/// Whether what is missing are failures, and not requests that wait: then it is no overload.
-fn is_of_failures(why: &Instability) -> bool {
-    matches!(why, Instability::Served { share, failed } if *failed * 2.0 >= 1.0 - *share)
-}
-
 /// `p50 1.2 ms, p99 3.4 ms, max 8 ms`.
 fn latencies(summary: &CellSummary) -> Option<String> {
     let tail = summary.response.tail();
@@ -455,6 +452,7 @@ fn ramp(steps: &RampSteps) -> String {
 pub(super) fn why_over(step: &RampStep) -> String {
     match step.why {
         Some(Overload::Served) => format!("served {}", rate(step.served_rps)),
+        Some(Overload::Failed(n)) => format!("{} failed", plural(n, "request")),
         Some(Overload::Slower(least)) => {
             format!("p95 {}, up from {}", millis_unit(step.p95.unwrap_or_default()), millis_unit(least))
         }
@@ -462,16 +460,33 @@ pub(super) fn why_over(step: &RampStep) -> String {
     }
 }
 
-/// `1.2 % of the requests failed, most of them with status 503.`
+/// `1.2 % of 900 requests failed (most: status 503).`
 fn failures(summary: &CellSummary) -> Option<String> {
-    let requests = &summary.requests;
-    let most = summary.errors.first()?;
-    let share = requests.failed as f64 / requests.sent.max(1) as f64 * 100.0;
-    let share = if share < 0.1 { "Less than 0.1".to_owned() } else { format!("{share:.1}") };
-    let most_of = if summary.errors.len() == 1 { "" } else { "most: " };
-    (requests.failed > 0).then(|| {
-        format!("{share} % of {} failed ({most_of}{}).", plural(requests.sent, "request"), notes::kind(most))
-    })
+    let said = notes::failing(summary)?;
+    Some(format!("{}{}.", said[..1].to_uppercase(), &said[1..]))
+}
+
+/// A smaller share of failures is told in the notes of its cell alone.
+const MANY_FAILURES: f64 = 0.01;
+
+/// Which share of the requests of these cells failed, and how: `HTTP/1.1: 10.0 % of 120 requests failed (the connection was closed).`
+/// Of several configurations the one with most failures of each protocol is told. None of a cell that has no result: its reason says it.
+pub(super) fn failing(report: &Report<'_>, cells: impl Iterator<Item = u32>) -> Option<String> {
+    let share = |summary: &CellSummary| summary.requests.failed as f64 / summary.requests.sent.max(1) as f64;
+    let mut worst: Vec<&CellSummary> = Vec::new();
+    for summary in cells.filter_map(|cell| report.analysis.cell(cell)) {
+        if is_without_result(summary) || share(summary) < MANY_FAILURES {
+            continue;
+        }
+        match worst.iter_mut().find(|other| other.cell.protocol == summary.cell.protocol) {
+            Some(other) if share(other) >= share(summary) => {}
+            Some(other) => *other = summary,
+            None => worst.push(summary),
+        }
+    }
+    let said = |summary: &&CellSummary| Some(format!("{}: {}", name(summary), notes::failing(summary)?));
+    let said: Vec<String> = worst.iter().filter_map(said).collect();
+    (!said.is_empty()).then(|| format!("{}.", sentences::capitalised(&said.join("; "))))
 }
 
 /// That a comparison ended before there was anything to compare, if so.

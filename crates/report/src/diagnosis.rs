@@ -60,6 +60,15 @@ const MOST: f64 = 0.5;
 const NAMES: [(&str, &str); 4] =
     [("-c", "--connections"), ("-w", "--stream-window"), ("-f", "--max-frame-size"), ("-m", "--streams")];
 
+/// Causes of connections that HTTP/1.1 has as well: dials at once, what was dialled, idle connections that end, and TLS sessions.
+const OF_ANY_CONNECTION: [&str; 4] = ["CONN104", "CONN108", "CONN110", "CONN111"];
+
+/// Whether a cause is one of HTTP/2's own mechanisms, so that it cannot be why HTTP/1.1 takes as long.
+fn is_of_http2(rule: &str) -> bool {
+    let is_own = ["MUX", "FLOW", "HPACK", "FRAME"].iter().any(|family| rule.starts_with(family));
+    is_own || (rule.starts_with("CONN") && !OF_ANY_CONNECTION.contains(&rule))
+}
+
 /// What effects and their intervals mean.
 pub(super) const CORRECTED: &str = "Effects above 1 are better. The intervals are corrected for all changes and looks together: the chance of one \
      false claim in this run is at most 5 %.";
@@ -165,7 +174,8 @@ impl Diagnosis<'_> {
     pub fn answer(&self) -> Vec<String> {
         let mut answer: Vec<String> = Vec::new();
         if self.report.run.interrupted {
-            answer.push("Interrupted: this is what was measured until then.".to_owned());
+            let what = if self.is_server_gone() { "The server ended" } else { "Interrupted" };
+            answer.push(format!("{what}: this is what was measured until then."));
         }
         if let Some(refused) = self.refused() {
             // A difference between two ways to refuse is not what was asked about.
@@ -174,6 +184,8 @@ impl Diagnosis<'_> {
         }
         answer
             .extend(self.statement().map_or_else(|| self.alone(), |statement| vec![format!("{statement}.")]));
+        answer.extend(self.failing());
+        answer.extend(self.silences());
         answer.extend(self.hop());
         let trials = self.experiment.trials.len() as u64;
         if let Some(best) = self.best() {
@@ -187,8 +199,14 @@ impl Diagnosis<'_> {
         } else if self.experiment.is_healthy() {
             let found = self.failures().or_else(|| self.observed());
             answer.push(found.unwrap_or_else(|| "There is nothing to explain.".to_owned()));
-        } else if !self.report.run.interrupted {
+        } else {
             answer.push(match self.experiment.untried as u64 {
+                _ if self.report.run.interrupted && self.is_server_gone() => {
+                    "No change was tried: the server had ended before.".to_owned()
+                }
+                _ if self.report.run.interrupted => {
+                    "No change was tried: the run was interrupted before.".to_owned()
+                }
                 0 => "No change was tried: none applies here.".to_owned(),
                 n => format!(
                     "No change was tried: the budget was spent on the unchanged cells; a larger --budget tries {}.",
@@ -196,18 +214,40 @@ impl Diagnosis<'_> {
                 ),
             });
             answer.extend(self.suspect());
-        } else {
-            answer.push("No change was tried before that.".to_owned());
-            answer.extend(self.suspect());
         }
         answer.extend(self.fix_says());
-        answer.iter().map(|sentence| capitalised(sentence)).collect()
+        answer.iter().map(|sentence| sentences::capitalised(sentence)).collect()
+    }
+
+    /// Whether a cell ended with its server: then nobody interrupted the run.
+    fn is_server_gone(&self) -> bool {
+        let is_gone = |state: &CellState| matches!(state, CellState::Failed { how: Failed::ServerEnded, .. });
+        self.report.analysis.cells.iter().any(|summary| is_gone(&summary.state))
+    }
+
+    /// In which times nothing arrived, over each protocol without a change: whatever the percentiles are, that is no matter of a protocol.
+    fn silences(&self) -> Option<String> {
+        let twin = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
+        let cells = twin.into_iter().chain([self.subject]).filter_map(|cell| self.report.analysis.cell(cell));
+        let said: Vec<String> =
+            cells.filter_map(|cell| Some(format!("{}: {}", sentences::name(cell), cell.silence?))).collect();
+        (!said.is_empty()).then(|| format!("{}.", said.join("; ")))
+    }
+
+    /// Which share of the requests failed without a change, over which protocol, and how.
+    fn failing(&self) -> Option<String> {
+        let twin = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
+        super::answer::failing(&self.report, twin.into_iter().chain([self.subject]))
     }
 
     /// The cause that the records show and no change confirmed.
     fn suspect(&self) -> Option<String> {
-        let found =
-            self.findings().find(|finding| !finding.is_observation() && finding.cost_share >= LEAST_SUSPECT);
+        let is_suspect = |finding: &&Finding| {
+            !finding.is_observation()
+                && finding.cost_share >= LEAST_SUSPECT
+                && !self.is_refuted(&finding.rule)
+        };
+        let found = self.findings().find(is_suspect);
         let suspect = |finding: &Finding| {
             let change = super::answer::change(&self.report, finding);
             format!("Suspect ({}, not confirmed): {}{change}", finding.rule, sentence(&finding.symptom))
@@ -215,11 +255,27 @@ impl Diagnosis<'_> {
         found.map(suspect).or_else(|| self.observed())
     }
 
+    /// Whether a change that takes this cause away was tried, and none of these helped.
+    fn is_refuted(&self, rule: &str) -> bool {
+        let tried = || self.experiment.trials.iter().filter(|trial| trial.knob.causes().contains(&rule));
+        tried().next().is_some()
+            && tried().all(|trial| matches!(trial.outcome, Outcome::Refuted | Outcome::Worse))
+    }
+
     /// Where most of the time goes, though not because of HTTP/2.
     fn observed(&self) -> Option<String> {
         let found = self.findings().find(|finding| finding.is_observation() && finding.cost_share >= MOST)?;
+        let where_else = if is_of_http2(&found.rule) {
+            let baseline = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
+            let twin = baseline.and_then(|cell| self.report.analysis.cell(cell));
+            twin.map_or(String::new(), |twin| {
+                format!(" over HTTP/2, though {} is no faster", sentences::name(twin))
+            })
+        } else {
+            " over any protocol".to_owned()
+        };
         Some(format!(
-            "Most of the time goes there over any protocol ({}): {}",
+            "Most of the time goes there{where_else} ({}): {}",
             found.rule,
             sentence(&found.symptom)
         ))
@@ -411,16 +467,6 @@ fn unchecked() -> String {
          says what each needs.",
         CAUSES.len()
     )
-}
-
-/// A sentence that begins with a capital letter, unless it begins with a name: `h2c × 1`.
-fn capitalised(sentence: &str) -> String {
-    let is_word = sentence.split(' ').next().is_some_and(|word| word.chars().all(char::is_alphabetic));
-    let mut rest = sentence.chars();
-    match rest.next() {
-        Some(first) if is_word => first.to_uppercase().chain(rest).collect(),
-        _ => sentence.to_owned(),
-    }
 }
 
 /// A sentence with one full stop at its end.

@@ -65,6 +65,7 @@ pub use html::{
 pub use live::repetition_figures;
 pub use load_text::load_text;
 pub use markdown::markdown;
+pub use notes::failing;
 pub use probe::{junit, probe_markdown, probe_text, sarif};
 pub use prose::{hanging, prose};
 pub use sentences::judged;

@@ -25,8 +25,8 @@ pub(super) fn ended(reason: &str) -> &'static str {
     }
 }
 
-/// A kind of failure in words, for sentences: `status 503`, `no connection`.
-pub(super) fn kind(error: &ErrorCount) -> String {
+/// A kind of failure of a cell in words, for sentences: `status 503`, `no connection`.
+pub(super) fn kind(summary: &CellSummary, error: &ErrorCount) -> String {
     match error.kind.kind() {
         Outcome::Status => format!("status {}", error.code),
         Outcome::Timeout => "timed out".to_owned(),
@@ -37,10 +37,29 @@ pub(super) fn kind(error: &ErrorCount) -> String {
         Outcome::Reset | Outcome::Refused if error.code != 0 => {
             format!("the stream was reset with {}", ErrorCode(error.code))
         }
-        Outcome::Reset | Outcome::Refused => "the stream was reset".to_owned(),
+        // Of those that were refused it is not recorded by which of the two, but what the server sent at all is.
+        Outcome::Refused if !summary.connections.resets.iter().any(|reset| reset.initiator == "remote") => {
+            "lost with a GOAWAY".to_owned()
+        }
+        Outcome::Refused => "the stream was refused".to_owned(),
+        Outcome::Reset => "the stream was reset".to_owned(),
         Outcome::Cancelled => "cancelled by us".to_owned(),
         other => other.name().to_owned(),
     }
+}
+
+/// `1.2 % of 900 requests failed (most: status 503)`; `None` if none did.
+pub fn failing(summary: &CellSummary) -> Option<String> {
+    let requests = &summary.requests;
+    let most = summary.errors.first().filter(|_| requests.failed > 0)?;
+    let share = requests.failed as f64 / requests.sent.max(1) as f64 * 100.0;
+    let share = if share < 0.1 { "less than 0.1".to_owned() } else { format!("{share:.1}") };
+    let most_of = if summary.errors.len() == 1 { "" } else { "most: " };
+    Some(format!(
+        "{share} % of {} failed ({most_of}{})",
+        plural(requests.sent, "request"),
+        kind(summary, most)
+    ))
 }
 
 /// Failures of one kind: `88 × go-away (server error)`.
@@ -119,7 +138,7 @@ fn failures(summary: &CellSummary) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_analysis::stats::Closing;
+    use h2lab_analysis::stats::{Closing, ResetCount};
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
@@ -189,6 +208,18 @@ mod tests {
             "{:?}",
             of(&summary)
         );
+    }
+
+    #[test]
+    fn what_a_server_refused_is_told_by_what_it_sent() {
+        let mut summary = clean();
+        let error = ErrorCount { kind: Outcome::Refused, code: 0, fault: Fault::Sut, count: 8 };
+        (summary.requests.sent, summary.requests.failed, summary.errors) = (12, 8, vec![error]);
+        let said = failing(&summary).unwrap();
+        assert_eq!(said, "66.7 % of 12 requests failed (lost with a GOAWAY)");
+        let reset = ResetCount { code: 7, initiator: "remote".to_owned(), count: 8 };
+        summary.connections.resets.push(reset);
+        assert_eq!(kind(&summary, &error), "the stream was refused");
     }
 
     #[test]

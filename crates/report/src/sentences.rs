@@ -133,6 +133,13 @@ fn against(report: &Report<'_>, verdict: &CellVerdict, base: &str) -> String {
                 rate(offered_rps)
             ),
         },
+        Conclusion::BothUnstable if [baseline, cell].into_iter().all(fails) => format!(
+            "requests fail over both at {}: {base} {} {}/s, {name} {}/s",
+            condition::offered(&cell.cell),
+            verb(baseline, "serve"),
+            rate(baseline.served_rps),
+            rate(cell.served_rps)
+        ),
         Conclusion::BothUnstable => format!(
             "neither carries the load of {}: {base} {} {}/s, {name} {}/s",
             condition::offered(&cell.cell),
@@ -145,6 +152,11 @@ fn against(report: &Report<'_>, verdict: &CellVerdict, base: &str) -> String {
         }
     };
     format!("{at}{body}{}", served(verdict))
+}
+
+/// Whether failures are why a cell does not serve its load.
+fn fails(cell: &CellSummary) -> bool {
+    matches!(&cell.state, CellState::Unstable { why, .. } if why.is_of_failures())
 }
 
 /// How response times grew, of a cell that shows in nothing else that it does not carry the load.
@@ -203,6 +215,16 @@ pub(super) fn lower_first(text: &str) -> String {
             first.to_lowercase().chain(chars).collect()
         }
         _ => text.to_owned(),
+    }
+}
+
+/// A sentence that begins with a capital letter, unless it begins with a name: `h2c × 1`.
+pub(super) fn capitalised(sentence: &str) -> String {
+    let is_word = sentence.split(' ').next().is_some_and(|word| word.chars().all(char::is_alphabetic));
+    let mut rest = sentence.chars();
+    match rest.next() {
+        Some(first) if is_word => first.to_uppercase().chain(rest).collect(),
+        _ => sentence.to_owned(),
     }
 }
 
@@ -330,9 +352,9 @@ pub(super) fn no_result(summary: &CellSummary) -> Option<String> {
             Some(match summary.errors.first() {
                 None => format!("none of {sent} was answered"),
                 Some(most) if most.count == summary.requests.sent => {
-                    format!("none of {sent} succeeded: {}", notes::kind(most))
+                    format!("none of {sent} succeeded: {}", notes::kind(summary, most))
                 }
-                Some(most) => format!("none of {sent} succeeded, most: {}", notes::kind(most)),
+                Some(most) => format!("none of {sent} succeeded, most: {}", notes::kind(summary, most)),
             })
         }
         CellState::Ok | CellState::Unstable { .. } => None,

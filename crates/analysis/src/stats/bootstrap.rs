@@ -283,6 +283,7 @@ mod tests {
                 longest_stall: Duration::ZERO,
                 points: points(repetition),
                 served: Vec::new(),
+                failed: Vec::new(),
             })
             .collect()
     }

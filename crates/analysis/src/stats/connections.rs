@@ -329,7 +329,10 @@ pub(super) fn unreachable(repetition: &CellRecord) -> Option<String> {
             && connection.closed_at <= until
             && matches!(connection.closed, CloseReason::NotEstablished { .. })
     };
-    let why = repetition.connections.iter().filter(failed).find_map(|connection| connection.closed.why())?;
+    // The first attempt may have met the end itself, and says how that was; the last ones say what has been since.
+    let attempts =
+        repetition.connections.iter().filter(failed).filter(|connection| connection.closed.why().is_some());
+    let why = attempts.max_by_key(|connection| connection.dialled_at)?.closed.why()?;
     let gone = until.since(last);
     (gone >= GONE.max(until.since(from).mul_f64(GONE_SHARE))).then(|| {
         format!(
@@ -459,6 +462,14 @@ mod tests {
         assert_eq!(
             unreachable(&record).unwrap(),
             "no connection succeeded from 1.20 s after the first request until the end, for 2.30 s: connection refused"
+        );
+        let mut first = record.connections[4].clone();
+        first.closed = CloseReason::NotEstablished { why: "reset before it responds".to_owned() };
+        record.connections[4].dialled_at = at(1_300);
+        record.connections.insert(4, first);
+        assert!(
+            unreachable(&record).unwrap().ends_with(": connection refused"),
+            "the last attempt says what is so now"
         );
         record.connections[0].closed_at = late;
         assert_eq!(unreachable(&record), None, "the last 50 ms of 3.5 s");

@@ -62,6 +62,7 @@ pub use transfer::{Transfers, is_too_long, longer_flags};
 pub use transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 pub use verdict::{CellVerdict, Conclusion, Unclaimed};
 
+use h2lab_base::counts::count;
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::Naming;
 
@@ -113,6 +114,9 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     let different =
         analysis.groups().iter().filter_map(|group| different_answers(group)).collect::<BTreeSet<_>>();
     analysis.warnings.extend(different);
+    let lengths =
+        analysis.groups().iter().filter_map(|group| different_lengths(group)).collect::<BTreeSet<_>>();
+    analysis.warnings.extend(lengths);
     analysis.warnings.extend(transfer::limited(&analysis.cells));
     if run.interrupted {
         analysis.warnings.push("the run ended early: not all that was planned was measured".to_owned());
@@ -137,6 +141,31 @@ fn different_answers(group: &[&CellSummary]) -> Option<String> {
         "{} gets status {status}, {} gets {its}: the work compared is not the same",
         first.label, other.label
     ))
+}
+
+/// Bodies whose lengths differ by less are of the same work: a date or a token is in them.
+const LENGTH_SHARE: f64 = 1.1;
+/// The same in bytes.
+const LENGTH_BYTES: u64 = 64;
+
+/// That cells of a group get responses of different lengths, if so: that is not the same work. Where both get the short as well as the
+/// long ones, as of a mix of requests, the work may be the same: so the longer ones' lower quartile is compared with the upper one of the
+/// others.
+fn different_lengths(group: &[&CellSummary]) -> Option<String> {
+    let of = |cell: &&CellSummary| Some((cell.label.clone(), cell.body_quartiles?));
+    let lengths: Vec<(String, [u64; 3])> = group.iter().filter_map(of).collect();
+    let (short, its) = lengths.iter().min_by_key(|(_, [.., upper])| *upper)?;
+    let (long, others) = lengths.iter().max_by_key(|(_, [lower, ..])| *lower)?;
+    let [.., upper] = its;
+    let [lower, ..] = others;
+    let differs = *lower > upper + LENGTH_BYTES && *lower as f64 > *upper as f64 * LENGTH_SHARE;
+    differs.then(|| {
+        format!(
+            "half of the responses that {long} gets have {} bytes or more, of those that {short} gets {}: the work compared is not the same",
+            count(others[1]),
+            count(its[1])
+        )
+    })
 }
 
 /// The interval of the ratio of two cells' quantiles at `share`; `None` where there are too few requests.
@@ -247,6 +276,32 @@ mod tests {
         let run = run(vec![half(0, 1), half(1, -1)]);
         let doubts = analyse(&run).warnings;
         assert!(!doubts.iter().any(|words| words.contains("not the same")), "{doubts:?}");
+    }
+
+    #[test]
+    fn bodies_of_different_lengths_are_reported() {
+        let answered = |index, lengths: [u64; 2]| {
+            let mut record = one_repetition(&cell(index, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+            record.cell.target = Target::Url { url: format!("http://{index}.example/") };
+            for (n, sample) in record.samples.edit().iter_mut().enumerate() {
+                sample.body_bytes = lengths[n % 2];
+            }
+            record
+        };
+        let warned = |one, other| {
+            let run = run(vec![answered(0, one), answered(1, other)]);
+            analyse(&run).warnings.into_iter().find(|words| words.contains("work compared is not the same"))
+        };
+        let said = warned([1; 2], [200_000; 2]).unwrap();
+        assert!(
+            said.contains("have 200,000 bytes or more, of those that ") && said.contains(" gets 1: "),
+            "{said}"
+        );
+        assert_eq!(warned([1_000; 2], [1_100; 2]), None, "a tenth");
+        assert!(warned([1_000; 2], [1_101; 2]).is_some());
+        assert_eq!(warned([10; 2], [74; 2]), None, "64 bytes");
+        assert!(warned([10; 2], [75; 2]).is_some());
+        assert_eq!(warned([1, 200_000], [200_000; 2]), None, "a mix of both");
     }
 
     #[test]

@@ -18,6 +18,9 @@ const SERVED_SLACK: f64 = 2.0;
 const SLOWER: u32 = 3;
 const SLOWER_BY: Duration = Duration::from_millis(10);
 
+/// Failures are of the rate if their share is more than so many times that of the steps before, with one more there.
+const MORE_FAILURES: f64 = 3.0;
+
 /// A time in which the offered rate was (nearly) the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RampStep {
@@ -29,6 +32,8 @@ pub struct RampStep {
     pub offered_rps: f64,
     /// Requests per second that were answered successfully.
     pub served_rps: f64,
+    /// Requests that failed in another way than by a time-out or a refusal of the load, however high the rate was.
+    pub failed: u64,
     /// Half of the requests that were due here took this or less; `None` if none of them was answered.
     pub p50: Option<Duration>,
     /// 95 % of them.
@@ -44,6 +49,8 @@ pub struct RampStep {
 pub enum Overload {
     /// Fewer requests were served than were due.
     Served,
+    /// So many of them failed, of a much larger share than at lower rates.
+    Failed(u64),
     /// They took much longer than in the best step before: this is its p95.
     Slower(Duration),
 }
@@ -65,8 +72,7 @@ impl RampSteps {
         let mut found: Vec<RampStep> = Vec::new();
         for bounds in bounds.windows(2) {
             let mut step = step(summary, bounds[0], bounds[1])?;
-            let least = found.iter().filter_map(|before| before.p95).min();
-            step.why = overload(&step, least, summary.series.len());
+            step.why = overload(&step, &found, summary.series.len());
             found.push(step);
         }
         (!found.is_empty()).then_some(Self { steps: found })
@@ -117,6 +123,7 @@ fn step(summary: &CellSummary, from: Duration, until: Duration) -> Option<RampSt
     let served = summary.series.iter().flat_map(|repetition| &repetition.served);
     let served: u64 = served.filter(|(at, _)| is_in(*at)).map(|(_, n)| n).sum();
     let points = summary.series.iter().flat_map(|repetition| repetition.points.iter());
+    let failed = summary.series.iter().flat_map(|repetition| &repetition.failed);
     let latency = Latency::new(points.filter(|(at, _)| is_in(*at)).map(|(_, time)| time));
     let at = |share| (!latency.is_empty()).then(|| latency.quantile(share));
     Some(RampStep {
@@ -124,6 +131,7 @@ fn step(summary: &CellSummary, from: Duration, until: Duration) -> Option<RampSt
         until,
         offered_rps: (due(until)? - due(from)?) / seconds,
         served_rps: served as f64 / seconds / repetitions.max(1.0),
+        failed: failed.filter(|(at, _)| is_in(*at)).map(|(_, n)| n).sum(),
         p50: at(0.5),
         p95: at(0.95),
         p99: at(0.99),
@@ -131,15 +139,24 @@ fn step(summary: &CellSummary, from: Duration, until: Duration) -> Option<RampSt
     })
 }
 
-fn overload(step: &RampStep, least: Option<Duration>, repetitions: usize) -> Option<Overload> {
+/// Whether the rate of a step was too much. Requests that fail as often at each rate are no matter of the rate.
+fn overload(step: &RampStep, before: &[RampStep], repetitions: usize) -> Option<Overload> {
+    let least = before.iter().filter_map(|step| step.p95).min();
+    let due = |step: &RampStep| {
+        step.offered_rps * step.until.saturating_sub(step.from).as_secs_f64() * repetitions as f64
+    };
+    let carried = || before.iter().filter(|step| step.why.is_none());
+    let usual = (carried().map(|step| step.failed).sum::<u64>() + 1) as f64 / carried().map(due).sum::<f64>();
+    let is_of_rate = carried().next().is_some() && step.failed as f64 / due(step) > MORE_FAILURES * usual;
     let seconds = step.until.saturating_sub(step.from).as_secs_f64() * repetitions as f64;
-    let missing = (step.offered_rps - step.served_rps) * seconds;
+    let missing = (step.offered_rps - step.served_rps) * seconds - step.failed as f64;
     // Those in flight at its end are answered in the next step.
     let late = step.p50.unwrap_or_default().as_secs_f64().min(seconds) * step.offered_rps;
-    let is_served = step.served_rps >= SERVED_SHARE * step.offered_rps
+    let is_served = missing <= (1.0 - SERVED_SHARE) * step.offered_rps * seconds
         || missing <= (SERVED_SLACK + late) * repetitions as f64;
     match (least, step.p95) {
         _ if !is_served => Some(Overload::Served),
+        _ if is_of_rate => Some(Overload::Failed(step.failed)),
         (Some(least), Some(p95)) if p95 > least * SLOWER && p95 > least + SLOWER_BY => {
             Some(Overload::Slower(least))
         }
@@ -210,6 +227,31 @@ mod tests {
         let steps = RampSteps::of(&ramped(3, slower, Duration::MAX)).expect("it ramps");
         assert!(steps.steps[1].why.is_some());
         assert_eq!((steps.knee(), steps.last_carried()), (None, Some(&steps.steps[2])));
+    }
+
+    /// The same, of which every `nth` request fails at once, once it is due after `from`.
+    fn failing(nth: usize, from: Duration) -> RampSteps {
+        let mut summary = ramped(3, QUICK, Duration::MAX);
+        let series = &mut summary.series[0];
+        let (mut served, mut failed) = (Vec::new(), Vec::new());
+        for (n, one) in series.served.iter().enumerate() {
+            if n % nth == 0 && one.0 >= from { failed.push(*one) } else { served.push(*one) }
+        }
+        (series.served, series.failed) = (served, failed);
+        RampSteps::of(&summary).expect("it ramps")
+    }
+
+    #[test]
+    fn what_fails_at_each_rate_is_no_overload_and_what_fails_from_a_rate_on_is() {
+        let always = failing(10, Duration::ZERO);
+        assert_eq!((always.knee(), always.last_carried()), (None, Some(&always.steps[2])));
+        assert!(always.steps[0].failed >= 9, "{always:?}");
+        let from = failing(10, Duration::from_secs(1));
+        assert!(
+            matches!(from.knee().and_then(|step| step.why), Some(Overload::Failed(n)) if n >= 19),
+            "{from:?}"
+        );
+        assert_eq!(from.last_carried(), Some(&from.steps[0]));
     }
 
     #[test]

@@ -158,6 +158,7 @@ mod tests {
             longest_stall: Duration::ZERO,
             points: (0..2000).map(point).collect(),
             served: Vec::new(),
+            failed: Vec::new(),
         }
     }
 

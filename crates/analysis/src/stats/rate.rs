@@ -184,6 +184,7 @@ mod tests {
                 longest_stall: Duration::ZERO,
                 points: Packed::new(),
                 served: slices(repetition),
+                failed: Vec::new(),
             })
             .collect()
     }

@@ -24,7 +24,10 @@ const GONE: Duration = Duration::from_secs(1);
 /// See [`GONE`].
 const GONE_SHARE: f64 = 0.05;
 
-/// A time in which no connection received anything, since measuring began.
+/// A pause of a server makes all wait that is under way. So many requests must be: what fewer wait for may be a slow response.
+const LEAST_WAITING: f64 = 3.0;
+
+/// A time in which no connection received anything, since measuring began; of several the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silence {
     /// When the last thing before it arrived.
@@ -33,6 +36,10 @@ pub struct Silence {
     pub until: Duration,
     /// In which repetition, from 1, if there are several.
     pub repetition: Option<u32>,
+    /// How many there were, of all repetitions.
+    pub times: u32,
+    /// How long they were together.
+    pub total: Duration,
 }
 
 impl Silence {
@@ -50,19 +57,54 @@ impl fmt::Display for Silence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [from, until] = [self.from, self.until].map(shown);
         write!(f, "nothing arrived from the server from {from} to {until}")?;
-        self.repetition.map_or(Ok(()), |nth| write!(f, " of repetition {nth}"))
+        self.repetition.map_or(Ok(()), |nth| write!(f, " of repetition {nth}"))?;
+        match self.times {
+            0 | 1 => Ok(()),
+            times => write!(f, ", the longest of {times} such pauses, {} together", shown(self.total)),
+        }
     }
 }
 
-/// The longest silence of a cell, if it has one that is no part of how the server always answers.
+/// The longest silence of a cell, if it has one that is no part of how the server always answers, and how many more it has.
 pub(super) fn of(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Silence> {
-    let found = repetitions.iter().enumerate().filter_map(|(n, repetition)| Some((n, longest(repetition)?)));
-    let (nth, silence) = found.max_by_key(|(_, silence)| silence.length())?;
-    let share =
-        usual_share(summary.cell.work.arrival, summary.requests.sent, silence.share_of(summary.measured));
-    let usual = summary.response.quantile(share);
-    let repetition = (repetitions.len() > 1).then_some(nth as u32 + 1);
-    (silence.length() >= SHORTEST.max(usual * TIMES_P99)).then_some(Silence { repetition, ..silence })
+    let of_one = |(n, repetition): (usize, &&CellRecord)| {
+        let nth = (repetitions.len() > 1).then_some(n as u32 + 1);
+        silences(repetition)
+            .into_iter()
+            .map(move |silence| Silence { repetition: nth, ..silence })
+            .collect::<Vec<_>>()
+    };
+    let all: Vec<Silence> = repetitions.iter().enumerate().flat_map(of_one).collect();
+    let longest = all.iter().copied().max_by_key(|silence| silence.length())?;
+    // One is judged by what was not in it, several by what was in none of them, if each made all requests wait.
+    let several: Vec<Silence> = all.into_iter().filter(|silence| makes_all_wait(summary, *silence)).collect();
+    let is_exception = several.len() > 1 && is_exception(summary, &several);
+    let several = if is_exception { several } else { Vec::new() };
+    [several, vec![longest]].into_iter().find_map(|candidates| unusual(summary, &candidates))
+}
+
+/// Whether less than half of the requests waited in these: else it is how the server always answers.
+fn is_exception(summary: &CellSummary, silences: &[Silence]) -> bool {
+    1.0 - usual_share(summary, silences) / 0.99 < 0.5
+}
+
+/// Whether so many requests wait in a silence that it is no slow response.
+fn makes_all_wait(summary: &CellSummary, silence: Silence) -> bool {
+    let waiting = match summary.cell.work.arrival {
+        Arrival::Closed { concurrency } => f64::from(concurrency),
+        _ => summary.offered_rps * silence.length().as_secs_f64(),
+    };
+    silence.length() >= SHORTEST && waiting >= LEAST_WAITING
+}
+
+/// The longest of these, with how many there are, without those that are no longer than responses usually take.
+fn unusual(summary: &CellSummary, candidates: &[Silence]) -> Option<Silence> {
+    let share = usual_share(summary, candidates);
+    let least = SHORTEST.max(summary.response.quantile(share) * TIMES_P99);
+    let found: Vec<Silence> =
+        candidates.iter().copied().filter(|silence| silence.length() >= least).collect();
+    let longest = found.iter().copied().max_by_key(|silence| silence.length())?;
+    Some(Silence { times: found.len() as u32, total: total(&found), ..longest })
 }
 
 /// The warning about it.
@@ -73,7 +115,7 @@ pub(super) fn warning(summary: &CellSummary) -> Option<String> {
             let sent = summary.requests.sent;
             format!(
                 "{silence}: a closed loop hides it, only {} of {} waited; --rate sends on while the server pauses",
-                count(waiting(concurrency, sent)),
+                count((waiting(concurrency, sent) * u64::from(silence.times)).min(sent)),
                 plural(sent, "request")
             )
         }
@@ -86,26 +128,38 @@ fn waiting(concurrency: u32, sent: u64) -> u64 {
     u64::from(concurrency).min(sent)
 }
 
+/// See [`usual_share_of`], for silences of a cell.
+fn usual_share(summary: &CellSummary, silences: &[Silence]) -> f64 {
+    let silent = total(silences).as_secs_f64() / summary.measured.as_secs_f64().max(f64::MIN_POSITIVE);
+    usual_share_of(summary.cell.work.arrival, summary.requests.sent, silent, silences.len() as u64)
+}
+
+fn total(silences: &[Silence]) -> Duration {
+    silences.iter().map(|silence| silence.length()).sum()
+}
+
 /// The p99 of the requests that did not wait in a silence, as a share of all: of few requests those that did are more than one in a
-/// hundred. `silent` is the share of the time in which an open loop has as many of its requests.
-fn usual_share(arrival: Arrival, sent: u64, silent: f64) -> f64 {
+/// hundred. `silent` is the share of the time in which an open loop has as many of its requests; a closed loop has its own in each of
+/// so many silences.
+fn usual_share_of(arrival: Arrival, sent: u64, silent: f64, times: u64) -> f64 {
     let waited = match arrival {
-        Arrival::Closed { concurrency } => waiting(concurrency, sent) as f64 / sent.max(1) as f64,
-        _ => silent.min(1.0),
+        Arrival::Closed { concurrency } => (waiting(concurrency, sent) * times) as f64 / sent.max(1) as f64,
+        _ => silent,
     };
-    0.99 * (1.0 - waited)
+    0.99 * (1.0 - waited.min(1.0))
 }
 
 /// That a server stopped answering: nothing of it arrived from some time to the end, nor while the last requests were waited for.
 pub(super) fn to_the_end(repetition: &CellRecord) -> Option<String> {
     let (from, until) = window(repetition);
     let measured = until.since(from);
-    let silence = longest(repetition).filter(|silence| silence.until == measured)?;
+    let longest = silences(repetition).into_iter().max_by_key(|silence| silence.length());
+    let silence = longest.filter(|silence| silence.until == measured)?;
     let sent = match repetition.tallies.as_slice() {
         [] => repetition.samples.len() as u64,
         tallies => tallies.iter().map(|tally| tally.counts.requests).sum(),
     };
-    let share = usual_share(repetition.cell.work.arrival, sent, silence.share_of(measured));
+    let share = usual_share_of(repetition.cell.work.arrival, sent, silence.share_of(measured), 1);
     let usual = RESPONSE.quantile(repetition, share);
     let is_long = silence.length() >= GONE.max(measured.mul_f64(GONE_SHARE)).max(usual * TIMES_P99);
     let is_gone = is_long && repetition.bulk.is_none() && !is_heard_after(repetition, until);
@@ -141,22 +195,23 @@ fn shown(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
-/// The longest silence of a repetition after its first response. None where we did not run ourselves, the link lost packets, or
+/// The silences of a repetition after its first response. None where we did not run ourselves, the link lost packets, or
 /// what we know is from a capture, which may have holes: then the server may have sent.
-fn longest(repetition: &CellRecord) -> Option<Silence> {
+fn silences(repetition: &CellRecord) -> Vec<Silence> {
     let lost = |link: &LinkSummary| link.up.dropped() + link.down.dropped() > 0;
     if repetition.is_of_packets() || repetition.link.as_ref().is_some_and(lost) {
-        return None;
+        return Vec::new();
     }
-    let silence =
-        if repetition.tallies.is_empty() { of_samples(repetition) } else { of_tallies(repetition) }?;
+    let mut silences =
+        if repetition.tallies.is_empty() { of_samples(repetition) } else { of_tallies(repetition) };
     let paused = Duration::from_nanos(repetition.generator.longest_pause_ns);
-    (paused * 2 < silence.length()).then_some(silence)
+    silences.retain(|silence| paused * 2 < silence.length());
+    silences
 }
 
 /// Of requests that were all kept: nothing is known of the bytes between the first and the last of a response, so that no time in which
 /// one was under way counts, and none in which no request waited for an answer.
-fn of_samples(repetition: &CellRecord) -> Option<Silence> {
+fn of_samples(repetition: &CellRecord) -> Vec<Silence> {
     let mut busy: Vec<(Time, Time)> = repetition
         .samples
         .iter()
@@ -187,7 +242,7 @@ fn idle(repetition: &CellRecord) -> Vec<(Time, Time)> {
 }
 
 /// Of counted requests: slices of time in which none ended with something that arrived.
-fn of_tallies(repetition: &CellRecord) -> Option<Silence> {
+fn of_tallies(repetition: &CellRecord) -> Vec<Silence> {
     let slices_of = |which: fn(Outcome) -> bool| {
         let tallies = repetition.tallies.iter().filter(|tally| which(tally.class.outcome));
         let mut slices: Vec<Time> = tallies.map(|tally| tally.at).collect();
@@ -195,24 +250,29 @@ fn of_tallies(repetition: &CellRecord) -> Option<Silence> {
         slices.dedup();
         slices
     };
-    let width = slices_of(|_| true).windows(2).map(|pair| pair[1].since(pair[0])).min()?;
+    let widths = slices_of(|_| true);
+    let Some(width) = widths.windows(2).map(|pair| pair[1].since(pair[0])).min() else { return Vec::new() };
     let slices = slices_of(is_heard);
     between(slices.into_iter().map(|at| (at, at + width)), window(repetition))
 }
 
-/// The longest time inside the window that lies between these, which are sorted, or behind the last of them.
-fn between(busy: impl Iterator<Item = (Time, Time)>, (from, until): (Time, Time)) -> Option<Silence> {
-    let mut longest: Option<Silence> = None;
+/// The times inside the window that lie between these, which are sorted, and behind the last of them, without those that are too short.
+fn between(busy: impl Iterator<Item = (Time, Time)>, (from, until): (Time, Time)) -> Vec<Silence> {
+    let mut silences: Vec<Silence> = Vec::new();
     let mut heard: Option<Time> = None;
     for (begin, end) in busy.chain([(until, until)]) {
         if let Some(last) = heard {
             let of = |at: Time| at.max(from).min(until).since(from);
-            let silence = Silence { from: of(last), until: of(begin), repetition: None };
-            longest = longest.into_iter().chain([silence]).max_by_key(|silence| silence.length());
+            let (from, until) = (of(last), of(begin));
+            let silence =
+                Silence { from, until, repetition: None, times: 1, total: until.saturating_sub(from) };
+            if silence.length() >= SHORTEST {
+                silences.push(silence);
+            }
         }
         heard = Some(heard.map_or(end, |last| last.max(end)));
     }
-    longest
+    silences
 }
 
 #[cfg(test)]
@@ -269,6 +329,37 @@ mod tests {
         assert!(warning.contains("from 1.00 s to 2.00 s, while requests waited for it"), "{warning}");
         assert!(!warning.contains("closed loop"), "{warning}");
         assert!(said(&counted(open)).is_some());
+    }
+
+    /// An open loop of 50 requests per second, each answered after a millisecond, except while the server pauses for so many milliseconds
+    /// at the beginning of each of so many half seconds.
+    fn paused_often(millis: u64, times: u64, rate: u64) -> CellRecord {
+        let mut record = one_repetition(&cell(0, 0, Protocol::H1, 25, 0.0), 0, &Model::CLEAN);
+        record.cell.work.arrival = Arrival::Constant { rate: rate as f64 };
+        record.link = None;
+        let (from, _) = window(&record);
+        let usual = record.samples.iter().find(|sample| sample.measured).expect("one was measured");
+        let asked = (0..3 * rate).map(|n| {
+            let due = n * 1_000 / rate;
+            let (nth, within) = (due / 500, due % 500);
+            let end = if nth < times && within < millis { nth * 500 + millis } else { due } + 1;
+            let [due, end] = [due, end].map(|millis| from + Duration::from_millis(millis));
+            Sample { scheduled_at: due, sent_at: due, first_byte_at: end, completed_at: end, ..usual }
+        });
+        record.samples = asked.collect();
+        record
+    }
+
+    #[test]
+    fn several_pauses_in_an_open_loop_are_counted_though_all_are_in_its_percentiles() {
+        let warning = said(&paused_often(200, 5, 50)).unwrap();
+        assert!(
+            warning.contains(", the longest of 5 such pauses, 1.00 s together, while requests waited"),
+            "{warning}"
+        );
+        assert_eq!(said(&paused_often(90, 5, 50)), None, "too short");
+        assert_eq!(said(&paused_often(200, 5, 10)), None, "two requests wait: these may be slow responses");
+        assert_eq!(said(&paused_often(300, 6, 50)), None, "that is how it always answers");
     }
 
     #[test]

@@ -50,6 +50,7 @@ impl CellSummary {
             measured,
             requests,
             statuses: statuses(&tallies),
+            body_quartiles: body_quartiles(repetitions),
             errors: errors(repetitions, &tallies),
             offered_rps: requests.sent as f64 / seconds,
             served_rps: served as f64 / seconds,
@@ -130,6 +131,21 @@ fn statuses(tallies: &Tallies<'_>) -> BTreeMap<u16, u64> {
     statuses
 }
 
+/// See [`CellSummary::body_quartiles`].
+fn body_quartiles(repetitions: &[&CellRecord]) -> Option<[u64; 3]> {
+    if repetitions.iter().any(|repetition| !repetition.tallies.is_empty() || repetition.bulk.is_some()) {
+        return None;
+    }
+    let samples = repetitions.iter().flat_map(|repetition| repetition.samples.iter());
+    let answered = samples.filter(|sample| sample.measured && sample.outcome.is_success());
+    let mut lengths: Vec<u64> = answered.map(|sample| sample.body_bytes).collect();
+    lengths.sort_unstable();
+    let at = |quarters: usize| {
+        lengths.get((lengths.len() * quarters / 4).min(lengths.len().checked_sub(1)?)).copied()
+    };
+    Some([at(1)?, at(2)?, at(3)?])
+}
+
 fn errors(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<ErrorCount> {
     let mut counts: BTreeMap<(Outcome, u32, Fault), u64> = BTreeMap::new();
     for (repetition, counted) in repetitions.iter().zip(tallies.by_repetition()) {
@@ -170,7 +186,23 @@ fn series(repetition: &CellRecord, counted: &[Tally]) -> RepetitionSeries {
         longest_stall: longest_stall(repetition),
         points,
         served: served(repetition, counted),
+        failed: failed(repetition, counted),
     }
+}
+
+/// See [`RepetitionSeries::failed`].
+fn failed(repetition: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
+    use Outcome::{Closed, GoAway, Protocol, Reset, Status};
+    let (from, _) = window(repetition);
+    let is_failure = |tally: &&Tally| match tally.class.outcome {
+        Status => !matches!(tally.class.status, 429 | 503),
+        outcome => matches!(outcome, Closed | GoAway | Protocol | Reset),
+    };
+    let mut slices: BTreeMap<Time, u64> = BTreeMap::new();
+    for tally in counted.iter().filter(|tally| tally.class.part.is_measured()).filter(is_failure) {
+        *slices.entry(tally.at.max(from)).or_insert(0) += tally.counts.requests;
+    }
+    slices.into_iter().map(|(at, n)| (at.since(from), n)).collect()
 }
 
 /// Of an open loop, requests of the warm-up may stand for those that end after the measured time, but for no more than these:
@@ -321,6 +353,23 @@ mod tests {
             (Outcome::Timeout, 0, Fault::Origin, 1),
         ];
         assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn failures_in_time_are_without_those_by_which_a_server_refuses_a_load() {
+        let mut record = clean();
+        let outcomes = [Outcome::Reset, Outcome::Closed, Outcome::Timeout, Outcome::Unfinished];
+        let answers = [429, 500, 503].map(|status| (Outcome::Status, status));
+        let ends: Vec<(Outcome, u16)> =
+            outcomes.map(|outcome| (outcome, 0)).into_iter().chain(answers).collect();
+        let mut samples = record.samples.edit();
+        let measured = samples.iter_mut().filter(|sample| sample.measured);
+        measured
+            .zip(ends)
+            .for_each(|(sample, (outcome, status))| (sample.outcome, sample.status) = (outcome, status));
+        drop(samples);
+        let series = CellSummary::of(&[&record]).series;
+        assert_eq!(series[0].failed.iter().map(|(_, n)| n).sum::<u64>(), 3, "reset, closed and 500");
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct RepetitionSeries {
     pub points: Packed<(Duration, Duration), 2>,
     /// (beginning since measuring began, successes) of slices of the measured time, in order; those without any are left out.
     pub served: Vec<(Duration, u64)>,
+    /// The same of requests that ended in a failure by which a server does not say that it has too much to do.
+    pub failed: Vec<(Duration, u64)>,
 }
 
 /// The trust in a cell's figures.
@@ -137,6 +139,13 @@ pub enum Instability {
     },
 }
 
+impl Instability {
+    /// Whether what is missing are failures, and not requests that wait: then it is no overload.
+    pub fn is_of_failures(&self) -> bool {
+        matches!(self, Self::Served { share, failed } if *failed * 2.0 >= 1.0 - *share)
+    }
+}
+
 impl fmt::Display for Instability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -174,6 +183,9 @@ pub struct CellSummary {
     pub requests: RequestCounts,
     /// Complete responses by status.
     pub statuses: BTreeMap<u16, u64>,
+    /// Quartiles of the lengths of successful responses' bodies, in bytes as they came; `None` where not every request was kept, or none
+    /// succeeded.
+    pub body_quartiles: Option<[u64; 3]>,
     /// Failures by kind, code and fault, the most frequent first.
     pub errors: Vec<ErrorCount>,
     /// Requests per second that were due inside the measured time.

@@ -253,7 +253,7 @@ fn what_costs_next_to_nothing_is_no_cause_unless_requests_failed() {
 
 #[test]
 fn what_fails_is_no_overload() {
-    let why = |share: f64, failed: f64| is_of_failures(&Instability::Served { share, failed });
+    let why = |share: f64, failed: f64| Instability::Served { share, failed }.is_of_failures();
     assert!(why(0.5, 0.5) && why(0.5, 0.25));
     assert!(!why(0.5, 0.2) && !why(0.9, 0.0));
 }
@@ -291,6 +291,7 @@ fn a_pause_of_the_server_is_named_and_not_what_it_looks_like() {
     let mut fixture = alone();
     let cell = &mut fixture.analysis.cells[0];
     let [from, until] = [1_200, 2_200].map(Duration::from_millis);
-    cell.silence = Some(h2lab_analysis::stats::Silence { from, until, repetition: None });
+    cell.silence =
+        Some(h2lab_analysis::stats::Silence { from, until, repetition: None, times: 1, total: until - from });
     assert_eq!(of(&fixture.report())[1], "Nothing arrived from the server from 1.20 s to 2.20 s.");
 }

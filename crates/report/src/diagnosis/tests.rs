@@ -1,8 +1,9 @@
 use super::*;
 use crate::testing::Fixture;
 use h2lab_analysis::experiment::Hop;
+use h2lab_analysis::stats::{ErrorCount, Silence};
 use h2lab_model::experiment::Knob;
-use h2lab_model::record::RunRecord;
+use h2lab_model::record::{Fault, RunRecord};
 use h2lab_model::workload::Protocol;
 
 const TOOK: Option<Duration> = Some(Duration::from_millis(61_500));
@@ -84,6 +85,81 @@ fn where_no_protocol_is_slower_the_answer_says_why_requests_fail() {
     fixture.findings[0].of_failures = true;
     let said = text(&experiment, &fixture);
     assert!(said.contains("Found (LOSS101): ") && !said.contains("nothing to explain"), "{said}");
+}
+
+#[test]
+fn a_cause_that_a_change_refutes_is_no_suspect() {
+    let fixture = Fixture::new();
+    let mut experiment = experiment(&fixture);
+    experiment.trials[0].outcome = Outcome::Refuted;
+    let said = text(&experiment, &fixture);
+    assert!(!said.contains("Suspect"), "{said}");
+}
+
+#[test]
+fn what_only_http2_has_is_not_told_of_every_protocol() {
+    let mut fixture = Fixture::new();
+    let finding = &mut fixture.findings[0];
+    (finding.explains, finding.cost_share) = (Some(0.0), 0.9);
+    let mut said = |rule: &str| {
+        fixture.findings[0].rule = rule.to_owned();
+        let experiment = Experiment { trials: Vec::new(), ..experiment(&fixture) };
+        text(&experiment, &fixture).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(said("HOST106").contains("Most of the time goes there over any protocol (HOST106)"));
+    assert!(said("CONN110").contains("over any protocol (CONN110)"));
+    for rule in ["MUX101", "FLOW101", "HPACK101", "FRAME102", "CONN101"] {
+        let said = said(rule);
+        assert!(
+            said.contains("over HTTP/2, though HTTP/1.1 is no faster (") && !said.contains("any protocol"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_ended_with_its_server_was_not_interrupted() {
+    let mut fixture = Fixture::new();
+    fixture.run.interrupted = true;
+    let mut experiment = experiment(&fixture);
+    (experiment.trials, experiment.untried) = (Vec::new(), 3);
+    let said = text(&experiment, &fixture);
+    assert!(
+        said.contains("Interrupted: ") && said.contains("No change was tried: the run was interrupted"),
+        "{said}"
+    );
+    let why = "connection refused".to_owned();
+    fixture.analysis.cells[0].state = CellState::Failed { why, how: Failed::ServerEnded };
+    let said = text(&experiment, &fixture);
+    assert!(said.contains("The server ended: ") && !said.contains("nterrupted"), "{said}");
+    assert!(said.contains("No change was tried: the server had ended before."), "{said}");
+}
+
+#[test]
+fn failures_and_pauses_are_told_by_protocol() {
+    let mut fixture = Fixture::new();
+    let error =
+        ErrorCount { kind: h2lab_model::record::Outcome::Reset, code: 2, fault: Fault::Sut, count: 100 };
+    let silence = Silence {
+        from: Duration::from_secs(1),
+        until: Duration::from_millis(1_500),
+        repetition: None,
+        times: 12,
+        total: Duration::from_secs(4),
+    };
+    let subject = fixture.findings[0].cell;
+    let cell = fixture.analysis.cells.iter_mut().find(|cell| cell.cell.index == subject).unwrap();
+    (cell.requests.sent, cell.requests.failed, cell.errors) = (1_000, 100, vec![error]);
+    (cell.state, cell.silence) = (CellState::Ok, Some(silence));
+    let said = text(&experiment(&fixture), &fixture).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("10.0 % of 1,000 requests failed (the stream was reset with INTERNAL_ERROR)."),
+        "{said}"
+    );
+    assert!(
+        said.contains("from 1.00 s to 1.50 s, the longest of 12 such pauses, 4.00 s together."),
+        "{said}"
+    );
 }
 
 #[test]

@@ -76,6 +76,18 @@ fn a_cell_that_cannot_carry_the_load_is_described_by_what_it_serves() {
 }
 
 #[test]
+fn what_fails_over_both_is_no_load_that_is_too_much() {
+    let why = Instability::Served { share: 0.9, failed: 0.1 };
+    let both = concluded(|analysis, verdict| {
+        verdict.conclusion = Conclusion::BothUnstable;
+        for summary in &mut analysis.cells {
+            summary.state = CellState::Unstable { offered_rps: 1000.0, served_rps: 900.0, why };
+        }
+    });
+    assert!(both.starts_with("3% loss: requests fail over both at ") && !both.contains("carries"), "{both}");
+}
+
+#[test]
 fn a_cause_is_named_only_where_a_finding_has_one() {
     let fixture = Fixture::new();
     let (with, without) = (&fixture.analysis.verdicts[3], &fixture.analysis.verdicts[4]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use h2lab_analysis::diagnose;
 use h2lab_analysis::diagnose::Finding;
-use h2lab_analysis::stats::{CellState, CellSummary, RampSteps};
+use h2lab_analysis::stats::{CellState, CellSummary, Overload, RampStep, RampSteps};
 use h2lab_base::counts::plural;
 use h2lab_base::units::measured_time;
 use h2lab_model::record::RunRecord;
@@ -58,6 +58,8 @@ pub(super) struct Found {
     refused: Option<(u16, u64)>,
     /// That the server limits the rate, where the ramp shows it: what is measured afterwards stays below that limit.
     pub limit: Option<Finding>,
+    /// Which share of the ramp's requests failed, and how, where that is no matter of the rate; `None` if hardly one did.
+    failing: Option<String>,
     /// Why the ramp was no sound measurement; `None` if it was.
     doubt: Option<String>,
 }
@@ -71,16 +73,19 @@ impl Found {
     /// The result of the ramp, in a sentence: over HTTP/1.1 or another protocol with at most so many connections.
     pub fn words(&self, scenario: &Scenario) -> String {
         let Self { rate, .. } = self;
+        let failing = self.failing.as_ref().map_or(String::new(), |failing| format!("; {failing}"));
         let set = "-q sets another rate";
         match (self.overloaded_at, self.refusal()) {
             (Some(knee), Some(refusal)) => {
-                format!("rate: {rate:.0}/s; at {knee:.0}/s {refusal} ({set})")
+                format!("rate: {rate:.0}/s; at {knee:.0}/s {refusal}{failing} ({set})")
             }
             (Some(knee), None) => {
                 let most = scenario.matrix.max_connections;
-                format!("rate: {rate:.0}/s; {knee:.0}/s was too much over at most {most} connections ({set})")
+                format!(
+                    "rate: {rate:.0}/s; {knee:.0}/s was too much over at most {most} connections{failing} ({set})"
+                )
             }
-            (None, _) => format!("rate: {rate:.0}/s, the highest that was tried ({set})"),
+            (None, _) => format!("rate: {rate:.0}/s, the highest that was tried{failing} ({set})"),
         }
     }
 
@@ -169,6 +174,7 @@ fn found(run: &RunRecord) -> Option<Found> {
                 rate: rate.round().max(1.0),
                 overloaded_at: Some(knee.offered_rps),
                 refused: refused(&summary),
+                failing: failing(&summary, knee),
                 limit: limit(run),
                 doubt: match &summary.state {
                     CellState::Invalid { reasons } => reasons.first().cloned(),
@@ -176,8 +182,8 @@ fn found(run: &RunRecord) -> Option<Found> {
                 },
             });
         }
-        let rate = steps.last_carried()?.offered_rps.round();
-        carried = Some(Found::at(rate));
+        let last = steps.last_carried()?;
+        carried = Some(Found { failing: failing(&summary, last), ..Found::at(last.offered_rps.round()) });
     }
     carried
 }
@@ -199,6 +205,16 @@ fn limit(run: &RunRecord) -> Option<Finding> {
 fn refused(summary: &CellSummary) -> Option<(u16, u64)> {
     let (status, n) = summary.statuses.range(400..).max_by_key(|(_, n)| **n)?;
     (*n * 10 >= summary.requests.sent).then_some((*status, *n))
+}
+
+/// Which share of the requests of a ramp failed, and how, if more than one in a hundred did in another way than by a refusal of the load.
+fn failing(summary: &CellSummary, step: &RampStep) -> Option<String> {
+    let n: u64 = summary.series.iter().flat_map(|series| &series.failed).map(|(_, n)| n).sum();
+    let said = h2lab_report::failing(summary).filter(|_| n * 100 >= summary.requests.sent)?;
+    Some(match step.why {
+        Some(Overload::Failed(_)) => format!("{said}, more of them at higher rates"),
+        _ => said,
+    })
 }
 
 #[cfg(test)]
@@ -236,6 +252,11 @@ mod tests {
         );
         assert!(found(None).words(&scenario).contains("the highest that was tried"));
         assert_eq!([found(Some(50.0)).remark(), found(None).remark()], [None, None]);
+        let failing = Some("10.0 % of 150 requests failed (the connection was closed)".to_owned());
+        let words = Found { failing, ..found(None) }.words(&scenario);
+        assert!(words.ends_with(
+            "tried; 10.0 % of 150 requests failed (the connection was closed) (-q sets another rate)"
+        ));
         let late = Found { doubt: Some("the generator was late".to_owned()), ..found(Some(50.0)) };
         assert!(
             late.remark().unwrap().contains("(the generator was late); what follows is measured at 28/s")

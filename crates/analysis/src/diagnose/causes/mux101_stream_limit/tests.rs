@@ -96,6 +96,43 @@ fn a_quarter_of_a_large_limit_may_be_a_crowd_already() {
     assert_eq!(finding(Load { longest: 95, ..load }.record()), None);
 }
 
+/// A server that answers so many at once, after the time that it needs for all of them: when few are open nobody is left alone.
+fn in_batches(limit: u64, each: u64) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2c);
+    let mut waits = Vec::new();
+    for n in 0..10 * limit + 5 {
+        // The first five have the server to themselves.
+        let (sent, end) = if n < 5 {
+            (100 + 2 * n, 101 + 2 * n)
+        } else {
+            let batch = (n - 5) / limit;
+            (200 + batch * limit * each, 200 + (batch + 1) * limit * each)
+        };
+        waits.push(if n < 5 + limit { 0 } else { sent - 200 });
+        scene = scene.request(0, 2 * n as u32 + 1, sent, end, end);
+    }
+    let mut record = scene.record();
+    for (sample, wait) in record.samples.edit().iter_mut().zip(waits) {
+        sample.scheduled_at = Time::from_nanos(sample.sent_at.as_nanos() - wait * 1_000_000);
+        sample.stall_open_ns = wait * 1_000_000;
+    }
+    record.connections[0].http.settings_remote = vec![(3, limit as u32)];
+    record.cell.streams = 400;
+    record
+}
+
+#[test]
+fn a_server_that_ends_all_at_once_has_no_room_though_few_streams_are_open_for_a_moment() {
+    assert_eq!(finding(in_batches(40, 1)), None);
+    // The same batches of a handler that sleeps: what is alone takes as long.
+    let mut sleeps = in_batches(40, 1);
+    for sample in sleeps.samples.edit().iter_mut().take(5) {
+        sample.completed_at = sample.sent_at + Duration::from_millis(40);
+        sample.first_byte_at = sample.completed_at;
+    }
+    assert!(finding(sleeps).is_some());
+}
+
 #[test]
 fn ten_requests_must_have_waited() {
     let waited = |count| finding(Load { count, ..SLOW_HANDLER }.record());

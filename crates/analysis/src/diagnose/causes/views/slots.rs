@@ -28,15 +28,15 @@ pub(in crate::diagnose) struct Slots {
     pub all: Duration,
     /// How long those that waited took from when they were sent, on average.
     pub service: Duration,
-    /// The same of requests that were sent when few others were under way.
+    /// The same of requests that had few others beside them.
     pub unhindered: Duration,
 }
 
 /// What happens at a time. Of those at one time, ends come first, so that a stream that is handed on is not counted twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A request ends.
-    Ended,
+    /// A request ends; the index of its sample.
+    Ended(usize),
     /// A connection takes no more requests.
     Closed,
     /// A connection can carry requests.
@@ -61,7 +61,7 @@ pub(in crate::diagnose) fn slots(record: &CellRecord) -> Option<Slots> {
         return None;
     }
     let samples: Vec<Sample> = record.samples.iter().collect();
-    let mut sweep = Sweep { limit, ..Sweep::default() };
+    let mut sweep = Sweep { limit, sent: vec![None; samples.len()], ..Sweep::default() };
     for (at, event) in events(record, &samples) {
         sweep.pass(at, event, &samples);
     }
@@ -82,7 +82,7 @@ fn events(record: &CellRecord, samples: &[Sample]) -> Vec<(Time, Event)> {
         }
         if sample.sent_at.happened() {
             events.push((sample.sent_at, Event::Sent(index)));
-            events.push((sample.completed_at, Event::Ended));
+            events.push((sample.completed_at, Event::Ended(index)));
         }
     }
     events.retain(|(at, _)| at.happened());
@@ -99,9 +99,16 @@ struct Sweep {
     connections: u64,
     open: u64,
     waiting: u64,
+    /// The largest capacity so far.
+    most: u64,
     slots: Slots,
-    /// Samples that were sent when at most a quarter of all streams was taken, and few.
-    unhindered: Vec<usize>,
+    /// Open streams, summed over time: streams × seconds.
+    stream_seconds: f64,
+    /// When each sample was sent, and `stream_seconds` then.
+    sent: Vec<Option<(Time, f64)>>,
+    /// Samples that were sent when at most a quarter of all streams was taken, and few, and how many others were open beside them on
+    /// average until they ended: a server that ends many at once has few open for a moment, and is as busy as before.
+    quiet: Vec<(usize, f64)>,
     /// Samples that were sent when all others were taken, after they had waited.
     hindered: Vec<usize>,
 }
@@ -111,15 +118,29 @@ impl Sweep {
         self.connections * u64::from(self.limit)
     }
 
+    /// So many streams beside a request leave it alone.
+    fn few(&self) -> u64 {
+        (self.capacity() / 4).min(FEW)
+    }
+
+    fn ended(&mut self, index: usize, at: Time) {
+        self.open = self.open.saturating_sub(1);
+        let Some((sent, before)) = self.sent[index] else { return };
+        let took = at.since(sent).as_secs_f64().max(f64::MIN_POSITIVE);
+        self.quiet.push((index, (self.stream_seconds - before) / took - 1.0));
+    }
+
     fn pass(&mut self, at: Time, event: Event, samples: &[Sample]) {
         let passed = at.since(self.now);
         self.now = at;
+        self.stream_seconds += passed.as_secs_f64() * self.open as f64;
+        self.most = self.most.max(self.capacity());
         if self.waiting > 0 && self.capacity() > 0 && self.open >= self.capacity() {
             self.slots.full += passed;
             self.slots.waited += passed * u32::try_from(self.waiting).unwrap_or(u32::MAX);
         }
         match event {
-            Event::Ended => self.open = self.open.saturating_sub(1),
+            Event::Ended(index) => self.ended(index, at),
             Event::Closed => self.connections = self.connections.saturating_sub(1),
             Event::Ready => self.connections += 1,
             Event::Waits => {
@@ -129,8 +150,8 @@ impl Sweep {
             Event::WaitOver => self.waiting = self.waiting.saturating_sub(1),
             Event::Sent(index) => {
                 self.began.get_or_insert(at);
-                if self.open <= (self.capacity() / 4).min(FEW) && samples[index].stall_open_ns == 0 {
-                    self.unhindered.push(index);
+                if self.open <= self.few() && samples[index].stall_open_ns == 0 {
+                    self.sent[index] = Some((at, self.stream_seconds));
                 }
                 self.open += 1;
                 // What was refused and sent again waited in between.
@@ -149,11 +170,14 @@ impl Sweep {
         };
         let answered = || samples.iter().filter(|sample| sample.outcome.is_success());
         let quickest = || answered().map(Sample::service_time).min();
-        let unhindered = if self.unhindered.len() >= ENOUGH {
-            mean(&self.unhindered)
-        } else {
-            quickest().unwrap_or_default()
+        let beside = |most: f64| {
+            let quiet = self.quiet.iter().filter(|(_, others)| *others <= most);
+            quiet.map(|(index, _)| *index).collect::<Vec<usize>>()
         };
+        // Alone all the time; else with less than half of what is open at the limit, so that crowding shows.
+        let unhindered = [(self.most / 4).min(FEW) as f64, self.most as f64 / 2.0].map(beside);
+        let unhindered = unhindered.iter().find(|indices| indices.len() >= ENOUGH);
+        let unhindered = unhindered.map_or_else(|| quickest().unwrap_or_default(), |indices| mean(indices));
         Slots {
             limit: self.limit,
             requests: self.hindered.len() as u64,
