@@ -332,7 +332,7 @@ mod tests {
     }
 
     /// An open loop of 50 requests per second, each answered after a millisecond, except while the server pauses for so many milliseconds
-    /// at the beginning of each of so many half seconds.
+    /// at the beginning of each of so many half seconds after the first.
     fn paused_often(millis: u64, times: u64, rate: u64) -> CellRecord {
         let mut record = one_repetition(&cell(0, 0, Protocol::H1, 25, 0.0), 0, &Model::CLEAN);
         record.cell.work.arrival = Arrival::Constant { rate: rate as f64 };
@@ -342,7 +342,8 @@ mod tests {
         let asked = (0..3 * rate).map(|n| {
             let due = n * 1_000 / rate;
             let (nth, within) = (due / 500, due % 500);
-            let end = if nth < times && within < millis { nth * 500 + millis } else { due } + 1;
+            let end =
+                if (1..=times).contains(&nth) && within < millis { nth * 500 + millis } else { due } + 1;
             let [due, end] = [due, end].map(|millis| from + Duration::from_millis(millis));
             Sample { scheduled_at: due, sent_at: due, first_byte_at: end, completed_at: end, ..usual }
         });

@@ -84,7 +84,10 @@ fn what_fails_over_both_is_no_load_that_is_too_much() {
             summary.state = CellState::Unstable { offered_rps: 1000.0, served_rps: 900.0, why };
         }
     });
-    assert!(both.starts_with("3% loss: requests fail over both at ") && !both.contains("carries"), "{both}");
+    assert!(
+        both.starts_with("At 3% loss: requests fail over both at ") && !both.contains("carries"),
+        "{both}"
+    );
 }
 
 #[test]

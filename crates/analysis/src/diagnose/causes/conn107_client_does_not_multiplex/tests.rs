@@ -89,6 +89,7 @@ fn ends_by_the_server_of_requests_that_failed_and_over_http1_are_none() {
 /// What is found of a client that was alone.
 fn alone(record: CellRecord) -> Option<Finding> {
     client::of_client(Vec::new(), &[record], &client::Client::default())
+        .findings
         .into_iter()
         .find(|finding| finding.rule == "CONN107")
 }

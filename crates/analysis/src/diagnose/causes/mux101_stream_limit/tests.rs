@@ -100,7 +100,7 @@ fn a_quarter_of_a_large_limit_may_be_a_crowd_already() {
 fn in_batches(limit: u64, each: u64) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
     let mut waits = Vec::new();
-    for n in 0..10 * limit + 5 {
+    for n in 0..14 * limit + 5 {
         // The first five have the server to themselves.
         let (sent, end) = if n < 5 {
             (100 + 2 * n, 101 + 2 * n)
