@@ -291,7 +291,12 @@ fn a_pause_of_the_server_is_named_and_not_what_it_looks_like() {
     let mut fixture = alone();
     let cell = &mut fixture.analysis.cells[0];
     let [from, until] = [1_200, 2_200].map(Duration::from_millis);
-    cell.silence =
-        Some(h2lab_analysis::stats::Silence { from, until, repetition: None, times: 1, total: until - from });
+    cell.silence = Some(h2lab_analysis::stats::Silence {
+        from,
+        until,
+        repetition: None,
+        times: 1,
+        total: until.saturating_sub(from),
+    });
     assert_eq!(of(&fixture.report())[1], "Nothing arrived from the server from 1.20 s to 2.20 s.");
 }

@@ -271,7 +271,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         return Ok(Exit::Interrupted);
     }
     let exit = exit(&run, &setup)?;
-    Ok(if exit == Exit::Done { args.judged(&experiment) } else { exit })
+    Ok(if exit == Exit::Done { args.judged(experiment) } else { exit })
 }
 
 impl DiagnoseArgs {
