@@ -258,8 +258,9 @@ mod tests {
         assert!(text(&folder, "tests.rs").contains("LOSS199"));
         assert!(text(causes.path(), "loss.rs").contains("pub(super) const LOSS199: CauseMeta"));
         let list = text(causes.path(), "mod.rs");
-        assert!(list.contains("mod loss199_queue_too_short;\nmod meta;\n"), "{list}");
         let at = |what: &str| list.find(what).unwrap_or_else(|| panic!("{what}: {list}"));
+        assert!(list.contains(";\nmod loss199_queue_too_short;\n"), "it is below no attribute: {list}");
+        assert!(at("mod loss101_") < at("mod loss199_") && at("mod loss199_") < at("mod meta;"), "{list}");
         assert!(
             at("&loss::LOSS101,") < at("&loss::LOSS199,") && at("&loss::LOSS199,") < at("&hpack::HPACK101,")
         );
