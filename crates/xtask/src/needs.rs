@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -104,11 +105,16 @@ pub fn advice(needs: &[(&str, &Need)]) -> String {
     format!("type\n  {}\nor skip their tests: {SKIP_VARIABLE}={}", lines.join("\n  "), names.join(","))
 }
 
+/// Whether a program is installed, or a file that is no program, by its path.
+fn is_there(probe: &str) -> bool {
+    if probe.starts_with('/') { Path::new(probe).exists() } else { process::find(probe).is_some() }
+}
+
 /// Installs what is missing if this user may; otherwise fails with the exact line to type.
 pub fn install_missing() -> Result<()> {
     let skip = std::env::var(SKIP_VARIABLE).unwrap_or_default();
     let needs = all()?;
-    let missing = missing(&needs, &skip, |probe| process::find(probe).is_some())?;
+    let missing = missing(&needs, &skip, is_there)?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -126,7 +132,7 @@ pub fn install_missing() -> Result<()> {
     for package in pipx {
         pipx_install(package).with_context(|| advice(&missing))?;
     }
-    if let Some((_, need)) = missing.iter().find(|(_, need)| process::find(&need.probe).is_none()) {
+    if let Some((_, need)) = missing.iter().find(|(_, need)| !is_there(&need.probe)) {
         bail!("{:?} was installed, but there is still no `{}`", need.source, need.probe);
     }
     Ok(())

@@ -16,7 +16,6 @@ use crate::source::{self, Tree};
 /// Items that may stay, each with its reason.
 const KEPT: &[(&str, &str)] = &[
     ("HEADINGS", "the form of every page, against which a test holds them"),
-    ("bytes_of", "integration tests end a server once its transfer has begun"),
     ("no_schema", "the derive; code names it `JsonSchema`"),
     ("resident_bytes", "integration tests hold the memory of a server under attack against it"),
     ("wire_fields", "the simulation's client, which makes the requests of the load generator"),

@@ -171,7 +171,6 @@ fn flags_of_requests_and_servers_are_refused() {
         &["--run", "curl"][..],
         &["--run", "curl {url} --cacert {ca}"],
         &["--run", url, "-q", "5"],
-        &["--run", url, "--junit"],
         &["--run", url, "--origin", "nginx"],
         &["--run", url, "--delay", "1ms,2ms"],
         &["--run", url, "http://127.0.0.1:1/"],

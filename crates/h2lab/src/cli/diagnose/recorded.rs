@@ -46,6 +46,8 @@ impl DiagnoseArgs {
         let made = recorded.and_then(|recorded| Some((Experiment::of(&run, &recorded.setup)?, recorded)));
         self.refuse_measuring("a run folder is only read", made.is_some())?;
         let Some((experiment, recorded)) = made else { return self.conclude(&concluded, false) };
+        let verdicts = experiment.verdicts(concluded.verdicts());
+        let concluded = concluded.compared(&verdicts);
         let fix = fixing(&run, &recorded, &experiment, concluded.report().findings, folder);
         self.print_diagnosis(&Diagnosis {
             report: concluded.report(),
