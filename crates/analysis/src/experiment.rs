@@ -534,8 +534,12 @@ fn is_below_floor(effect: &Effect, metric: Metric, floor: Duration) -> bool {
 /// The part of a gap that an effect closes, of the milliseconds or of the requests/s: of what lies between the unchanged cell, in the
 /// rounds of the changed one, and the twin.
 fn closed(gap: Effect, effect: Effect) -> Option<f64> {
+    if gap.low <= 1.0 || effect.ratio <= 1.0 {
+        return (gap.low > 1.0).then_some(0.0);
+    }
     let part = (effect.before - effect.after) / (effect.before - gap.after);
-    (gap.low > 1.0 && part.is_finite()).then(|| part.clamp(0.0, 1.0))
+    // In these rounds the unchanged cell may have been as good as the twin: there was no difference.
+    (part.is_finite() && part > 0.0).then(|| part.min(1.0))
 }
 
 #[cfg(test)]
@@ -651,6 +655,10 @@ mod tests {
         let part = closed(effect(0.244, 0.066, 3.7), effect(0.148, 0.0666, 2.2)).unwrap();
         assert!((part - 81.4 / 82.0).abs() < 1e-9, "of what is printed beside it: {part}");
         assert_eq!(closed(effect(1.0, 1.0, 1.0), effect(1.0, 2.0, 0.5)), None);
+        // In the rounds of the change the unchanged cell was quicker than the twin: 100 ms, and 110 ms.
+        let gap = effect(0.244, 0.11, 2.2);
+        assert_eq!(closed(gap, effect(0.1, 0.12, 0.83)), Some(0.0), "what is worse closes nothing");
+        assert_eq!(closed(gap, effect(0.1, 0.08, 1.25)), None);
     }
 
     #[test]

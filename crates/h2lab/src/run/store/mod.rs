@@ -330,33 +330,21 @@ fn sweep(folder: &Path) -> Result<()> {
     durable::sweep(folder)
 }
 
+/// The tables that are written part by part while a run goes on, and joined at its end.
+const TABLES: [&str; 6] =
+    [Sample::NAME, Tally::NAME, ConnectionRecord::NAME, FrameEvent::NAME, TcpTick::NAME, PacketRecord::NAME];
+
 /// The tables that a run folder lacks since they could not be joined of their parts, which are there then: after a full disk.
 pub fn unjoined(folder: &Path) -> Vec<String> {
-    let names = [
-        Sample::NAME,
-        Tally::NAME,
-        ConnectionRecord::NAME,
-        FrameEvent::NAME,
-        TcpTick::NAME,
-        PacketRecord::NAME,
-    ];
     let is_apart = folder.join("visits").exists();
-    let tables = names.into_iter().filter(|_| is_apart).map(|name| format!("{name}.parquet"));
+    let tables = TABLES.into_iter().filter(|_| is_apart).map(|name| format!("{name}.parquet"));
     tables.filter(|name| !folder.join(name).exists()).collect()
 }
 
 /// Removes what a run has written into its folder, and the folder if it is empty then. Nothing else is touched.
 pub fn discard(folder: &Path) -> Result<()> {
     sweep(folder)?;
-    let names = [
-        Sample::NAME,
-        Tally::NAME,
-        ConnectionRecord::NAME,
-        FrameEvent::NAME,
-        TcpTick::NAME,
-        PacketRecord::NAME,
-    ];
-    let tables = names.into_iter().chain([LatencyBreakdown::NAME]).map(|name| format!("{name}.parquet"));
+    let tables = TABLES.into_iter().chain([LatencyBreakdown::NAME]).map(|name| format!("{name}.parquet"));
     for file in tables.chain(["run.json".to_owned()]).map(|name| folder.join(name)) {
         if file.exists() {
             std::fs::remove_file(file)?;
