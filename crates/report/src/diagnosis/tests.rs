@@ -1,6 +1,7 @@
+use super::remedy::Fixing;
 use super::*;
 use crate::testing::Fixture;
-use h2lab_analysis::experiment::Hop;
+use h2lab_analysis::experiment::{Hop, Remedy};
 use h2lab_analysis::stats::{ErrorCount, Silence};
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::{Fault, RunRecord};
@@ -237,6 +238,37 @@ fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32)
         is_via: true,
         took: TOOK,
     }
+}
+
+#[test]
+fn a_fix_that_closes_more_than_all_of_a_difference_closes_all_of_it() {
+    let fixture = Fixture::new();
+    let experiment = experiment(&fixture);
+    let effect = |ratio: f64| Effect { ratio, low: ratio * 0.9, high: ratio * 1.1, before: 10.0, after: 5.0 };
+    let says = |closed| {
+        let remedy = Remedy {
+            metric: Metric::Median,
+            before: Some(effect(1.2)),
+            after: Some(effect(0.5)),
+            effect: effect(2.4),
+            closed: Some(closed),
+            harm: Vec::new(),
+            rounds: 4,
+            doubt: None,
+        };
+        let fix = Fixing::Made {
+            words: "nginx: `http2_chunk_size 16k;`".to_owned(),
+            cause: None,
+            remedy: Some(Box::new(remedy)),
+            diff: String::new(),
+            files: Vec::new(),
+        };
+        Diagnosis { fix: Some(&fix), ..diagnosis(&fixture, &experiment, 1) }.fix_says().join("\n")
+    };
+    let all = says([6.38, 4.0, 9.0]);
+    assert!(all.contains("closes all of the difference (at least 100 %") && !all.contains("638"), "{all}");
+    let part = says([0.88, 0.8, 0.96]);
+    assert!(part.contains("closes 88 % of the difference (95 % interval 80 to 96 %)"), "{part}");
 }
 
 #[test]
