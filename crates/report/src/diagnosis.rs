@@ -8,9 +8,9 @@ mod since;
 
 use std::fmt::Write;
 
-use h2lab_analysis::diagnose::{CAUSES, Finding};
+use h2lab_analysis::diagnose::{CAUSES, Confidence, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
-use h2lab_analysis::stats::{CellState, CellVerdict, Conclusion, Failed, refusal};
+use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Failed, refusal};
 use std::time::Duration;
 
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio, shell_line, without_flags};
@@ -146,15 +146,38 @@ impl Diagnosis<'_> {
         self.experiment.verdict.as_ref().map(|verdict| sentences::headline(&self.report, verdict))
     }
 
-    /// That no request of the subject was a success, and what the figures are of.
+    /// That no request of the subject was a success, or no request of either protocol had a response, and what the figures are of.
     fn refused(&self) -> Option<String> {
         let cell = self.report.analysis.cell(self.subject)?;
         let is_refused = matches!(cell.state, CellState::Failed { how: Failed::NoSuccess, .. });
         let target = cell.cell.target.name();
-        let said = refusal(target, &cell.statuses).filter(|_| is_refused)?;
+        let said = match self.unanswered(cell) {
+            Some(unanswered) => unanswered,
+            None => refusal(target, &cell.statuses).filter(|_| is_refused)?,
+        };
         let tried = if self.experiment.trials.is_empty() { " No change was tried." } else { "" };
         let stop = if said.ends_with('?') { "" } else { "." };
         Some(format!("{said}{stop}{tried}"))
+    }
+
+    /// That the server answers nothing: its default server may reject what does not ask for one of its names.
+    fn unanswered(&self, subject: &CellSummary) -> Option<String> {
+        fn unanswered(summary: &CellSummary) -> Option<&String> {
+            match &summary.state {
+                CellState::Failed { why, how: Failed::NoResponse } => Some(why),
+                _ => None,
+            }
+        }
+        let twin = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
+        let twin = twin.and_then(|twin| self.report.analysis.cell(twin));
+        let why = unanswered(subject).filter(|_| twin.is_none_or(|twin| unanswered(twin).is_some()))?;
+        let asks_for_a_name = subject.cell.work.headers.iter().any(|(name, _)| name == "host");
+        let name = if subject.cell.setup.config.is_some() && !asks_for_a_name {
+            "; requests ask for its address: must they ask for a name, with -H 'Host: NAME'?"
+        } else {
+            ""
+        };
+        Some(format!("{} answers nothing, over any protocol: {why}{name}", subject.cell.target.name()))
     }
 
     /// That there is nothing to compare the subject with, and why nothing is known of itself, if so.
@@ -377,8 +400,16 @@ impl Diagnosis<'_> {
         style.printable(out)
     }
 
+    /// The findings about the subject, those as confirmed whose cause a change took away.
     pub(super) fn own_findings(&self) -> Vec<Finding> {
-        self.findings().cloned().collect()
+        let confirmed = self.experiment.confirmed();
+        let of = |finding: &Finding| {
+            let is_confirmed = !finding.is_observation()
+                && confirmed.iter().any(|trial| trial.knob.causes().contains(&finding.rule.as_str()));
+            let confidence = if is_confirmed { Confidence::Confirmed } else { finding.confidence };
+            Finding { confidence, ..finding.clone() }
+        };
+        self.findings().map(of).collect()
     }
 
     /// The report with these findings alone.

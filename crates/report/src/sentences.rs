@@ -605,10 +605,7 @@ pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
     let is_there = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.index == finding.cell);
     let at = groups.iter().find(is_there).and_then(|group| condition::beginning(report, group));
     let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
-    let sure = match finding.confidence {
-        h2lab_analysis::diagnose::Confidence::Observed => "observed",
-        h2lab_analysis::diagnose::Confidence::Inferred => "inferred",
-    };
+    let sure = finding.confidence.name();
     let level = report.analysis.cell(finding.cell).map(|summary| summary.level).unwrap_or_default();
     let seen = if level == Level::Full { "" } else { ", in a sample of the requests" };
     format!("{} {} in {}{at} ({sure}{seen})", finding.rule, finding.name, finding.label)

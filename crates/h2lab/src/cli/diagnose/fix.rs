@@ -82,7 +82,7 @@ pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Opt
     }
     let is_open = |setting: &&ServerSetting| {
         let trial = experiment.trials.iter().find(|trial| of(&trial.knob).as_ref() == Some(*setting));
-        trial.is_none_or(|trial| trial.outcome == Outcome::Undecided)
+        trial.is_none_or(|trial| matches!(trial.outcome, Outcome::Undecided | Outcome::Void(_)))
     };
     settings.iter().find(is_open).map(|setting| (setting.clone(), false))
 }

@@ -171,14 +171,20 @@ impl<'a> Plan<'a> {
         self.round(round, &open)
     }
 
-    /// Whether the server answered, and none of it was a success: there is no work whose speed a change could show.
+    /// Whether there is no work whose speed a change could show: none of the answers was a success, or there was no response over
+    /// either protocol.
     fn is_refused(&self, run: &RunRecord) -> bool {
-        let measured = stats::repetitions_of(run, self.base.subject);
-        !measured.is_empty()
-            && matches!(
-                stats::CellSummary::of(&measured).state,
-                CellState::Failed { how: stats::Failed::NoSuccess, .. }
-            )
+        let failed = |index: u32| {
+            let measured = stats::repetitions_of(run, index);
+            let state = (!measured.is_empty()).then(|| stats::CellSummary::of(&measured).state);
+            match state {
+                Some(CellState::Failed { how, .. }) => Some(how),
+                _ => None,
+            }
+        };
+        let is_silent = |index: u32| failed(index) == Some(stats::Failed::NoResponse);
+        failed(self.base.subject) == Some(stats::Failed::NoSuccess)
+            || is_silent(self.base.subject) && self.base.twin.is_none_or(is_silent)
     }
 
     /// The repetitions of the next of `rounds` without a change.
