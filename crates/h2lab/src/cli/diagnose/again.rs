@@ -55,7 +55,7 @@ impl DiagnoseArgs {
         let setup = plan.setup();
         let mut next = |_: &RunRecord, is_spent: bool| plan.unchanged(AGAIN, is_spent);
         let servers = Servers { live: &live, own: own.as_ref() };
-        let executed = self.measure(scenario, &base, servers, command_line, &mut next)?;
+        let executed = self.measure(scenario, &base, servers, (command_line, None), &mut next)?;
         let run = executed.run.without_secrets();
         let concluded = Concluded::new(&run, Some(&executed.folder));
         let stored = concluded.store();

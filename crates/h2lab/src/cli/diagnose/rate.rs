@@ -1,6 +1,7 @@
 //! The rate at which a live server is asked: the highest of a short ramp that it carries.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -18,6 +19,8 @@ use super::progress::Progress;
 use crate::cli::cells::new_run;
 use crate::cli::signals;
 use crate::run::execute::{Live, PlanContext, execute_rounds};
+use crate::run::messages::with_causes;
+use crate::run::store;
 
 /// What any service may be asked without its owner's word.
 const GENTLE: [&str; 1] = ["10..50/5s/5"];
@@ -62,12 +65,24 @@ pub(super) struct Found {
     failing: Option<String>,
     /// Why the ramp was no sound measurement; `None` if it was.
     doubt: Option<String>,
+    /// The ramps, from which all this is; `None` if the rate was not searched for by any.
+    pub ramps: Option<RunRecord>,
 }
 
 impl Found {
     /// A rate that was not searched for by a ramp.
     pub fn at(rate: f64) -> Self {
         Self { rate, ..Self::default() }
+    }
+
+    /// What the ramps before the run in `folder` showed; `None` if there were none.
+    pub fn in_folder(folder: &Path) -> Option<Self> {
+        let ramps = store::read_ramps(folder).unwrap_or_else(|error| {
+            let why = with_causes(&error);
+            super::super::note(&format_args!("what the ramp of the rate showed is unknown: {why}"));
+            None
+        });
+        found(&ramps?)
     }
 
     /// The result of the ramp, in a sentence: over HTTP/1.1 or another protocol with at most so many connections.
@@ -145,8 +160,11 @@ pub(super) fn find(
     if let Some(failure) = executed.failure {
         return Err(failure);
     }
-    let is_stopped = executed.run.interrupted;
-    Ok(if is_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(found(&executed.run)) })
+    let ramps = executed.run;
+    if ramps.interrupted {
+        return Ok(ControlFlow::Break(()));
+    }
+    Ok(ControlFlow::Continue(found(&ramps).map(|found| Found { ramps: Some(ramps), ..found })))
 }
 
 /// One repetition with this ramp, over HTTP/1.1 if it is spoken.
@@ -180,6 +198,7 @@ fn found(run: &RunRecord) -> Option<Found> {
                     CellState::Invalid { reasons } => reasons.first().cloned(),
                     _ => None,
                 },
+                ramps: None,
             });
         }
         let last = steps.last_carried()?;
@@ -219,7 +238,55 @@ fn failing(summary: &CellSummary, step: &RampStep) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_base::units::Time;
+    use h2lab_model::record::testing::{Model, cell as some_cell, one_repetition, run as run_of};
+    use h2lab_model::record::{Outcome, Sample};
+    use h2lab_model::workload::{Arrival, Protocol};
+
     use super::*;
+    use crate::run::store::RunFolder;
+
+    /// The ramp for services of others, of which the server serves 15 requests in each second and answers 429 to the rest.
+    fn limited() -> RunRecord {
+        let mut cell = some_cell(0, 0, Protocol::H1, 32, 0.0);
+        let measured = Duration::from_secs(5);
+        cell.work.arrival = Arrival::Ramp { from: 10.0, to: 50.0, over: measured, steps: 5 };
+        (cell.work.phases.warmup, cell.work.phases.measure) = (Duration::ZERO, measured);
+        let mut record = one_repetition(&cell, 0, &Model::CLEAN);
+        let (mut second, mut served) = (Time::ZERO, 0);
+        let answer = |sample: Sample| {
+            if sample.scheduled_at.since(second) >= Duration::from_secs(1) {
+                (second, served) = (sample.scheduled_at, 0);
+            }
+            served += 1;
+            let is_served = served <= 15;
+            let (outcome, status) =
+                if is_served { (Outcome::Succeeded, 200) } else { (Outcome::Status, 429) };
+            Sample { outcome, status, ..sample }
+        };
+        record.samples = record.samples.iter().map(answer).collect();
+        run_of(vec![record])
+    }
+
+    #[test]
+    fn what_ramps_showed_is_found_again_in_the_run_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        let folder = RunFolder::create(&path, &run_of(Vec::new())).unwrap();
+        assert_eq!(Found::in_folder(&path), None, "as in folders of before");
+        let ramps = limited();
+        let known = found(&ramps).unwrap();
+        assert_eq!(known.limit.as_ref().map(|limit| &limit.rule[..]), Some(RATE_LIMIT), "{known:?}");
+        assert!(
+            known.remark().unwrap().contains("the server answered 429 Too Many Requests to"),
+            "{known:?}"
+        );
+        folder.keep_ramps(&ramps).unwrap();
+        assert_eq!(Found::in_folder(&path), Some(known));
+        drop(folder);
+        store::discard(&path).unwrap();
+        assert!(!path.exists(), "a run of which nothing is kept leaves no ramps");
+    }
 
     #[test]
     fn the_ramps_parse_and_rise_and_others_services_get_50_at_most() {

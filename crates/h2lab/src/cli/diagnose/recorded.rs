@@ -14,6 +14,7 @@ use super::super::documents::{Form, json};
 use super::super::exit::Usage;
 use super::super::output::Concluded;
 use super::super::reach;
+use super::rate::Found;
 use super::{DiagnoseArgs, fix, repeated};
 use crate::run::store;
 
@@ -41,13 +42,16 @@ impl DiagnoseArgs {
     /// What a run folder shows: the experiment, if `diagnose` made it, else its findings.
     pub(super) fn of_run_folder(&self, folder: &Path) -> Result<Exit> {
         let run = read(folder)?;
-        let concluded = Concluded::new(&run, Some(folder));
+        let before = Found::in_folder(folder);
+        let remark = before.as_ref().and_then(Found::remark);
+        let concluded = Concluded::new(&run, Some(folder)).warned(remark);
         let recorded = Recorded::of(&run, concluded.report().findings);
         let made = recorded.and_then(|recorded| Some((Experiment::of(&run, &recorded.setup)?, recorded)));
         self.refuse_measuring("a run folder is only read", made.is_some())?;
         let Some((experiment, recorded)) = made else { return self.conclude(&concluded, false) };
         let verdicts = experiment.verdicts(concluded.verdicts());
-        let concluded = concluded.compared(&verdicts);
+        let limit = before.and_then(|found| found.limit);
+        let concluded = concluded.compared(&verdicts).found_before(limit, recorded.setup.subject);
         let fix = fixing(&run, &recorded, &experiment, concluded.report().findings, folder);
         self.print_diagnosis(&Diagnosis {
             report: concluded.report(),
