@@ -151,13 +151,39 @@ impl Diagnosis<'_> {
         let cell = self.report.analysis.cell(self.subject)?;
         let is_refused = matches!(cell.state, CellState::Failed { how: Failed::NoSuccess, .. });
         let target = cell.cell.target.name();
-        let said = match self.unanswered(cell) {
-            Some(unanswered) => unanswered,
-            None => refusal(target, &cell.statuses).filter(|_| is_refused)?,
+        let said = match (self.unanswered(cell), self.twin()) {
+            (Some(unanswered), _) => unanswered,
+            (None, Some(twin)) if is_refused && !matches!(twin.state, CellState::Failed { .. }) => {
+                let all = plural(cell.requests.sent, "request");
+                let statuses: Vec<String> = cell.statuses.keys().map(u16::to_string).collect();
+                format!(
+                    "{}: {target} answers none of {all} with a success (status {}); over {} it does: HTTP/2 fails there, whatever \
+                     its speed",
+                    sentences::name(cell),
+                    statuses.join(", "),
+                    sentences::name(twin)
+                )
+            }
+            (None, _) => refusal(target, &cell.statuses).filter(|_| is_refused)?,
         };
         let tried = if self.experiment.trials.is_empty() { " No change was tried." } else { "" };
         let stop = if said.ends_with('?') { "" } else { "." };
         Some(format!("{said}{stop}{tried}"))
+    }
+
+    /// The same work over another protocol.
+    fn twin(&self) -> Option<&CellSummary> {
+        let verdict = self.experiment.verdict.as_ref()?;
+        self.report.analysis.cell(verdict.baseline)
+    }
+
+    /// That what is measured are redirects: they are successes, and quick ones.
+    fn redirected(&self) -> Option<String> {
+        let cell = self.report.analysis.cell(self.subject)?;
+        let redirects: u64 = cell.statuses.range(301..=308).map(|(_, n)| *n).sum();
+        (redirects * 2 > cell.requests.sent).then(|| {
+            "All times are of redirects, which are not followed: the warning says where they lead.".to_owned()
+        })
     }
 
     /// That the server answers nothing: its default server may reject what does not ask for one of its names.
@@ -168,9 +194,7 @@ impl Diagnosis<'_> {
                 _ => None,
             }
         }
-        let twin = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
-        let twin = twin.and_then(|twin| self.report.analysis.cell(twin));
-        let why = unanswered(subject).filter(|_| twin.is_none_or(|twin| unanswered(twin).is_some()))?;
+        let why = unanswered(subject).filter(|_| self.twin().is_none_or(|twin| unanswered(twin).is_some()))?;
         let asks_for_a_name = subject.cell.work.headers.iter().any(|(name, _)| name == "host");
         let name = if subject.cell.setup.config.is_some() && !asks_for_a_name {
             "; requests ask for its address: must they ask for a name, with -H 'Host: NAME'?"
@@ -207,6 +231,7 @@ impl Diagnosis<'_> {
         }
         answer
             .extend(self.statement().map_or_else(|| self.alone(), |statement| vec![format!("{statement}.")]));
+        answer.extend(self.redirected());
         answer.extend(self.failing());
         answer.extend(self.silences());
         answer.extend(self.hop());

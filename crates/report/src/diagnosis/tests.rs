@@ -370,13 +370,23 @@ fn a_server_that_refuses_everything_is_the_first_thing_that_is_said() {
     let subject = fixture.findings[0].cell;
     let mut experiment = experiment(&fixture);
     experiment.trials.clear();
-    let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
-    cell.state = CellState::Failed { why: "none".to_owned(), how: Failed::NoSuccess };
-    cell.statuses = std::iter::once((404, 50)).collect();
+    let twin = experiment.verdict.as_ref().unwrap().baseline;
+    let refuses = |cell: &mut CellSummary, status| {
+        cell.state = CellState::Failed { why: "none".to_owned(), how: Failed::NoSuccess };
+        cell.statuses = std::iter::once((status, 50)).collect();
+    };
+    let of = |fixture: &mut Fixture, index: u32, status| {
+        refuses(fixture.analysis.cells.iter_mut().find(|one| one.cell.index == index).unwrap(), status);
+    };
+    of(&mut fixture, subject, 500);
+    let alone = diagnosis(&fixture, &experiment, subject).answer().join(" ");
+    assert!(alone.contains("with a success (status 500); over HTTP/1.1 it does: HTTP/2 fails there"), "{alone}");
+    of(&mut fixture, subject, 404);
+    of(&mut fixture, twin, 404);
     let answer = diagnosis(&fixture, &experiment, subject).answer();
     let expected = "origin answers 404 Not Found to every request: all times are of that answer; is the path right? \
                     No change was tried.";
-    assert_eq!(answer, [expected]);
+    assert_eq!(answer, [expected], "the other protocol was not asked, or fails as well");
     let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
     cell.state = CellState::Failed { why: "it ended".to_owned(), how: Failed::ServerEnded };
     assert!(!diagnosis(&fixture, &experiment, subject).answer()[0].contains("404"));

@@ -173,6 +173,24 @@ fn fields_of_envoy_in_one_line_are_seen_one_by_one() {
 }
 
 #[test]
+fn envoy_does_not_check_the_certificate_of_our_origin() {
+    let cluster = |context: &str| {
+        let tls = "      '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext\n";
+        let text = format!("static_resources:\n  clusters:\n  - name: up\n    x:\n{tls}{context}    z: 1\n");
+        let (after, _, notes) = adapted("envoy", &text);
+        assert!(notes.iter().any(|note| note.starts_with("certificates of upstreams: not checked")), "{notes:?}");
+        after.lines().skip(5).map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let block = "      common_tls_context:\n        validation_context:\n          trusted_ca: {filename: ca.pem}\n          \
+                 match_typed_subject_alt_names:\n          - san_type: DNS\n";
+    assert_eq!(cluster(block), "      common_tls_context:\n        validation_context: {}\n    z: 1\n");
+    let line = "      common: {validation_context: {trusted_ca: {filename: 'a}b'}}, alpn_protocols: [h2]}\n";
+    assert_eq!(cluster(line), "      common: {validation_context: {}, alpn_protocols: [h2]}\n    z: 1\n");
+    let json = "      \"validation_context\": {\n        \"trusted_ca\": {\"filename\": \"ca.pem\"}\n      },\n";
+    assert_eq!(cluster(json), "      \"validation_context\": {},\n    z: 1\n");
+}
+
+#[test]
 fn a_file_that_is_included_twice_is_one_to_change() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nginx.conf");
