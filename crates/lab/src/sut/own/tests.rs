@@ -102,7 +102,7 @@ fn of_several_frontends_the_first_with_http_2_is_measured_at_one_port_and_that_i
 fn apache_keeps_all_but_addresses_the_process_and_upstreams() {
     let text = "PidFile ${APACHE_PID_FILE}\nListen 10.0.0.5:80\nListen [::]:80\nListen 443\nProtocols h2 h2c http/1.1\n<VirtualHost *:80>\n\
                 ProxyPass / http://b.c:1/z keepalive=On\n</VirtualHost>\n<VirtualHost 10.0.0.5:443>\nSSLEngine on\nCustomLog \
-                /var/log/a \"%h x\"\n</VirtualHost>\n";
+                /var/log/a \"%h x\"\n</VirtualHost>\nThreadsPerChild 25\nMaxRequestWorkers 150\n";
     let (after, ports, _) = adapted("apache", text);
     let expected = [(Protocol::H1s, 443), (Protocol::H2, 443), (Protocol::H1, 80), (Protocol::H2c, 80)];
     assert_eq!(ports, expected);
@@ -113,9 +113,11 @@ fn apache_keeps_all_but_addresses_the_process_and_upstreams() {
         "<VirtualHost *:443>",
         "ProxyPass / http://127.0.0.1:@h2lab-origin@/z keepalive=On",
         "CustomLog @h2lab-folder@/scratch/access.log \"%h x\"",
+        "\nThreadsPerChild 150\nMaxRequestWorkers 150\n",
     ] {
         assert!(after.contains(line), "{line} in {after}");
     }
+    assert!(!after.contains("ThreadsPerChild 25"), "the one process has the threads of all: {after}");
 }
 
 #[test]
