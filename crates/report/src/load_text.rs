@@ -271,9 +271,10 @@ fn connections(page: &mut Page, summary: &CellSummary) {
         &listed(totals.interim.iter().map(|(status, n)| Some(format!("{status}: {}", count(*n))))),
     );
     let is_http3 = summary.cell.protocol.is_quic();
-    for (name, whose, settings) in
-        [("  settings", "the client's", &totals.settings_local), ("", "the server's", &totals.settings_remote)]
-    {
+    for (name, whose, settings) in [
+        ("  settings", "the client's", &totals.settings_local),
+        ("", "the server's", &totals.settings_remote),
+    ] {
         if !settings.is_empty() {
             page.line(name, &format!("{whose}: {}", self::settings(is_http3, settings)));
         }
@@ -314,8 +315,10 @@ fn traffic(page: &mut Page, summary: &CellSummary) {
     if let Some(tcp) = &summary.tcp_client {
         let rtt = millis(Duration::from_micros(tcp.rtt_us_p50.into()));
         let retransmits = plural(tcp.retransmits, "retransmit");
-        let text =
-            format!("{retransmits} by the client, RTT {rtt} ms, cwnd {}, {}", tcp.cwnd_p50, tcp.congestion_control);
+        let text = format!(
+            "{retransmits} by the client, RTT {rtt} ms, cwnd {}, {}",
+            tcp.cwnd_p50, tcp.congestion_control
+        );
         page.line("TCP", &text);
     }
     if let Some(quic) = &summary.quic_client {
@@ -341,7 +344,9 @@ fn quic(end: &QuicEnd) -> String {
     let (sent, lost) = (plural(end.packets_sent, "packet"), count(end.packets_lost));
     let (cwnd, mtu) = (bytes(end.cwnd_bytes_p50 as f64), count(end.mtu.into()));
     let name = &end.congestion_control;
-    format!("{sent} sent by the client, {lost} lost, RTT {rtt} ms, cwnd {cwnd}, datagrams of {mtu} B at most, {name}")
+    format!(
+        "{sent} sent by the client, {lost} lost, RTT {rtt} ms, cwnd {cwnd}, datagrams of {mtu} B at most, {name}"
+    )
 }
 
 fn frames(counts: &[u64; 11]) -> String {

@@ -30,7 +30,9 @@ impl DiagnoseArgs {
             return Err(Usage(format!("{} {why}", if self.fix { "--fix" } else { "--config" })).into());
         }
         if self.out.is_some() {
-            return Err(Usage(format!("--out {why}: there is no run to keep; -o FILE writes the report")).into());
+            return Err(
+                Usage(format!("--out {why}: there is no run to keep; -o FILE writes the report")).into()
+            );
         }
         if self.client.is_tls() {
             return Err(Usage("--tls is for the server of --run".to_owned()).into());
@@ -79,7 +81,8 @@ impl DiagnoseArgs {
             h2lab_report::diagnosis_of_client(&report, seen, concluded.has_limits_of_ours, style)
         })?;
         let cells = &report.analysis.cells;
-        let is_refused = |state: &CellState| matches!(state, CellState::Failed { how: Failed::NoSuccess, .. });
+        let is_refused =
+            |state: &CellState| matches!(state, CellState::Failed { how: Failed::NoSuccess, .. });
         let all = !cells.is_empty() && cells.iter().all(|cell| is_refused(&cell.state));
         Ok(if all { Exit::CheckFailed } else { exit })
     }

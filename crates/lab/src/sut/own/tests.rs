@@ -180,7 +180,10 @@ fn envoy_does_not_check_the_certificate_of_our_origin() {
         let tls = "      '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext\n";
         let text = format!("static_resources:\n  clusters:\n  - name: up\n    x:\n{tls}{context}    z: 1\n");
         let (after, _, notes) = adapted("envoy", &text);
-        assert!(notes.iter().any(|note| note.starts_with("certificates of upstreams: not checked")), "{notes:?}");
+        assert!(
+            notes.iter().any(|note| note.starts_with("certificates of upstreams: not checked")),
+            "{notes:?}"
+        );
         after.lines().skip(5).map(|line| format!("{line}\n")).collect::<String>()
     };
     let block = "      common_tls_context:\n        validation_context:\n          trusted_ca: {filename: ca.pem}\n          \
@@ -188,7 +191,8 @@ fn envoy_does_not_check_the_certificate_of_our_origin() {
     assert_eq!(cluster(block), "      common_tls_context:\n        validation_context: {}\n    z: 1\n");
     let line = "      common: {validation_context: {trusted_ca: {filename: 'a}b'}}, alpn_protocols: [h2]}\n";
     assert_eq!(cluster(line), "      common: {validation_context: {}, alpn_protocols: [h2]}\n    z: 1\n");
-    let json = "      \"validation_context\": {\n        \"trusted_ca\": {\"filename\": \"ca.pem\"}\n      },\n";
+    let json =
+        "      \"validation_context\": {\n        \"trusted_ca\": {\"filename\": \"ca.pem\"}\n      },\n";
     assert_eq!(cluster(json), "      \"validation_context\": {},\n    z: 1\n");
 }
 
