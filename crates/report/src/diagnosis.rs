@@ -77,6 +77,9 @@ pub(super) const CORRECTED: &str = "Effects above 1 are better. The intervals ar
 pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
+    if report.findings.is_empty() {
+        let _ = write!(out, "\n{NONE}\n");
+    }
     out.push('\n');
     let looked = format!(
         "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
@@ -410,10 +413,13 @@ impl Diagnosis<'_> {
 
     /// `p99 improves 1.8 × (1.6–2.1; 120 ms to 66 ms)`.
     fn effect(&self, effect: &Effect) -> String {
+        let is_better = effect.low > 1.0;
         format!(
-            "{} improves {} × ({}–{}; {} to {})",
+            "{} {} {}{} ({}–{}; {} to {})",
             self.experiment.metric.name(),
+            if is_better { "improves" } else { "is" },
             ratio(effect.ratio),
+            if is_better { " ×" } else { " × as good" },
             ratio(effect.low),
             ratio(effect.high),
             self.figure(effect.before),
