@@ -17,7 +17,7 @@ use h2lab_model::record::{
     CellRecord, Disturbance, DisturbanceKind, Environment, LinkSummary, PacketRecord, ServerSummary,
     SidecarSummary,
 };
-use h2lab_model::scenario::Target;
+use h2lab_model::scenario::{Cell, Target};
 use h2lab_model::workload::Protocol;
 
 use super::capture::Capture;
@@ -36,6 +36,7 @@ use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::process::ChildExit;
 use h2lab_net::tcp;
 use h2lab_net::tcp::largest_buffers;
+use h2lab_roles::client::url::Url;
 use h2lab_roles::origin::quic_samples;
 
 /// Enters the namespaces and does the task. Returns in the first process of the PID namespace only.
@@ -272,8 +273,8 @@ impl Repetition {
             address: lab_side.namespaces.dialled(endpoint(front, cell.protocol)?).into(),
             // A client does not know of its sidecar.
             authority: endpoint(server, self.spec.cell.protocol)?.to_string(),
+            server_name: server_name(&cell),
             cell,
-            server_name: "server".to_owned(),
             tls: Trust { insecure: true, ..Trust::default() },
             clock_origin_ns: self.spec.clock_origin_ns,
             cpu: placement.generator,
@@ -421,6 +422,14 @@ fn lacking(unrecorded: u64) -> Option<String> {
 fn hop(packets: &[PacketRecord]) -> u32 {
     let ports = packets.iter().map(|packet| (packet.client_port, packet.server_port));
     ports.filter(|(client, _)| *client != 0).collect::<BTreeSet<_>>().len() as u32
+}
+
+/// The name for SNI: that of `-H 'Host: NAME'`, since a configuration of the user's may refuse others, and there is no URL to have
+/// it; else that of our certificates.
+fn server_name(cell: &Cell) -> String {
+    let asked = cell.work.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let asked = asked.and_then(|(_, value)| format!("https://{value}/").parse::<Url>().ok());
+    asked.map_or_else(|| "server".to_owned(), |url| url.host().to_owned())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cell::Cell;
 use super::setup::Change;
+use crate::settings::{Peer, edit};
 
 /// Something besides protocol and connections in which cells of a group can differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,38 +79,71 @@ impl Difference {
             Self::Client => cell.client.rendered(),
             Self::Policy => cell.policy.rendered(),
             Self::Server => cell.server.rendered().iter().map(|value| format!("server: {value}")).collect(),
-            Self::Setup => {
-                let words = |change: &Change| format!("{} {}", change.knob, change.value.unwrap_or(1));
-                cell.setup.changes.iter().map(words).collect()
-            }
+            Self::Setup => cell.setup.changes.iter().map(|change| setting(cell, change)).collect(),
             Self::Congestion => cell.congestion.iter().cloned().collect(),
             Self::Sysctls => cell.sysctls.rendered().collect(),
             Self::Target => vec![cell.target.name().to_owned()],
         }
     }
 
-    /// Whether cells that it concerns differ in it.
-    fn is_among(self, group: &[&Cell]) -> bool {
-        let mut words = group.iter().filter(|cell| self.concerns(cell)).map(|cell| self.words(cell));
-        let first = words.next();
-        words.any(|other| Some(other) != first)
+    /// Its values in the cells that it concerns, each with the number of cells that have it.
+    fn among(self, group: &[&Cell]) -> BTreeMap<String, usize> {
+        let mut values = BTreeMap::new();
+        for cell in group.iter().filter(|cell| self.concerns(cell)) {
+            *values.entry(self.words(cell)).or_default() += 1;
+        }
+        values
     }
 }
 
+/// A change of a server's configuration as its product writes it, `keepalive_requests 1000`; else what it controls.
+fn setting(cell: &Cell, change: &Change) -> String {
+    let words = edit::words(&Peer::started(cell.target.name()), change);
+    let line = words.as_deref().and_then(|words| Some(words.split_once(": ")?.1.to_owned()));
+    line.unwrap_or_else(|| format!("{} {}", change.knob, change.value.unwrap_or(1)))
+}
+
 /// What the labels of a group must name besides protocol and connections, because its cells differ in it.
+///
+/// The value that most cells of the group have is not named: of ten cells, one with bbr, only that one says its congestion
+/// control. Labels stay distinct, as all other values are named.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Naming(Vec<Difference>);
+pub struct Naming(Vec<Named>);
+
+/// A difference that labels name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    difference: Difference,
+    /// What a label would say of more than half of the cells, and does not; none where no value is that common.
+    usual: Option<String>,
+}
+
+impl Named {
+    /// Whether the label of `cell` names it.
+    fn names(&self, cell: &Cell) -> bool {
+        self.difference.concerns(cell) && self.usual.as_ref() != Some(&self.difference.words(cell))
+    }
+}
 
 impl FromIterator<Difference> for Naming {
     fn from_iter<I: IntoIterator<Item = Difference>>(differences: I) -> Self {
-        Self(differences.into_iter().collect())
+        Self(differences.into_iter().map(|difference| Named { difference, usual: None }).collect())
     }
 }
 
 impl Naming {
     /// The differences among these cells, all of one group.
     pub fn of(group: &[&Cell]) -> Self {
-        Difference::ALL.into_iter().filter(|difference| difference.is_among(group)).collect()
+        let named = Difference::ALL.into_iter().filter_map(|difference| {
+            let values = difference.among(group);
+            let cells: usize = values.values().sum();
+            // A default has no words: where a cell has it, the others must have theirs.
+            let has_default = values.contains_key("");
+            let usual = values.iter().find(|(_, count)| !has_default && **count * 2 > cells);
+            let usual = usual.map(|(words, _)| words.clone());
+            (values.len() > 1).then_some(Named { difference, usual })
+        });
+        Self(named.collect())
     }
 
     /// The same for each group of a plan or of a run.
@@ -123,7 +157,7 @@ impl Naming {
 
     /// Whether `cell` must be distinguished from others of its group by this.
     pub fn distinguishes(&self, difference: Difference, cell: &Cell) -> bool {
-        self.0.contains(&difference) && difference.concerns(cell)
+        self.0.iter().any(|named| named.difference == difference && named.names(cell))
     }
 
     /// The label of `cell` in its group: `h1`, `h2c × 4`, `h2c × 4 × 10 streams at http://service:8080/`, `h2 × 1, limit 1000,
@@ -139,8 +173,8 @@ impl Naming {
 
     /// The part after the protocol and its connections.
     fn rendered(&self, cell: &Cell) -> String {
-        let rendered = self.0.iter().filter(|difference| difference.concerns(cell));
-        rendered.map(|difference| difference.words(cell)).collect()
+        let rendered = self.0.iter().filter(|named| named.names(cell));
+        rendered.map(|named| named.difference.words(cell)).collect()
     }
 }
 
@@ -206,6 +240,22 @@ mod tests {
         {
             assert!(has(words), "{words}: {labels:#?}");
         }
+    }
+
+    #[test]
+    fn a_value_that_most_cells_have_is_not_named() {
+        use crate::record::testing::cell;
+        use crate::workload::Protocol;
+
+        let with = |index, congestion: &str| Cell {
+            congestion: Some(congestion.to_owned()),
+            ..cell(index, 0, if index == 0 { Protocol::H1 } else { Protocol::H2c }, 1, 0.0)
+        };
+        let called = |cells: &[Cell]| labels(cells).into_values().collect::<Vec<_>>();
+        let cells = [with(0, "cubic"), with(1, "cubic"), with(2, "bbr")];
+        assert_eq!(called(&cells), ["h1", "h2c × 1", "h2c × 1, bbr"]);
+        let halves = [with(0, "cubic"), with(1, "bbr")];
+        assert_eq!(called(&halves), ["h1, cubic", "h2c × 1, bbr"], "no value that most have");
     }
 
     #[test]

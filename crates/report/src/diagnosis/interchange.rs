@@ -95,6 +95,7 @@ impl Diagnosis<'_> {
                 let _ = writeln!(out, "- {}", escaped(&line));
             }
         }
+        markdown::warnings(&mut out, &self.report);
         out
     }
 

@@ -109,6 +109,12 @@ impl Diagnosis<'_> {
         }
         first.push('.');
         let second = match remedy.closed {
+            // Beyond the other protocol: of a small difference that is many times as much, which says nothing.
+            Some([part, low, _]) if part > 1.0 => format!(
+                "That closes all of the difference (at least {:.0} %, of an interval of 95 %), in {} rounds of their own.",
+                low.min(1.0) * 100.0,
+                remedy.rounds
+            ),
             Some([part, low, high]) => format!(
                 "That closes {:.0} % of the difference (95 % interval {:.0} to {:.0} %), in {} rounds of their own.",
                 part * 100.0,

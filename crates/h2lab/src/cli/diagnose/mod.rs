@@ -425,7 +425,7 @@ fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
     } else {
         let offers = offers.join("; ");
         let why =
-            format!("the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {offers}");
+            format!("no request of HTTP/2 had a response, so that there is no HTTP/2 to diagnose; {offers}");
         (FailureKind::Unreachable, why)
     };
     Err(Failure { kind, message })

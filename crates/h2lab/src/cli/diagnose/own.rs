@@ -42,12 +42,16 @@ impl DiagnoseArgs {
 
     /// Says what was adapted.
     pub(super) fn announce(&self, own: &OwnConfig) {
-        if self.quiet || own.notes.is_empty() {
+        if self.quiet {
             return;
         }
         note(&format_args!("{} is used as it is, but for the lab:", own.path.display()));
         for adapted in &own.notes {
             note(&format_args!("- {adapted}"));
+        }
+        let fields = self.cells.client.request.fields().unwrap_or_default();
+        if fields.iter().all(|(name, _)| name != "host") {
+            note(&"- requests ask for its address; -H 'Host: NAME' asks for a name, over TLS by SNI too");
         }
     }
 }
@@ -66,6 +70,8 @@ pub(super) fn compare_what_it_speaks(
         return Err(Usage(format!("{}: {why}", own.path.display())).into());
     };
     scenario.matrix.protocols = Axis::new(protocols).context("it speaks something")?;
+    // As of a live server: nothing is known of what it takes.
+    (scenario.work.method, scenario.work.body_bytes) = ("GET".to_owned(), 0);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use h2lab_analysis::diagnose;
 use h2lab_analysis::diagnose::Finding;
-use h2lab_analysis::stats::{CellState, CellSummary, Overload, RampStep, RampSteps};
+use h2lab_analysis::stats::{CellState, CellSummary, Failed, Overload, RampStep, RampSteps};
 use h2lab_base::counts::plural;
 use h2lab_base::units::measured_time;
 use h2lab_model::record::RunRecord;
@@ -20,6 +20,7 @@ use crate::cli::cells::new_run;
 use crate::cli::signals;
 use crate::run::execute::{Live, PlanContext, execute_rounds};
 use crate::run::messages::with_causes;
+use crate::run::messages::{Failure, FailureKind};
 use crate::run::store;
 
 /// What any service may be asked without its owner's word.
@@ -161,10 +162,22 @@ pub(super) fn find(
         return Err(failure);
     }
     let ramps = executed.run;
+    if let Some(why) = ended(&ramps) {
+        let message = format!("while a rate was searched for: {why}");
+        return Err(Failure { kind: FailureKind::Ended, message }.into());
+    }
     if ramps.interrupted {
         return Ok(ControlFlow::Break(()));
     }
     Ok(ControlFlow::Continue(found(&ramps).map(|found| Found { ramps: Some(ramps), ..found })))
+}
+
+/// That the server ended during a ramp: then no rate of it was too much.
+fn ended(run: &RunRecord) -> Option<String> {
+    run.repetitions.iter().find_map(|repetition| match CellSummary::of(&[repetition]).state {
+        CellState::Failed { why, how: Failed::ServerEnded } => Some(why),
+        _ => None,
+    })
 }
 
 /// One repetition with this ramp, over HTTP/1.1 if it is spoken.
@@ -185,6 +198,10 @@ fn found(run: &RunRecord) -> Option<Found> {
         let summary = CellSummary::of(&[repetition]);
         let steps = RampSteps::of(&summary)?;
         let lowest = steps.steps.first()?.offered_rps;
+        if is_refused_at_any_rate(&summary) {
+            let failing = h2lab_report::failing(&summary);
+            return Some(Found { failing, ..Found::at(lowest.round()) });
+        }
         if let Some(knee) = steps.knee() {
             let before = steps.last_carried().map(|step| step.offered_rps);
             let rate = before.or(carried.as_ref().map(|it| it.rate)).unwrap_or(lowest / 2.0) * BELOW_THE_KNEE;
@@ -224,6 +241,11 @@ fn limit(run: &RunRecord) -> Option<Finding> {
 fn refused(summary: &CellSummary) -> Option<(u16, u64)> {
     let (status, n) = summary.statuses.range(400..).max_by_key(|(_, n)| **n)?;
     (*n * 10 >= summary.requests.sent).then_some((*status, *n))
+}
+
+/// Whether nine of ten requests were refused from the lowest rate on: then it is no matter of the rate.
+fn is_refused_at_any_rate(summary: &CellSummary) -> bool {
+    refused(summary).is_some_and(|(_, n)| n * 10 >= summary.requests.sent * 9)
 }
 
 /// Which share of the requests of a ramp failed, and how, if more than one in a hundred did in another way than by a refusal of the load.

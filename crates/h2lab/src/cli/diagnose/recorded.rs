@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::experiment::{Experiment, Recorded};
+use h2lab_analysis::stats::{CellState, Failed};
 use h2lab_model::record::RunRecord;
 use h2lab_report::{Diagnosis, Fixing, Report, TextStyle};
 
@@ -27,6 +28,14 @@ impl DiagnoseArgs {
         }
         if self.fix || self.config.is_some() {
             return Err(Usage(format!("{} {why}", if self.fix { "--fix" } else { "--config" })).into());
+        }
+        if self.out.is_some() {
+            return Err(
+                Usage(format!("--out {why}: there is no run to keep; -o FILE writes the report")).into()
+            );
+        }
+        if self.client.is_tls() {
+            return Err(Usage("--tls is for the server of --run".to_owned()).into());
         }
         if self.fail_on.is_some() && !has_experiment {
             return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
@@ -68,9 +77,14 @@ impl DiagnoseArgs {
     /// What the connections of a client show; `seen` is what came from it.
     pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, seen: &str) -> Result<Exit> {
         let report = concluded.report();
-        self.print(&report, &|style| {
+        let exit = self.print(&report, &|style| {
             h2lab_report::diagnosis_of_client(&report, seen, concluded.has_limits_of_ours, style)
-        })
+        })?;
+        let cells = &report.analysis.cells;
+        let is_refused =
+            |state: &CellState| matches!(state, CellState::Failed { how: Failed::NoSuccess, .. });
+        let all = !cells.is_empty() && cells.iter().all(|cell| is_refused(&cell.state));
+        Ok(if all { Exit::CheckFailed } else { exit })
     }
 
     /// What the records of a run show; `is_capture`: nothing of it was measured.
