@@ -110,6 +110,8 @@ struct Window {
     size: u64,
     /// The same before the last increment.
     size_before: u64,
+    /// Download: the most credit that there was since the last data, which may be credit for a part of the next frame.
+    claimed: u64,
     /// The totals of its increments, with when the client sent or received each.
     granted: Vec<(u64, Time)>,
     /// The total of DATA so far.
@@ -129,6 +131,7 @@ impl Window {
             initial,
             size: initial,
             size_before: initial,
+            claimed: 0,
             granted: Vec::new(),
             taken: 0,
             sent: Vec::new(),
@@ -148,7 +151,21 @@ impl Window {
     fn grant(&mut self, frame: &FrameEvent) {
         self.granted.push((self.total() + u64::from(frame.value), frame.at));
         self.size_before = self.size;
-        self.size = self.size.max(self.credit().max(0).cast_unsigned());
+        let credit = self.credit().max(0).cast_unsigned();
+        match frame.direction {
+            Direction::Down => self.size = self.size.max(credit),
+            Direction::Up => self.claimed = self.claimed.max(credit),
+        }
+    }
+
+    /// A frame of data is complete. A client may return credit for the part of it that has come before that (nghttp2 does), and what
+    /// is no more than such a part does not make the window larger.
+    fn take(&mut self, length: u64) {
+        self.taken += length;
+        let claimed = std::mem::take(&mut self.claimed);
+        if claimed > self.size + length {
+            self.size = claimed;
+        }
     }
 
     /// When the increment was given that had to come before all that was sent so far could be. `Time::ZERO` if the initial
@@ -316,9 +333,9 @@ impl Flows {
         }
         let Self { windows, streams, .. } = self;
         let (window, streams) = (&mut windows[side(frame.direction)], &mut streams[side(frame.direction)]);
-        window.taken += length;
+        window.take(length);
         let Some(stream) = streams.get_mut(&frame.stream.0) else { return };
-        stream.window.taken += length;
+        stream.window.take(length);
         match frame.direction {
             Direction::Up => self.sent(frame),
             Direction::Down => self.came(frame),
@@ -504,6 +521,27 @@ mod tests {
         let windows: Vec<u64> =
             stops(&record, Duration::from_millis(40)).iter().map(|stop| stop.window).collect();
         assert_eq!(windows, [64 << 10; 4], "each body stops once, at its first window");
+    }
+
+    #[test]
+    fn credit_for_a_part_of_a_frame_makes_a_window_no_larger() {
+        let mut record = Transfer::new(DOWN).with_stream_window(64 << 10).record();
+        // As nghttp2 gives it: half of each frame's credit when half of the frame has come, and the frame is complete after that.
+        let credits: Vec<FrameEvent> = record
+            .frames
+            .iter()
+            .filter(|frame| frame.kind == FrameKind::WINDOW_UPDATE && frame.stream.0 > 0)
+            .copied()
+            .collect();
+        record.frames.retain(|frame| frame.kind != FrameKind::WINDOW_UPDATE || frame.stream.0 == 0);
+        for credit in credits {
+            let early = FrameEvent { at: credit.at - Duration::from_micros(1), value: 8 << 10, ..credit };
+            let late = FrameEvent { value: credit.value - (8 << 10), ..credit };
+            record.frames.extend([early, late]);
+        }
+        record.frames.sort_by_key(|frame| (frame.at, frame.kind != FrameKind::DATA));
+        let stops = stops(&record, Duration::from_millis(40));
+        assert!(!stops.is_empty() && stops.iter().all(|stop| stop.window == 64 << 10), "{stops:?}");
     }
 
     #[test]
