@@ -10,7 +10,7 @@ use h2lab_base::units::{Time, format_bytes, measured_time, millis_f64};
 use h2lab_wire::trace::{Direction, FrameKind};
 
 /// Fewer stops may be chance.
-const LEAST_STOPS: usize = 3;
+pub(in crate::diagnose) const LEAST_STOPS: usize = 3;
 
 /// Stops by one kind of window in one direction.
 #[derive(Debug)]
@@ -36,19 +36,19 @@ impl Stopped {
     /// Those in this direction by this window, if they are worth a finding, more of them than by the other window, and both together
     /// more than half of all in this direction: transfers that meet stop by the connection's window, and single ones by their own. They
     /// are counted: a pause of a busy machine makes one of the others long. `is_late`: those after a round trip or more of data, which
-    /// earlier credit would have avoided; else the others.
+    /// earlier credit would have avoided; else the others. Those of which the client's reading is the longer part are no window's.
     pub fn of(case: &Case<'_>, direction: Direction, scope: Scope, is_late: bool) -> Option<Self> {
         let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max()?;
         let all = case.repetitions.iter().flat_map(Repetition::stops);
         let all: Vec<&Stop> = all.filter(|stop| stop.direction == direction).collect();
-        let is_kind = |stop: &&&Stop| stop.is_prompt && (stop.flowed >= rtt) == is_late;
+        let is_kind = |stop: &&&Stop| stop.is_prompt && stop.held <= rtt && (stop.flowed >= rtt) == is_late;
         let (its, others): (Vec<&Stop>, Vec<&Stop>) =
             all.iter().filter(is_kind).copied().partition(|stop| stop.scope == scope);
         let is_most = match scope {
             Scope::Stream => its.len() >= others.len(),
             Scope::Connection => its.len() > others.len(),
         };
-        let time = its.iter().map(|stop| stop.duration()).sum();
+        let time = its.iter().map(|stop| stop.of_window()).sum();
         let mut windows: Vec<u64> = its.iter().map(|stop| stop.window).collect();
         windows.sort_unstable();
         let is_usual = (its.len() + others.len()) * 2 > all.len();
