@@ -200,6 +200,9 @@ impl Connection {
         let is_known = !self.up.has_missing() && !self.down.has_missing();
         let ended_by = if is_known { end } else { End::Capture };
         http.exchanges.close(closed_at.min(at), ended_by, dialect == Dialect::Http1);
+        if !is_known {
+            http.exchanges.leave_out_unfinished();
+        }
         let record = &mut http.exchanges.record;
         (record.local_port, record.remote_port) = (self.client.port, self.server.port);
         (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);

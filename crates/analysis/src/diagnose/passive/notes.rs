@@ -212,12 +212,16 @@ fn of_tcp(connections: &[Finished]) -> Vec<String> {
 
 fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     let read = || connections.iter().filter_map(|connection| connection.read.as_ref());
+    let untimed: u64 = read().map(|read| u64::from(read.exchanges.untimed)).sum();
+    let timed: u64 = read().map(|read| read.exchanges.samples.len() as u64).sum();
+    let left_out = format!("of {}, and left out: the capture lacks their ends", timed + untimed);
     let refused: u64 = read().map(|read| read.exchanges.refused.len() as u64).sum();
     // Of a whole run what was not sent again is lost, and counted as that.
     let refused = if source == Source::Run { 0 } else { refused };
     let undecoded: u64 = read().map(|read| u64::from(read.exchanges.undecoded)).sum();
     let open = read().filter(|read| read.end == End::Capture).count() as u64;
     let told = [
+        (untimed, "request", left_out.as_str()),
         (
             refused,
             "request",

@@ -8,7 +8,7 @@ use super::*;
 use crate::diagnose;
 use h2lab_link::capture_file::{CaptureFile, Entry};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
-use h2lab_model::workload::Protocol;
+use h2lab_model::workload::{Arrival, Protocol};
 
 /// One way between client and server, in milliseconds.
 const WAY: u64 = 10;
@@ -35,12 +35,14 @@ struct Scene {
     /// Of each packet at most so many bytes are kept.
     snap: usize,
     sent: [u32; 2],
+    /// Nanoseconds in which times are given.
+    unit: u64,
 }
 
 impl Scene {
     fn new(from_client: u64) -> Self {
         let capture = Capture::new("");
-        Self { capture, from_client, interface: 0, name: "", snap: usize::MAX, sent: [1, 1] }
+        Self { capture, from_client, interface: 0, name: "", snap: usize::MAX, sent: [1, 1], unit: 1_000_000 }
     }
 
     /// With its handshake: dialled at 100 ms, established at 120 ms.
@@ -86,7 +88,7 @@ impl Scene {
         self.capture.packet(&CapturedPacket {
             interface: self.interface,
             name: self.name,
-            at_nanos: 1_000_000_000 + seen * 1_000_000,
+            at_nanos: 1_000_000_000 + seen * self.unit,
             bytes: &bytes[..kept],
             length: length as u32,
         });
@@ -236,8 +238,30 @@ fn bytes_that_the_receiver_has_and_the_capture_lacks_are_told() {
         "{:?}",
         captured.notes
     );
+    // When the others ended is not known: they are neither timed nor in flight.
     let outcomes: Vec<Outcome> = captured.records[0].samples.iter().map(|sample| sample.outcome).collect();
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Unfinished).count(), 3);
+    assert_eq!(outcomes, [Outcome::Succeeded]);
+    assert_eq!(captured.records[0].cell.work.arrival, Arrival::Closed { concurrency: 1 });
+    assert!(noted(&captured, "3 requests were of 4, and left out: the capture lacks their ends"));
+}
+
+#[test]
+fn a_handshake_that_a_busy_client_acknowledged_late_puts_no_more_requests_in_flight() {
+    let mut scene = Scene::new(0);
+    scene.unit = 1_000;
+    scene.packet(Direction::Up, 100_000, 0, SYN, &[2, 4, 5, 180], &[]);
+    scene.packet(Direction::Down, 100_007, 0, SYN | ACK, &[2, 4, 5, 180], &[]);
+    scene.packet(Direction::Up, 100_049, 1, ACK, &[], &[]);
+    let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
+    scene.say(Direction::Up, 100_100, &preface);
+    for n in 0..4_u32 {
+        let at = 101_000 + 1_000 * u64::from(n);
+        scene.say(Direction::Up, at, &frame(HEADERS, END, 2 * n + 1, &[0x82, 0x84, 0x86]));
+        scene.say(Direction::Down, at + 980, &answer(2 * n + 1));
+    }
+    let captured = scene.finish();
+    assert_eq!(captured.records[0].samples.iter().count(), 4);
+    assert_eq!(captured.records[0].cell.work.arrival, Arrival::Closed { concurrency: 1 });
 }
 
 #[test]
