@@ -91,7 +91,8 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
         // A client that sends its next request when a response ends must not seem to have both under way.
         let inexact = handshake.map_or(Duration::ZERO, |handshake| handshake.to_client.min(INEXACT));
         let spans = read.exchanges.samples.iter();
-        under_way.extend(spans.map(|sample| (sample.sent_at, sample.sent_at.max(sample.completed_at - inexact))));
+        under_way
+            .extend(spans.map(|sample| (sample.sent_at, sample.sent_at.max(sample.completed_at - inexact))));
         samples.extend(samples_of(&connection, read.exchanges.samples, rtt));
         if !is_full {
             let own = |frame| FrameEvent { connection: index, ..frame };

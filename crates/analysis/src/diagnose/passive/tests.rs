@@ -265,6 +265,48 @@ fn a_handshake_that_a_busy_client_acknowledged_late_puts_no_more_requests_in_fli
 }
 
 #[test]
+fn a_file_without_packets_has_none() {
+    let notes: Vec<String> = Capture::new("").finish(true).notes.iter().map(ToString::to_string).collect();
+    assert_eq!(notes, ["it has no packets"]);
+}
+
+#[test]
+fn secrets_that_are_none_of_others_or_wrong_are_told_apart() {
+    let record =
+        |kind: u8, body: &[u8]| [&[kind, 3, 3][..], &(body.len() as u16).to_be_bytes(), body].concat();
+    // Up to the random (RFC 8446 §4.1), then of the server: no session, TLS_AES_128_GCM_SHA256, and that it is TLS 1.3.
+    let hello = |kind: u8, rest: &[u8]| [&[kind, 0, 0, 76, 3, 3][..], &[kind; 32], rest].concat();
+    let server = hello(2, &[0, 0x13, 0x01, 0, 0, 6, 0, 43, 0, 2, 3, 4]);
+    let told = |key_log: &str| {
+        let mut scene = Scene { capture: Capture::new(key_log), ..Scene::new(0) };
+        scene.packet(Direction::Up, 100, 0, SYN, &[], &[]);
+        scene.packet(Direction::Down, 120, 0, SYN | ACK, &[], &[]);
+        scene.packet(Direction::Up, 120, 1, ACK, &[], &[]);
+        scene.say(Direction::Up, 121, &record(22, &hello(1, &[0; 40])));
+        scene.say(Direction::Down, 140, &record(22, &server));
+        for n in 0..4 {
+            scene.say(Direction::Up, 150 + n, &record(23, &[7; 40]));
+        }
+        let captured = scene.finish();
+        assert!(captured.records.is_empty());
+        captured
+            .notes
+            .iter()
+            .map(ToString::to_string)
+            .find(|note| note.contains("encrypted"))
+            .expect("a note")
+    };
+    let lines = |random: &str| {
+        let line = |label: &str| format!("{label} {random} {}\n", "00".repeat(32));
+        ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"].map(line).concat()
+    };
+    assert!(told("").contains("give --keylog FILE"));
+    assert!(told("no key log").contains("the file of --keylog is no key log"));
+    assert!(told(&lines(&"09".repeat(32))).contains("there are secrets of others but not of these"));
+    assert!(told(&lines(&"01".repeat(32))).contains("the secrets that were given for them do not open them"));
+}
+
+#[test]
 fn a_connection_that_began_before_the_capture_is_not_read() {
     let mut scene = Scene::new(0);
     scene.say(Direction::Down, 100, &frame(DATA, 0, 5, &[0; 100]));
@@ -388,6 +430,11 @@ fn the_answer_to_an_offer_to_upgrade_decides_the_version_of_http() {
         }
         let captured = scene.finish();
         let record = &captured.records[0];
+        let is_told = noted(
+            &captured,
+            "1 connection asked for HTTP/2 by an upgrade (Upgrade: h2c), which the server declined",
+        );
+        assert_eq!(is_told, record.cell.protocol == Protocol::H1, "{:?}", captured.notes);
         (record.cell.protocol, record.samples.iter().map(|sample| sample.outcome).collect::<Vec<_>>())
     };
     let declined = (Protocol::H1, vec![Outcome::Succeeded, Outcome::Unfinished]);
