@@ -30,14 +30,14 @@ fn finding(case: &Case<'_>) -> Option<Finding> {
     let all = case.repetitions.iter().flat_map(Repetition::stops);
     let all: Vec<&Stop> = all.filter(|stop| stop.direction == Direction::Down).collect();
     // A shorter one would be a round trip all the same: a larger window takes away more of it than quicker reading.
-    let held: Vec<&Stop> =
-        all.iter().copied().filter(|stop| stop.is_prompt && stop.held > rtt).collect();
+    let held: Vec<&Stop> = all.iter().copied().filter(|stop| stop.is_prompt && stop.held > rtt).collect();
     let cost: Duration = held.iter().map(|stop| stop.held.min(stop.duration())).sum();
     if held.len() < LEAST_STOPS || held.len() * 2 <= all.len() || !case.is_worth_time(cost) {
         return None;
     }
     let longest = held.iter().max_by_key(|stop| stop.held)?;
-    let mean = held.iter().map(|stop| stop.held).sum::<Duration>() / u32::try_from(held.len()).unwrap_or(u32::MAX);
+    let mean =
+        held.iter().map(|stop| stop.held).sum::<Duration>() / u32::try_from(held.len()).unwrap_or(u32::MAX);
     Some(Finding {
         symptom: format!(
             "{} times a response stopped until the client, which had had its data for {} on average, returned their credit: the client \
@@ -50,8 +50,12 @@ fn finding(case: &Case<'_>) -> Option<Finding> {
             Evidence::new("times the client held the credit of a response back", held.len() as f64, "stops"),
             Evidence::new("from the data to their credit, on average", millis_f64(mean), "ms"),
             Evidence::new("round trip of the path", millis_f64(rtt), "ms"),
-            Evidence::new(&format!("the longest, of stream {}", longest.stream), millis_f64(longest.held), "ms")
-                .seen(longest.connection, longest.begin),
+            Evidence::new(
+                &format!("the longest, of stream {}", longest.stream),
+                millis_f64(longest.held),
+                "ms",
+            )
+            .seen(longest.connection, longest.begin),
             Evidence::new("bytes of the window", longest.window as f64, "bytes"),
         ],
         // That the application had not read follows from the credit that did not come.
@@ -64,7 +68,8 @@ fn finding(case: &Case<'_>) -> Option<Finding> {
                 format_bytes(longest.window)
             ),
         )],
-        confirm: "let the client discard what it reads: the stops must become as short as a round trip".to_owned(),
+        confirm: "let the client discard what it reads: the stops must become as short as a round trip"
+            .to_owned(),
         ..case.finding(&META, cost, "without credit for data that the client had and had not read")
     })
 }
