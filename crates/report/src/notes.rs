@@ -43,7 +43,7 @@ pub(super) fn kind(summary: &CellSummary, error: &ErrorCount) -> String {
         }
         Outcome::Refused => "the stream was refused".to_owned(),
         Outcome::Reset => "the stream was reset".to_owned(),
-        Outcome::Cancelled => "cancelled by us".to_owned(),
+        Outcome::Cancelled => "cancelled by the client".to_owned(),
         other => other.name().to_owned(),
     }
 }
