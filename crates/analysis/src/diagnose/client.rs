@@ -16,6 +16,14 @@ use h2lab_model::workload::Protocol;
 /// What confirms a finding: no experiment of ours can change a program that we do not know.
 const AGAIN: &str = "change the client, and run the same command of `h2lab diagnose --run` again";
 
+/// The same where the server has a limit that we were asked for.
+const LIMIT_AGAIN: &str =
+    "change the server's limit, or the client, and run the same command of `h2lab diagnose --run` again";
+
+/// Causes that our origin has only where `--run` was asked for them (`--max-requests-per-connection`), as in place of another server:
+/// there its setting is the fix.
+const ASKED_FOR: [&str; 1] = ["CONN101"];
+
 /// The product that our origin is, in fixes.
 const OURS: &str = "h2lab";
 
@@ -60,18 +68,31 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
     let (of_server, findings): (Vec<Finding>, Vec<Finding>) =
         with_abandoned(findings, records).into_iter().partition(is_ours);
     let own = findings.into_iter().map(|mut finding| {
-        finding.fixes.retain(|fix| fix.product != OURS);
+        let is_asked_for = ASKED_FOR.contains(&finding.rule.as_str());
+        finding.fixes.retain(|fix| is_asked_for || fix.product != OURS);
         let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
         let known = wishes.map(|wish| advise(&client, wish)).filter(Fix::has_setting);
         let known: Vec<Fix> = known.collect();
-        finding.fixes = known.into_iter().chain(finding.fixes.into_iter().map(of_any_client)).collect();
-        Finding { confirm: AGAIN.to_owned(), ..finding }
+        let (server, client): (Vec<Fix>, Vec<Fix>) =
+            finding.fixes.into_iter().partition(|fix| fix.product == OURS);
+        let confirm = if server.is_empty() { AGAIN } else { LIMIT_AGAIN };
+        finding.fixes =
+            server.into_iter().chain(known).chain(client.into_iter().map(of_any_client)).collect();
+        Finding { confirm: confirm.to_owned(), ..finding }
     });
     let busy = busy::finding(records, run);
     let imitated = cause("HOST102").filter(|_| busy.is_some()).map_or(&[][..], |meta| meta.supersedes);
     let own = own.filter(|finding| !imitated.contains(&finding.rule.as_str()));
     let findings = busy.into_iter().chain(without_offer(records)).chain(own).collect();
     OfClient { findings, of_server }
+}
+
+/// The findings of a capture: its client may be any, and flags of ours are none of its.
+pub fn of_capture(mut findings: Vec<Finding>) -> Vec<Finding> {
+    for finding in &mut findings {
+        finding.fixes = std::mem::take(&mut finding.fixes).into_iter().map(of_any_client).collect();
+    }
+    findings
 }
 
 /// Adds the connections that the client left alone: all of them are of this one client.
@@ -182,6 +203,28 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_our_server_was_asked_to_have_is_raised_there() {
+        let of = |rule: &str| {
+            let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client", "h2lab"]) };
+            let found = of_client(vec![finding], &[record(Protocol::H2)], &Client::default()).findings;
+            let products: Vec<String> = found[0].fixes.iter().map(|fix| fix.product.clone()).collect();
+            (products, found[0].confirm.contains("the server's limit"))
+        };
+        assert_eq!(of("CONN101"), (vec!["h2lab".to_owned(), "client".to_owned()], true));
+        assert_eq!(of("CONN105"), (vec!["client".to_owned()], false));
+    }
+
+    #[test]
+    fn curl_has_no_flag_for_more_connections() {
+        let wish = Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: None };
+        let fix = Fix { wish: Some(wish), ..Fix::new("client", "more connections", "y") };
+        let finding = Finding { fixes: vec![fix], ..Finding::default() };
+        let client = Client { command: "curl -s {urls}", ..Client::default() };
+        let found = of_client(vec![finding], &[record(Protocol::H2)], &client).findings;
+        assert_eq!(found[0].fixes.iter().map(|fix| fix.product.as_str()).collect::<Vec<_>>(), ["client"]);
+    }
+
+    #[test]
     fn the_setting_of_a_product_that_the_command_names_comes_first() {
         let wish = Wish { knob: Knob::StreamWindow, role: Role::Client, value: Some(1 << 20) };
         let fix = Fix { wish: Some(wish), ..Fix::new("client", "x", "y") };
@@ -193,6 +236,19 @@ mod tests {
         };
         assert_eq!(of("node app.js {url}"), ["Node", "client"]);
         assert_eq!(of("./mine {url}"), ["client"]);
+    }
+
+    #[test]
+    fn a_capture_is_of_any_client() {
+        let wish = Wish { knob: Knob::StreamWindow, role: Role::Client, value: Some(1 << 20) };
+        let ours = advise(&Peer::started(OURS), wish).setting;
+        let fix = Fix { wish: Some(wish), ..Fix::new("client", &ours, "y") };
+        let found = of_capture(vec![Finding { fixes: vec![fix], ..Finding::default() }]);
+        assert_eq!(
+            found[0].fixes[0].setting,
+            "a stream window of 1048576 bytes (SETTINGS_INITIAL_WINDOW_SIZE)"
+        );
+        assert_eq!(of_capture(found.clone()), found, "once is enough");
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod flow103_connection_window;
 mod flow105_window_updates_too_often;
 mod flow106_window_updates_too_late;
 mod flow108_slow_reader_holds_connection_window;
+mod flow112_credit_after_acknowledgement;
 mod frame;
 mod frame101_tls_record_size;
 mod frame102_small_frames;
