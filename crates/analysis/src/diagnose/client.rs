@@ -4,7 +4,7 @@ mod busy;
 
 use std::time::Duration;
 
-use super::causes::{abandoning, stampede_of_one_client};
+use super::causes::{abandoning, single_requests, stampede_of_one_client};
 use super::{Case, Evidence, Finding, cause, costliest_first};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
@@ -106,7 +106,7 @@ fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Fin
         // A client that dials for each request is no stampede on top of that.
         let mut found = if is_said(&["CONN107"]) { None } else { abandoning(&case) };
         if found.is_none() && !is_said(&["CONN104", "CONN107"]) {
-            found = stampede_of_one_client(&case);
+            found = stampede_of_one_client(&case).or_else(|| single_requests(&case));
         }
         findings.extend(found);
     }
