@@ -285,7 +285,9 @@ fn last_lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]).into_owned();
     let lines: Vec<String> = text
         .lines()
-        .map(|line| made_printable(line.trim_end()).chars().take(LINE).collect::<String>())
+        // What a terminal shows of a line that is written over, as progress is.
+        .map(|line| line.trim_end().rsplit('\r').next().unwrap_or_default())
+        .map(|line| made_printable(line).chars().take(LINE).collect::<String>())
         .filter(|line| !line.is_empty())
         .collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
@@ -337,6 +339,7 @@ mod tests {
         assert!(last_lines(b"").is_empty());
         assert_eq!(last_lines(b"1\n2\n\n3\n4\r\n5\n6\x1b\xff"), ["2", "3", "4", "5", "6\\u{1b}\u{fffd}"]);
         assert_eq!(last_lines(&[b'x'; 9_999]), ["x".repeat(LINE)]);
+        assert_eq!(last_lines(b"Speed\r\n\r 1 of 9\r 9 of 9\r\nfailed\n"), ["Speed", " 9 of 9", "failed"]);
     }
 
     #[test]
