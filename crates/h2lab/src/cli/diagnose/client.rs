@@ -18,7 +18,7 @@ use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::format_duration;
 use h2lab_link::LinkSpec;
-use h2lab_model::record::{CellRecord, RunRecord};
+use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, RequestLimit};
 use h2lab_net::scratch::{self, ScratchFolder};
 use h2lab_net::tls::Identity;
@@ -146,7 +146,7 @@ impl DiagnoseArgs {
         let mut notes: Vec<String> = ending.note().into_iter().chain(damage).collect();
         notes.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
         notes.extend(captured.notes.iter().map(ToString::to_string));
-        let seen = seen(&captured.records);
+        let seen = capture::seen(&captured);
         let mut run: RunRecord =
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
         run.interrupted = is_interrupted;
@@ -291,16 +291,6 @@ fn last_lines(bytes: &[u8]) -> Vec<String> {
         .filter(|line| !line.is_empty())
         .collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
-}
-
-/// What came from the client: `12 requests of h2c on 12 connections`.
-fn seen(records: &[CellRecord]) -> String {
-    let of = |record: &CellRecord| {
-        let requests = plural(record.samples.iter().count() as u64, "request");
-        let connections = plural(record.connections.len() as u64, "connection");
-        format!("{requests} of {} on {connections}", record.cell.protocol)
-    };
-    records.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
