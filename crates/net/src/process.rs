@@ -214,18 +214,36 @@ pub fn die_with_us(command: &mut Command) {
     unsafe { command.pre_exec(before_exec) };
 }
 
-/// Processes whose parent this one is: the fourth field of `/proc/PID/stat` (proc(5)).
+/// Processes whose parent this one is.
 pub fn children() -> Vec<Pid> {
-    let me = getpid().as_raw_nonzero().get();
-    let is_mine = |pid: &i32| {
+    children_of(getpid())
+}
+
+/// The children of `ancestor`, theirs, and so on. `/proc` must show the PID namespace of this process.
+pub fn descendants(ancestor: Pid) -> Vec<Pid> {
+    let mut all = children_of(ancestor);
+    let mut next = 0;
+    while let Some(&parent) = all.get(next) {
+        // A number that is used again meanwhile must not lead round in a circle.
+        let more: Vec<Pid> = children_of(parent).into_iter().filter(|pid| !all.contains(pid)).collect();
+        all.extend(more);
+        next += 1;
+    }
+    all
+}
+
+/// Processes whose parent is `parent`: the fourth field of `/proc/PID/stat` (proc(5)).
+fn children_of(parent: Pid) -> Vec<Pid> {
+    let wanted = parent.as_raw_nonzero().get();
+    let is_child = |pid: &i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // The command's name may contain spaces and parentheses.
         let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
-        parent.and_then(|parent| parent.parse().ok()) == Some(me)
+        parent.and_then(|parent| parent.parse().ok()) == Some(wanted)
     };
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(is_mine).filter_map(Pid::from_raw).collect()
+    pids.filter(is_child).filter_map(Pid::from_raw).collect()
 }
 
 /// Adopts the orphans of a program that it has started, and kills them when this is dropped: those that have left the program's

@@ -8,9 +8,9 @@ mod since;
 
 use std::fmt::Write;
 
-use h2lab_analysis::diagnose::{CAUSES, Finding};
+use h2lab_analysis::diagnose::{CAUSES, Confidence, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
-use h2lab_analysis::stats::{CellState, CellVerdict, Conclusion, Failed, refusal};
+use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Failed, refusal};
 use std::time::Duration;
 
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio, shell_line, without_flags};
@@ -77,6 +77,9 @@ pub(super) const CORRECTED: &str = "Effects above 1 are better. The intervals ar
 pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
+    if report.findings.is_empty() {
+        let _ = write!(out, "\n{NONE}\n");
+    }
     out.push('\n');
     let looked = format!(
         "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
@@ -114,6 +117,11 @@ pub fn of_client(report: &Report<'_>, seen: &str, is_ours: bool, style: TextStyl
     of_packets(report, none, &looked, style)
 }
 
+/// From this share of failed requests on, why they fail matters more than what is slow.
+const FAILS: f64 = 0.1;
+/// The part of a difference that says where it arises.
+const MOST_OF_IT: f64 = 0.8;
+
 /// What is said where no rule found anything.
 const NONE: &str = "No cause was found.";
 
@@ -147,15 +155,63 @@ impl Diagnosis<'_> {
         self.experiment.verdict.as_ref().map(|verdict| sentences::headline(&self.report, verdict))
     }
 
-    /// That no request of the subject was a success, and what the figures are of.
+    /// That no request of the subject was a success, or no request of either protocol had a response, and what the figures are of.
     fn refused(&self) -> Option<String> {
         let cell = self.report.analysis.cell(self.subject)?;
         let is_refused = matches!(cell.state, CellState::Failed { how: Failed::NoSuccess, .. });
         let target = cell.cell.target.name();
-        let said = refusal(target, &cell.statuses).filter(|_| is_refused)?;
+        let said = match (self.unanswered(cell), self.twin()) {
+            (Some(unanswered), _) => unanswered,
+            (None, Some(twin)) if is_refused && !matches!(twin.state, CellState::Failed { .. }) => {
+                let all = plural(cell.requests.sent, "request");
+                let statuses: Vec<String> = cell.statuses.keys().map(u16::to_string).collect();
+                format!(
+                    "{}: {target} answers none of {all} with a success (status {}); over {} it does: HTTP/2 fails there, whatever \
+                     its speed",
+                    sentences::name(cell),
+                    statuses.join(", "),
+                    sentences::name(twin)
+                )
+            }
+            (None, _) => refusal(target, &cell.statuses).filter(|_| is_refused)?,
+        };
         let tried = if self.experiment.trials.is_empty() { " No change was tried." } else { "" };
         let stop = if said.ends_with('?') { "" } else { "." };
         Some(format!("{said}{stop}{tried}"))
+    }
+
+    /// The same work over another protocol.
+    fn twin(&self) -> Option<&CellSummary> {
+        let verdict = self.experiment.verdict.as_ref()?;
+        self.report.analysis.cell(verdict.baseline)
+    }
+
+    /// That what is measured are redirects: they are successes, and quick ones.
+    fn redirected(&self) -> Option<String> {
+        let cell = self.report.analysis.cell(self.subject)?;
+        let redirects: u64 = cell.statuses.range(301..=308).map(|(_, n)| *n).sum();
+        (redirects * 2 > cell.requests.sent).then(|| {
+            "All times are of redirects, which are not followed: the warning says where they lead.".to_owned()
+        })
+    }
+
+    /// That the server answers nothing: its default server may reject what does not ask for one of its names.
+    fn unanswered(&self, subject: &CellSummary) -> Option<String> {
+        fn unanswered(summary: &CellSummary) -> Option<&String> {
+            match &summary.state {
+                CellState::Failed { why, how: Failed::NoResponse } => Some(why),
+                _ => None,
+            }
+        }
+        let why =
+            unanswered(subject).filter(|_| self.twin().is_none_or(|twin| unanswered(twin).is_some()))?;
+        let asks_for_a_name = subject.cell.work.headers.iter().any(|(name, _)| name == "host");
+        let name = if subject.cell.setup.config.is_some() && !asks_for_a_name {
+            "; requests ask for its address: must they ask for a name, with -H 'Host: NAME'?"
+        } else {
+            ""
+        };
+        Some(format!("{} answers nothing, over any protocol: {why}{name}", subject.cell.target.name()))
     }
 
     /// That there is nothing to compare the subject with, and why nothing is known of itself, if so.
@@ -185,6 +241,7 @@ impl Diagnosis<'_> {
         }
         answer
             .extend(self.statement().map_or_else(|| self.alone(), |statement| vec![format!("{statement}.")]));
+        answer.extend(self.redirected());
         answer.extend(self.failing());
         answer.extend(self.silences());
         answer.extend(self.hop());
@@ -248,12 +305,43 @@ impl Diagnosis<'_> {
                 && finding.cost_share >= LEAST_SUSPECT
                 && !self.is_refuted(&finding.rule)
         };
-        let found = self.findings().find(is_suspect);
+        // Where many requests fail, why they fail comes first.
+        let cell = self.report.analysis.cell(self.subject);
+        let fails = cell.is_some_and(|cell| cell.requests.failed as f64 >= FAILS * cell.requests.sent as f64);
+        let of_failures = |finding: &&Finding| fails && finding.of_failures;
+        let found = self.findings().filter(is_suspect).find(of_failures);
+        let found = found.or_else(|| self.findings().find(is_suspect));
         let suspect = |finding: &Finding| {
             let change = super::answer::change(&self.report, finding);
             format!("Suspect ({}, not confirmed): {}{change}", finding.rule, sentence(&finding.symptom))
         };
-        found.map(suspect).or_else(|| self.observed())
+        found.map(suspect).or_else(|| self.observed()).or_else(|| self.where_it_arises())
+    }
+
+    /// In which part of a request the difference from the other protocol arises, where no cause is known.
+    fn where_it_arises(&self) -> Option<String> {
+        let (subject, twin) = (self.report.analysis.cell(self.subject)?, self.twin()?);
+        let is_slower = self.experiment.verdict.as_ref()?.conclusion == Conclusion::Slower;
+        let share = subject.response.tail().share();
+        let more = |of: &dyn Fn(&CellSummary) -> Duration| of(subject).saturating_sub(of(twin));
+        let [response, service, first_byte]: [&dyn Fn(&CellSummary) -> Duration; 3] =
+            [&|cell| cell.response.quantile(share), &|cell| cell.service.quantile(share), &|cell| {
+                cell.ttfb.quantile(share)
+            }];
+        let (all, sent, byte) = (more(response), more(service), more(first_byte));
+        let parts = [
+            (all.saturating_sub(sent), "before requests are sent, waiting for a connection or a stream"),
+            (
+                byte.min(sent),
+                "between a request and the first byte of its response: in the server, or what is between",
+            ),
+            (sent.saturating_sub(byte), "after the first byte of a response: in the transfer of its body"),
+        ];
+        let (part, place) = parts.into_iter().find(|(part, _)| *part >= all.mul_f64(MOST_OF_IT))?;
+        (is_slower && !all.is_zero()).then(|| {
+            let (part, all) = (millis_unit(part), millis_unit(all));
+            format!("No cause is known; {part} of the {all} more arise {place}.")
+        })
     }
 
     /// Whether a change that takes this cause away was tried, and none of these helped.
@@ -326,10 +414,13 @@ impl Diagnosis<'_> {
 
     /// `p99 improves 1.8 × (1.6–2.1; 120 ms to 66 ms)`.
     fn effect(&self, effect: &Effect) -> String {
+        let is_better = effect.low > 1.0;
         format!(
-            "{} improves {} × ({}–{}; {} to {})",
+            "{} {} {}{} ({}–{}; {} to {})",
             self.experiment.metric.name(),
+            if is_better { "improves" } else { "is" },
             ratio(effect.ratio),
+            if is_better { " ×" } else { " × as good" },
             ratio(effect.low),
             ratio(effect.high),
             self.figure(effect.before),
@@ -378,8 +469,16 @@ impl Diagnosis<'_> {
         style.printable(out)
     }
 
+    /// The findings about the subject, those as confirmed whose cause a change took away.
     pub(super) fn own_findings(&self) -> Vec<Finding> {
-        self.findings().cloned().collect()
+        let confirmed = self.experiment.confirmed();
+        let of = |finding: &Finding| {
+            let is_confirmed = !finding.is_observation()
+                && confirmed.iter().any(|trial| trial.knob.causes().contains(&finding.rule.as_str()));
+            let confidence = if is_confirmed { Confidence::Confirmed } else { finding.confidence };
+            Finding { confidence, ..finding.clone() }
+        };
+        self.findings().map(of).collect()
     }
 
     /// The report with these findings alone.

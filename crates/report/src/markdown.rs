@@ -171,14 +171,15 @@ fn one(report: &Report<'_>) -> String {
         }
         tails(&mut out, report, &group);
     }
+    if report.is_of_packets() {
+        let _ = writeln!(out, "\n{}.", escaped(&sentences::work(report).unwrap_or_default()));
+    }
     findings(&mut out, report);
     out.push('\n');
     for level in sentences::recordings(report) {
         let _ = writeln!(out, "- recorded: {}", escaped(&level));
     }
-    for doubt in sentences::warnings(report) {
-        let _ = writeln!(out, "- doubt: {}", escaped(&doubt));
-    }
+    warnings(&mut out, report);
     let _ = writeln!(
         out,
         "\n{} · seed {} · h2lab {}",
@@ -187,6 +188,13 @@ fn one(report: &Report<'_>) -> String {
         report.run.version
     );
     out
+}
+
+/// What makes the figures doubtful.
+pub(super) fn warnings(out: &mut String, report: &Report<'_>) {
+    for doubt in sentences::warnings(report) {
+        let _ = writeln!(out, "- doubt: {}", escaped(&doubt));
+    }
 }
 
 /// The findings: what is seen, what it costs, what to change.

@@ -19,7 +19,7 @@ pub(super) fn ended(reason: &str) -> &'static str {
         "server" => "closed by the server",
         "reset" => "reset by the server or the network",
         "timeout" => "timed out",
-        "ours" => "ended by us",
+        "ours" => "ended by the client",
         "broken" => "broken",
         _ => "not established",
     }

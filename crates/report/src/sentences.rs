@@ -395,8 +395,25 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
     }
 }
 
+/// What was read out of packets, of a client that is not ours: nothing is known of its load.
+fn read(report: &Report<'_>) -> String {
+    let of = |summary: &CellSummary| {
+        let requests = plural(summary.requests.sent, "request");
+        let connections = plural(summary.connections.opened, "connection");
+        format!("{requests} of {} on {connections}", summary.cell.protocol)
+    };
+    let seen: Vec<String> = report.analysis.cells.iter().map(of).collect();
+    format!(
+        "Seen in packets: {}; nothing was changed, so that what was found is observed, not confirmed",
+        seen.join(", ")
+    )
+}
+
 /// The work, and how it was measured, in a line.
 pub(super) fn work(report: &Report<'_>) -> Option<String> {
+    if report.is_of_packets() {
+        return Some(read(report));
+    }
     let cells = &report.analysis.cells;
     let first = cells.iter().find(|summary| summary.repetitions > 0).or(cells.first())?;
     let work = &first.cell.work;
@@ -605,10 +622,7 @@ pub(super) fn finding_title(report: &Report<'_>, finding: &Finding) -> String {
     let is_there = |group: &&Vec<&CellSummary>| group.iter().any(|s| s.cell.index == finding.cell);
     let at = groups.iter().find(is_there).and_then(|group| condition::beginning(report, group));
     let at = at.map_or(String::new(), |at| format!(" {}", lower_first(&at)));
-    let sure = match finding.confidence {
-        h2lab_analysis::diagnose::Confidence::Observed => "observed",
-        h2lab_analysis::diagnose::Confidence::Inferred => "inferred",
-    };
+    let sure = finding.confidence.name();
     let level = report.analysis.cell(finding.cell).map(|summary| summary.level).unwrap_or_default();
     let seen = if level == Level::Full { "" } else { ", in a sample of the requests" };
     format!("{} {} in {}{at} ({sure}{seen})", finding.rule, finding.name, finding.label)

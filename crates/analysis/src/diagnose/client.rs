@@ -4,7 +4,7 @@ mod busy;
 
 use std::time::Duration;
 
-use super::causes::abandoning;
+use super::causes::{abandoning, stampede_of_one_client};
 use super::{Case, Evidence, Finding, cause, costliest_first};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
@@ -99,10 +99,16 @@ pub fn of_capture(mut findings: Vec<Finding>) -> Vec<Finding> {
 fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Finding> {
     let labels = labels(records.iter().map(|record| &record.cell));
     for record in records.iter().filter(|record| record.cell.protocol.is_multiplexed()) {
-        let found = abandoning(&Case::new(&labels[&record.cell.index], vec![record], None));
-        let is_new =
-            |found: &Finding| !findings.iter().any(|one| (one.cell, &one.rule) == (found.cell, &found.rule));
-        findings.extend(found.filter(is_new));
+        let case = Case::new(&labels[&record.cell.index], vec![record], None);
+        let is_said = |rules: &[&str]| {
+            findings.iter().any(|one| one.cell == record.cell.index && rules.contains(&one.rule.as_str()))
+        };
+        // A client that dials for each request is no stampede on top of that.
+        let mut found = if is_said(&["CONN107"]) { None } else { abandoning(&case) };
+        if found.is_none() && !is_said(&["CONN104", "CONN107"]) {
+            found = stampede_of_one_client(&case);
+        }
+        findings.extend(found);
     }
     findings.sort_by(costliest_first);
     findings

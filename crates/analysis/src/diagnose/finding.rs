@@ -15,6 +15,8 @@ pub enum Confidence {
     Observed,
     /// A step is concluded from others: the server's retransmissions, for example, over a network that we do not see.
     Inferred,
+    /// A change that takes the cause away was shown to help (`diagnose`).
+    Confirmed,
 }
 
 impl Confidence {
@@ -23,6 +25,7 @@ impl Confidence {
         match self {
             Self::Observed => "observed",
             Self::Inferred => "inferred",
+            Self::Confirmed => "confirmed",
         }
     }
 }

@@ -205,8 +205,21 @@ fn silences(repetition: &CellRecord) -> Vec<Silence> {
     let mut silences =
         if repetition.tallies.is_empty() { of_samples(repetition) } else { of_tallies(repetition) };
     let paused = Duration::from_nanos(repetition.generator.longest_pause_ns);
-    silences.retain(|silence| paused * 2 < silence.length());
+    let link_late =
+        repetition.link.as_ref().map_or(Duration::ZERO, |link| Duration::from_nanos(link.late_max_ns));
+    let ours = paused.max(link_late);
+    silences.retain(|silence| ours * 2 < silence.length() && !is_generator_late(repetition, *silence));
     silences
+}
+
+/// Whether a request that was due in a silence was sent so late that the generator itself stood still for half of it.
+fn is_generator_late(repetition: &CellRecord, silence: Silence) -> bool {
+    let (begin, _) = window(repetition);
+    let (from, until) = (begin + silence.from, begin + silence.until);
+    repetition.samples.iter().any(|sample: Sample| {
+        (from..until).contains(&sample.scheduled_at)
+            && sample.lateness().is_some_and(|late| late * 2 >= silence.length())
+    })
 }
 
 /// Of requests that were all kept: nothing is known of the bytes between the first and the last of a response, so that no time in which

@@ -5,8 +5,6 @@ use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -14,15 +12,17 @@ use anyhow::{Context, Result};
 use h2lab_link::LinkSpec;
 use h2lab_model::scenario::Sysctls;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::capture::{Capture, Captured};
+use super::client_command;
 use super::keys::{self, KeyLog};
 use super::messages::{Failure, FailureKind};
 use super::placement::Placement;
 use h2lab_lab::topology;
 use h2lab_lab::topology::{
-    Addressing, CongestionReadBack, EnteredNamespaces, IsolationLevel, LinkResult, Namespaces, Pump,
-    PumpOptions, Side, TopologySpec, keep_network_rights, name_ends, present_sysctls,
+    Addressing, CongestionReadBack, EnteredNamespaces, Interrupts, IsolationLevel, LinkResult, Namespaces,
+    Outside, Pump, PumpOptions, Side, TopologySpec, keep_network_rights, name_ends, present_sysctls,
 };
 use h2lab_net::clock::Clock;
 use h2lab_net::process::cpu_of_children;
@@ -30,7 +30,7 @@ use h2lab_net::process::cpu_of_children;
 /// How long a server may take to end after it was asked to.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often to check whether a server listens or has ended.
-const GLANCE: Duration = Duration::from_millis(5);
+pub(super) const GLANCE: Duration = Duration::from_millis(5);
 
 /// What is to be run, and over which link. Commands are the shell's: `sh -c`.
 #[derive(Debug)]
@@ -119,16 +119,13 @@ impl Commands {
     /// Runs them. The calling process becomes the lab and must not have started a thread; what it printed or wrote
     /// before is its parent's, and what it does after this is done by a child with the same standard streams.
     pub fn run(self) -> Result<CommandsResult> {
-        // Ctrl-C is the client's once that runs. A handler, unlike SIG_IGN, is not inherited by the programs that we execute.
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("cannot catch signals")?;
-        }
+        let mut interrupts = Interrupts::catch(self.signals()).context("cannot catch signals")?;
         let outside = present_sysctls(self.sysctls.names());
         // The process that stays outside removes it, however the lab ends.
         let keys = self.captured_beside.as_deref().map(KeyLog::choose).transpose()?;
         let removed = self.removed.as_deref().or(keys.as_ref().and_then(KeyLog::ours));
-        let entered = topology::enter_removing(removed).map_err(Failure::from)?;
+        let entered = topology::enter_beside(Outside { removed, interrupts: Some(&mut interrupts) })
+            .map_err(Failure::from)?;
         if entered.isolation_level == IsolationLevel::User {
             keep_network_rights().context("cannot keep the network capabilities for the commands")?;
         }
@@ -154,13 +151,16 @@ impl Commands {
         let mut server = self.start_server(&namespaces, keys)?;
         let is_ready = server
             .as_mut()
-            .map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &interrupted))?;
+            .map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &mut interrupts))?;
         assert!(!self.panic, "a panic was asked for");
         let (began, cpu_before) = (clock.now(), cpu_of_children());
         let mut client = self.client(&namespaces, keys)?;
         let (client, ran_out) = match &self.detached {
-            None => (client.status().context("cannot start the client's command")?, false),
-            Some(detached) => detached.run(client, clock, &interrupted)?,
+            None => {
+                let ended = client_command::attached(&mut client, &mut interrupts, sees_processes(&entered));
+                (ended.context("cannot start the client's command")?, false)
+            }
+            Some(detached) => detached.run(client, clock, &mut interrupts)?,
         };
         let took = clock.now().since(began);
         // The server has not been waited for yet.
@@ -170,7 +170,7 @@ impl Commands {
         Ok(CommandsResult {
             client,
             ran_out,
-            is_interrupted: interrupted.load(Ordering::Relaxed),
+            is_interrupted: interrupts.is_set(),
             server,
             was_deaf: !is_ready,
             captured: capture.map(Capture::finish).transpose()?,
@@ -181,6 +181,12 @@ impl Commands {
             took,
             client_cpu,
         })
+    }
+
+    /// What interrupts the work. Ctrl-C is an attached client's once that runs, and SIGTERM ends all at once; a detached one is ended here,
+    /// and what it has done is reported. A handler, unlike `SIG_IGN`, is not inherited by the programs that we execute.
+    fn signals(&self) -> &'static [i32] {
+        if self.detached.is_some() { &[SIGINT, SIGQUIT, SIGTERM, SIGHUP] } else { &[SIGINT, SIGQUIT] }
     }
 
     fn client(&self, namespaces: &Namespaces, keys: Option<&KeyLog>) -> Result<Command> {
@@ -216,32 +222,6 @@ impl Commands {
     }
 }
 
-impl Detached {
-    /// Runs the command; how it ended, and whether its time had run out.
-    fn run(
-        &self,
-        mut command: Command,
-        clock: Clock,
-        interrupted: &AtomicBool,
-    ) -> Result<(ExitStatus, bool)> {
-        let began = clock.now();
-        let mut child = command.spawn().context("cannot start the client's command")?;
-        loop {
-            let ended = child.try_wait().context("cannot wait for the client's command")?;
-            if let Some(status) = ended {
-                return Ok((status, false));
-            }
-            let ran_out = clock.now().since(began) >= self.limit;
-            if ran_out || interrupted.load(Ordering::Relaxed) {
-                // It has not been reaped, so that the number is its group's. What has left the group ends with the lab.
-                let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-                return Ok((child.wait().context("cannot wait for the client's command")?, ran_out));
-            }
-            sleep(GLANCE);
-        }
-    }
-}
-
 /// `sh -c` on a side; `SSLKEYLOGFILE` names where to write the secrets of TLS if they are wanted.
 fn shell(namespaces: &Namespaces, side: Side, words: &str, keys: Option<&KeyLog>) -> Command {
     let mut command = namespaces.command(side, "/bin/sh");
@@ -255,6 +235,11 @@ fn shell(namespaces: &Namespaces, side: Side, words: &str, keys: Option<&KeyLog>
         command.env(keys::VARIABLE, keys.path());
     }
     command
+}
+
+/// Whether `/proc` shows processes by the numbers that this one knows them by.
+fn sees_processes(entered: &EnteredNamespaces) -> bool {
+    entered.has_own_proc || entered.isolation_level == IsolationLevel::Reflector
 }
 
 /// Lets the ends' names resolve; why they do not, if so.
@@ -288,7 +273,7 @@ impl Server {
         namespaces: &Namespaces,
         clock: Clock,
         timeout: Duration,
-        stop: &AtomicBool,
+        interrupts: &mut Interrupts,
     ) -> Result<bool> {
         let began = clock.now();
         loop {
@@ -301,7 +286,7 @@ impl Server {
                 let message = format!("the server's command exited before it listened ({status})");
                 return Err(Failure { kind: FailureKind::Unreachable, message }.into());
             }
-            if stop.load(Ordering::Relaxed) {
+            if interrupts.is_set() {
                 let message = "interrupted before the client's command was started".to_owned();
                 return Err(Failure { kind: FailureKind::Interrupted, message }.into());
             }

@@ -6,6 +6,7 @@
 mod bulk;
 pub mod capture;
 pub mod child;
+mod client_command;
 pub mod commands;
 pub mod execute;
 pub mod folder;

@@ -1,10 +1,14 @@
 //! `h2lab diagnose --run`: real clients against our origin, and commands that are no clients.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Finished, as_nobody, binary, folder, h2lab, need, run_program};
+use crate::support::{DEADLINE, Finished, as_nobody, binary, folder, h2lab, need, run_program};
 
 /// A command for a shell that makes six requests one after another, each by a program of its own.
 fn six(client: &str) -> String {
@@ -148,6 +152,48 @@ fn a_command_that_hangs_is_killed_and_what_it_had_sent_is_reported() {
         some.transcript()
     );
     assert_eq!(left(folder.path()), 0, "nothing is left behind");
+}
+
+/// Interrupts a client that has made one request and hangs, by a signal to the process that was started alone.
+#[track_caller]
+fn interrupted(folder: &Path, signal: Signal) -> (Option<i32>, String) {
+    let command =
+        "curl -sS -o /dev/null --http2-prior-knowledge {url} && echo > asked && sleep 600; echo > survived";
+    let run = Command::new("env")
+        .arg("--default-signal")
+        .arg(format!("TMPDIR={}", folder.join("tmp").display()))
+        .arg(binary())
+        .args(["diagnose", "--run", command])
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let until = Instant::now() + DEADLINE;
+    while !folder.join("asked").exists() {
+        assert!(Instant::now() < until, "the client made no request");
+        sleep(Duration::from_millis(5)); // the pace of looking
+    }
+    kill_process(Pid::from_child(&run), signal).expect("it is ours");
+    let output = run.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), text.into_owned())
+}
+
+#[test]
+fn an_interrupt_of_the_process_outside_alone_ends_the_client_and_reports_what_it_did() {
+    let Some(_) = need("curl") else { return };
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let folder = folder();
+        std::fs::create_dir(folder.path().join("tmp")).expect("a folder");
+        let (code, text) = interrupted(folder.path(), signal);
+        assert_eq!(code, Some(130), "{signal:?}: {text}");
+        for words in ["Seen: 1 request of h2c", "it was killed, since the run was interrupted"] {
+            assert!(text.contains(words), "{signal:?}: {words}: {text}");
+        }
+        assert!(!folder.path().join("survived").exists(), "the client goes on");
+        assert_eq!(left(&folder.path().join("tmp")), 0, "nothing is left behind");
+    }
 }
 
 #[test]

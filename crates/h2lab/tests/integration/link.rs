@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use h2lab_net::process::Child;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::support::{DEADLINE, Finished, as_nobody, binary, folder, h2lab, need, rest, run_program};
 
@@ -234,10 +234,12 @@ fn one_link_takes_one_value_of_each_flag() {
     assert_eq!(done.code, Some(2), "a queue without a bandwidth\n{}", done.transcript());
 }
 
-#[test]
-fn ctrl_c_ends_the_client_and_the_summary_still_comes() {
-    let mut run = Command::new(binary())
-        .args(["link", "--server", "python3 -m http.server 80", "--client", "echo up; exec sleep 600"])
+/// A link whose client is interrupted by `kill` when it has begun, and what it printed on standard error.
+#[track_caller]
+fn interrupted(client: &str, kill: impl FnOnce(Pid)) -> (std::process::Output, String) {
+    let mut run = Command::new("env")
+        .args(["--default-signal".as_ref(), binary().as_os_str()])
+        .args(["link", "--server", "python3 -m http.server 80", "--client", client])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
@@ -248,10 +250,30 @@ fn ctrl_c_ends_the_client_and_the_summary_still_comes() {
         .read_line(&mut line)
         .expect("the client prints");
     assert_eq!(line, "up\n");
-    // The whole group, as a terminal does it.
-    kill_process_group(Pid::from_child(&run), Signal::INT).expect("it is ours");
+    kill(Pid::from_child(&run));
     let output = run.wait_with_output().expect("it ends");
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, errors)
+}
+
+#[test]
+fn an_interrupt_of_the_process_outside_alone_ends_the_client_too() {
+    // A shell that waits for its program, which it does not end at a signal.
+    let clients = ["echo up; sleep 600; echo goes on", "echo up; exec sleep 600"];
+    for client in clients {
+        let (output, errors) = interrupted(client, |run| kill_process(run, Signal::INT).expect("it is ours"));
+        assert_eq!(output.status.code(), Some(130), "{errors}");
+        assert!(errors.contains("client    ended with signal: 2 (SIGINT)"), "{errors}");
+        assert!(output.stdout.is_empty(), "{:?}", output.stdout);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_client_and_the_summary_still_comes() {
+    // The whole group, as a terminal does it.
+    let (output, errors) = interrupted("echo up; exec sleep 600", |run| {
+        kill_process_group(run, Signal::INT).expect("it is ours");
+    });
     assert_eq!(output.status.code(), Some(130), "{errors}");
     assert!(errors.contains("client    ended with signal: 2 (SIGINT)"), "{errors}");
     assert!(!errors.contains("the server's command exited"), "the signal was not for the server\n{errors}");

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -11,6 +12,7 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use super::capability_check::in_child;
 use super::error::{During, Result, TopologyError};
+use super::interrupts::Interrupts;
 use super::setup_step::SetupStep;
 use super::spec::Mechanism;
 use super::subreaper;
@@ -77,18 +79,29 @@ impl EnteredNamespaces {
 /// Where namespaces are refused but we have `CAP_NET_ADMIN`, the process stays in its namespaces, ready for a reflector; the
 /// replacement of the PID namespace is described in `subreaper.rs`.
 pub fn enter() -> Result<EnteredNamespaces> {
-    enter_removing(None)
+    enter_beside(Outside::default())
 }
 
-/// The same; the remaining process removes `file`, or a folder, when no process of the lab lives any more, also if SIGTERM or SIGHUP ends it.
-/// For what the lab makes and what must not stay.
-pub fn enter_removing(file: Option<&Path>) -> Result<EnteredNamespaces> {
+/// What the process that remains outside does beside waiting.
+#[derive(Debug, Default)]
+pub struct Outside<'a> {
+    /// A file, or a folder, that it removes when no process of the lab lives any more, also if SIGTERM or SIGHUP ends it. For what
+    /// the lab makes and what must not stay.
+    pub removed: Option<&'a Path>,
+    /// Signals that it passes on to the lab, which then ends in order. Without, SIGTERM and SIGHUP kill the lab, and all others
+    /// have their defaults.
+    pub interrupts: Option<&'a mut Interrupts>,
+}
+
+/// The same as [`enter`], where the remaining process has more to do.
+pub fn enter_beside(mut outside: Outside<'_>) -> Result<EnteredNamespaces> {
     match threads() {
         Ok(1) | Err(_) => {}
         Ok(threads) => return Err(TopologyError::ThreadsRunning { threads }),
     }
     if let Some(refusal) = only_the_reflector()? {
-        subreaper::become_subreaped_process(file)?;
+        let above = subreaper::become_subreaped_process(&outside)?;
+        outside.listen_to(above);
         return Ok(EnteredNamespaces {
             isolation_level: IsolationLevel::Reflector,
             refusal: Some(refusal),
@@ -96,9 +109,18 @@ pub fn enter_removing(file: Option<&Path>) -> Result<EnteredNamespaces> {
         });
     }
     let isolation_level = if enter_namespaces()? { IsolationLevel::Root } else { IsolationLevel::User };
-    let above = become_first_process(&TerminationPolicy::Kill, file)?;
-    drop(above);
+    let above = become_first_process(&TerminationPolicy::Kill, &outside)?;
+    outside.listen_to(above);
     Ok(EnteredNamespaces { isolation_level, refusal: None, has_own_proc: mount_proc().is_ok() })
+}
+
+impl Outside<'_> {
+    /// In the lab: what the process outside writes from here on are signals.
+    fn listen_to(&mut self, above: OwnedFd) {
+        if let Some(interrupts) = &mut self.interrupts {
+            interrupts.listen_to(above);
+        }
+    }
 }
 
 /// Why only the reflector is left, if it is: this process has `CAP_NET_ADMIN` where it is and can have no namespaces.

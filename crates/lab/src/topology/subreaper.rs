@@ -9,7 +9,6 @@
 //! it and so do the lab's children (`PDEATHSIG`); only their own children then survive.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -18,37 +17,50 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper, wait,
 };
 
+use super::enter::Outside;
 use super::error::{During, Result};
 use super::setup_step::SetupStep;
 use super::supervisor::{TerminationPolicy, become_first_process, die_with_parent};
 use super::sys::{Forked, exit_now, fork, wait_for};
 use h2lab_net::process::children;
 
-/// Forks twice. The lab returns; the calling process waits, removes `file` and ends as the lab did, as
-/// [`super::enter_removing`] promises.
-pub(super) fn become_subreaped_process(file: Option<&Path>) -> Result<()> {
+/// Forks twice. The lab returns, with the descriptor from which it reads the signals that are passed on; the calling process waits
+/// and ends as the lab did, as [`super::enter_beside`] promises.
+pub(super) fn become_subreaped_process(outside: &Outside<'_>) -> Result<OwnedFd> {
     // The same fork as into a PID namespace. The subreaper must outlive its parent, to clean up after it.
-    let above = become_first_process(&TerminationPolicy::CloseLifeline, file)?;
+    let above = become_first_process(&TerminationPolicy::CloseLifeline, outside)?;
     set_child_subreaper(Some(getpid())).during(SetupStep::DeathSignal)?;
     let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(SetupStep::DeathSignal)?;
     match fork().during(SetupStep::DeathSignal)? {
         Forked::Parent(lab) => {
             drop(alive);
-            exit_now(keep(lab, &above));
+            exit_now(keep(lab, &above, &lifeline));
         }
         Forked::Child => {
             drop((lifeline, above));
-            die_with_parent(&alive)
+            die_with_parent(&alive)?;
+            Ok(alive)
         }
     }
 }
 
-/// Waits until the lab ends or `above` is gone, and kills what is left; returns the status to end with.
-fn keep(lab: Pid, above: &OwnedFd) -> i32 {
+/// Passes on a byte of `above`, if that is what `fds` of [`keep`] say.
+fn pass_on(fds: &[PollFd<'_>; 2], above: &OwnedFd, below: &OwnedFd) -> bool {
+    let mut signal = [0_u8];
+    let is_there = !fds[0].revents().contains(PollFlags::IN)
+        && fds[1].revents().contains(PollFlags::IN)
+        && rustix::io::read(above, &mut signal) == Ok(1);
+    // The lab may be gone, or may not listen.
+    is_there && rustix::io::write(below, &signal).is_ok()
+}
+
+/// Waits until the lab ends or `above` is gone, and kills what is left; returns the status to end with. What `above` has to say goes
+/// on to the lab.
+fn keep(lab: Pid, above: &OwnedFd, below: &OwnedFd) -> i32 {
     if let Ok(ended) = pidfd_open(lab, PidfdFlags::empty()) {
         let mut fds =
             [PollFd::new(&ended, PollFlags::IN), PollFd::from_borrowed_fd(above.as_fd(), PollFlags::IN)];
-        while poll(&mut fds, None) == Err(Errno::INTR) {}
+        while poll(&mut fds, None) == Err(Errno::INTR) || pass_on(&fds, above, below) {}
         if !fds[0].revents().contains(PollFlags::IN) {
             // It has not been reaped, so the number is still its own.
             let _ = kill_process(lab, Signal::KILL);

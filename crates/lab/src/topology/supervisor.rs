@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +13,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, set_par
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::low_level::{emulate_default_handler, pipe};
 
+use super::enter::Outside;
 use super::error::{During, Result};
+use super::interrupts::Interrupts;
 use super::setup_step::SetupStep;
 use super::sys::{Forked, exit_now, fork, wait_for};
 use h2lab_net::privileges::{self, CapabilitySet};
@@ -30,13 +31,16 @@ pub(super) enum TerminationPolicy {
 
 /// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent [supervises](supervise) it.
 /// By its termination policy the child dies with the parent, or learns of the parent's end by a hang-up of the returned
-/// descriptor.
-pub(super) fn become_first_process(termination: &TerminationPolicy, file: Option<&Path>) -> Result<OwnedFd> {
+/// descriptor, which has a byte for each signal that is passed on.
+pub(super) fn become_first_process(
+    termination: &TerminationPolicy,
+    outside: &Outside<'_>,
+) -> Result<OwnedFd> {
     let (alive, lifeline) = pipe_with(PipeFlags::CLOEXEC).during(SetupStep::PidNamespace)?;
     match fork().during(SetupStep::PidNamespace)? {
         Forked::Parent(child) => {
             drop(alive);
-            supervise(child, lifeline, termination, file);
+            supervise(child, lifeline, termination, outside);
         }
         Forked::Child => {
             drop(lifeline);
@@ -64,24 +68,30 @@ pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Waits for `child` and ends as it did. At SIGTERM or SIGHUP it ends the child first and then itself, by that signal.
+/// Waits for `child` and ends as it did. Interrupts are passed on to it, as bytes of `lifeline`. At another SIGTERM or SIGHUP it ends the
+/// child first and then itself, by that signal.
 ///
-/// `file` (or a folder), which must not stay, is removed when no process is left that could make it again. `lifeline` carries a byte once
-/// signals are handled, and ends with this process.
+/// The file that must not stay is removed when no process is left that could make it again. `lifeline` carries a byte once signals
+/// are handled, and ends with this process.
 pub(super) fn supervise(
     child: Pid,
     lifeline: OwnedFd,
     termination: &TerminationPolicy,
-    file: Option<&Path>,
+    outside: &Outside<'_>,
 ) -> ! {
     // The child is this user's, and may be killed without a right. The file may lie in a folder of another user's.
-    let kept = if file.is_some() { CapabilitySet::DAC_OVERRIDE } else { privileges::NONE };
+    let kept = if outside.removed.is_some() { CapabilitySet::DAC_OVERRIDE } else { privileges::NONE };
     privileges::keep(kept).expect("a process may give up its rights: allow it capset(2) and prctl(2)");
     // If a kernel or a limit refuses this, signals keep their defaults and the rest works.
-    let signals = Signals::listen();
+    let interrupts = outside.interrupts.as_deref();
+    let signals = Signals::listen(interrupts.map_or(&[], Interrupts::signals));
     // Fails only if the child has died, and then nothing is lost.
     let _ = rustix::io::write(&lifeline, &[0_u8]);
-    let signal = signals.ok().and_then(|signals| signals.before_end_of(child));
+    // One before that moment is passed on again: the child does not count on having had it.
+    if let Some(signal) = interrupts.and_then(Interrupts::early) {
+        pass_on(signal, &lifeline);
+    }
+    let signal = signals.ok().and_then(|signals| signals.before_end_of(child, &lifeline));
     if signal.is_some() {
         match termination {
             // It has not been reaped, so the number is still its own.
@@ -92,7 +102,7 @@ pub(super) fn supervise(
         }
     }
     let status = wait_for(child);
-    if let Some(file) = file {
+    if let Some(file) = outside.removed {
         // In an orderly end the lab has removed it itself.
         let _ = if file.is_dir() { fs::remove_dir_all(file) } else { fs::remove_file(file) };
     }
@@ -103,35 +113,54 @@ pub(super) fn supervise(
     exit_now(status)
 }
 
-/// Catches signals that would end this process.
+/// Tells the lab of a signal; if it does not listen any more, it is about to end.
+fn pass_on(signal: i32, lifeline: &OwnedFd) {
+    let _ = rustix::io::write(lifeline, &[signal.to_le_bytes()[0]]);
+}
+
+/// Catches signals that would end this process, and those that the lab is to have.
 #[derive(Debug)]
 struct Signals {
     /// Readable when there was one.
     reader: OwnedFd,
-    /// The last one; 0 for none.
+    /// The last one that ends this process; 0 for none.
     which: Arc<AtomicUsize>,
+    /// The last one for the lab; 0 for none since it was passed on.
+    passed_on: Arc<AtomicUsize>,
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
-        let which = Arc::new(AtomicUsize::new(0));
+    /// Listens to SIGTERM and SIGHUP, and to `interrupts`, which the lab is to have.
+    fn listen(interrupts: &[i32]) -> io::Result<Self> {
+        let [which, passed_on] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        for signal in [SIGTERM, SIGHUP] {
+        let ending = [SIGTERM, SIGHUP].into_iter().filter(|signal| !interrupts.contains(signal));
+        let all = ending.map(|signal| (signal, &which));
+        for (signal, flag) in all.chain(interrupts.iter().map(|&signal| (signal, &passed_on))) {
             // In this order: the waker must find which signal it was.
-            signal_hook::flag::register_usize(signal, Arc::clone(&which), signal.unsigned_abs() as usize)?;
+            signal_hook::flag::register_usize(signal, Arc::clone(flag), signal.unsigned_abs() as usize)?;
             pipe::register(signal, writer.try_clone()?)?;
         }
-        Ok(Self { reader, which })
+        Ok(Self { reader, which, passed_on })
     }
 
-    /// Waits for a signal or the end of `child`, which is not reaped; `None` for the latter.
-    fn before_end_of(&self, child: Pid) -> Option<i32> {
+    /// Waits for a signal that ends this process, or the end of `child`, which is not reaped; `None` for the latter. Until then it passes
+    /// on what the child is to have.
+    fn before_end_of(&self, child: Pid, lifeline: &OwnedFd) -> Option<i32> {
         let ended = pidfd_open(child, PidfdFlags::empty()).ok()?;
-        let mut fds = [PollFd::new(&ended, PollFlags::IN), PollFd::new(&self.reader, PollFlags::IN)];
-        while poll(&mut fds, None) == Err(Errno::INTR) {}
-        match self.which.load(Ordering::SeqCst) {
-            0 => None,
-            signal => i32::try_from(signal).ok(),
+        loop {
+            let mut fds = [PollFd::new(&ended, PollFlags::IN), PollFd::new(&self.reader, PollFlags::IN)];
+            while poll(&mut fds, None) == Err(Errno::INTR) {}
+            // Emptied first: a signal after that makes it readable again.
+            while rustix::io::read(&self.reader, &mut [0_u8; 16]).is_ok_and(|bytes| bytes > 0) {}
+            match self.passed_on.swap(0, Ordering::SeqCst) {
+                0 => {}
+                signal => pass_on(i32::try_from(signal).unwrap_or_default(), lifeline),
+            }
+            let signal = self.which.load(Ordering::SeqCst);
+            if signal != 0 || fds[0].revents().contains(PollFlags::IN) {
+                return i32::try_from(signal).ok().filter(|&signal| signal != 0);
+            }
         }
     }
 }

@@ -56,6 +56,7 @@ pub(super) mod views;
 use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 
+pub(super) use conn104_dial_stampede::of_one_client as stampede_of_one_client;
 pub(super) use conn107_client_does_not_multiplex::abandoning;
 pub use meta::{CauseMeta, FAMILIES, Status};
 

@@ -55,7 +55,7 @@ impl DiagnoseArgs {
         let setup = plan.setup();
         let mut next = |_: &RunRecord, is_spent: bool| plan.unchanged(AGAIN, is_spent);
         let servers = Servers { live: &live, own: own.as_ref() };
-        let executed = self.measure(scenario, &base, servers, command_line, &mut next)?;
+        let executed = self.measure(scenario, &base, servers, (command_line, None), &mut next)?;
         let run = executed.run.without_secrets();
         let concluded = Concluded::new(&run, Some(&executed.folder));
         let stored = concluded.store();
@@ -73,6 +73,12 @@ impl DiagnoseArgs {
             })
         })?;
         executed.failure.map_or(stored, Err)?;
-        if run.interrupted { Ok(Exit::Interrupted) } else { exit(&run, &setup) }
+        if run.interrupted {
+            return Ok(Exit::Interrupted);
+        }
+        // What was asked is how much is gone: where an unsound run, of now or of then, leaves that open, it is not answered.
+        let is_open = since.is_none_or(|since| since.doubt.is_some());
+        let exit = exit(&run, &setup)?;
+        Ok(if exit == Exit::Done && is_open { Exit::Invalid } else { exit })
     }
 }

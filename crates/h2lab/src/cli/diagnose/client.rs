@@ -87,6 +87,11 @@ impl ClientRunArgs {
         Ok(Some(words))
     }
 
+    /// Whether `--tls` was given, which has no effect without `--run`.
+    pub(super) const fn is_tls(&self) -> bool {
+        self.tls
+    }
+
     /// The command with its places filled.
     fn filled(&self, words: &str, ca: &Path) -> String {
         let (scheme, port) = if self.tls { ("https", TLS_PORT) } else { ("http", CLEAR_PORT) };
@@ -110,6 +115,10 @@ fn shell_words(words: &[String]) -> String {
 impl DiagnoseArgs {
     /// Refuses what a client of the user's decides itself, or what has no place here.
     fn refuse_for_client(&self) -> Result<()> {
+        if self.out.is_some() {
+            let why = "--out is for a run folder, and --run keeps none: -o FILE writes the report";
+            return Err(Usage(why.to_owned()).into());
+        }
         let own = "is for requests of h2lab, and with --run your client makes them";
         self.cells.work.refuse(&["seed"], own)?;
         self.cells.client.refuse(&[], own)?;

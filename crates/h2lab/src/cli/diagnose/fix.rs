@@ -82,7 +82,7 @@ pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Opt
     }
     let is_open = |setting: &&ServerSetting| {
         let trial = experiment.trials.iter().find(|trial| of(&trial.knob).as_ref() == Some(*setting));
-        trial.is_none_or(|trial| trial.outcome == Outcome::Undecided)
+        trial.is_none_or(|trial| matches!(trial.outcome, Outcome::Undecided | Outcome::Void(_)))
     };
     settings.iter().find(is_open).map(|setting| (setting.clone(), false))
 }
@@ -119,9 +119,11 @@ pub(super) fn not_made(
         .filter(|fix| fix.has_setting())
         .map(|fix| format!("{}: {}", fix.product, fix.setting))
         .collect();
-    let lines =
-        if lines.is_empty() { "no setting was found that would help".to_owned() } else { lines.join(", ") };
+    const NONE: &str = "no setting was found that would help";
+    let is_none = lines.is_empty();
+    let lines = if is_none { NONE.to_owned() } else { lines.join(", ") };
     Fixing::Not(match &cell.target {
+        Target::Url { .. } if is_none => format!("h2lab changes nothing on live servers, and {NONE}"),
         Target::Url { .. } => format!(
             "h2lab changes nothing on live servers; to change by yourself: {lines}; then measure again by `h2lab diagnose --again latest`"
         ),

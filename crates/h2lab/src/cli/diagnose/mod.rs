@@ -37,7 +37,7 @@ use super::reach::{self, ReachArgs};
 use super::values::duration;
 use super::{Exit, compare, discover, help, scenarios, signals, tls};
 use crate::run::execute::{Executed, Live, LiveServer, PlanContext, execute_rounds};
-use crate::run::messages::{Failure, FailureKind};
+use crate::run::messages::{Failure, FailureKind, with_causes};
 use crate::run::{history, preflight, store};
 use h2lab_lab::sut::OwnConfig;
 use h2lab_net::clock::Clock;
@@ -206,7 +206,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         Some(_) => Vec::new(),
         None => repeated(&command_line, args.what.as_deref(), args.via.as_deref()),
     };
-    let (mut remark, mut limit) = (None, None);
+    let mut before = None;
     if let Some(What::Live(url)) = &what {
         speaks_h2(&scenario, &live)?;
         holds_responses(&scenario, &live)?;
@@ -215,8 +215,7 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
             ControlFlow::Continue(None) => {}
             ControlFlow::Continue(Some(found)) => {
                 repeat.extend(args.load_flags(&scenario, found.rate));
-                remark = found.remark();
-                limit = found.limit;
+                before = Some(found);
             }
             ControlFlow::Break(exit) => return Ok(exit),
         }
@@ -226,7 +225,8 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let plan = RefCell::new(Plan::new(&base, own.as_ref(), args.fix));
     let mut next = |run: &RunRecord, is_spent: bool| plan.borrow_mut().next(run, is_spent);
     let servers = Servers { live: &live, own: own.as_ref() };
-    let executed = args.measure(scenario, &base, servers, command_line, &mut next)?;
+    let ramps = before.as_ref().and_then(|found| found.ramps.as_ref());
+    let executed = args.measure(scenario, &base, servers, (command_line, ramps), &mut next)?;
     let run = executed.run.without_secrets();
     let plan = plan.into_inner();
     let setup = plan.setup();
@@ -236,9 +236,11 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
         None if run.interrupted && is_measured && executed.failure.is_none() => Experiment::unmeasured(),
         None => return nothing_measured(&run, &executed.folder, executed.failure),
     };
-    let concluded = Concluded::new(&run, Some(&executed.folder)).warned(remark);
+    let concluded =
+        Concluded::new(&run, Some(&executed.folder)).warned(before.as_ref().and_then(rate::Found::remark));
     let verdicts = experiment.verdicts(concluded.verdicts());
-    let concluded = concluded.compared(&verdicts).found_before(limit, setup.subject);
+    let concluded =
+        concluded.compared(&verdicts).found_before(before.and_then(|found| found.limit), setup.subject);
     let subject = setup.subject;
     let is_via = args.via.is_some();
     let took = clock.now().since(Time::ZERO);
@@ -360,7 +362,7 @@ impl DiagnoseArgs {
         scenario: Scenario,
         base: &Base,
         servers: Servers<'_>,
-        command_line: Vec<String>,
+        (command_line, ramps): (Vec<String>, Option<&RunRecord>),
         next: &mut dyn FnMut(&RunRecord, bool) -> Vec<Cell>,
     ) -> Result<Executed> {
         tls::announce_key_log()?;
@@ -368,6 +370,10 @@ impl DiagnoseArgs {
         let stop = signals::stop_flag()?;
         preflight::sysctls(&base.cells, &stop)?;
         let (folder, run) = new_run(scenario, self.out.as_deref(), command_line)?;
+        if let Some(Err(error)) = ramps.map(|ramps| folder.keep_ramps(ramps)) {
+            let why = with_causes(&error);
+            super::note(&format_args!("what the ramp of the rate showed is not in the run folder: {why}"));
+        }
         let context = PlanContext { live: servers.live, stop: &stop, own: servers.own };
         let mut progress = Progress::new(self.quiet, self.budget);
         let clock = Clock::start();
@@ -419,7 +425,7 @@ fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
     } else {
         let offers = offers.join("; ");
         let why =
-            format!("the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {offers}");
+            format!("no request of HTTP/2 had a response, so that there is no HTTP/2 to diagnose; {offers}");
         (FailureKind::Unreachable, why)
     };
     Err(Failure { kind, message })

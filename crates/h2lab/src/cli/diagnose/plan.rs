@@ -136,7 +136,15 @@ impl<'a> Plan<'a> {
         let knob = Knob::Server(setting.clone());
         let pair = [self.base.twin, Some(self.base.subject)].map(|index| self.base.cell(index?));
         let fixed = pair.into_iter().rev().zip(again.fixed);
-        let fixed = fixed.filter_map(|(cell, index)| Some(Cell { index, ..knob.apply(cell?) }));
+        // The experiment may have a cell with the same change: labels distinguish them.
+        let is_known = |cell: &Cell| {
+            cell.index == self.base.subject && self.knobs.iter().any(|(_, other)| *other == knob)
+        };
+        let fixed = fixed.filter_map(|(cell, index)| {
+            let cell = cell?;
+            let twin = cell.twin + u32::from(is_known(cell));
+            Some(Cell { index, twin, ..knob.apply(cell) })
+        });
         let cells = pair.into_iter().flatten().cloned().chain(fixed).collect();
         self.rounds += 1;
         in_round(cells, round)
@@ -171,14 +179,20 @@ impl<'a> Plan<'a> {
         self.round(round, &open)
     }
 
-    /// Whether the server answered, and none of it was a success: there is no work whose speed a change could show.
+    /// Whether there is no work whose speed a change could show: none of the answers was a success, or there was no response over
+    /// either protocol.
     fn is_refused(&self, run: &RunRecord) -> bool {
-        let measured = stats::repetitions_of(run, self.base.subject);
-        !measured.is_empty()
-            && matches!(
-                stats::CellSummary::of(&measured).state,
-                CellState::Failed { how: stats::Failed::NoSuccess, .. }
-            )
+        let failed = |index: u32| {
+            let measured = stats::repetitions_of(run, index);
+            let state = (!measured.is_empty()).then(|| stats::CellSummary::of(&measured).state);
+            match state {
+                Some(CellState::Failed { how, .. }) => Some(how),
+                _ => None,
+            }
+        };
+        let is_silent = |index: u32| failed(index) == Some(stats::Failed::NoResponse);
+        failed(self.base.subject) == Some(stats::Failed::NoSuccess)
+            || is_silent(self.base.subject) && self.base.twin.is_none_or(is_silent)
     }
 
     /// The repetitions of the next of `rounds` without a change.

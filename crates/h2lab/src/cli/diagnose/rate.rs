@@ -1,12 +1,13 @@
 //! The rate at which a live server is asked: the highest of a short ramp that it carries.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_analysis::diagnose;
 use h2lab_analysis::diagnose::Finding;
-use h2lab_analysis::stats::{CellState, CellSummary, Overload, RampStep, RampSteps};
+use h2lab_analysis::stats::{CellState, CellSummary, Failed, Overload, RampStep, RampSteps};
 use h2lab_base::counts::plural;
 use h2lab_base::units::measured_time;
 use h2lab_model::record::RunRecord;
@@ -18,6 +19,9 @@ use super::progress::Progress;
 use crate::cli::cells::new_run;
 use crate::cli::signals;
 use crate::run::execute::{Live, PlanContext, execute_rounds};
+use crate::run::messages::with_causes;
+use crate::run::messages::{Failure, FailureKind};
+use crate::run::store;
 
 /// What any service may be asked without its owner's word.
 const GENTLE: [&str; 1] = ["10..50/5s/5"];
@@ -62,12 +66,24 @@ pub(super) struct Found {
     failing: Option<String>,
     /// Why the ramp was no sound measurement; `None` if it was.
     doubt: Option<String>,
+    /// The ramps, from which all this is; `None` if the rate was not searched for by any.
+    pub ramps: Option<RunRecord>,
 }
 
 impl Found {
     /// A rate that was not searched for by a ramp.
     pub fn at(rate: f64) -> Self {
         Self { rate, ..Self::default() }
+    }
+
+    /// What the ramps before the run in `folder` showed; `None` if there were none.
+    pub fn in_folder(folder: &Path) -> Option<Self> {
+        let ramps = store::read_ramps(folder).unwrap_or_else(|error| {
+            let why = with_causes(&error);
+            super::super::note(&format_args!("what the ramp of the rate showed is unknown: {why}"));
+            None
+        });
+        found(&ramps?)
     }
 
     /// The result of the ramp, in a sentence: over HTTP/1.1 or another protocol with at most so many connections.
@@ -145,8 +161,23 @@ pub(super) fn find(
     if let Some(failure) = executed.failure {
         return Err(failure);
     }
-    let is_stopped = executed.run.interrupted;
-    Ok(if is_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(found(&executed.run)) })
+    let ramps = executed.run;
+    if let Some(why) = ended(&ramps) {
+        let message = format!("while a rate was searched for: {why}");
+        return Err(Failure { kind: FailureKind::Ended, message }.into());
+    }
+    if ramps.interrupted {
+        return Ok(ControlFlow::Break(()));
+    }
+    Ok(ControlFlow::Continue(found(&ramps).map(|found| Found { ramps: Some(ramps), ..found })))
+}
+
+/// That the server ended during a ramp: then no rate of it was too much.
+fn ended(run: &RunRecord) -> Option<String> {
+    run.repetitions.iter().find_map(|repetition| match CellSummary::of(&[repetition]).state {
+        CellState::Failed { why, how: Failed::ServerEnded } => Some(why),
+        _ => None,
+    })
 }
 
 /// One repetition with this ramp, over HTTP/1.1 if it is spoken.
@@ -167,6 +198,10 @@ fn found(run: &RunRecord) -> Option<Found> {
         let summary = CellSummary::of(&[repetition]);
         let steps = RampSteps::of(&summary)?;
         let lowest = steps.steps.first()?.offered_rps;
+        if is_refused_at_any_rate(&summary) {
+            let failing = h2lab_report::failing(&summary);
+            return Some(Found { failing, ..Found::at(lowest.round()) });
+        }
         if let Some(knee) = steps.knee() {
             let before = steps.last_carried().map(|step| step.offered_rps);
             let rate = before.or(carried.as_ref().map(|it| it.rate)).unwrap_or(lowest / 2.0) * BELOW_THE_KNEE;
@@ -180,6 +215,7 @@ fn found(run: &RunRecord) -> Option<Found> {
                     CellState::Invalid { reasons } => reasons.first().cloned(),
                     _ => None,
                 },
+                ramps: None,
             });
         }
         let last = steps.last_carried()?;
@@ -207,6 +243,11 @@ fn refused(summary: &CellSummary) -> Option<(u16, u64)> {
     (*n * 10 >= summary.requests.sent).then_some((*status, *n))
 }
 
+/// Whether nine of ten requests were refused from the lowest rate on: then it is no matter of the rate.
+fn is_refused_at_any_rate(summary: &CellSummary) -> bool {
+    refused(summary).is_some_and(|(_, n)| n * 10 >= summary.requests.sent * 9)
+}
+
 /// Which share of the requests of a ramp failed, and how, if more than one in a hundred did in another way than by a refusal of the load.
 fn failing(summary: &CellSummary, step: &RampStep) -> Option<String> {
     let n: u64 = summary.series.iter().flat_map(|series| &series.failed).map(|(_, n)| n).sum();
@@ -219,7 +260,55 @@ fn failing(summary: &CellSummary, step: &RampStep) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_base::units::Time;
+    use h2lab_model::record::testing::{Model, cell as some_cell, one_repetition, run as run_of};
+    use h2lab_model::record::{Outcome, Sample};
+    use h2lab_model::workload::{Arrival, Protocol};
+
     use super::*;
+    use crate::run::store::RunFolder;
+
+    /// The ramp for services of others, of which the server serves 15 requests in each second and answers 429 to the rest.
+    fn limited() -> RunRecord {
+        let mut cell = some_cell(0, 0, Protocol::H1, 32, 0.0);
+        let measured = Duration::from_secs(5);
+        cell.work.arrival = Arrival::Ramp { from: 10.0, to: 50.0, over: measured, steps: 5 };
+        (cell.work.phases.warmup, cell.work.phases.measure) = (Duration::ZERO, measured);
+        let mut record = one_repetition(&cell, 0, &Model::CLEAN);
+        let (mut second, mut served) = (Time::ZERO, 0);
+        let answer = |sample: Sample| {
+            if sample.scheduled_at.since(second) >= Duration::from_secs(1) {
+                (second, served) = (sample.scheduled_at, 0);
+            }
+            served += 1;
+            let is_served = served <= 15;
+            let (outcome, status) =
+                if is_served { (Outcome::Succeeded, 200) } else { (Outcome::Status, 429) };
+            Sample { outcome, status, ..sample }
+        };
+        record.samples = record.samples.iter().map(answer).collect();
+        run_of(vec![record])
+    }
+
+    #[test]
+    fn what_ramps_showed_is_found_again_in_the_run_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        let folder = RunFolder::create(&path, &run_of(Vec::new())).unwrap();
+        assert_eq!(Found::in_folder(&path), None, "as in folders of before");
+        let ramps = limited();
+        let known = found(&ramps).unwrap();
+        assert_eq!(known.limit.as_ref().map(|limit| &limit.rule[..]), Some(RATE_LIMIT), "{known:?}");
+        assert!(
+            known.remark().unwrap().contains("the server answered 429 Too Many Requests to"),
+            "{known:?}"
+        );
+        folder.keep_ramps(&ramps).unwrap();
+        assert_eq!(Found::in_folder(&path), Some(known));
+        drop(folder);
+        store::discard(&path).unwrap();
+        assert!(!path.exists(), "a run of which nothing is kept leaves no ramps");
+    }
 
     #[test]
     fn the_ramps_parse_and_rise_and_others_services_get_50_at_most() {

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::experiment::{Experiment, Recorded};
+use h2lab_analysis::stats::{CellState, Failed};
 use h2lab_model::record::RunRecord;
 use h2lab_report::{Diagnosis, Fixing, Report, TextStyle};
 
@@ -14,6 +15,7 @@ use super::super::documents::{Form, json};
 use super::super::exit::Usage;
 use super::super::output::Concluded;
 use super::super::reach;
+use super::rate::Found;
 use super::{DiagnoseArgs, fix, repeated};
 use crate::run::store;
 
@@ -26,6 +28,14 @@ impl DiagnoseArgs {
         }
         if self.fix || self.config.is_some() {
             return Err(Usage(format!("{} {why}", if self.fix { "--fix" } else { "--config" })).into());
+        }
+        if self.out.is_some() {
+            return Err(
+                Usage(format!("--out {why}: there is no run to keep; -o FILE writes the report")).into()
+            );
+        }
+        if self.client.is_tls() {
+            return Err(Usage("--tls is for the server of --run".to_owned()).into());
         }
         if self.fail_on.is_some() && !has_experiment {
             return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
@@ -41,13 +51,16 @@ impl DiagnoseArgs {
     /// What a run folder shows: the experiment, if `diagnose` made it, else its findings.
     pub(super) fn of_run_folder(&self, folder: &Path) -> Result<Exit> {
         let run = read(folder)?;
-        let concluded = Concluded::new(&run, Some(folder));
+        let before = Found::in_folder(folder);
+        let remark = before.as_ref().and_then(Found::remark);
+        let concluded = Concluded::new(&run, Some(folder)).warned(remark);
         let recorded = Recorded::of(&run, concluded.report().findings);
         let made = recorded.and_then(|recorded| Some((Experiment::of(&run, &recorded.setup)?, recorded)));
         self.refuse_measuring("a run folder is only read", made.is_some())?;
         let Some((experiment, recorded)) = made else { return self.conclude(&concluded, None) };
         let verdicts = experiment.verdicts(concluded.verdicts());
-        let concluded = concluded.compared(&verdicts);
+        let limit = before.and_then(|found| found.limit);
+        let concluded = concluded.compared(&verdicts).found_before(limit, recorded.setup.subject);
         let fix = fixing(&run, &recorded, &experiment, concluded.report().findings, folder);
         self.print_diagnosis(&Diagnosis {
             report: concluded.report(),
@@ -64,9 +77,14 @@ impl DiagnoseArgs {
     /// What the connections of a client show; `seen` is what came from it.
     pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, seen: &str) -> Result<Exit> {
         let report = concluded.report();
-        self.print(&report, &|style| {
+        let exit = self.print(&report, &|style| {
             h2lab_report::diagnosis_of_client(&report, seen, concluded.has_limits_of_ours, style)
-        })
+        })?;
+        let cells = &report.analysis.cells;
+        let is_refused =
+            |state: &CellState| matches!(state, CellState::Failed { how: Failed::NoSuccess, .. });
+        let all = !cells.is_empty() && cells.iter().all(|cell| is_refused(&cell.state));
+        Ok(if all { Exit::CheckFailed } else { exit })
     }
 
     /// What the records of a run show; of a capture, of which nothing was measured, also what was `seen` in it.

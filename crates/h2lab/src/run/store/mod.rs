@@ -4,8 +4,9 @@
 //! has measured and can be resumed ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`,
 //! `connections.parquet`, `frames.parquet`, `tcp.parquet` and `link.parquet`, and `waits.parquet` where the causes of slow
 //! requests were asked for. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of each
-//! repetition, whose name begins with the repetition's number.
+//! repetition, whose name begins with the repetition's number. Where ramps were run to find the rate, `ramps/` is their run folder.
 
+mod before;
 mod durable;
 mod reopen;
 mod rows;
@@ -35,6 +36,7 @@ use h2lab_report::Explained;
 use h2lab_wire::trace::FrameEvent;
 use serde::{Deserialize, Serialize};
 
+pub use before::read_ramps;
 use durable::Batch;
 pub use reopen::{Reopened, is_running, reopen};
 pub use rows::direction_name;
@@ -350,7 +352,7 @@ pub fn discard(folder: &Path) -> Result<()> {
             std::fs::remove_file(file)?;
         }
     }
-    for inner in ["visits", "logs", CAPTURES].map(|name| folder.join(name)) {
+    for inner in ["visits", "logs", CAPTURES, before::RAMPS].map(|name| folder.join(name)) {
         if inner.exists() {
             std::fs::remove_dir_all(inner)?;
         }

@@ -128,7 +128,58 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
         }
     }
     files(&all, folder, &mut adapted);
+    for cluster in items(&all, "clusters") {
+        for (range, what) in validations(text, cluster) {
+            // What is inside is gone with it.
+            adapted.edits.retain(|(inner, _)| !(range.start <= inner.start && inner.end <= range.end));
+            adapted.replace(range, " {}", what);
+        }
+    }
     adapted
+}
+
+/// The values of a cluster's `validation_context`: our origin has a certificate of its own.
+fn validations(text: &str, cluster: &[Line<'_>]) -> Vec<(Range<usize>, &'static str)> {
+    const NAME: &str = "validation_context";
+    let what = "certificates of upstreams: not checked, since h2lab's origin has its own";
+    let of = |(nth, line): (usize, &Line<'_>)| {
+        // In one line with what is around it, or with the quotes of JSON.
+        let name = line.text.find(NAME)?;
+        let is_whole = !line.text[..name].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        let colon = name + NAME.len() + line.text[name + NAME.len()..].find(':').filter(|_| is_whole)?;
+        let value = line.text[colon + 1..].trim_start();
+        let start = line.at + line.text.len() - value.len();
+        let end = if value.starts_with('{') {
+            start + balanced(&text[start..])?
+        } else {
+            let inside = cluster[nth + 1..].iter().take_while(|other| other.depth > line.depth);
+            inside.last().map(|last| last.at + last.text.len())?
+        };
+        Some((line.at + colon + 1..end, what))
+    };
+    cluster.iter().enumerate().filter_map(of).collect()
+}
+
+/// The length of the flow mapping with which a text begins.
+fn balanced(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    let mut quote = None;
+    for (at, character) in text.char_indices() {
+        match (quote, character) {
+            (Some(open), _) if open == character => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(character),
+            (None, '{') => depth += 1,
+            (None, '}') => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Files from the configuration's folder on, and access logs in the run folder.

@@ -28,8 +28,7 @@ impl Rule for RequestQuota {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let Some(quota) = quota(&case.repetitions) else { return Vec::new() };
         let cost = Cost::of(&case.repetitions, Ends::by_server);
-        // Zero: nothing is known of what it cost.
-        let is_worth = cost.share() == 0.0 || case.is_worth(cost.share());
+        let is_worth = !cost.is_known() || case.is_worth(cost.whole());
         vec![Finding {
             symptom: symptom(&quota, &cost),
             evidence: quota.evidence().into_iter().chain(cost.evidence()).collect(),
@@ -51,8 +50,11 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     let how = if quota.first.goaway { "GOAWAY" } else { "closing" };
     let (ended, opened, useless) = (quota.agreeing, cost.opened, cost.useless);
     let is_exact = quota.is_named && quota.is_exact();
-    let after =
-        if is_exact { format!("exactly {}", count(u64::from(quota.requests))) } else { quota.words() };
+    let after = match quota.requests {
+        1 => "their only request".to_owned(),
+        requests if is_exact => format!("exactly {} requests each", count(u64::from(requests))),
+        _ => format!("{} requests each", quota.words()),
+    };
     let at_once = if quota.is_at_once {
         ", all at one moment: a limit of requests, or a restart that met an even load"
     } else {
@@ -60,12 +62,12 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     };
     let age = quota.age.map_or(String::new(), |age| {
         format!(
-            ", at an age of {}: a limit of requests or of age (so even a load cannot tell which)",
+            ", at an age of {}: a limit of requests or of age: at an even rate both look alike",
             measured_time(age)
         )
     });
     let mut symptom = format!(
-        "the server ended {} by {how} after {after} requests each{age}{at_once}; {} {} opened",
+        "the server ended {} by {how} after {after}{age}{at_once}; {} {} opened",
         plural(ended as u64, "connection"),
         count(opened as u64),
         if opened == 1 { "was" } else { "were" }
@@ -100,6 +102,9 @@ const SHORTEST_AGE: Duration = Duration::from_millis(500);
 /// The part of a lifetime by which a timer may miss.
 const AGE_STEP: u32 = 100;
 
+/// So many connections of HTTP/2 that end after their only request are those of a server that keeps none open.
+const LEAST_SINGLE: usize = 5;
+
 /// A range no wider than this part of its upper end may be reported as a number.
 const NARROW: u32 = 20;
 
@@ -126,8 +131,8 @@ pub(super) struct Quota<'a> {
 /// them, not all at one moment, and they are more than half of those that the server ended.
 ///
 /// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and those that
-/// share an even load have then had about as many requests, some exactly as many: only if all of them had is a quota as likely. A "quota" of one request is a
-/// server that does not keep connections at all, which is another matter.
+/// share an even load have then had about as many requests, some exactly as many: only if all of them had is a quota as likely. A
+/// "quota" of one request is a server that keeps no connection open: over HTTP/1.1 that is another matter, of its idle timeout.
 ///
 /// A server that announces the end without naming the last request leaves a range on each connection: the quota
 /// lies where most ranges meet. The largest number of it is reported, since the client receives the announcement late.
@@ -149,7 +154,9 @@ pub(super) fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> 
     let all_agree = is_named && agreeing.len() == all && all >= AT_ONCE;
     let quota =
         Quota { requests, least, is_named, age, is_at_once, agreeing: agreeing.len(), ends: all, first };
-    let is_quota = requests >= 2 && agreeing.len() * 2 > all && (!is_at_once || all_agree) && !is_age;
+    let is_single = requests == 1 && first.goaway && agreeing.len() >= LEAST_SINGLE;
+    let is_quota =
+        (requests >= 2 || is_single) && agreeing.len() * 2 > all && (!is_at_once || all_agree) && !is_age;
     (is_quota && (is_named || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
 }
 
@@ -232,6 +239,8 @@ impl Quota<'_> {
 
 /// At least so many requests should a connection take: then its handshake costs little.
 const ENOUGH: u64 = 100_000;
+/// An idle timeout of a minute.
+const IDLE_MS: u64 = 60_000;
 /// An age that costs as little: an hour.
 const LONG_AGE_MS: u64 = 3_600_000;
 
@@ -253,6 +262,7 @@ fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
     );
     let is_lossy = goaway && cost.lost > 0;
     [
+        (quota.requests == 1).then(|| idle_fix(peer)),
         Some(server),
         quota.age.map(|_| age_fix(peer)),
         is_lossy.then_some(again),
@@ -280,6 +290,12 @@ fn server_fix(peer: &Peer, quota: &Quota<'_>) -> Fix {
         )
     };
     Fix { why, ..fix }
+}
+
+/// The setting of the idle timeout: with one of 0 a server keeps no connection.
+fn idle_fix(peer: &Peer) -> Fix {
+    let fix = advise(peer, Wish { knob: Knob::H2IdleTimeout, role: Role::Front, value: Some(IDLE_MS) });
+    Fix { why: format!("if it is 0, connections end with their first request; {}", fix.why), ..fix }
 }
 
 /// The setting of a maximum age.

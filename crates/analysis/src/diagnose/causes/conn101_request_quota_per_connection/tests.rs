@@ -12,6 +12,13 @@ fn finding(scene: Scene) -> Option<Finding> {
     run(&[scene.record()]).into_iter().find(|finding| finding.rule == "CONN101")
 }
 
+/// The finding where nothing is known of the cost, since no request was measured: then there are fixes.
+fn unmeasured(scene: Scene) -> Option<Finding> {
+    let mut record = scene.record();
+    record.samples.edit().iter_mut().for_each(|sample| sample.measured = false);
+    run(&[record]).into_iter().find(|finding| finding.rule == "CONN101")
+}
+
 /// Connections that ended with a GOAWAY of these last streams, a second apart.
 fn goaways(last_streams: &[u32]) -> Scene {
     let scene = Scene::new(Protocol::H2).connections(last_streams.len() as u32 + 1);
@@ -99,7 +106,13 @@ fn an_http1_server_that_closes_after_the_same_number_of_requests_has_a_quota_too
         }
         scene
     };
-    let found = finding(scene(0, 3)).expect("a finding");
+    let free = finding(scene(0, 3)).expect("a finding");
+    assert!(
+        free.fixes.is_empty() && free.cost.ends_with("too little to change a setting for"),
+        "{}",
+        free.cost
+    );
+    let found = unmeasured(scene(0, 3)).expect("a finding");
     assert!(found.symptom.contains("2 connections by closing after exactly 3 requests"), "{}", found.symptom);
     assert_eq!(found.fixes[0].setting, "MaxKeepAliveRequests 100000");
     assert_eq!(found.fixes.len(), 1, "more connections help HTTP/2 only");
@@ -108,9 +121,13 @@ fn an_http1_server_that_closes_after_the_same_number_of_requests_has_a_quota_too
 }
 
 #[test]
-fn a_server_that_keeps_no_connection_has_no_quota() {
-    assert_eq!(finding(goaways(&[1, 1])), None);
+fn a_server_that_keeps_no_connection_of_http2_has_a_quota_of_one() {
+    assert_eq!(finding(goaways(&[1, 1, 1, 1])), None, "too few");
     assert!(finding(goaways(&[3, 3])).is_some());
+    let found = finding(goaways(&[1, 1, 1, 1, 1]).server_software("nginx/1.22.1")).expect("a finding");
+    assert!(found.symptom.contains("5 connections by GOAWAY after their only request"), "{}", found.symptom);
+    let settings: Vec<&str> = found.fixes.iter().map(|fix| fix.setting.as_str()).collect();
+    assert_eq!(settings[..2], ["keepalive_timeout 60s;", "keepalive_requests 100000;"]);
 }
 
 #[test]
@@ -198,7 +215,7 @@ fn announced(connections: &[(u32, u32, u64)]) -> Scene {
 
 #[test]
 fn a_server_that_only_announces_ends_has_the_quota_that_all_of_them_allow() {
-    let found = finding(announced(&[(27, 17, 100), (20, 11, 120), (25, 16, 140)])).expect("a finding");
+    let found = unmeasured(announced(&[(27, 17, 100), (20, 11, 120), (25, 16, 140)])).expect("a finding");
     assert_eq!(
         found.symptom,
         "the server ended 3 connections by GOAWAY after between 17 and 20 requests each; 4 were opened"
@@ -330,7 +347,7 @@ fn equal_lifetimes_with_as_many_requests_may_be_an_age_and_that_is_told() {
     assert_eq!(
         found.symptom,
         "the server ended 3 connections by GOAWAY after exactly 200 requests each, at an age of 2.02 s: a limit \
-         of requests or of age (so even a load cannot tell which); 4 were opened"
+         of requests or of age: at an even rate both look alike; 4 were opened"
     );
     assert_eq!(found.confidence, Confidence::Inferred);
     let settings: Vec<&str> = found.fixes.iter().map(|fix| fix.setting.as_str()).collect();
@@ -370,7 +387,7 @@ fn where_several_requests_were_in_flight_the_limit_is_a_range() {
             scene.request(connection, 2 * n - 1, end - 30, answered, answered)
         })
     });
-    let found = finding(scene).expect("a finding");
+    let found = unmeasured(scene).expect("a finding");
     assert!(found.symptom.contains("by GOAWAY after 306 to 310 requests each"), "{}", found.symptom);
     assert!(found.fixes[0].why.contains("after 306 to 310 requests"), "{}", found.fixes[0].why);
     assert_eq!(found.confidence, Confidence::Observed);

@@ -42,7 +42,10 @@ impl Rule for SerialProcessing {
         if !is_own || case.records().any(is_busy) {
             return Vec::new();
         }
-        let lines: Vec<Line> = case.repetitions.iter().filter_map(Line::of).collect();
+        // A server that is busy from its first request on shows in no repetition what one takes alone: the least of all counts.
+        let Some(work) = case.repetitions.iter().filter_map(work).min() else { return Vec::new() };
+        let lines: Vec<Line> =
+            case.repetitions.iter().filter_map(|repetition| Line::of(repetition, work)).collect();
         let line = Line::joined(&lines);
         let is_line = line.pairs >= LEAST_PAIRS && line.regular as f64 >= REGULAR * line.pairs as f64;
         let is_it = is_line && case.is_worth_time(line.waited);
@@ -54,6 +57,17 @@ impl Rule for SerialProcessing {
 fn is_busy(record: &CellRecord) -> bool {
     let server = record.server.as_ref().filter(|server| server.wall_ns > 0);
     server.is_some_and(|server| server.cpu_ns as f64 > BUSY * server.wall_ns as f64)
+}
+
+/// The successes of a repetition.
+fn answered<'a>(repetition: &Repetition<'a>) -> impl Iterator<Item = Sample> + use<'a> {
+    repetition.record.samples.iter().filter(|sample: &Sample| sample.outcome.is_success())
+}
+
+/// The server's time for the quickest request of a repetition.
+fn work(repetition: &Repetition<'_>) -> Option<Duration> {
+    let quickest = answered(repetition).filter_map(|sample| sample.time_to_first_byte()).min()?;
+    Some(quickest.saturating_sub(repetition.facts().rtt))
 }
 
 /// How the answers of connections followed each other.
@@ -72,19 +86,16 @@ struct Line {
 }
 
 impl Line {
-    /// Of a repetition; `None` if its requests take too little work, or their bytes may take as long.
-    fn of(repetition: &Repetition<'_>) -> Option<Self> {
+    /// Of a repetition; `None` if requests take too little work, or their bytes may take as long.
+    fn of(repetition: &Repetition<'_>, work: Duration) -> Option<Self> {
         let rtt = repetition.facts().rtt;
-        let record = repetition.record;
-        let answered = || record.samples.iter().filter(|sample| sample.outcome.is_success());
-        let work = answered().filter_map(|sample| sample.time_to_first_byte()).min()?.saturating_sub(rtt);
-        let quickest = answered().map(|sample| sample.service_time()).min()?;
-        if work < LEAST_WORK || takes_the_path(record, work) {
+        let quickest = answered(repetition).map(|sample| sample.service_time()).min()?;
+        if work < LEAST_WORK || takes_the_path(repetition.record, work) {
             return None;
         }
         let mut line = Self { work, ..Self::default() };
         let mut connections: BTreeMap<u32, Vec<Sample>> = BTreeMap::new();
-        for sample in answered() {
+        for sample in answered(repetition) {
             connections.entry(sample.connection).or_default().push(sample);
         }
         for samples in connections.values_mut() {

@@ -37,6 +37,18 @@ fn answers_one_piece_of_work_apart_are_those_of_a_server_that_does_one_at_a_time
 }
 
 #[test]
+fn a_repetition_that_is_busy_from_its_first_request_on_learns_from_others_what_one_takes() {
+    let whole = record(60, 10, 1, 20);
+    let mut busy = whole.clone();
+    busy.samples.edit().retain(|sample| sample.stream.0 > 20);
+    busy.cell.repetition = 1;
+    let found = |records: &[CellRecord]| run(records).into_iter().find(|finding| finding.rule == "MUX105");
+    assert_eq!(found(std::slice::from_ref(&busy)), None, "what one takes is not known");
+    let pairs = |found: Option<Finding>| found.expect("a finding").evidence[1].value;
+    assert!(pairs(found(&[whole.clone(), busy])) > 1.5 * pairs(found(&[whole])));
+}
+
+#[test]
 fn a_server_with_more_workers_is_silent_also_when_all_are_busy() {
     assert_eq!(finding(record(200, 9, 2, 20)), None, "two at a time");
     assert_eq!(finding(record(200, 4, 4, 20)), None, "four at a time");

@@ -219,13 +219,21 @@ impl Cost {
                 count(self.lost as u64)
             )
         };
+        let opened = plural(self.opened as u64, "connection");
+        if self.waited == 0 && self.again.is_zero() {
+            return format!("{opened} opened{repeated}; no request waited for a new connection");
+        }
         format!(
-            "{} opened{repeated}; {} waited {} each on average for a new connection{again} ({:.1} % of all response time)",
-            plural(self.opened as u64, "connection"),
+            "{opened} opened{repeated}; {} waited {} each on average for a new connection{again} ({:.1} % of all response time)",
             count(self.waited as u64),
             measured_time(each),
             self.share() * 100.0
         )
+    }
+
+    /// Whether there are requests that show what the ends cost.
+    pub const fn is_known(&self) -> bool {
+        self.requests > 0
     }
 
     /// The share of all response time for which requests waited, or were sent again.
