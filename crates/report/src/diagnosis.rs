@@ -92,9 +92,10 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     style.printable(out)
 }
 
-/// What a capture shows, for a terminal: the findings, what cannot be known from it, and how many causes were looked for.
-pub fn of_capture(report: &Report<'_>, style: TextStyle) -> String {
-    let looked = format!("{} Nothing was measured, changed or compared.", unchecked());
+/// What a capture shows, for a terminal: the findings, what cannot be known from it, what was `seen` in it, and how many causes were
+/// looked for.
+pub fn of_capture(report: &Report<'_>, seen: &str, style: TextStyle) -> String {
+    let looked = format!("Seen: {seen}. {} Nothing was measured, changed or compared.", unchecked());
     of_packets(report, NONE, &looked, style)
 }
 

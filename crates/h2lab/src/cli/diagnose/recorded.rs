@@ -57,7 +57,7 @@ impl DiagnoseArgs {
         let recorded = Recorded::of(&run, concluded.report().findings);
         let made = recorded.and_then(|recorded| Some((Experiment::of(&run, &recorded.setup)?, recorded)));
         self.refuse_measuring("a run folder is only read", made.is_some())?;
-        let Some((experiment, recorded)) = made else { return self.conclude(&concluded, false) };
+        let Some((experiment, recorded)) = made else { return self.conclude(&concluded, None) };
         let verdicts = experiment.verdicts(concluded.verdicts());
         let limit = before.and_then(|found| found.limit);
         let concluded = concluded.compared(&verdicts).found_before(limit, recorded.setup.subject);
@@ -87,15 +87,12 @@ impl DiagnoseArgs {
         Ok(if all { Exit::CheckFailed } else { exit })
     }
 
-    /// What the records of a run show; `is_capture`: nothing of it was measured.
-    pub(super) fn conclude(&self, concluded: &Concluded<'_>, is_capture: bool) -> Result<Exit> {
+    /// What the records of a run show; of a capture, of which nothing was measured, also what was `seen` in it.
+    pub(super) fn conclude(&self, concluded: &Concluded<'_>, seen: Option<&str>) -> Result<Exit> {
         let report = concluded.report();
-        self.print(&report, &|style| {
-            if is_capture {
-                h2lab_report::diagnosis_of_capture(&report, style)
-            } else {
-                h2lab_report::diagnosis_of_run(&report, style)
-            }
+        self.print(&report, &|style| match seen {
+            Some(seen) => h2lab_report::diagnosis_of_capture(&report, seen, style),
+            None => h2lab_report::diagnosis_of_run(&report, style),
         })
     }
 
