@@ -101,6 +101,9 @@ fn refusals<'a>(peer: &Peer, offered: impl Iterator<Item = &'a Fix>, files: &[Co
     refusals
 }
 
+/// What is said of findings without a setting.
+const NONE: &str = "no setting was found that would help";
+
 /// What is said where nothing is changed.
 pub(super) fn not_made(
     experiment: &Experiment,
@@ -119,7 +122,6 @@ pub(super) fn not_made(
         .filter(|fix| fix.has_setting())
         .map(|fix| format!("{}: {}", fix.product, fix.setting))
         .collect();
-    const NONE: &str = "no setting was found that would help";
     let is_none = lines.is_empty();
     let lines = if is_none { NONE.to_owned() } else { lines.join(", ") };
     Fixing::Not(match &cell.target {

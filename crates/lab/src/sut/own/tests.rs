@@ -184,7 +184,7 @@ fn envoy_does_not_check_the_certificate_of_our_origin() {
             notes.iter().any(|note| note.starts_with("certificates of upstreams: not checked")),
             "{notes:?}"
         );
-        after.lines().skip(5).map(|line| format!("{line}\n")).collect::<String>()
+        after.split_inclusive('\n').skip(5).collect::<String>()
     };
     let block = "      common_tls_context:\n        validation_context:\n          trusted_ca: {filename: ca.pem}\n          \
                  match_typed_subject_alt_names:\n          - san_type: DNS\n";

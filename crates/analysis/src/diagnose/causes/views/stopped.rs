@@ -106,12 +106,15 @@ impl Stopped {
     }
 }
 
+/// The first and the last DATA frame of a stream, and the bytes of all.
+type Carried = (Time, Time, u64);
+
 /// Bits per second of the streams that stopped in this direction: of what came behind the first window, which needed no credit.
 fn measured(case: &Case<'_>, direction: Direction, window: u64) -> Option<f64> {
     let (mut bytes, mut time) = (0, Duration::ZERO);
     for repetition in &case.repetitions {
         let stops = repetition.stops().iter().filter(|stop| stop.direction == direction);
-        let mut streams: BTreeMap<(u32, u32), Option<(Time, Time, u64)>> =
+        let mut streams: BTreeMap<(u32, u32), Option<Carried>> =
             stops.map(|stop| ((stop.connection, stop.stream), None)).collect();
         for frame in &repetition.record.frames {
             if frame.kind != FrameKind::DATA || frame.direction != direction {
