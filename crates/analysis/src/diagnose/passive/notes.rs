@@ -249,7 +249,9 @@ fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     let read = || connections.iter().filter_map(|connection| connection.read.as_ref());
     let untimed: u64 = read().map(|read| u64::from(read.exchanges.untimed)).sum();
     let timed: u64 = read().map(|read| read.exchanges.samples.len() as u64).sum();
-    let left_out = format!("of {}, and left out: the capture lacks their ends", timed + untimed);
+    let all = plural(timed + untimed, "request");
+    let left_out =
+        (untimed > 0).then(|| format!("{untimed} of {all} left out: the capture lacks when they ended"));
     let refused: u64 = read().map(|read| read.exchanges.refused.len() as u64).sum();
     // Of a whole run what was not sent again is lost, and counted as that.
     let refused = if source == Source::Run { 0 } else { refused };
@@ -263,7 +265,6 @@ fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     };
     let declined = (declined > 0).then(|| format!("{} {how}", plural(declined, "connection")));
     let told = [
-        (untimed, "request", left_out.as_str()),
         (
             refused,
             "request",
@@ -275,5 +276,9 @@ fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     let sentence = |(n, noun, what): (u64, &str, &str)| {
         format!("{} {} {what}", plural(n, noun), if n == 1 { "was" } else { "were" })
     };
-    declined.into_iter().chain(told.into_iter().filter(|(n, ..)| *n > 0).map(sentence)).collect()
+    left_out
+        .into_iter()
+        .chain(declined)
+        .chain(told.into_iter().filter(|(n, ..)| *n > 0).map(sentence))
+        .collect()
 }

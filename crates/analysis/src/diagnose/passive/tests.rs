@@ -242,7 +242,7 @@ fn bytes_that_the_receiver_has_and_the_capture_lacks_are_told() {
     let outcomes: Vec<Outcome> = captured.records[0].samples.iter().map(|sample| sample.outcome).collect();
     assert_eq!(outcomes, [Outcome::Succeeded]);
     assert_eq!(captured.records[0].cell.work.arrival, Arrival::Closed { concurrency: 1 });
-    assert!(noted(&captured, "3 requests were of 4, and left out: the capture lacks their ends"));
+    assert!(noted(&captured, "3 of 4 requests left out: the capture lacks when they ended"));
 }
 
 #[test]
