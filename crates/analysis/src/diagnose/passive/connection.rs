@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::arrivals::Arrivals;
 use super::exchanges::{End, Exchanges};
 use super::half::{Half, Kind};
 use super::http::Http;
@@ -34,7 +35,7 @@ enum Reading {
     /// The client has sent nothing.
     Open,
     Clear(Http),
-    Tls(Box<Tls>, Http),
+    Tls(Box<Tls>, Http, Arrivals),
     Blind(Flaw),
 }
 
@@ -186,7 +187,7 @@ impl Connection {
             Reading::Open => (None, None),
             Reading::Blind(flaw) => return Finished::blind(self.up, self.down, handshake, Some(flaw)),
             Reading::Clear(http) => (Some(http), None),
-            Reading::Tls(tls, http) => (Some(http), Some(tls)),
+            Reading::Tls(tls, http, _) => (Some(http), Some(tls)),
         };
         let opaque = tls.as_ref().and_then(|tls| tls.opaque()).map(|opaque| match opaque {
             Opaque::NoKeys => Flaw::NoKeys,
@@ -284,7 +285,9 @@ impl Reading {
     ) {
         if matches!(self, Self::Open) {
             *self = match direction {
-                Direction::Up if Tls::begins_with(bytes) => Self::Tls(Box::default(), Http::default()),
+                Direction::Up if Tls::begins_with(bytes) => {
+                    Self::Tls(Box::default(), Http::default(), Arrivals::default())
+                }
                 Direction::Up if dialect(bytes).is_some() || is_from_begin => Self::Clear(Http::default()),
                 Direction::Down if is_from_begin => Self::Clear(Http::default()),
                 _ => Self::Blind(Flaw::BeganBefore),
@@ -296,13 +299,24 @@ impl Reading {
                     *self = Self::Blind(Flaw::NotHttp);
                 }
             }
-            Self::Tls(tls, http) => tls.feed(direction, place, bytes, log, &mut |places, bytes| {
-                if direction == Direction::Down {
-                    http.exchanges.record.tls_records.add(places.end - places.start);
+            Self::Tls(tls, http, arrivals) => {
+                let is_down = direction == Direction::Down;
+                if is_down {
+                    arrivals.add(place + bytes.len() as u64, now);
                 }
-                // What is not HTTP within TLS ends the reading: the dialect stays unknown.
-                let _ = http.feed(now, direction, bytes, room);
-            }),
+                tls.feed(direction, place, bytes, log, &mut |places, bytes| {
+                    // What is not HTTP within TLS ends the reading: the dialect stays unknown.
+                    if !is_down {
+                        let _ = http.feed(now, direction, bytes, room);
+                        return;
+                    }
+                    http.exchanges.record.tls_records.add(places.end - places.start);
+                    arrivals.pieces(places.start, bytes, |at, piece| {
+                        http.exchanges.came_at = at;
+                        let _ = http.feed(now, direction, piece, room);
+                    });
+                });
+            }
             Self::Open | Self::Blind(_) => {}
         }
     }

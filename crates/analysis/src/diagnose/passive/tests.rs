@@ -1,4 +1,5 @@
 mod own_link;
+mod tls_records;
 
 use std::time::Duration;
 
