@@ -58,6 +58,8 @@ pub(super) struct Connection {
     pub up: Half,
     pub down: Half,
     reading: Reading,
+    /// When the client answered the first bytes of the server: with TLS, its handshake was over then (RFC 8446 §2).
+    shaken_at: Time,
     /// Retransmissions: when they were sent, and whether by the server.
     pub repeats: Vec<(Time, bool)>,
     /// Who ended it, and when.
@@ -81,6 +83,7 @@ impl Connection {
             up: Half::default(),
             down: Half::default(),
             reading: Reading::Open,
+            shaken_at: Time::NEVER,
             repeats: Vec::new(),
             end: None,
         }
@@ -112,6 +115,9 @@ impl Connection {
         let rtt = self.handshake().map_or(Duration::ZERO, |handshake| handshake.round_trip());
         let shown = self.at_client(now, direction);
         let is_from_begin = self.syn_at.happened() || self.answer_at.happened();
+        if direction == Direction::Up && length > 0 && self.down.segments > 0 {
+            self.shaken_at = self.shaken_at.min(shown);
+        }
         let (half, other) = match direction {
             Direction::Up => (&mut self.up, &mut self.down),
             Direction::Down => (&mut self.down, &mut self.up),
@@ -204,7 +210,10 @@ impl Connection {
         let record = &mut http.exchanges.record;
         (record.local_port, record.remote_port) = (self.client.port, self.server.port);
         (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);
-        record.ready_at = http.ready_at.unwrap_or(Time::NEVER);
+        // A client of HTTP/2 says that it is ready, by its preface. One of HTTP/1.1 says nothing until its first request.
+        let usable_at = if tls.is_some() { self.shaken_at } else { connected_at };
+        let is_silent = dialect == Dialect::Http1 && usable_at.happened();
+        record.ready_at = if is_silent { usable_at } else { http.ready_at.unwrap_or(Time::NEVER) };
         record.tls_resumed = tls.as_ref().and_then(|tls| tls.is_resumed());
         Finished {
             read: Some(Read {
