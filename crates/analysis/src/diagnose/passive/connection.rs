@@ -211,7 +211,10 @@ impl Connection {
         (record.local_port, record.remote_port) = (self.client.port, self.server.port);
         (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);
         // A client of HTTP/2 says that it is ready, by its preface. One of HTTP/1.1 says nothing until its first request.
-        let usable_at = if tls.is_some() { self.shaken_at } else { connected_at };
+        // TLS 1.2, of which it is not known whether it resumed a session, may take a round trip more (RFC 5246 §7.3).
+        let is_tls12 = tls.as_ref().is_some_and(|tls| tls.is_resumed().is_none());
+        let more = handshake.filter(|_| is_tls12).map_or(Duration::ZERO, |handshake| handshake.round_trip());
+        let usable_at = if tls.is_some() { self.shaken_at + more } else { connected_at };
         let is_silent = dialect == Dialect::Http1 && usable_at.happened();
         record.ready_at = if is_silent { usable_at } else { http.ready_at.unwrap_or(Time::NEVER) };
         record.tls_resumed = tls.as_ref().and_then(|tls| tls.is_resumed());
