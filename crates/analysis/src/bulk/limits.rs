@@ -39,6 +39,10 @@ pub const AGREES_TO: f64 = 1.25;
 pub const HELD_BACK: f64 = 1.0 / 3.0;
 /// With a congestion window filled less than this something else limited the sender.
 pub const CWND_USED: f64 = 0.5;
+/// TCP's first congestion window, in bytes: ten segments of 1,448.
+const FIRST_WINDOW: f64 = 14_480.0;
+/// A transfer that took so many times the round trips of slow start is none that ended in it.
+const OPENING: f64 = 2.0;
 /// A smoothed round-trip time of so many times the lowest one indicates a standing queue in the path.
 pub const QUEUE_STANDS: f64 = 1.5;
 /// Shorter round trips are not a limit: the processing at the ends takes as long.
@@ -211,17 +215,37 @@ fn by_size(kind: BindingKind, figures: &ConnectionFigures, speed: f64, size: f64
     if is_window && !is_filled { Certainty::Guessed } else { Certainty::Likely }
 }
 
-/// For how long TCP was busy without being limited by a buffer: so by the congestion window, which the kernel does not count.
-/// Over a very short round trip, as on loopback, TCP is as busy with its processing: there the window must have been full, too.
-/// `None` if TCP's times are unknown.
+/// For how long data waited for the congestion window, which the kernel does not count: TCP was busy, nothing else limited it, and that
+/// window was full. What waited for a window of HTTP had not come to TCP, which is as busy with what is in flight meanwhile. `None` if
+/// TCP's times are unknown.
 pub(super) fn congestion_wait(figures: &ConnectionFigures) -> Option<Duration> {
     let sender = &figures.sender;
-    let limited = [sender.tcp_rwnd_limited, sender.tcp_sndbuf_limited].into_iter().flatten();
-    let wait = sender.tcp_busy?.saturating_sub(limited.sum());
+    let limited = [
+        sender.tcp_rwnd_limited,
+        sender.tcp_sndbuf_limited,
+        sender.blocked_stream_window,
+        sender.blocked_connection_window,
+    ];
+    // TCP is busy until the last byte is acknowledged, which may be after the transfer.
+    let wait = sender.tcp_busy?.min(figures.wall).saturating_sub(limited.into_iter().flatten().sum());
+    Some(if has_room(figures) && !is_opening(figures) { Duration::ZERO } else { wait })
+}
+
+/// Whether the congestion window was larger than what was in flight, as far as that is known. Over a very short round trip, as on
+/// loopback, TCP is as busy with its processing, and slow start leaves a window that is never filled.
+fn has_room(figures: &ConnectionFigures) -> bool {
     let is_short = figures.min_rtt.is_some() && !has_round_trip(figures);
-    let has_room =
-        || Some(figures.rate() / 8.0 * round_trip(figures)? < AGREES_FROM * sender.cwnd_bytes? as f64);
-    Some(if is_short && has_room() == Some(true) { Duration::ZERO } else { wait })
+    let used = if is_short { AGREES_FROM } else { CWND_USED };
+    let in_flight = round_trip(figures).map(|rtt| figures.rate() / 8.0 * rtt);
+    in_flight.zip(figures.sender.cwnd_bytes).is_some_and(|(bytes, cwnd)| bytes < used * cwnd as f64)
+}
+
+/// Whether the transfer was over before TCP had opened its congestion window: without a loss it doubles in each round trip, from ten
+/// segments on (RFC 6928 §2), and the bytes took hardly more round trips than that.
+pub(super) fn is_opening(figures: &ConnectionFigures) -> bool {
+    let Some(rtt) = round_trip(figures).filter(|_| has_round_trip(figures)) else { return false };
+    let rounds = (figures.bytes as f64 / FIRST_WINDOW).ln_1p() / std::f64::consts::LN_2;
+    figures.sender.retransmits == Some(0) && figures.wall.as_secs_f64() <= OPENING * rounds * rtt
 }
 
 /// The smoothed round-trip time, or the lowest, in seconds.
@@ -236,7 +260,7 @@ fn congested(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Ce
     let queued = figures.min_rtt.is_some_and(|least| {
         least.as_micros() >= LEAST_RTT_US.into() && rtt >= QUEUE_STANDS * least.as_secs_f64()
     });
-    let is_used = speed / 8.0 * rtt >= CWND_USED * figures.sender.cwnd_bytes? as f64;
+    let is_used = speed / 8.0 * rtt >= CWND_USED * figures.sender.cwnd_bytes? as f64 || is_opening(figures);
     match figures.bandwidth {
         _ if !is_used => None,
         // On a link that we do not emulate a standing queue is the only sign that it is full.

@@ -5,7 +5,7 @@ mod busy;
 use std::time::Duration;
 
 use super::causes::{abandoning, single_requests, stampede_of_one_client};
-use super::{Case, Evidence, Finding, cause, costliest_first};
+use super::{Case, Confidence, Evidence, Finding, cause, costliest_first};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
@@ -32,18 +32,20 @@ const OURS: &str = "h2lab";
 pub struct OfClient {
     /// What the client, or the network, can change.
     pub findings: Vec<Finding>,
+    /// What was seen of it beside them.
+    pub remarks: Vec<String>,
     /// What only our own server could change: no fault of the client's.
     pub of_server: Vec<Finding>,
 }
 
 impl OfClient {
-    /// A sentence for each finding about our own server.
+    /// What was seen beside the findings, and a sentence for each one about our own server.
     pub fn remarks(&self) -> Vec<String> {
         let remark = |finding: &Finding| {
             let symptom = finding.symptom.trim_end_matches('.');
             format!("h2lab's own server, not the client, is the cause of this ({}): {symptom}", finding.rule)
         };
-        self.of_server.iter().map(remark).collect()
+        self.remarks.iter().cloned().chain(self.of_server.iter().map(remark)).collect()
     }
 }
 
@@ -56,6 +58,31 @@ pub struct Client<'a> {
     pub took: Duration,
     /// The CPU time that it used, with all that it started.
     pub cpu: Duration,
+    /// Why the times of this run are not to be trusted: our link or our server was late; empty if they are.
+    pub doubts: &'a [String],
+}
+
+/// Causes that rest on times alone, which a late link or a late server of ours imitates.
+const TIMED: [&str; 6] = ["HOST105", "HOST106", "LIMIT105", "LOSS102", "LOSS105", "MUX105"];
+
+/// Causes that were counted, and whose cost is a time that the same makes longer: they come behind all others then.
+const COSTED: [&str; 1] = ["CONN111"];
+
+/// A finding of a run whose times are not to be trusted.
+fn doubted(finding: Finding) -> Finding {
+    let cost = format!("{}; this machine was late, which makes that longer", finding.cost);
+    Finding { cost, confidence: Confidence::Inferred, ..finding }
+}
+
+/// What is said of findings that are none while our own lateness may be what they saw.
+fn of_withheld(withheld: &[Finding]) -> Option<String> {
+    let rules: Vec<&str> = withheld.iter().map(|finding| finding.rule.as_str()).collect();
+    (!rules.is_empty()).then(|| {
+        format!(
+            "not reported: {}, which this machine's lateness imitates; run it again while nothing else runs",
+            rules.join(", ")
+        )
+    })
 }
 
 /// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is kept
@@ -76,15 +103,22 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
         let (server, client): (Vec<Fix>, Vec<Fix>) =
             finding.fixes.into_iter().partition(|fix| fix.product == OURS);
         let confirm = if server.is_empty() { AGAIN } else { LIMIT_AGAIN };
-        finding.fixes =
-            server.into_iter().chain(known).chain(client.into_iter().map(of_any_client)).collect();
+        let of_client = known.into_iter().chain(client.into_iter().map(of_any_client)).collect();
+        finding.fixes = server.into_iter().chain(with_both_windows(of_client)).collect();
         Finding { confirm: confirm.to_owned(), ..finding }
     });
     let busy = busy::finding(records, run);
     let imitated = cause("HOST102").filter(|_| busy.is_some()).map_or(&[][..], |meta| meta.supersedes);
     let own = own.filter(|finding| !imitated.contains(&finding.rule.as_str()));
+    let (own, withheld): (Vec<Finding>, Vec<Finding>) =
+        own.partition(|finding| run.doubts.is_empty() || !TIMED.contains(&finding.rule.as_str()));
+    let is_costed = |finding: &Finding| !run.doubts.is_empty() && COSTED.contains(&finding.rule.as_str());
+    let (last, own): (Vec<Finding>, Vec<Finding>) = own.into_iter().partition(is_costed);
+    let own = own.into_iter().chain(last.into_iter().map(doubted));
+    let idle = busy::remark(records).filter(|_| busy.is_none());
+    let remarks = idle.into_iter().chain(stopped_at_goaway(records)).chain(of_withheld(&withheld)).collect();
     let findings = busy.into_iter().chain(without_offer(records)).chain(own).collect();
-    OfClient { findings, of_server }
+    OfClient { findings, remarks, of_server }
 }
 
 /// The findings of a capture: its client may be any, and flags of ours are none of its.
@@ -112,6 +146,28 @@ fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Fin
     }
     findings.sort_by(costliest_first);
     findings
+}
+
+/// Both windows as one fix, where both must be larger: either alone changes nothing.
+fn with_both_windows(fixes: Vec<Fix>) -> Vec<Fix> {
+    let knob = |fix: &Fix| fix.wish.filter(|wish| wish.role == Role::Client).map(|wish| wish.knob);
+    let (connection, others): (Vec<Fix>, Vec<Fix>) =
+        fixes.into_iter().partition(|fix| knob(fix) == Some(Knob::ConnectionWindow));
+    if !others.iter().any(|fix| knob(fix) == Some(Knob::StreamWindow)) {
+        return connection.into_iter().chain(others).collect();
+    }
+    let joined = |fix: Fix| {
+        if knob(&fix) != Some(Knob::StreamWindow) {
+            return fix;
+        }
+        // How this product writes it, or what it must announce.
+        let own = connection.iter().find(|other| other.product == fix.product).or(connection.last());
+        own.map_or(fix.clone(), |other| Fix {
+            setting: format!("{} and {}", fix.setting, other.setting),
+            ..fix
+        })
+    };
+    others.into_iter().map(joined).collect()
 }
 
 /// A fix of our client as one of any client: without our flags.
@@ -163,6 +219,26 @@ pub fn clear_http1(records: &[CellRecord]) -> Option<String> {
     let words = "the client spoke HTTP/1.1: in clear, HTTP/2 needs prior knowledge, which most clients have to be told; with --tls \
                  it can be negotiated";
     Some(words.to_owned())
+}
+
+/// What is said of connections of HTTP/2 that the server ended, after which no request was sent on any: what the client may have had left
+/// is in no packet.
+pub fn stopped_at_goaway(records: &[CellRecord]) -> Option<String> {
+    let h2 = || records.iter().filter(|record| record.cell.protocol.is_multiplexed());
+    let connections = || h2().flat_map(|record| &record.connections);
+    let learned =
+        connections().flat_map(|connection| connection.goaways.iter().map(|goaway| goaway.at)).max()?;
+    let sent = h2().flat_map(|record| record.samples.iter().map(|sample| sample.sent_at)).max()?;
+    let ended = connections().filter(|connection| !connection.goaways.is_empty()).count();
+    (sent <= learned && ended == connections().count()).then(|| {
+        let requests = h2().map(|record| record.samples.iter().count() as u64).sum();
+        format!(
+            "the server ended {} by GOAWAY, after {} in all, and the client sent none after the last of these: if it had more to send, it \
+             gave that up, instead of opening another connection",
+            if ended == 1 { "the connection".to_owned() } else { format!("all {ended} connections") },
+            plural(requests, "request")
+        )
+    })
 }
 
 /// The record of a client that spoke this protocol alone.
@@ -222,6 +298,71 @@ mod tests {
         let client = Client { command: "curl -s {urls}", ..Client::default() };
         let found = of_client(vec![finding], &[record(Protocol::H2)], &client).findings;
         assert_eq!(found[0].fixes.iter().map(|fix| fix.product.as_str()).collect::<Vec<_>>(), ["client"]);
+    }
+
+    #[test]
+    fn what_a_late_link_imitates_is_withheld() {
+        let doubts = ["the emulated link was late".to_owned()];
+        let of = |rule: &str, doubts: &[String]| {
+            let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client"]) };
+            let found =
+                of_client(vec![finding], &[record(Protocol::H2)], &Client { doubts, ..Client::default() });
+            (found.findings.len(), found.remarks())
+        };
+        assert_eq!(of("HOST106", &[]), (1, Vec::new()));
+        assert_eq!(of("CONN101", &doubts), (1, Vec::new()), "a count of connections");
+        let late = of_client(
+            vec![with_fixes(&["client"]), Finding { rule: "CONN101".to_owned(), ..with_fixes(&["client"]) }],
+            &[record(Protocol::H2)],
+            &Client { doubts: &doubts, ..Client::default() },
+        );
+        let rules: Vec<&str> = late.findings.iter().map(|finding| finding.rule.as_str()).collect();
+        assert_eq!(rules, ["CONN101", "CONN111"], "what a late handshake costs comes last");
+        assert_eq!(late.findings[1].confidence, Confidence::Inferred);
+        let (findings, said) = of("HOST106", &doubts);
+        assert_eq!(findings, 0);
+        assert!(said[0].starts_with("not reported: HOST106, which"), "{said:?}");
+    }
+
+    #[test]
+    fn a_client_that_sends_nothing_after_a_goaway_is_told() {
+        let scene = |next: bool| {
+            let scene = Scene::new(Protocol::H2).request(0, 1, 100, 125, 125).goaway(0, 125, 1, 0);
+            let scene = if next { scene.request(1, 1, 200, 225, 225) } else { scene };
+            stopped_at_goaway(&[scene.record()])
+        };
+        let said = scene(false).expect("it stopped");
+        assert!(
+            said.starts_with("the server ended the connection by GOAWAY, after 1 request in all"),
+            "{said}"
+        );
+        assert_eq!(scene(true), None);
+        assert_eq!(stopped_at_goaway(&[record(Protocol::H2)]), None, "no GOAWAY");
+    }
+
+    #[test]
+    fn both_windows_are_one_fix() {
+        let fix = |knob| {
+            let wish = Wish { knob, role: Role::Client, value: Some(1 << 22) };
+            Fix { wish: Some(wish), ..Fix::new("client", &advise(&Peer::started(OURS), wish).setting, "why") }
+        };
+        let of = |knobs: &[Knob], command: &str| {
+            let fixes = knobs.iter().map(|knob| fix(*knob)).collect();
+            let finding = Finding { fixes, ..Finding::default() };
+            let client = Client { command, ..Client::default() };
+            let found = of_client(vec![finding], &[record(Protocol::H2)], &client);
+            found.findings[0].fixes.iter().map(|fix| fix.setting.clone()).collect::<Vec<_>>()
+        };
+        let both = [Knob::StreamWindow, Knob::ConnectionWindow];
+        let connection = "a connection window of 4194304 bytes (WINDOW_UPDATE of stream 0)";
+        let any = of(&both, "./mine {url}");
+        assert_eq!(
+            any,
+            [format!("a stream window of 4194304 bytes (SETTINGS_INITIAL_WINDOW_SIZE) and {connection}")]
+        );
+        let node = of(&both, "node app.js {url}");
+        assert!(node[0].contains("initialWindowSize: 4194304") && node[0].contains(" and "), "{node:?}");
+        assert_eq!(of(&both[1..], "./mine {url}"), [connection]);
     }
 
     #[test]

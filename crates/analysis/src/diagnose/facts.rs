@@ -9,7 +9,9 @@ use h2lab_model::record::{
     CellRecord, CloseReason, ConnectionRecord, GoAwayRecord, Level, PacketRecord, Sample,
 };
 use h2lab_wire::trace::facts::stalls;
-use h2lab_wire::trace::{Direction, Facts, Flight, FrameEvent, FrameKind, Hole, Retransmission, ServerEnd};
+use h2lab_wire::trace::{
+    Direction, Facts, Flight, FrameEvent, FrameKind, Hole, Retransmission, ServerEnd, Stall,
+};
 use h2lab_wire::{ErrorCode, StreamId};
 
 /// The `last_stream` of the first of two GOAWAYs of an orderly server, which announces the second (RFC 9113 §6.8).
@@ -21,6 +23,9 @@ const SOON: Duration = Duration::from_millis(50);
 
 /// Requests that are sent within this time may come to the server together.
 const TOGETHER: Duration = Duration::from_millis(1);
+
+/// Bytes of a body: one of which as many came in a time, were they spread evenly, is taken to have been read then.
+const READ: u64 = 256 << 10;
 
 /// The facts of a repetition.
 pub fn of(record: &CellRecord) -> Facts {
@@ -39,10 +44,13 @@ pub fn of(record: &CellRecord) -> Facts {
     let carried = carried(record, &facts.flights);
     for connection in &record.connections {
         let flights = facts.flights_of(connection.index);
-        let stalls = arrivals.as_ref().map_or_else(Vec::new, |arrivals| {
+        let mut stalls = arrivals.as_ref().map_or_else(Vec::new, |arrivals| {
             let arrivals = arrivals.get(&connection.index).map_or(&[][..], Vec::as_slice);
             stalls(connection.index, arrivals, flights, facts.least_stall())
         });
+        if record.frames.is_empty() && !stalls.is_empty() {
+            retain_unread(&mut stalls, record);
+        }
         let requests = Requests::of(connection, carried.as_ref());
         let end = server_end(connection, requests, flights, (rtt, quickest));
         facts.stalls.extend(stalls);
@@ -120,8 +128,8 @@ fn heads_of_replayed(record: &CellRecord) -> BTreeMap<(u32, StreamId), Time> {
 }
 
 /// When something came from the server on each connection, in order: its frames where they were recorded, else the first and last
-/// bytes of the answers (`load` records no frames). `None` if only some of the requests were recorded: something may have come in
-/// between.
+/// bytes of the answers (`load` records no frames). `None` if only some of the requests were recorded, or of bulk work: something may
+/// have come in between.
 fn arrivals(record: &CellRecord, flights: &[Flight]) -> Option<BTreeMap<u32, Vec<Time>>> {
     let mut arrivals: BTreeMap<u32, Vec<Time>> = BTreeMap::new();
     if !record.frames.is_empty() {
@@ -138,7 +146,27 @@ fn arrivals(record: &CellRecord, flights: &[Flight]) -> Option<BTreeMap<u32, Vec
     for times in arrivals.values_mut() {
         times.sort_unstable();
     }
-    (record.generator.level == Level::Full).then_some(arrivals)
+    // Bodies of bulk work do not end: no response waits, and when their bytes came is not recorded.
+    (record.generator.level == Level::Full && !record.cell.work.bulk).then_some(arrivals)
+}
+
+/// Leaves out the times in which bodies were read, as far as that is known without frames: what came between the first and the last
+/// byte of a response was not recorded, and of a long one much did.
+fn retain_unread(stalls: &mut Vec<Stall>, record: &CellRecord) {
+    let connection = stalls[0].connection;
+    let is_long = |sample: &Sample| {
+        sample.connection == connection && sample.first_byte_at.happened() && sample.body_bytes >= READ
+    };
+    let long: Vec<Sample> = record.samples.iter().filter(is_long).collect();
+    stalls.retain(|stall| {
+        let length = stall.end.since(stall.begin).as_secs_f64();
+        let is_read = |sample: &Sample| {
+            let took = sample.completed_at.since(sample.first_byte_at).as_secs_f64();
+            let spans = sample.first_byte_at <= stall.begin && sample.completed_at >= stall.end;
+            spans && sample.body_bytes as f64 * length >= READ as f64 * took
+        };
+        !long.iter().any(is_read)
+    });
 }
 
 /// A data packet of a flow.

@@ -52,7 +52,7 @@ pub use ramps::Ramps;
 pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use silence::Silence;
-pub use state::invalid_reasons;
+pub use state::{invalid_reasons, link_doubts};
 pub use status::{doubt_of_status, refusal};
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};

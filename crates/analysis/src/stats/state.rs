@@ -243,6 +243,13 @@ fn theft(generator: &GeneratorSummary) -> Option<String> {
     })
 }
 
+/// Why the times over a link that was emulated are not to be trusted: it was late itself. Empty if they are.
+pub fn link_doubts(link: &LinkSummary, rtt: Duration) -> Vec<String> {
+    let mut reasons = Vec::new();
+    link_reasons(link, rtt, &mut reasons);
+    reasons
+}
+
 fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     let (late, allowed) = (Duration::from_nanos(link.late_p99_ns), LINK_LATE.max(rtt.mul_f64(LATE_SHARE)));
     if late > allowed {

@@ -129,6 +129,9 @@ impl<'a> Concluded<'a> {
             if matches!(cell.state, CellState::Unstable { .. } | CellState::Invalid { .. }) {
                 cell.state = CellState::Ok;
             }
+            if !client.doubts.is_empty() {
+                cell.state = CellState::Invalid { reasons: client.doubts.to_vec() };
+            }
         }
         let of_client = diagnose::client::of_client(concluded.findings, &run.repetitions, client);
         concluded.analysis.warnings.extend(of_client.remarks());

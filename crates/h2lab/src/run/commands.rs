@@ -113,6 +113,8 @@ pub struct CommandsResult {
     pub took: Duration,
     /// CPU time of the client's command, and of all that it started and waited for.
     pub client_cpu: Duration,
+    /// For how long the threads of the server's command were ready meanwhile and had no CPU, if the kernel counts that.
+    pub server_waited: Option<Duration>,
 }
 
 impl Commands {
@@ -154,6 +156,7 @@ impl Commands {
             .map_or(Ok(true), |server| server.wait(&namespaces, clock, self.wait, &mut interrupts))?;
         assert!(!self.panic, "a panic was asked for");
         let (began, cpu_before) = (clock.now(), cpu_of_children());
+        let waited_before = server.as_ref().and_then(Server::waited);
         let mut client = self.client(&namespaces, keys)?;
         let (client, ran_out) = match &self.detached {
             None => {
@@ -165,6 +168,7 @@ impl Commands {
         let took = clock.now().since(began);
         // The server has not been waited for yet.
         let client_cpu = cpu_of_children().saturating_sub(cpu_before);
+        let waited = server.as_ref().and_then(Server::waited);
         let server = server.map(|server| server.stop(clock)).transpose()?;
         let link = pump.stop().context("the link's pump failed")?;
         Ok(CommandsResult {
@@ -180,6 +184,7 @@ impl Commands {
             nameless,
             took,
             client_cpu,
+            server_waited: waited.zip(waited_before).map(|(after, before)| after.saturating_sub(before)),
         })
     }
 
@@ -295,6 +300,17 @@ impl Server {
             }
             sleep(GLANCE);
         }
+    }
+
+    /// For how long its threads that still run have waited for a CPU in all; `None` if that cannot be read.
+    fn waited(&self) -> Option<Duration> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let of_thread = |path: PathBuf| -> Option<u64> {
+            // proc(5): time on a CPU, time waiting for one, both in nanoseconds, and a count.
+            std::fs::read_to_string(path.join("schedstat")).ok()?.split_whitespace().nth(1)?.parse().ok()
+        };
+        let waited: Vec<u64> = threads.filter_map(|thread| of_thread(thread.ok()?.path())).collect();
+        (!waited.is_empty()).then(|| Duration::from_nanos(waited.iter().sum()))
     }
 
     fn look(&mut self) -> Result<()> {

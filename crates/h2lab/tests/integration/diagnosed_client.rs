@@ -19,8 +19,14 @@ fn six(client: &str) -> String {
 #[track_caller]
 fn document(flags: &[&str], command: &str) -> Value {
     let done = h2lab(&[&["diagnose", "--json"], flags, &["--run", command]].concat());
-    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    assert_read(&done);
     done.json()
+}
+
+/// Fails unless the client was seen: on a busy machine the times are not to be trusted, which is told and decides no test.
+#[track_caller]
+fn assert_read(done: &Finished) {
+    assert!(matches!(done.code, Some(0 | 5)), "{}", done.transcript());
 }
 
 fn rules(document: &Value) -> Vec<&str> {
@@ -43,7 +49,7 @@ fn a_client_that_dials_for_each_request_is_told_to_keep_its_connection() {
     assert!(confirm.contains("run the same command"), "{confirm}");
     // The same as text, without the client's own output in it.
     let text = h2lab(&["diagnose", "--run", &command.replace("-o /dev/null", "-w 'the client speaks\\n'")]);
-    assert_eq!(text.code, Some(0), "{}", text.transcript());
+    assert_read(&text);
     for words in ["Answer: ", "CONN107", "Seen: 6 requests of h2c on 6 connections", "not confirmed"] {
         assert!(text.stdout.contains(words), "{words}\n{}", text.transcript());
     }
@@ -92,12 +98,12 @@ fn http1_in_clear_is_no_finding_and_a_page_has_the_report() {
     let Some(_) = need("python3") else { return };
     let folder = folder();
     let done = run_program(&binary(), folder.path(), &["diagnose", "-o", "report.html", "--run", PYTHON]);
-    assert_eq!(done.code, Some(0), "{}", done.transcript());
+    assert_read(&done);
     assert!(done.stdout.contains("needs prior knowledge"), "{}", done.transcript());
     let page = std::fs::read_to_string(folder.path().join("report.html")).expect("a page");
     assert!(page.contains("needs prior knowledge"), "the page says the same");
     let nobody = as_nobody(&["diagnose", "--run", PYTHON]);
-    assert_eq!(nobody.code, Some(0), "{}", nobody.transcript());
+    assert_read(&nobody);
 }
 
 /// What is left of runs in the folder of temporary files.
@@ -145,7 +151,7 @@ fn a_command_that_hangs_is_killed_and_what_it_had_sent_is_reported() {
     assert!(none.stderr.contains("--time-limit"), "{}", none.transcript());
     let command = "curl -sS -o /dev/null --http2-prior-knowledge {url} && echo waits && sleep 600";
     let some = run_in(folder.path(), &["--time-limit=5s"], command);
-    assert_eq!(some.code, Some(0), "{}", some.transcript());
+    assert_read(&some);
     assert!(
         some.stdout.contains("killed after 5s") && some.stdout.contains("waits"),
         "{}",

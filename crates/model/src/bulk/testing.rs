@@ -198,6 +198,8 @@ pub fn record() -> BulkRecord {
         figures.sender.tcp_sndbuf_limited = Some(Duration::from_secs(4));
         figures.sender.tcp_busy = Some(Duration::from_secs(5));
         figures.sender.retransmits = Some(7);
+        // Of at most 2 MiB in flight it was full.
+        figures.sender.cwnd_bytes = Some(1 << 20);
     }
     record.connections = one_repetition(&cell(0, 0, Protocol::H2c, 2, 0.0), 0, &Model::CLEAN).connections;
     record.asked = BulkParameters {

@@ -92,6 +92,11 @@ fn line(peer: &Peer, knob: Knob, role: Role, value: Option<u64>) -> String {
 fn congestion(figures: &ConnectionFigures) -> String {
     let connections = line(&ours(), Knob::UpstreamConnections, Role::Client, None);
     let more = format!("more connections ({connections}), each with its own congestion window");
+    if super::is_opening(figures) {
+        return format!(
+            "a connection that is kept for several files, since its window stays open, or {more}"
+        );
+    }
     match figures.sender.congestion_control.as_deref() {
         Some("bbr") => more,
         _ => {

@@ -162,6 +162,12 @@ const fn unseen(certainty: Certainty) -> &'static str {
 
 fn congestion(figures: &ConnectionFigures, on_the_way: &str) -> String {
     let sender = &figures.sender;
+    if super::is_opening(figures) {
+        let wall = measured_time(figures.wall);
+        return format!(
+            "{on_the_way}; the transfer was short ({wall}): TCP was still opening its congestion window (slow start)"
+        );
+    }
     let window = sized("congestion window", sender.cwnd_bytes);
     let name = sender.congestion_control.as_ref().map_or(String::new(), |name| format!(" ({name})"));
     let again = match sender.retransmits {

@@ -1,3 +1,5 @@
+mod slow_start;
+
 use std::time::Duration;
 
 use proptest::prelude::*;

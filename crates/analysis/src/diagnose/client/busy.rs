@@ -12,6 +12,10 @@ use h2lab_model::record::CellRecord;
 const IDLE: f64 = 0.5;
 /// In less time a process is busy with its start, and a few requests say nothing.
 const SHORTEST: Duration = Duration::from_millis(500);
+/// A client without a request for this part of the time is told of it, whatever it did: less is what any program does between two.
+const REMARKED: f64 = 0.2;
+/// In less time that says nothing.
+const LEAST_REMARKED: Duration = Duration::from_millis(100);
 /// It used a CPU for this part of all time without a request, at least: else it waited, for a timer or for what we do not see.
 const BUSY: f64 = 0.7;
 
@@ -60,6 +64,21 @@ pub(super) fn finding(records: &[CellRecord], client: &Client<'_>) -> Option<Fin
         )],
         confirm: AGAIN.to_owned(),
         ..Finding::default()
+    })
+}
+
+/// What is said of a client without a request for part of the time that is not known to be the limit itself: no rule asks what it did.
+pub(super) fn remark(records: &[CellRecord]) -> Option<String> {
+    let seen = Seen::of(records)?;
+    let (idle, span) = (seen.idle.as_secs_f64(), seen.span.as_secs_f64());
+    (seen.idle >= LEAST_REMARKED && idle >= REMARKED * span).then(|| {
+        format!(
+            "the client had no request under way for {:.0} % of the time from its first request to the last answer ({} of {}), on \
+             connections that were free: what it did meanwhile is in none of these findings",
+            idle / span * 100.0,
+            measured_time(seen.idle),
+            measured_time(seen.span)
+        )
     })
 }
 
@@ -115,7 +134,7 @@ mod tests {
             scene.request(0, 2 * n + 1, at, at + 25, at + 25)
         });
         let took = Duration::from_millis(200 + 11 * 25 + 10 * between);
-        finding(&[scene.record()], &Client { command: "", took, cpu: Duration::from_millis(cpu) })
+        finding(&[scene.record()], &Client { took, cpu: Duration::from_millis(cpu), ..Client::default() })
     }
 
     #[test]
@@ -137,13 +156,30 @@ mod tests {
     }
 
     #[test]
+    fn time_without_a_request_is_told_where_it_is_no_finding() {
+        let told = |between: u64| {
+            let scene = (0..11).fold(Scene::new(Protocol::H2), |scene, n| {
+                let at = 1_000 + (25 + between) * u64::from(n);
+                scene.request(0, 2 * n + 1, at, at + 25, at + 25)
+            });
+            remark(&[scene.record()])
+        };
+        let said = told(60).expect("600 of 875 ms");
+        assert!(said.contains("for 69 % of the time") && said.contains("(600 ms of 875 ms)"), "{said}");
+        assert!(told(10).is_some(), "100 of 375 ms");
+        assert_eq!(told(9), None);
+        assert_eq!(told(6), None, "18 %");
+        assert_eq!(remark(&[]), None);
+    }
+
+    #[test]
     fn half_of_the_time_must_be_without_a_request() {
         let of = |length: u64| {
             let scene = Scene::new(Protocol::H2).request(0, 1, 1_000, 1_000 + length, 1_000 + length);
             let next = 1_000 + length + 600;
             let record = scene.request(0, 3, next, next + 25, next + 25).record();
             let took = Duration::from_secs(9);
-            finding(&[record], &Client { command: "", took, cpu: took })
+            finding(&[record], &Client { took, cpu: took, ..Client::default() })
         };
         assert!(of(575).is_some());
         assert!(of(576).is_none());
@@ -161,7 +197,7 @@ mod tests {
             connection.ready_at = Time::from_millis(1_000 + 125 * n);
         }
         let took = Duration::from_secs(2);
-        assert_eq!(finding(&[record], &Client { command: "", took, cpu: took }), None);
+        assert_eq!(finding(&[record], &Client { took, cpu: took, ..Client::default() }), None);
         assert_eq!(finding(&[], &Client::default()), None);
     }
 }

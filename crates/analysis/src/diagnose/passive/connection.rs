@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::arrivals::Arrivals;
 use super::exchanges::{End, Exchanges};
 use super::half::{Half, Kind};
 use super::http::Http;
@@ -36,7 +37,7 @@ enum Reading {
     /// The client has sent nothing.
     Open,
     Clear(Http),
-    Tls(Box<Tls>, Http),
+    Tls(Box<Tls>, Http, Arrivals),
     Blind(Flaw),
 }
 
@@ -59,6 +60,8 @@ pub(super) struct Connection {
     pub up: Half,
     pub down: Half,
     reading: Reading,
+    /// When the client answered the first bytes of the server: with TLS, its handshake was over then (RFC 8446 §2).
+    shaken_at: Time,
     /// Retransmissions: when they were sent, and whether by the server.
     pub repeats: Vec<(Time, bool)>,
     /// Who ended it, and when.
@@ -82,6 +85,7 @@ impl Connection {
             up: Half::default(),
             down: Half::default(),
             reading: Reading::Open,
+            shaken_at: Time::NEVER,
             repeats: Vec::new(),
             end: None,
         }
@@ -113,6 +117,9 @@ impl Connection {
         let rtt = self.handshake().map_or(Duration::ZERO, |handshake| handshake.round_trip());
         let shown = self.at_client(now, direction);
         let is_from_begin = self.syn_at.happened() || self.answer_at.happened();
+        if direction == Direction::Up && length > 0 && self.down.segments > 0 {
+            self.shaken_at = self.shaken_at.min(shown);
+        }
         let (half, other) = match direction {
             Direction::Up => (&mut self.up, &mut self.down),
             Direction::Down => (&mut self.down, &mut self.up),
@@ -188,7 +195,7 @@ impl Connection {
             Reading::Open => (None, None),
             Reading::Blind(flaw) => return Finished::blind(self.up, self.down, handshake, Some(flaw)),
             Reading::Clear(http) => (Some(http), None),
-            Reading::Tls(tls, http) => (Some(http), Some(tls)),
+            Reading::Tls(tls, http, _) => (Some(http), Some(tls)),
         };
         let opaque = tls.as_ref().and_then(|tls| match tls.opaque() {
             _ if tls.has_wrong_secrets() => Some(Flaw::WrongKeys),
@@ -210,7 +217,13 @@ impl Connection {
         let record = &mut http.exchanges.record;
         (record.local_port, record.remote_port) = (self.client.port, self.server.port);
         (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);
-        record.ready_at = http.ready_at.unwrap_or(Time::NEVER);
+        // A client of HTTP/2 says that it is ready, by its preface. One of HTTP/1.1 says nothing until its first request.
+        // TLS 1.2, of which it is not known whether it resumed a session, may take a round trip more (RFC 5246 §7.3).
+        let is_tls12 = tls.as_ref().is_some_and(|tls| tls.is_resumed().is_none());
+        let more = handshake.filter(|_| is_tls12).map_or(Duration::ZERO, |handshake| handshake.round_trip());
+        let usable_at = if tls.is_some() { self.shaken_at + more } else { connected_at };
+        let is_silent = dialect == Dialect::Http1 && usable_at.happened();
+        record.ready_at = if is_silent { usable_at } else { http.ready_at.unwrap_or(Time::NEVER) };
         record.tls_resumed = tls.as_ref().and_then(|tls| tls.is_resumed());
         Finished {
             read: Some(Read {
@@ -294,7 +307,9 @@ impl Reading {
     ) {
         if matches!(self, Self::Open) {
             *self = match direction {
-                Direction::Up if Tls::begins_with(bytes) => Self::Tls(Box::default(), Http::default()),
+                Direction::Up if Tls::begins_with(bytes) => {
+                    Self::Tls(Box::default(), Http::default(), Arrivals::default())
+                }
                 Direction::Up if dialect(bytes).is_some() || is_from_begin => Self::Clear(Http::default()),
                 Direction::Down if is_from_begin => Self::Clear(Http::default()),
                 _ => Self::Blind(Flaw::BeganBefore),
@@ -306,13 +321,24 @@ impl Reading {
                     *self = Self::Blind(Flaw::NotHttp);
                 }
             }
-            Self::Tls(tls, http) => tls.feed(direction, place, bytes, log, &mut |places, bytes| {
-                if direction == Direction::Down {
-                    http.exchanges.record.tls_records.add(places.end - places.start);
+            Self::Tls(tls, http, arrivals) => {
+                let is_down = direction == Direction::Down;
+                if is_down {
+                    arrivals.add(place + bytes.len() as u64, now);
                 }
-                // What is not HTTP within TLS ends the reading: the dialect stays unknown.
-                let _ = http.feed(now, direction, bytes, room);
-            }),
+                tls.feed(direction, place, bytes, log, &mut |places, bytes| {
+                    // What is not HTTP within TLS ends the reading: the dialect stays unknown.
+                    if !is_down {
+                        let _ = http.feed(now, direction, bytes, room);
+                        return;
+                    }
+                    http.exchanges.record.tls_records.add(places.end - places.start);
+                    arrivals.pieces(places.start, bytes, |at, piece| {
+                        http.exchanges.came_at = at;
+                        let _ = http.feed(now, direction, piece, room);
+                    });
+                });
+            }
             Self::Open | Self::Blind(_) => {}
         }
     }

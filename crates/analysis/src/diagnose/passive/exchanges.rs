@@ -42,7 +42,7 @@ pub(super) enum End {
 }
 
 /// What is read of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Exchanges {
     open: BTreeMap<u32, Exchange>,
     /// Requests that have ended.
@@ -59,6 +59,24 @@ pub(super) struct Exchanges {
     pub undecoded: u32,
     /// Requests whose end the capture lacks, and which are not among the samples.
     pub untimed: u32,
+    /// When the bytes came that are read now, where that was before they could be: within a TLS record; else [`Time::NEVER`].
+    pub came_at: Time,
+}
+
+impl Default for Exchanges {
+    fn default() -> Self {
+        Self {
+            open: BTreeMap::new(),
+            samples: Vec::new(),
+            frames: Vec::new(),
+            record: ConnectionRecord::default(),
+            uploaded: 0,
+            refused: Vec::new(),
+            undecoded: 0,
+            untimed: 0,
+            came_at: Time::NEVER,
+        }
+    }
 }
 
 impl Exchanges {
@@ -168,7 +186,9 @@ impl Exchanges {
         }
         let Some(exchange) = self.open.get_mut(&event.stream.0) else { return };
         if !exchange.sample.first_byte_at.happened() {
-            (exchange.sample.first_byte_at, exchange.sample.status) = (event.at, status);
+            // The server's time ends when its packets come, not when the client can decrypt them.
+            let came_at = event.at.min(self.came_at).max(exchange.sample.sent_at);
+            (exchange.sample.first_byte_at, exchange.sample.status) = (came_at, status);
         }
         if exchange.has_ended {
             self.finish(event.stream.0, event.at, None);

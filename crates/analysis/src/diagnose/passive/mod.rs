@@ -16,6 +16,7 @@
 //! Memory: 4 MiB of bytes behind a hole in each direction of a connection, 32 bytes of a frame up to [`MOST_FRAMES`], 130 bytes of a
 //! request. No bytes make it panic.
 
+mod arrivals;
 mod connection;
 mod exchanges;
 mod half;

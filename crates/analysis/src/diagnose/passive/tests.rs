@@ -1,4 +1,6 @@
 mod own_link;
+mod tls_records;
+mod warm_pool;
 
 use std::time::Duration;
 

@@ -3,6 +3,8 @@
 
 pub(super) mod keys;
 pub(super) mod protection;
+#[cfg(test)]
+pub(in crate::diagnose) mod testing;
 
 use std::ops::Range;
 

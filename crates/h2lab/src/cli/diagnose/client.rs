@@ -3,6 +3,8 @@
 //! The client's end of the link is captured, with the secrets that our origin has of every TLS connection, and is read as any
 //! other capture.
 
+mod doubts;
+
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -142,11 +144,14 @@ impl DiagnoseArgs {
         // This process is the lab from here on.
         let link = commands.link.clone();
         let done = commands.run()?;
+        let doubts = doubts::of(&done.link.summary, done.server_waited, done.took, link.rtt());
         let said = last_lines(&fs::read(&said).unwrap_or_default());
         let (captured, damage) = packets(&done, folder.path(), link)?;
         let is_interrupted = done.is_interrupted;
         let limit = self.client.limit();
-        let ending = Ending { client: done.client, ran_out: done.ran_out, is_interrupted, limit, said };
+        let is_untrusting = self.client.tls && !words.contains("{ca}");
+        let ending =
+            Ending { client: done.client, ran_out: done.ran_out, is_interrupted, limit, said, is_untrusting };
         if captured.records.is_empty() {
             let place = folder.path().parent().unwrap_or(folder.path());
             let unkept = done.captured.as_ref().and_then(|captured| captured.unkept(place));
@@ -160,9 +165,13 @@ impl DiagnoseArgs {
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
         run.interrupted = is_interrupted;
         notes.extend(client::clear_http1(&run.repetitions));
-        let client = Client { command: words, took: done.took, cpu: done.client_cpu };
+        let client = Client { command: words, took: done.took, cpu: done.client_cpu, doubts: &doubts };
         let exit = self.conclude_client(&Concluded::of_client(&run, notes, &client), &seen)?;
-        Ok(if is_interrupted { Exit::Interrupted } else { exit })
+        Ok(match doubts.is_empty() {
+            _ if is_interrupted => Exit::Interrupted,
+            true => exit,
+            false => Exit::Invalid,
+        })
     }
 
     fn commands(&self, words: &str, folder: &Path, said: &Path) -> Result<Commands> {
@@ -237,6 +246,8 @@ struct Ending {
     limit: Duration,
     /// The last lines of its output.
     said: Vec<String>,
+    /// The server's certificate is of an authority that the command was not given.
+    is_untrusting: bool,
 }
 
 impl Ending {
@@ -279,6 +290,10 @@ impl Ending {
         let mut message = format!("{lead}--run: {from}");
         let ended = self.words().unwrap_or_else(|| "it ended without an error".to_owned());
         let _ = write!(message, "; {ended}");
+        if self.is_untrusting && captured.connections > 0 {
+            message += "; if it broke off the TLS handshake, it does not trust the server: {ca} in the command is the file of the \
+                        authority (curl --cacert {ca})";
+        }
         if !self.said.is_empty() {
             let _ = write!(message, "; its last lines:\n  {}", self.said.join("\n  "));
         }
@@ -345,13 +360,21 @@ mod tests {
     fn only_a_missing_command_is_the_machines_fault() {
         let failure = |code: i32, ran_out, is_interrupted| {
             let client = ExitStatus::from_raw(code << 8);
-            let ending = Ending { client, ran_out, is_interrupted, limit: LIMIT, said: Vec::new() };
+            let ending = Ending {
+                client,
+                ran_out,
+                is_interrupted,
+                limit: LIMIT,
+                said: Vec::new(),
+                is_untrusting: false,
+            };
             ending.failure(&Capture::of_run(LinkSpec::default()).finish(true))
         };
         let kind = |code: i32, ran_out| failure(code, ran_out, false).kind;
         assert_eq!([127, 126].map(|code| kind(code, false)), [FailureKind::Environment; 2]);
         assert_eq!([0, 1, 128].map(|code| kind(code, false)), [FailureKind::Unreachable; 3]);
         assert_eq!(kind(127, true), FailureKind::Unreachable);
+        assert!(!failure(60, false, false).message.contains("{ca}"), "it has not connected");
         let interrupted = failure(0, false, true);
         assert_eq!(interrupted.kind, FailureKind::Interrupted);
         let lead =
@@ -368,6 +391,7 @@ mod tests {
                 is_interrupted: false,
                 limit: LIMIT,
                 said: vec!["why".to_owned()],
+                is_untrusting: false,
             };
             ending.note()
         };

@@ -79,15 +79,24 @@ impl Lost {
         self.all as f64 / self.requests.max(1) as f64
     }
 
+    /// How many of them were not announced: `3 of them`.
+    fn abrupt_words(&self) -> String {
+        match self.abrupt {
+            n if n < self.goaways => format!("{} of them", count(n as u64)),
+            1 => "and".to_owned(),
+            _ => "all of them".to_owned(),
+        }
+    }
+
     fn finding(&self, case: &Case<'_>) -> Finding {
         let percent = self.share() * 100.0;
         let finding = case.finding_of_share(&META, self.share());
         Finding {
             symptom: format!(
-                "the server ended {} by GOAWAY, {} of them without announcing it; {} failed ({percent:.1} %), of which {} may be \
+                "the server ended {} by GOAWAY, {} without announcing it; {} failed ({percent:.1} %), of which {} may be \
                  sent again since their streams were above the last of the GOAWAY",
                 plural(self.goaways as u64, "connection"),
-                count(self.abrupt as u64),
+                self.abrupt_words(),
                 plural(self.all as u64, "request"),
                 count(self.unprocessed as u64),
             ),

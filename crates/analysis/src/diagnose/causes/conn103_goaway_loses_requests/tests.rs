@@ -37,7 +37,7 @@ fn requests_above_the_last_stream_that_fail_are_lost_by_the_goaway() {
         finding(scene(99, 0, &[Outcome::Refused, Outcome::Refused, Outcome::GoAway], 7)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the server ended 1 connection by GOAWAY, 1 of them without announcing it; 3 requests failed (30.0 %), of which 2 may \
+        "the server ended 1 connection by GOAWAY, and without announcing it; 3 requests failed (30.0 %), of which 2 may \
          be sent again since their streams were above the last of the GOAWAY"
     );
     assert_eq!(found.cost, "3 of 10 requests failed (30.0 %)");

@@ -5,8 +5,9 @@ mod tests;
 
 use super::flow::FLOW101 as META;
 use super::views::stopped::{Stopped, large_enough};
-use super::views::windows::Scope;
+use super::views::windows::{Scope, download_credit};
 use crate::diagnose::{Case, Confidence, Finding, Rule};
+use h2lab_base::units::format_bytes;
 use h2lab_model::Fix;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, first, known};
 use h2lab_wire::trace::Direction;
@@ -36,13 +37,30 @@ fn finding(case: &Case<'_>, stopped: &Stopped) -> Finding {
         evidence: stopped.evidence("the stream"),
         // When the server ran out of credit follows from what came and what was granted.
         confidence: Confidence::Inferred,
-        fixes: vec![fix(Knob::StreamWindow, large)],
+        fixes: fixes(case, stopped, large),
         confirm: format!(
             "{}: the stops must go, and the rate must follow the window until the link is full",
             case.compare(&format!("-w {large}"))
         ),
         ..case.finding(&META, stopped.time, "without credit for the stream while the server had more to send")
     }
+}
+
+/// A larger stream window; and a connection window as large, where it would be the next that stops the response at once.
+fn fixes(case: &Case<'_>, stopped: &Stopped, large: u64) -> Vec<Fix> {
+    let connection = stopped.longest.connection;
+    let credit = case.records().map(|record| download_credit(record, connection)).min().unwrap_or(u64::MAX);
+    let is_as_small = credit < stopped.window.saturating_mul(2);
+    let both = is_as_small.then(|| {
+        let fix = fix(Knob::ConnectionWindow, large);
+        let why = format!(
+            "both together, since the connection window is as small ({}); {}",
+            format_bytes(credit),
+            fix.why
+        );
+        Fix { why, ..fix }
+    });
+    std::iter::once(fix(Knob::StreamWindow, large)).chain(both).collect()
 }
 
 /// What the client must announce.

@@ -41,6 +41,18 @@ fn the_window_that_is_advised_is_eight_times_as_large_at_least() {
 }
 
 #[test]
+fn a_connection_window_as_small_belongs_into_the_fix() {
+    let fixes = |connection_window| {
+        let transfer = Transfer { connection_window, ..download().with_stream_window(64 << 10) };
+        let found = finding(transfer.record()).expect("a finding");
+        assert_eq!(found.rule, "FLOW101");
+        found.fixes.into_iter().map(|fix| fix.setting).collect::<Vec<_>>()
+    };
+    assert_eq!(fixes((128 << 10) - 1), ["-w 4194304", "-W 4194304"]);
+    assert_eq!(fixes(128 << 10), ["-w 4194304"], "twice as much passes with a larger stream window alone");
+}
+
+#[test]
 fn two_stops_are_chance_and_three_are_not() {
     let stops = |count: u64| {
         let transfer = Transfer { body: (count + 1) << 16, count: 1, ..download() };

@@ -9,7 +9,7 @@ use super::host::HOST106 as META;
 use crate::diagnose::{Case, Evidence, Finding, Rule, facts};
 use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
-use h2lab_model::record::CellRecord;
+use h2lab_model::record::{CellRecord, Sample};
 use h2lab_wire::trace::Facts;
 
 /// The server must take so long at least: less is what any server and its machine take.
@@ -20,6 +20,9 @@ const BULK: f64 = 0.5;
 const ALIKE: f64 = 0.2;
 /// Sending a longer request takes round trips, which are no time of the server.
 const SHORT_REQUEST: u64 = 10_000;
+
+/// TCP's first congestion window, in bytes: ten segments of 1,448 (RFC 6928 §2).
+const FIRST_WINDOW: u64 = 14_480;
 
 /// The rule.
 #[derive(Debug)]
@@ -81,5 +84,14 @@ impl Rule for SlowHandler {
 /// The shortest time from a request to the begin of its response, without the round trip; `None` if either is not known.
 fn least_work(record: &CellRecord, facts: &Facts) -> Option<Duration> {
     let is_known = !facts.rtt.is_zero() && !record.samples.is_empty();
-    is_known.then(|| facts.quickest.saturating_sub(facts.rtt))
+    let work = is_known.then(|| facts.quickest.saturating_sub(facts.rtt));
+    work.filter(|work| *work > facts.rtt * 3 / 2 || !is_read_by_records(record))
+}
+
+/// Whether the first byte of each response may have come a round trip before our client could read it: a TLS record that is longer than
+/// a first congestion window is decrypted when its rest has come. In a capture the packets tell.
+fn is_read_by_records(record: &CellRecord) -> bool {
+    let is_ours = record.generator.wall_ns > 0;
+    let is_long = |sample: Sample| sample.body_bytes >= FIRST_WINDOW;
+    is_ours && record.cell.protocol.is_tls() && record.samples.iter().all(is_long)
 }

@@ -64,6 +64,24 @@ fn long_requests_http1_alone_and_an_unknown_round_trip_are_none() {
 }
 
 #[test]
+fn a_record_of_tls_that_spans_the_first_window_is_read_a_round_trip_later() {
+    let found = |protocol, work, bytes, is_ours: bool| {
+        let mut record = scene(protocol, work, work);
+        record.generator.wall_ns = u64::from(is_ours);
+        record.samples.edit().iter_mut().for_each(|sample| sample.body_bytes = bytes);
+        run(&[record]).into_iter().any(|finding| finding.rule == "HOST106")
+    };
+    assert!(!found(Protocol::H2, 27, 14_480, true));
+    assert!(found(Protocol::H2, 27, 14_479, true), "it fits");
+    assert!(found(Protocol::H2, 27, 14_480, false), "in a capture the packets tell");
+    assert!(found(Protocol::H2c, 27, 14_480, true), "in clear");
+    assert!(
+        found(Protocol::H2, 38, 14_480, true) && !found(Protocol::H2, 37, 14_480, true),
+        "1.5 round trips"
+    );
+}
+
+#[test]
 fn it_must_be_alike_over_both_protocols() {
     let against = |work: u64| {
         let mut quick = scene(Protocol::H1, work, work);

@@ -57,6 +57,25 @@ fn a_lost_request_segment_stalls_the_answers_behind_it() {
     assert_eq!(value(&finding(scene).expect("a finding"), "dropped segments"), 1.0);
 }
 
+/// Two bodies of so many bytes come from 1 s to 6 s without a record of frames, while the server sends a segment again.
+fn long_bodies(bytes: u64, is_bulk: bool) -> Option<Finding> {
+    let scene =
+        Scene::new(Protocol::H2c).no_link().request(0, 1, 975, 1_000, 6_000).request(0, 3, 975, 1_000, 6_000);
+    let mut record = scene.tick(0, 5_900, 0, true).tick(0, 6_000, 1, true).record();
+    record.frames.clear();
+    record.generator.level = Level::Full;
+    record.cell.work.bulk = is_bulk;
+    record.samples.edit().iter_mut().for_each(|sample| sample.body_bytes = bytes);
+    run(&[record]).into_iter().find(|finding| finding.rule == "LOSS101")
+}
+
+#[test]
+fn bodies_that_came_meanwhile_did_not_wait_for_a_segment() {
+    assert!(long_bodies(200_000, false).is_some(), "40 kB/s may be a stall of seconds");
+    assert_eq!(long_bodies(1 << 30, false), None, "1.7 Gbit/s are none");
+    assert_eq!(long_bodies(200_000, true), None, "bulk work has no waiting requests");
+}
+
 #[test]
 fn the_same_stall_without_a_drop_is_the_servers() {
     let scene = Scene::new(Protocol::H2c)

@@ -1,82 +1,16 @@
 //! TLS: offsets go through the records, and without the secrets only the stream's name is missing.
 
 use super::*;
-use crate::diagnose::waits::tls::keys::Secrets;
-use crate::diagnose::waits::tls::protection::Protection;
+use crate::diagnose::waits::tls::testing::{APPLICATION, CLIENT, Ends, HANDSHAKE, SERVER, hello_of, record};
 use crate::diagnose::waits::{CauseKind, Doubt};
 use h2lab_wire::h2::setting;
 use h2lab_wire::trace::Direction::{Down, Up};
-
-const CLIENT: [u8; 32] = [0x11; 32];
-const SERVER: [u8; 32] = [0x22; 32];
-/// Types of records.
-const HANDSHAKE: u8 = 22;
-const APPLICATION: u8 = 23;
-
-/// Both ends of a TLS connection.
-struct Ends {
-    is_tls13: bool,
-    up: Protection,
-    down: Protection,
-}
-
-impl Ends {
-    fn new(suite: u16) -> Self {
-        let is_tls13 = suite >> 8 == 0x13;
-        let length = if suite == 0x1302 { 48 } else { 32 };
-        let secrets = if is_tls13 {
-            Secrets::Traffic { up: vec![0xa1; length], down: vec![0xb2; length] }
-        } else {
-            Secrets::Master(vec![0xc3; 48])
-        };
-        let end = |way| {
-            if is_tls13 {
-                Protection::tls13(&secrets, suite, way)
-            } else {
-                Protection::tls12(&secrets, suite, way, &CLIENT, &SERVER)
-            }
-        };
-        Self { is_tls13, up: end(Up).unwrap(), down: end(Down).unwrap() }
-    }
-
-    fn seal(&mut self, way: h2lab_wire::trace::Direction, kind: u8, bytes: &[u8]) -> Vec<u8> {
-        let end = if way == Up { &mut self.up } else { &mut self.down };
-        if self.is_tls13 { end.seal_13(kind, bytes) } else { end.seal_12(kind, bytes) }
-    }
-}
-
-fn record(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&[kind, 3, 3][..], &(body.len() as u16).to_be_bytes(), body].concat()
-}
-
-/// A hello: random, session, suite, and the extension for TLS 1.3.
-fn hello_of(message: u8, random: [u8; 32], suite: u16, is_tls13: bool) -> Vec<u8> {
-    let mut body = [&[message, 0, 0, 0, 3, 3][..], &random, &[0]].concat();
-    body.extend(suite.to_be_bytes());
-    body.extend([0, 0, if is_tls13 { 6 } else { 0 }]);
-    if is_tls13 {
-        body.extend([0, 43, 0, 2, 3, 4]);
-    }
-    record(HANDSHAKE, &body)
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
-}
 
 /// A connection of which stream 1's request is lost at 100 ms, followed by those of two further streams.
 fn with_loss(suite: u16) -> Scene {
     let mut ends = Ends::new(suite);
     let mut scene = Scene::connected();
-    let client = hexadecimal(&CLIENT);
-    scene.key_log = if ends.is_tls13 {
-        let length = if suite == 0x1302 { 48 } else { 32 };
-        let (up, down) = ("a1".repeat(length), "b2".repeat(length));
-        format!("CLIENT_TRAFFIC_SECRET_0 {client} {up}\nSERVER_TRAFFIC_SECRET_0 {client} {down}\n")
-    } else {
-        format!("CLIENT_RANDOM {client} {}\n", "c3".repeat(48))
-    };
+    scene.key_log = ends.key_log();
     scene.send(Up, 20, &hello_of(1, CLIENT, 0, false));
     let mut answer = hello_of(2, SERVER, suite, ends.is_tls13);
     let change = record(20, &[1]);
@@ -98,7 +32,7 @@ fn with_loss(suite: u16) -> Scene {
         // A KeyUpdate: what follows is under the next keys.
         let update = ends.seal(Down, HANDSHAKE, &[24, 0, 0, 1, 0]);
         scene.send(Down, 70, &update);
-        ends.down.update();
+        ends.update();
     }
     let server = ends.seal(Down, APPLICATION, &settings(setting::MAX_CONCURRENT_STREAMS, 100));
     scene.send(Down, 70, &server);
