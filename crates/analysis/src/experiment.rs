@@ -23,8 +23,8 @@ use h2lab_model::workload::{Arrival, Protocol};
 
 use crate::stats::correction;
 use crate::stats::{
-    CellState, CellSummary, CellVerdict, RepetitionSeries, Tail, interval_of_rates, interval_of_times,
-    repetitions_of, spread_of_some, time_floor, verdict_on,
+    CellState, CellSummary, CellVerdict, RepetitionSeries, Tail, different_work, interval_of_rates,
+    interval_of_times, repetitions_of, spread_of_some, time_floor, verdict_on,
 };
 
 /// An effect below this is not claimed, and is not worth a change.
@@ -253,6 +253,8 @@ impl Hop {
                 Some(format!("{}: {why}", one.label))
             }
         });
+        let differs = || different_work(&both.each_ref());
+        let unsound = unsound.or_else(differs);
         let medians = both.each_ref().map(|one| one.response.quantile(0.5));
         Some(Self { protocols, medians: unsound.map_or(Ok(medians), Err) })
     }
@@ -587,6 +589,12 @@ mod tests {
         assert!((1.8..2.2).contains(&ratio), "{direct:?} {via:?}");
         assert_eq!(hop.protocols, [Protocol::H1, Protocol::H2c]);
         assert_eq!(Hop::of(&run, [0, 7]), None, "it was not measured");
+        let mut other_work = run.clone();
+        let of_subject = other_work.repetitions.iter_mut().filter(|one| one.cell.index == 1);
+        of_subject
+            .for_each(|one| one.samples.edit().iter_mut().for_each(|sample| sample.body_bytes += 9_999));
+        let medians = Hop::of(&other_work, [0, 1]).unwrap().medians;
+        assert!(medians.unwrap_err().ends_with("the work compared is not the same"));
         // The run compares with another cell than the experiment.
         let own = experiment.verdict.clone().unwrap();
         let foreign = CellVerdict { baseline: 2, ..own.clone() };

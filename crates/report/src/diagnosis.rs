@@ -77,6 +77,9 @@ pub(super) const CORRECTED: &str = "Effects above 1 are better. The intervals ar
 pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     let mut out = String::new();
     text::findings(&mut out, report, style);
+    if report.findings.is_empty() {
+        let _ = write!(out, "\n{NONE}\n");
+    }
     out.push('\n');
     let looked = format!(
         "{} Nothing was changed, so nothing is confirmed: `h2lab diagnose` without a run folder does that.",
@@ -89,9 +92,10 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     style.printable(out)
 }
 
-/// What a capture shows, for a terminal: the findings, what cannot be known from it, and how many causes were looked for.
-pub fn of_capture(report: &Report<'_>, style: TextStyle) -> String {
-    let looked = format!("{} Nothing was measured, changed or compared.", unchecked());
+/// What a capture shows, for a terminal: the findings, what cannot be known from it, what was `seen` in it, and how many causes were
+/// looked for.
+pub fn of_capture(report: &Report<'_>, seen: &str, style: TextStyle) -> String {
+    let looked = format!("Seen: {seen}. {} Nothing was measured, changed or compared.", unchecked());
     of_packets(report, NONE, &looked, style)
 }
 
@@ -112,6 +116,11 @@ pub fn of_client(report: &Report<'_>, seen: &str, is_ours: bool, style: TextStyl
     };
     of_packets(report, none, &looked, style)
 }
+
+/// From this share of failed requests on, why they fail matters more than what is slow.
+const FAILS: f64 = 0.1;
+/// The part of a difference that says where it arises.
+const MOST_OF_IT: f64 = 0.8;
 
 /// What is said where no rule found anything.
 const NONE: &str = "No cause was found.";
@@ -194,7 +203,8 @@ impl Diagnosis<'_> {
                 _ => None,
             }
         }
-        let why = unanswered(subject).filter(|_| self.twin().is_none_or(|twin| unanswered(twin).is_some()))?;
+        let why =
+            unanswered(subject).filter(|_| self.twin().is_none_or(|twin| unanswered(twin).is_some()))?;
         let asks_for_a_name = subject.cell.work.headers.iter().any(|(name, _)| name == "host");
         let name = if subject.cell.setup.config.is_some() && !asks_for_a_name {
             "; requests ask for its address: must they ask for a name, with -H 'Host: NAME'?"
@@ -295,12 +305,43 @@ impl Diagnosis<'_> {
                 && finding.cost_share >= LEAST_SUSPECT
                 && !self.is_refuted(&finding.rule)
         };
-        let found = self.findings().find(is_suspect);
+        // Where many requests fail, why they fail comes first.
+        let cell = self.report.analysis.cell(self.subject);
+        let fails = cell.is_some_and(|cell| cell.requests.failed as f64 >= FAILS * cell.requests.sent as f64);
+        let of_failures = |finding: &&Finding| fails && finding.of_failures;
+        let found = self.findings().filter(is_suspect).find(of_failures);
+        let found = found.or_else(|| self.findings().find(is_suspect));
         let suspect = |finding: &Finding| {
             let change = super::answer::change(&self.report, finding);
             format!("Suspect ({}, not confirmed): {}{change}", finding.rule, sentence(&finding.symptom))
         };
-        found.map(suspect).or_else(|| self.observed())
+        found.map(suspect).or_else(|| self.observed()).or_else(|| self.where_it_arises())
+    }
+
+    /// In which part of a request the difference from the other protocol arises, where no cause is known.
+    fn where_it_arises(&self) -> Option<String> {
+        let (subject, twin) = (self.report.analysis.cell(self.subject)?, self.twin()?);
+        let is_slower = self.experiment.verdict.as_ref()?.conclusion == Conclusion::Slower;
+        let share = subject.response.tail().share();
+        let more = |of: &dyn Fn(&CellSummary) -> Duration| of(subject).saturating_sub(of(twin));
+        let [response, service, first_byte]: [&dyn Fn(&CellSummary) -> Duration; 3] =
+            [&|cell| cell.response.quantile(share), &|cell| cell.service.quantile(share), &|cell| {
+                cell.ttfb.quantile(share)
+            }];
+        let (all, sent, byte) = (more(response), more(service), more(first_byte));
+        let parts = [
+            (all.saturating_sub(sent), "before requests are sent, waiting for a connection or a stream"),
+            (
+                byte.min(sent),
+                "between a request and the first byte of its response: in the server, or what is between",
+            ),
+            (sent.saturating_sub(byte), "after the first byte of a response: in the transfer of its body"),
+        ];
+        let (part, place) = parts.into_iter().find(|(part, _)| *part >= all.mul_f64(MOST_OF_IT))?;
+        (is_slower && !all.is_zero()).then(|| {
+            let (part, all) = (millis_unit(part), millis_unit(all));
+            format!("No cause is known; {part} of the {all} more arise {place}.")
+        })
     }
 
     /// Whether a change that takes this cause away was tried, and none of these helped.
@@ -373,10 +414,13 @@ impl Diagnosis<'_> {
 
     /// `p99 improves 1.8 × (1.6–2.1; 120 ms to 66 ms)`.
     fn effect(&self, effect: &Effect) -> String {
+        let is_better = effect.low > 1.0;
         format!(
-            "{} improves {} × ({}–{}; {} to {})",
+            "{} {} {}{} ({}–{}; {} to {})",
             self.experiment.metric.name(),
+            if is_better { "improves" } else { "is" },
             ratio(effect.ratio),
+            if is_better { " ×" } else { " × as good" },
             ratio(effect.low),
             ratio(effect.high),
             self.figure(effect.before),

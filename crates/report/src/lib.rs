@@ -77,7 +77,7 @@ pub use vegeta::vegeta;
 
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::Analysis;
-use h2lab_model::record::RunRecord;
+use h2lab_model::record::{CellRecord, RunRecord};
 
 /// What a report is about.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +108,12 @@ pub struct Condition {
 }
 
 impl Report<'_> {
+    /// Whether all of it was read out of packets of a client that is not ours.
+    fn is_of_packets(&self) -> bool {
+        let mut measured = self.run.repetitions.iter().filter(|one| one.unsupported.is_none()).peekable();
+        measured.peek().is_some() && measured.all(CellRecord::is_of_packets)
+    }
+
     /// What distinguishes the run from others: its folder, else when it began.
     fn name(&self) -> &str {
         self.folder.unwrap_or(&self.run.started)

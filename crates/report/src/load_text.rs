@@ -260,7 +260,7 @@ fn connections(page: &mut Page, summary: &CellSummary) {
     });
     page.line("  GOAWAY", &first_few(goaways));
     let resets = totals.resets.iter().map(|reset| {
-        let whom = if reset.initiator == "local" { "us" } else { "the server" };
+        let whom = if reset.initiator == "local" { "the client" } else { "the server" };
         Some(format!("{} × {} by {whom}", count(reset.count), ErrorCode(reset.code)))
     });
     page.line("  RST_STREAM", &listed(resets));
@@ -271,9 +271,10 @@ fn connections(page: &mut Page, summary: &CellSummary) {
         &listed(totals.interim.iter().map(|(status, n)| Some(format!("{status}: {}", count(*n))))),
     );
     let is_http3 = summary.cell.protocol.is_quic();
-    for (name, whose, settings) in
-        [("  settings", "ours", &totals.settings_local), ("", "the server's", &totals.settings_remote)]
-    {
+    for (name, whose, settings) in [
+        ("  settings", "the client's", &totals.settings_local),
+        ("", "the server's", &totals.settings_remote),
+    ] {
         if !settings.is_empty() {
             page.line(name, &format!("{whose}: {}", self::settings(is_http3, settings)));
         }
@@ -314,8 +315,10 @@ fn traffic(page: &mut Page, summary: &CellSummary) {
     if let Some(tcp) = &summary.tcp_client {
         let rtt = millis(Duration::from_micros(tcp.rtt_us_p50.into()));
         let retransmits = plural(tcp.retransmits, "retransmit");
-        let text =
-            format!("{retransmits} by us, RTT {rtt} ms, cwnd {}, {}", tcp.cwnd_p50, tcp.congestion_control);
+        let text = format!(
+            "{retransmits} by the client, RTT {rtt} ms, cwnd {}, {}",
+            tcp.cwnd_p50, tcp.congestion_control
+        );
         page.line("TCP", &text);
     }
     if let Some(quic) = &summary.quic_client {
@@ -335,13 +338,15 @@ fn traffic(page: &mut Page, summary: &CellSummary) {
     page.line("Waited for", &if waiting.is_empty() { waiting } else { waiting + " a request" });
 }
 
-/// `1,000 packets sent by us, 30 lost, RTT 25.1 ms, cwnd 14.5 kB, datagrams of 1,452 B at most, cubic`
+/// `1,000 packets sent by the client, 30 lost, RTT 25.1 ms, cwnd 14.5 kB, datagrams of 1,452 B at most, cubic`
 fn quic(end: &QuicEnd) -> String {
     let rtt = millis(Duration::from_micros(end.rtt_us_p50.into()));
     let (sent, lost) = (plural(end.packets_sent, "packet"), count(end.packets_lost));
     let (cwnd, mtu) = (bytes(end.cwnd_bytes_p50 as f64), count(end.mtu.into()));
     let name = &end.congestion_control;
-    format!("{sent} sent by us, {lost} lost, RTT {rtt} ms, cwnd {cwnd}, datagrams of {mtu} B at most, {name}")
+    format!(
+        "{sent} sent by the client, {lost} lost, RTT {rtt} ms, cwnd {cwnd}, datagrams of {mtu} B at most, {name}"
+    )
 }
 
 fn frames(counts: &[u64; 11]) -> String {
@@ -351,6 +356,9 @@ fn frames(counts: &[u64; 11]) -> String {
 
 fn generator(page: &mut Page, summary: &CellSummary) {
     let generator = &summary.generator;
+    if generator.threads == 0 {
+        return; // It was read out of packets of another client.
+    }
     let late = (!generator.lateness.is_empty()).then(|| {
         let at = |share| millis(generator.lateness.quantile(share));
         format!("late by p50 {}, p99 {}, max {} ms", at(0.5), at(0.99), at(1.0))

@@ -171,6 +171,9 @@ fn one(report: &Report<'_>) -> String {
         }
         tails(&mut out, report, &group);
     }
+    if report.is_of_packets() {
+        let _ = writeln!(out, "\n{}.", escaped(&sentences::work(report).unwrap_or_default()));
+    }
     findings(&mut out, report);
     out.push('\n');
     for level in sentences::recordings(report) {

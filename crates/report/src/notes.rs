@@ -19,7 +19,7 @@ pub(super) fn ended(reason: &str) -> &'static str {
         "server" => "closed by the server",
         "reset" => "reset by the server or the network",
         "timeout" => "timed out",
-        "ours" => "ended by us",
+        "ours" => "ended by the client",
         "broken" => "broken",
         _ => "not established",
     }
@@ -43,7 +43,7 @@ pub(super) fn kind(summary: &CellSummary, error: &ErrorCount) -> String {
         }
         Outcome::Refused => "the stream was refused".to_owned(),
         Outcome::Reset => "the stream was reset".to_owned(),
-        Outcome::Cancelled => "cancelled by us".to_owned(),
+        Outcome::Cancelled => "cancelled by the client".to_owned(),
         other => other.name().to_owned(),
     }
 }

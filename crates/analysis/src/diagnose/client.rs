@@ -1,11 +1,12 @@
 //! A client of the user's against our own server: what findings mean there.
 
 mod busy;
+mod doubted;
 
 use std::time::Duration;
 
-use super::causes::abandoning;
-use super::{Case, Confidence, Evidence, Finding, cause, costliest_first};
+use super::causes::{abandoning, single_requests, stampede_of_one_client};
+use super::{Case, Evidence, Finding, cause, costliest_first};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
@@ -15,6 +16,14 @@ use h2lab_model::workload::Protocol;
 
 /// What confirms a finding: no experiment of ours can change a program that we do not know.
 const AGAIN: &str = "change the client, and run the same command of `h2lab diagnose --run` again";
+
+/// The same where the server has a limit that we were asked for.
+const LIMIT_AGAIN: &str =
+    "change the server's limit, or the client, and run the same command of `h2lab diagnose --run` again";
+
+/// Causes that our origin has only where `--run` was asked for them (`--max-requests-per-connection`), as in place of another server:
+/// there its setting is the fix.
+const ASKED_FOR: [&str; 1] = ["CONN101"];
 
 /// The product that our origin is, in fixes.
 const OURS: &str = "h2lab";
@@ -54,29 +63,6 @@ pub struct Client<'a> {
     pub doubts: &'a [String],
 }
 
-/// Causes that rest on times alone, which a late link or a late server of ours imitates.
-const TIMED: [&str; 6] = ["HOST105", "HOST106", "LIMIT105", "LOSS102", "LOSS105", "MUX105"];
-
-/// Causes that were counted, and whose cost is a time that the same makes longer: they come behind all others then.
-const COSTED: [&str; 1] = ["CONN111"];
-
-/// A finding of a run whose times are not to be trusted.
-fn doubted(finding: Finding) -> Finding {
-    let cost = format!("{}; this machine was late, which makes that longer", finding.cost);
-    Finding { cost, confidence: Confidence::Inferred, ..finding }
-}
-
-/// What is said of findings that are none while our own lateness may be what they saw.
-fn of_withheld(withheld: &[Finding]) -> Option<String> {
-    let rules: Vec<&str> = withheld.iter().map(|finding| finding.rule.as_str()).collect();
-    (!rules.is_empty()).then(|| {
-        format!(
-            "not reported: {}, which this machine's lateness imitates; run it again while nothing else runs",
-            rules.join(", ")
-        )
-    })
-}
-
 /// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is kept
 /// apart. A client that did not ask for HTTP/2 over TLS has that for a finding; so has one that was busy itself, and then what a busy
 /// client imitates is none.
@@ -87,36 +73,51 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
     let (of_server, findings): (Vec<Finding>, Vec<Finding>) =
         with_abandoned(findings, records).into_iter().partition(is_ours);
     let own = findings.into_iter().map(|mut finding| {
-        finding.fixes.retain(|fix| fix.product != OURS);
+        let is_asked_for = ASKED_FOR.contains(&finding.rule.as_str());
+        finding.fixes.retain(|fix| is_asked_for || fix.product != OURS);
         let wishes = finding.fixes.iter().filter_map(|fix| fix.wish).filter(|wish| wish.role == Role::Client);
         let known = wishes.map(|wish| advise(&client, wish)).filter(Fix::has_setting);
         let known: Vec<Fix> = known.collect();
-        let fixes = known.into_iter().chain(finding.fixes.into_iter().map(of_any_client)).collect();
+        let (server, client): (Vec<Fix>, Vec<Fix>) =
+            finding.fixes.into_iter().partition(|fix| fix.product == OURS);
+        let confirm = if server.is_empty() { AGAIN } else { LIMIT_AGAIN };
+        let fixes = server.into_iter().chain(known).chain(client.into_iter().map(of_any_client)).collect();
         finding.fixes = with_both_windows(fixes);
-        Finding { confirm: AGAIN.to_owned(), ..finding }
+        Finding { confirm: confirm.to_owned(), ..finding }
     });
     let busy = busy::finding(records, run);
     let imitated = cause("HOST102").filter(|_| busy.is_some()).map_or(&[][..], |meta| meta.supersedes);
     let own = own.filter(|finding| !imitated.contains(&finding.rule.as_str()));
-    let (own, withheld): (Vec<Finding>, Vec<Finding>) =
-        own.partition(|finding| run.doubts.is_empty() || !TIMED.contains(&finding.rule.as_str()));
-    let is_costed = |finding: &Finding| !run.doubts.is_empty() && COSTED.contains(&finding.rule.as_str());
-    let (last, own): (Vec<Finding>, Vec<Finding>) = own.into_iter().partition(is_costed);
-    let own = own.into_iter().chain(last.into_iter().map(doubted));
+    let (own, withheld) = if run.doubts.is_empty() { (own.collect(), None) } else { doubted::of(own) };
     let idle = busy::remark(records).filter(|_| busy.is_none());
-    let remarks = idle.into_iter().chain(stopped_at_goaway(records)).chain(of_withheld(&withheld)).collect();
+    let remarks = idle.into_iter().chain(stopped_at_goaway(records)).chain(withheld).collect();
     let findings = busy.into_iter().chain(without_offer(records)).chain(own).collect();
     OfClient { findings, remarks, of_server }
+}
+
+/// The findings of a capture: its client may be any, and flags of ours are none of its.
+pub fn of_capture(mut findings: Vec<Finding>) -> Vec<Finding> {
+    for finding in &mut findings {
+        let fixes = std::mem::take(&mut finding.fixes).into_iter().map(of_any_client).collect();
+        finding.fixes = with_both_windows(fixes);
+    }
+    findings
 }
 
 /// Adds the connections that the client left alone: all of them are of this one client.
 fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Finding> {
     let labels = labels(records.iter().map(|record| &record.cell));
     for record in records.iter().filter(|record| record.cell.protocol.is_multiplexed()) {
-        let found = abandoning(&Case::new(&labels[&record.cell.index], vec![record], None));
-        let is_new =
-            |found: &Finding| !findings.iter().any(|one| (one.cell, &one.rule) == (found.cell, &found.rule));
-        findings.extend(found.filter(is_new));
+        let case = Case::new(&labels[&record.cell.index], vec![record], None);
+        let is_said = |rules: &[&str]| {
+            findings.iter().any(|one| one.cell == record.cell.index && rules.contains(&one.rule.as_str()))
+        };
+        // A client that dials for each request is no stampede on top of that.
+        let mut found = if is_said(&["CONN107"]) { None } else { abandoning(&case) };
+        if found.is_none() && !is_said(&["CONN104", "CONN107"]) {
+            found = stampede_of_one_client(&case).or_else(|| single_requests(&case));
+        }
+        findings.extend(found);
     }
     findings.sort_by(costliest_first);
     findings
@@ -124,22 +125,19 @@ fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Fin
 
 /// Both windows as one fix, where both must be larger: either alone changes nothing.
 fn with_both_windows(fixes: Vec<Fix>) -> Vec<Fix> {
-    let knob = |fix: &Fix| fix.wish.filter(|wish| wish.role == Role::Client).map(|wish| wish.knob);
-    let (connection, others): (Vec<Fix>, Vec<Fix>) =
-        fixes.into_iter().partition(|fix| knob(fix) == Some(Knob::ConnectionWindow));
-    if !others.iter().any(|fix| knob(fix) == Some(Knob::StreamWindow)) {
-        return connection.into_iter().chain(others).collect();
+    let is_of = |fix: &Fix, knob| fix.wish.is_some_and(|wish| (wish.role, wish.knob) == (Role::Client, knob));
+    if !fixes.iter().any(|fix| is_of(fix, Knob::StreamWindow)) {
+        return fixes;
     }
-    let joined = |fix: Fix| {
-        if knob(&fix) != Some(Knob::StreamWindow) {
-            return fix;
-        }
+    let (connection, others): (Vec<Fix>, Vec<Fix>) =
+        fixes.into_iter().partition(|fix| is_of(fix, Knob::ConnectionWindow));
+    let joined = |mut fix: Fix| {
         // How this product writes it, or what it must announce.
         let own = connection.iter().find(|other| other.product == fix.product).or(connection.last());
-        own.map_or(fix.clone(), |other| Fix {
-            setting: format!("{} and {}", fix.setting, other.setting),
-            ..fix
-        })
+        if let Some(other) = own.filter(|_| is_of(&fix, Knob::StreamWindow)) {
+            fix.setting = format!("{} and {}", fix.setting, other.setting);
+        }
+        fix
     };
     others.into_iter().map(joined).collect()
 }
@@ -253,30 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_late_link_imitates_is_withheld() {
-        let doubts = ["the emulated link was late".to_owned()];
-        let of = |rule: &str, doubts: &[String]| {
-            let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client"]) };
-            let found =
-                of_client(vec![finding], &[record(Protocol::H2)], &Client { doubts, ..Client::default() });
-            (found.findings.len(), found.remarks())
-        };
-        assert_eq!(of("HOST106", &[]), (1, Vec::new()));
-        assert_eq!(of("CONN101", &doubts), (1, Vec::new()), "a count of connections");
-        let late = of_client(
-            vec![with_fixes(&["client"]), Finding { rule: "CONN101".to_owned(), ..with_fixes(&["client"]) }],
-            &[record(Protocol::H2)],
-            &Client { doubts: &doubts, ..Client::default() },
-        );
-        let rules: Vec<&str> = late.findings.iter().map(|finding| finding.rule.as_str()).collect();
-        assert_eq!(rules, ["CONN101", "CONN111"], "what a late handshake costs comes last");
-        assert_eq!(late.findings[1].confidence, Confidence::Inferred);
-        let (findings, said) = of("HOST106", &doubts);
-        assert_eq!(findings, 0);
-        assert!(said[0].starts_with("not reported: HOST106, which"), "{said:?}");
-    }
-
-    #[test]
     fn a_client_that_sends_nothing_after_a_goaway_is_told() {
         let scene = |next: bool| {
             let scene = Scene::new(Protocol::H2).request(0, 1, 100, 125, 125).goaway(0, 125, 1, 0);
@@ -318,6 +292,28 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_our_server_was_asked_to_have_is_raised_there() {
+        let of = |rule: &str| {
+            let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client", "h2lab"]) };
+            let found = of_client(vec![finding], &[record(Protocol::H2)], &Client::default()).findings;
+            let products: Vec<String> = found[0].fixes.iter().map(|fix| fix.product.clone()).collect();
+            (products, found[0].confirm.contains("the server's limit"))
+        };
+        assert_eq!(of("CONN101"), (vec!["h2lab".to_owned(), "client".to_owned()], true));
+        assert_eq!(of("CONN105"), (vec!["client".to_owned()], false));
+    }
+
+    #[test]
+    fn curl_has_no_flag_for_more_connections() {
+        let wish = Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: None };
+        let fix = Fix { wish: Some(wish), ..Fix::new("client", "more connections", "y") };
+        let finding = Finding { fixes: vec![fix], ..Finding::default() };
+        let client = Client { command: "curl -s {urls}", ..Client::default() };
+        let found = of_client(vec![finding], &[record(Protocol::H2)], &client).findings;
+        assert_eq!(found[0].fixes.iter().map(|fix| fix.product.as_str()).collect::<Vec<_>>(), ["client"]);
+    }
+
+    #[test]
     fn the_setting_of_a_product_that_the_command_names_comes_first() {
         let wish = Wish { knob: Knob::StreamWindow, role: Role::Client, value: Some(1 << 20) };
         let fix = Fix { wish: Some(wish), ..Fix::new("client", "x", "y") };
@@ -329,6 +325,19 @@ mod tests {
         };
         assert_eq!(of("node app.js {url}"), ["Node", "client"]);
         assert_eq!(of("./mine {url}"), ["client"]);
+    }
+
+    #[test]
+    fn a_capture_is_of_any_client() {
+        let wish = Wish { knob: Knob::StreamWindow, role: Role::Client, value: Some(1 << 20) };
+        let ours = advise(&Peer::started(OURS), wish).setting;
+        let fix = Fix { wish: Some(wish), ..Fix::new("client", &ours, "y") };
+        let found = of_capture(vec![Finding { fixes: vec![fix], ..Finding::default() }]);
+        assert_eq!(
+            found[0].fixes[0].setting,
+            "a stream window of 1048576 bytes (SETTINGS_INITIAL_WINDOW_SIZE)"
+        );
+        assert_eq!(of_capture(found.clone()), found, "once is enough");
     }
 
     #[test]

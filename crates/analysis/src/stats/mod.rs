@@ -124,6 +124,11 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     analysis
 }
 
+/// Why what cells of a group do is not the same work, if so.
+pub(crate) fn different_work(group: &[&CellSummary]) -> Option<String> {
+    different_answers(group).or_else(|| different_lengths(group))
+}
+
 /// That cells of a group are answered by different statuses, if so: a redirect beside what it leads to is not the same work. Where
 /// both get the one as well as the other, such as a server that fails half of its requests, the work is the same.
 fn different_answers(group: &[&CellSummary]) -> Option<String> {

@@ -118,6 +118,7 @@ impl<'a> Concluded<'a> {
         let mut concluded = Self::new(run, None);
         concluded.analysis.cells.iter_mut().for_each(|cell| cell.warnings.clear());
         concluded.analysis.warnings = notes;
+        concluded.findings = diagnose::client::of_capture(concluded.findings);
         concluded
     }
 

@@ -189,7 +189,7 @@ impl Commands {
     }
 
     /// What interrupts the work. Ctrl-C is an attached client's once that runs, and SIGTERM ends all at once; a detached one is ended here,
-    /// and what it has done is reported. A handler, unlike SIG_IGN, is not inherited by the programs that we execute.
+    /// and what it has done is reported. A handler, unlike `SIG_IGN`, is not inherited by the programs that we execute.
     fn signals(&self) -> &'static [i32] {
         if self.detached.is_some() { &[SIGINT, SIGQUIT, SIGTERM, SIGHUP] } else { &[SIGINT, SIGQUIT] }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cell::Cell;
 use super::setup::Change;
+use crate::settings::{Peer, edit};
 
 /// Something besides protocol and connections in which cells of a group can differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,10 +79,7 @@ impl Difference {
             Self::Client => cell.client.rendered(),
             Self::Policy => cell.policy.rendered(),
             Self::Server => cell.server.rendered().iter().map(|value| format!("server: {value}")).collect(),
-            Self::Setup => {
-                let words = |change: &Change| format!("{} {}", change.knob, change.value.unwrap_or(1));
-                cell.setup.changes.iter().map(words).collect()
-            }
+            Self::Setup => cell.setup.changes.iter().map(|change| setting(cell, change)).collect(),
             Self::Congestion => cell.congestion.iter().cloned().collect(),
             Self::Sysctls => cell.sysctls.rendered().collect(),
             Self::Target => vec![cell.target.name().to_owned()],
@@ -96,6 +94,13 @@ impl Difference {
         }
         values
     }
+}
+
+/// A change of a server's configuration as its product writes it, `keepalive_requests 1000`; else what it controls.
+fn setting(cell: &Cell, change: &Change) -> String {
+    let words = edit::words(&Peer::started(cell.target.name()), change);
+    let line = words.as_deref().and_then(|words| Some(words.split_once(": ")?.1.to_owned()));
+    line.unwrap_or_else(|| format!("{} {}", change.knob, change.value.unwrap_or(1)))
 }
 
 /// What the labels of a group must name besides protocol and connections, because its cells differ in it.

@@ -185,7 +185,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// `refuted: 4 connections: p99 improves 1.02 × (…)`.
+    /// `refuted: 4 connections: p99 is 1.02 × as good (…)`.
     fn of_trial(&self, trial: &Trial) -> String {
         let effect = trial.effect.map_or(String::new(), |effect| format!(": {}", self.effect(&effect)));
         let why = match &trial.outcome {

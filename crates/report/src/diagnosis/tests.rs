@@ -2,7 +2,7 @@ use super::remedy::Fixing;
 use super::*;
 use crate::testing::Fixture;
 use h2lab_analysis::experiment::{Hop, Remedy};
-use h2lab_analysis::stats::{ErrorCount, Silence};
+use h2lab_analysis::stats::{ErrorCount, Latency, Silence};
 use h2lab_model::experiment::Knob;
 use h2lab_model::record::{Fault, RunRecord};
 use h2lab_model::workload::Protocol;
@@ -241,6 +241,35 @@ fn diagnosis<'a>(fixture: &'a Fixture, experiment: &'a Experiment, subject: u32)
 }
 
 #[test]
+fn without_a_cause_the_part_of_a_request_in_which_a_difference_arises_is_told() {
+    let mut fixture = Fixture::new();
+    let subject = fixture.findings[0].cell;
+    let mut experiment = experiment(&fixture);
+    fixture.findings.clear();
+    experiment.trials.clear();
+    experiment.verdict.as_mut().unwrap().conclusion = Conclusion::Slower;
+    let twin = experiment.verdict.as_ref().unwrap().baseline;
+    let of = |fixture: &Fixture, index| fixture.analysis.cell(index).unwrap().clone();
+    let slow = of(&fixture, subject).response;
+    let quick = of(&fixture, twin);
+    let said = |service: &Latency, ttfb: &Latency| {
+        let mut fixture = Fixture::new();
+        fixture.findings.clear();
+        let cell = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == subject).unwrap();
+        (cell.service, cell.ttfb) = (service.clone(), ttfb.clone());
+        diagnosis(&fixture, &experiment, subject).answer().join(" ")
+    };
+    for (service, ttfb, part) in [
+        (&quick.service, &quick.ttfb, "before requests are sent"),
+        (&slow, &slow, "between a request and the first byte"),
+        (&slow, &quick.ttfb, "in the transfer of its body"),
+    ] {
+        let answer = said(service, ttfb);
+        assert!(answer.contains("No cause is known;") && answer.contains(part), "{part}: {answer}");
+    }
+}
+
+#[test]
 fn a_fix_that_closes_more_than_all_of_a_difference_closes_all_of_it() {
     let fixture = Fixture::new();
     let experiment = experiment(&fixture);
@@ -380,7 +409,10 @@ fn a_server_that_refuses_everything_is_the_first_thing_that_is_said() {
     };
     of(&mut fixture, subject, 500);
     let alone = diagnosis(&fixture, &experiment, subject).answer().join(" ");
-    assert!(alone.contains("with a success (status 500); over HTTP/1.1 it does: HTTP/2 fails there"), "{alone}");
+    assert!(
+        alone.contains("with a success (status 500); over HTTP/1.1 it does: HTTP/2 fails there"),
+        "{alone}"
+    );
     of(&mut fixture, subject, 404);
     of(&mut fixture, twin, 404);
     let answer = diagnosis(&fixture, &experiment, subject).answer();

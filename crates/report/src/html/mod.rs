@@ -421,7 +421,8 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
             .map(|note| ("figures", note)),
     );
     let named = facts.into_iter().map(|(name, value)| (name.to_owned(), value));
-    named.chain(generators(report)).collect()
+    let generators = if report.is_of_packets() { Vec::new() } else { generators(report) };
+    named.chain(generators).collect()
 }
 
 /// The link's mechanism, and why it is not the preferred one.

@@ -6,6 +6,7 @@ use super::flow103_connection_window::ConnectionWindow;
 use super::flow105_window_updates_too_often::WindowUpdatesTooOften;
 use super::flow106_window_updates_too_late::WindowUpdatesTooLate;
 use super::flow108_slow_reader_holds_connection_window::SlowReader;
+use super::flow112_credit_after_acknowledgement::CreditAfterReading;
 use super::{CauseMeta, Status};
 use crate::diagnose::RuleStatus;
 use crate::diagnose::waits::CauseKind;
@@ -178,9 +179,7 @@ pub(super) const FLOW112: CauseMeta = CauseMeta {
     id: "FLOW112",
     name: "credit-after-acknowledgement",
     summary: "Credit waits for the application, so rate = window / (RTT + delay)",
-    status: Status::Page(
-        "the time from DATA to the WINDOW_UPDATE for it, beyond the round trip, against the work of the application",
-    ),
+    status: Status::Rule { status: RuleStatus::Preview, rule: &CreditAfterReading },
     since: "0.1.0",
     page: include_str!("flow112_credit_after_acknowledgement/page.md"),
     checks: &[id::CLNT113, id::LIMT109],

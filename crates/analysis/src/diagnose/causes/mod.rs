@@ -17,6 +17,7 @@ mod flow103_connection_window;
 mod flow105_window_updates_too_often;
 mod flow106_window_updates_too_late;
 mod flow108_slow_reader_holds_connection_window;
+mod flow112_credit_after_acknowledgement;
 mod frame;
 mod frame101_tls_record_size;
 mod frame102_small_frames;
@@ -55,7 +56,8 @@ pub(super) mod views;
 use super::waits::CauseKind;
 use h2lab_model::bulk::BindingKind;
 
-pub(super) use conn107_client_does_not_multiplex::abandoning;
+pub(super) use conn104_dial_stampede::of_one_client as stampede_of_one_client;
+pub(super) use conn107_client_does_not_multiplex::{abandoning, single_requests};
 pub use meta::{CauseMeta, FAMILIES, Status};
 
 /// All causes, by family in the order of [`FAMILIES`], then by number. The only list.

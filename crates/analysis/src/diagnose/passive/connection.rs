@@ -23,6 +23,8 @@ pub(super) enum Flaw {
     BeganBefore,
     /// It is encrypted, and there are no secrets for it.
     NoKeys,
+    /// It is encrypted, and the secrets for it open nothing.
+    WrongKeys,
     /// Its records do not decrypt.
     Garbled,
     /// It carries neither HTTP/1.1 nor HTTP/2.
@@ -195,9 +197,11 @@ impl Connection {
             Reading::Clear(http) => (Some(http), None),
             Reading::Tls(tls, http, _) => (Some(http), Some(tls)),
         };
-        let opaque = tls.as_ref().and_then(|tls| tls.opaque()).map(|opaque| match opaque {
-            Opaque::NoKeys => Flaw::NoKeys,
-            Opaque::Garbled => Flaw::Garbled,
+        let opaque = tls.as_ref().and_then(|tls| match tls.opaque() {
+            _ if tls.has_wrong_secrets() => Some(Flaw::WrongKeys),
+            Some(Opaque::NoKeys) => Some(Flaw::NoKeys),
+            Some(Opaque::Garbled) => Some(Flaw::Garbled),
+            None => None,
         });
         let known = http.and_then(Http::settled);
         let Some((dialect, mut http)) = known else {
@@ -207,6 +211,9 @@ impl Connection {
         let is_known = !self.up.has_missing() && !self.down.has_missing();
         let ended_by = if is_known { end } else { End::Capture };
         http.exchanges.close(closed_at.min(at), ended_by, dialect == Dialect::Http1);
+        if !is_known {
+            http.exchanges.leave_out_unfinished();
+        }
         let record = &mut http.exchanges.record;
         (record.local_port, record.remote_port) = (self.client.port, self.server.port);
         (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);
@@ -223,6 +230,7 @@ impl Connection {
                 server: self.server,
                 dialect,
                 is_tls: tls.is_some(),
+                is_declined: http.is_offered && dialect == Dialect::Http1,
                 exchanges: http.exchanges,
                 repeats: std::mem::take(&mut self.repeats),
                 end,
@@ -273,6 +281,8 @@ pub(super) struct Read {
     pub server: FlowEndpoint,
     pub dialect: Dialect,
     pub is_tls: bool,
+    /// The client asked for HTTP/2 by an upgrade (RFC 7540 §3.2), and the server went on with HTTP/1.1.
+    pub is_declined: bool,
     pub exchanges: Exchanges,
     pub repeats: Vec<(Time, bool)>,
     pub end: End,

@@ -57,6 +57,8 @@ pub(super) struct Exchanges {
     pub refused: Vec<Sample>,
     /// Blocks of fields that could not be decoded.
     pub undecoded: u32,
+    /// Requests whose end the capture lacks, and which are not among the samples.
+    pub untimed: u32,
     /// When the bytes came that are read now, where that was before they could be: within a TLS record; else [`Time::NEVER`].
     pub came_at: Time,
 }
@@ -71,6 +73,7 @@ impl Default for Exchanges {
             uploaded: 0,
             refused: Vec::new(),
             undecoded: 0,
+            untimed: 0,
             came_at: Time::NEVER,
         }
     }
@@ -258,6 +261,15 @@ impl Exchanges {
             };
             self.finish(stream, at, outcome);
         }
+    }
+}
+
+impl Exchanges {
+    /// Takes away the requests that had not ended when bytes were missing: when they did is not known.
+    pub fn leave_out_unfinished(&mut self) {
+        let all = self.samples.len();
+        self.samples.retain(|sample| sample.outcome != Outcome::Unfinished);
+        self.untimed = u32::try_from(all - self.samples.len()).unwrap_or(u32::MAX);
     }
 }
 

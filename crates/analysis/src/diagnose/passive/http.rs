@@ -16,8 +16,8 @@ const STATUS: std::ops::Range<usize> = 9..12;
 pub(super) struct Http {
     /// By the client's first bytes.
     dialect: Option<Dialect>,
-    /// The client has offered to upgrade to HTTP/2, and nothing is known of the answer.
-    is_offered: bool,
+    /// The client has offered to upgrade to HTTP/2, whatever the answer is.
+    pub is_offered: bool,
     reader: Option<Reader>,
     early: Vec<(Time, Direction, Vec<u8>)>,
     early_bytes: usize,

@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 
 use self::connection::{Connection, Finished};
 pub use self::notes::Note;
-use self::notes::{Source, Unseen};
+use self::notes::{Keys, Source, Unseen};
 use super::waits::segment::{Segment, flag};
 use super::waits::tls::KeyLog;
 use h2lab_base::units::Time;
@@ -87,6 +87,10 @@ pub struct Captured {
 impl Capture {
     /// A capture without packets. `key_log` is the text of a key log (`SSLKEYLOGFILE`, RFC 9850); empty where there is none.
     pub fn new(key_log: &str) -> Self {
+        let mut unseen = Unseen::default();
+        if !key_log.is_empty() {
+            unseen.keys = Keys::Unreadable;
+        }
         Self {
             log: KeyLog::parse(key_log),
             connections: Vec::new(),
@@ -94,7 +98,7 @@ impl Capture {
             begins_at: None,
             now: Time::ZERO,
             room: MOST_FRAMES,
-            unseen: Unseen::default(),
+            unseen,
             link: None,
         }
     }
@@ -199,6 +203,9 @@ impl Capture {
     pub fn finish(mut self, is_whole: bool) -> Captured {
         self.unseen.is_cut = !is_whole;
         self.unseen.is_full = self.room == 0;
+        if !self.log.is_empty() {
+            self.unseen.keys = Keys::Given;
+        }
         let at = self.now;
         let finished: Vec<Finished> =
             self.connections.into_iter().map(|connection| connection.finish(at)).collect();

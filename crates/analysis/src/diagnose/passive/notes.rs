@@ -34,6 +34,35 @@ pub(super) enum Source {
     Run,
 }
 
+/// What there is to open TLS with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Keys {
+    /// Nothing.
+    #[default]
+    None,
+    /// A text without a line of a key log.
+    Unreadable,
+    /// Secrets of connections, in a key log or in the capture.
+    Given,
+}
+
+impl Keys {
+    /// Why there are no secrets for a connection.
+    const fn missing(self) -> &'static str {
+        match self {
+            Self::None => {
+                "encrypted, and no secrets open them: give --keylog FILE, or embed the secrets (editcap --inject-secrets tls,FILE)"
+            }
+            Self::Unreadable => {
+                "encrypted, and the file of --keylog is no key log: none of its lines is a secret, such as `CLIENT_TRAFFIC_SECRET_0 …`"
+            }
+            Self::Given => {
+                "encrypted, and there are secrets of others but not of these: their program wrote none, or to another file, or h2lab                  does not support their cipher suite"
+            }
+        }
+    }
+}
+
 /// What was not used of a file, counted.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
@@ -52,6 +81,7 @@ pub(super) struct Unseen {
     /// Packets that were older than those before them.
     pub backwards: u64,
     pub source: Source,
+    pub keys: Keys,
     /// The file ends within a packet.
     pub is_cut: bool,
     /// There were more frames than are kept.
@@ -61,13 +91,16 @@ pub(super) struct Unseen {
 impl Unseen {
     /// All notes.
     pub fn notes(&self, connections: &[Finished]) -> Vec<Note> {
+        if self.packets + self.untimed == 0 && self.source != Source::Run {
+            return vec![Note("it has no packets".to_owned())];
+        }
         let mut notes: Vec<String> =
             (self.source != Source::Run).then(|| place(connections)).into_iter().collect();
         notes.extend(self.of_file());
-        notes.extend(of_reading(connections));
+        notes.extend(self.of_reading(connections));
         notes.extend(of_tcp(connections));
         notes.extend(of_requests(connections, self.source));
-        if self.source == Source::Run && connections.iter().all(|connection| connection.read.is_none()) {
+        if connections.iter().all(|connection| connection.read.is_none()) {
             return notes.into_iter().map(Note).collect();
         }
         notes.push(
@@ -119,6 +152,29 @@ impl Unseen {
         }
         notes
     }
+
+    fn of_reading(&self, connections: &[Finished]) -> Vec<String> {
+        let reasons = [
+            (Flaw::NoKeys, self.keys.missing()),
+            (
+                Flaw::WrongKeys,
+                "encrypted, and the secrets that were given for them do not open them: they are of other connections",
+            ),
+            (Flaw::Garbled, "encrypted, and could not be read to their end: their records do not decrypt"),
+            (
+                Flaw::BeganBefore,
+                "open before the capture began: the table of header compression is not known, and they were not read",
+            ),
+            (Flaw::NotHttp, "without HTTP/1.1 or HTTP/2"),
+        ];
+        let count =
+            |flaw| connections.iter().filter(|connection| connection.flaw == Some(flaw)).count() as u64;
+        let told = |(flaw, why): (Flaw, &str)| {
+            let n = count(flaw);
+            (n > 0).then(|| format!("{}: {why}", plural(n, "connection")))
+        };
+        reasons.into_iter().filter_map(told).collect()
+    }
 }
 
 /// Near which end the capture was made, by the times of the handshakes.
@@ -150,27 +206,6 @@ fn place(connections: &[Finished]) -> String {
              and the client is not seen to be late"
         )
     }
-}
-
-fn of_reading(connections: &[Finished]) -> Vec<String> {
-    let reasons = [
-        (
-            Flaw::NoKeys,
-            "encrypted, and no secrets open them: give --keylog FILE, or embed the secrets (editcap --inject-secrets tls,FILE)",
-        ),
-        (Flaw::Garbled, "encrypted, and could not be read to their end: their records do not decrypt"),
-        (
-            Flaw::BeganBefore,
-            "open before the capture began: the table of header compression is not known, and they were not read",
-        ),
-        (Flaw::NotHttp, "without HTTP/1.1 or HTTP/2"),
-    ];
-    let count = |flaw| connections.iter().filter(|connection| connection.flaw == Some(flaw)).count() as u64;
-    let told = |(flaw, why): (Flaw, &str)| {
-        let n = count(flaw);
-        (n > 0).then(|| format!("{}: {why}", plural(n, "connection")))
-    };
-    reasons.into_iter().filter_map(told).collect()
 }
 
 fn of_tcp(connections: &[Finished]) -> Vec<String> {
@@ -212,11 +247,23 @@ fn of_tcp(connections: &[Finished]) -> Vec<String> {
 
 fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     let read = || connections.iter().filter_map(|connection| connection.read.as_ref());
+    let untimed: u64 = read().map(|read| u64::from(read.exchanges.untimed)).sum();
+    let timed: u64 = read().map(|read| read.exchanges.samples.len() as u64).sum();
+    let all = plural(timed + untimed, "request");
+    let left_out =
+        (untimed > 0).then(|| format!("{untimed} of {all} left out: the capture lacks when they ended"));
     let refused: u64 = read().map(|read| read.exchanges.refused.len() as u64).sum();
     // Of a whole run what was not sent again is lost, and counted as that.
     let refused = if source == Source::Run { 0 } else { refused };
     let undecoded: u64 = read().map(|read| u64::from(read.exchanges.undecoded)).sum();
     let open = read().filter(|read| read.end == End::Capture).count() as u64;
+    let declined = read().filter(|read| read.is_declined).count() as u64;
+    let how = if source == Source::Run {
+        "asked for HTTP/2 by an upgrade (Upgrade: h2c), which h2lab's server declines here; `h2lab origin --h2c-upgrade` takes it"
+    } else {
+        "asked for HTTP/2 by an upgrade (Upgrade: h2c), which the server declined: RFC 9113 has none any more"
+    };
+    let declined = (declined > 0).then(|| format!("{} {how}", plural(declined, "connection")));
     let told = [
         (
             refused,
@@ -229,5 +276,9 @@ fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     let sentence = |(n, noun, what): (u64, &str, &str)| {
         format!("{} {} {what}", plural(n, noun), if n == 1 { "was" } else { "were" })
     };
-    told.into_iter().filter(|(n, ..)| *n > 0).map(sentence).collect()
+    left_out
+        .into_iter()
+        .chain(declined)
+        .chain(told.into_iter().filter(|(n, ..)| *n > 0).map(sentence))
+        .collect()
 }

@@ -15,6 +15,8 @@ use h2lab_wire::trace::{Dialect, FrameEvent};
 
 /// A request that is sent so soon after its connection was ready is taken to have waited for it.
 const SOON: Duration = Duration::from_millis(5);
+/// What the way to the client, by its handshake, may be too long by on each side: a kernel takes its time to acknowledge.
+const INEXACT: Duration = Duration::from_micros(100);
 /// The congestion window of an end that we do not see, in segments: nothing is concluded from it.
 const UNKNOWN_WINDOW: u32 = u32::MAX;
 
@@ -75,6 +77,7 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
     let mut record = CellRecord::empty(cell);
     let mut samples: Vec<Sample> = Vec::new();
     let (mut refused, mut uploaded): (Vec<Sample>, u64) = (Vec::new(), 0);
+    let mut under_way: Vec<(Time, Time)> = Vec::new();
     for Finished { read, up, down, handshake, .. } in group {
         let Some(read) = read else { continue };
         let index = record.connections.len() as u32;
@@ -85,6 +88,11 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
         connection.tcp_client = Some(summary(rtt_us, up.again, up.segments, down.segments));
         record.tcp.extend(ticks(index, rtt_us, &connection, &read.repeats));
         let rtt = handshake.as_ref().map_or(Duration::ZERO, Handshake::round_trip);
+        // A client that sends its next request when a response ends must not seem to have both under way.
+        let inexact = handshake.map_or(Duration::ZERO, |handshake| handshake.to_client.min(INEXACT));
+        let spans = read.exchanges.samples.iter();
+        under_way
+            .extend(spans.map(|sample| (sample.sent_at, sample.sent_at.max(sample.completed_at - inexact))));
         samples.extend(samples_of(&connection, read.exchanges.samples, rtt));
         if !is_full {
             let own = |frame| FrameEvent { connection: index, ..frame };
@@ -110,7 +118,7 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
     record.cell.work.phases.warmup = Duration::ZERO;
     record.cell.work.phases.measure = last.since(record.started_at);
     // Nothing is known of when requests were due: they are as in a closed loop of as many as there were.
-    record.cell.work.arrival = Arrival::Closed { concurrency: most_open(&samples) };
+    record.cell.work.arrival = Arrival::Closed { concurrency: most(under_way.into_iter()) };
     for (number, sample) in samples.into_iter().enumerate() {
         record.samples.push(&Sample { number: number as u32, ..sample });
     }
@@ -194,11 +202,7 @@ fn at_a_time(connections: &[ConnectionRecord]) -> u32 {
     most(used.map(|connection| (connection.connected_at, connection.closed_at)))
 }
 
-/// The most requests that were under way at a time; at least 1.
-fn most_open(samples: &[Sample]) -> u32 {
-    most(samples.iter().map(|sample| (sample.sent_at, sample.completed_at)))
-}
-
+/// The most of these that there were at a time; at least 1.
 fn most(spans: impl Iterator<Item = (Time, Time)>) -> u32 {
     let mut events: Vec<(Time, bool)> =
         spans.flat_map(|(from, until)| [(from, true), (until, false)]).collect();

@@ -10,7 +10,7 @@ use super::*;
 use crate::diagnose;
 use h2lab_link::capture_file::{CaptureFile, Entry};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
-use h2lab_model::workload::Protocol;
+use h2lab_model::workload::{Arrival, Protocol};
 
 /// One way between client and server, in milliseconds.
 const WAY: u64 = 10;
@@ -37,12 +37,14 @@ struct Scene {
     /// Of each packet at most so many bytes are kept.
     snap: usize,
     sent: [u32; 2],
+    /// Nanoseconds in which times are given.
+    unit: u64,
 }
 
 impl Scene {
     fn new(from_client: u64) -> Self {
         let capture = Capture::new("");
-        Self { capture, from_client, interface: 0, name: "", snap: usize::MAX, sent: [1, 1] }
+        Self { capture, from_client, interface: 0, name: "", snap: usize::MAX, sent: [1, 1], unit: 1_000_000 }
     }
 
     /// With its handshake: dialled at 100 ms, established at 120 ms.
@@ -88,7 +90,7 @@ impl Scene {
         self.capture.packet(&CapturedPacket {
             interface: self.interface,
             name: self.name,
-            at_nanos: 1_000_000_000 + seen * 1_000_000,
+            at_nanos: 1_000_000_000 + seen * self.unit,
             bytes: &bytes[..kept],
             length: length as u32,
         });
@@ -238,8 +240,72 @@ fn bytes_that_the_receiver_has_and_the_capture_lacks_are_told() {
         "{:?}",
         captured.notes
     );
+    // When the others ended is not known: they are neither timed nor in flight.
     let outcomes: Vec<Outcome> = captured.records[0].samples.iter().map(|sample| sample.outcome).collect();
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Unfinished).count(), 3);
+    assert_eq!(outcomes, [Outcome::Succeeded]);
+    assert_eq!(captured.records[0].cell.work.arrival, Arrival::Closed { concurrency: 1 });
+    assert!(noted(&captured, "3 of 4 requests left out: the capture lacks when they ended"));
+}
+
+#[test]
+fn a_handshake_that_a_busy_client_acknowledged_late_puts_no_more_requests_in_flight() {
+    let mut scene = Scene::new(0);
+    scene.unit = 1_000;
+    scene.packet(Direction::Up, 100_000, 0, SYN, &[2, 4, 5, 180], &[]);
+    scene.packet(Direction::Down, 100_007, 0, SYN | ACK, &[2, 4, 5, 180], &[]);
+    scene.packet(Direction::Up, 100_049, 1, ACK, &[], &[]);
+    let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
+    scene.say(Direction::Up, 100_100, &preface);
+    for n in 0..4_u32 {
+        let at = 101_000 + 1_000 * u64::from(n);
+        scene.say(Direction::Up, at, &frame(HEADERS, END, 2 * n + 1, &[0x82, 0x84, 0x86]));
+        scene.say(Direction::Down, at + 980, &answer(2 * n + 1));
+    }
+    let captured = scene.finish();
+    assert_eq!(captured.records[0].samples.iter().count(), 4);
+    assert_eq!(captured.records[0].cell.work.arrival, Arrival::Closed { concurrency: 1 });
+}
+
+#[test]
+fn a_file_without_packets_has_none() {
+    let notes: Vec<String> = Capture::new("").finish(true).notes.iter().map(ToString::to_string).collect();
+    assert_eq!(notes, ["it has no packets"]);
+}
+
+#[test]
+fn secrets_that_are_none_of_others_or_wrong_are_told_apart() {
+    let record =
+        |kind: u8, body: &[u8]| [&[kind, 3, 3][..], &(body.len() as u16).to_be_bytes(), body].concat();
+    // Up to the random (RFC 8446 §4.1), then of the server: no session, TLS_AES_128_GCM_SHA256, and that it is TLS 1.3.
+    let hello = |kind: u8, rest: &[u8]| [&[kind, 0, 0, 76, 3, 3][..], &[kind; 32], rest].concat();
+    let server = hello(2, &[0, 0x13, 0x01, 0, 0, 6, 0, 43, 0, 2, 3, 4]);
+    let told = |key_log: &str| {
+        let mut scene = Scene { capture: Capture::new(key_log), ..Scene::new(0) };
+        scene.packet(Direction::Up, 100, 0, SYN, &[], &[]);
+        scene.packet(Direction::Down, 120, 0, SYN | ACK, &[], &[]);
+        scene.packet(Direction::Up, 120, 1, ACK, &[], &[]);
+        scene.say(Direction::Up, 121, &record(22, &hello(1, &[0; 40])));
+        scene.say(Direction::Down, 140, &record(22, &server));
+        for n in 0..4 {
+            scene.say(Direction::Up, 150 + n, &record(23, &[7; 40]));
+        }
+        let captured = scene.finish();
+        assert!(captured.records.is_empty());
+        captured
+            .notes
+            .iter()
+            .map(ToString::to_string)
+            .find(|note| note.contains("encrypted"))
+            .expect("a note")
+    };
+    let lines = |random: &str| {
+        let line = |label: &str| format!("{label} {random} {}\n", "00".repeat(32));
+        ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"].map(line).concat()
+    };
+    assert!(told("").contains("give --keylog FILE"));
+    assert!(told("no key log").contains("the file of --keylog is no key log"));
+    assert!(told(&lines(&"09".repeat(32))).contains("there are secrets of others but not of these"));
+    assert!(told(&lines(&"01".repeat(32))).contains("the secrets that were given for them do not open them"));
 }
 
 #[test]
@@ -366,6 +432,11 @@ fn the_answer_to_an_offer_to_upgrade_decides_the_version_of_http() {
         }
         let captured = scene.finish();
         let record = &captured.records[0];
+        let is_told = noted(
+            &captured,
+            "1 connection asked for HTTP/2 by an upgrade (Upgrade: h2c), which the server declined",
+        );
+        assert_eq!(is_told, record.cell.protocol == Protocol::H1, "{:?}", captured.notes);
         (record.cell.protocol, record.samples.iter().map(|sample| sample.outcome).collect::<Vec<_>>())
     };
     let declined = (Protocol::H1, vec![Outcome::Succeeded, Outcome::Unfinished]);

@@ -31,6 +31,10 @@ mod message {
     pub const KEY_UPDATE: u8 = 24;
 }
 
+/// Records of the encrypted handshake of TLS 1.3 at most: what the server sends, and what the client does (RFC 8446 §2).
+const SERVERS_FLIGHT: u32 = 5;
+const CLIENTS_FLIGHT: u32 = 3;
+
 /// Why a connection cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::diagnose) enum Opaque {
@@ -49,6 +53,8 @@ pub(in crate::diagnose) struct Tls {
     up: Half,
     down: Half,
     opaque: Option<Opaque>,
+    /// A secret has opened a record.
+    has_opened: bool,
 }
 
 /// One direction.
@@ -61,6 +67,8 @@ struct Half {
     protection: Option<Protection>,
     /// TLS 1.2: all from here on is protected. TLS 1.3: a record of application data has been read.
     is_protected: bool,
+    /// TLS 1.3: records that the application's key did not open before any that it did.
+    unopened: u32,
 }
 
 /// The parts of the server's hello that determine the keys.
@@ -87,6 +95,12 @@ impl Tls {
     /// Why it cannot be read, if it cannot.
     pub const fn opaque(&self) -> Option<Opaque> {
         self.opaque
+    }
+
+    /// Whether there are secrets for it, and they open nothing: they are of something else.
+    pub const fn has_wrong_secrets(&self) -> bool {
+        let is_beyond_handshake = self.up.unopened > CLIENTS_FLIGHT || self.down.unopened > SERVERS_FLIGHT;
+        self.secrets.is_some() && !self.has_opened && (is_beyond_handshake || self.opaque.is_some())
     }
 
     /// The next bytes of a direction; the first of them has this place. `sink` is given the contents of each record of
@@ -207,6 +221,7 @@ impl Tls {
     ) -> Result<(), Opaque> {
         let protection = self.half(direction).protection.as_mut().ok_or(Opaque::Garbled)?;
         let opened = protection.open_12(header, body).ok_or(Opaque::Garbled)?;
+        self.has_opened = true;
         if header[0] == content::APPLICATION_DATA {
             sink(&opened);
         }
@@ -232,6 +247,7 @@ impl Tls {
         let half = self.half(direction);
         let protection = half.protection.as_mut().ok_or(Opaque::Garbled)?;
         let Some(opened) = protection.open_13(header, body) else {
+            half.unopened += u32::from(!half.is_protected);
             return if half.is_protected { Err(Opaque::Garbled) } else { Ok(()) };
         };
         half.is_protected = true;
@@ -240,6 +256,7 @@ impl Tls {
             Some((content::HANDSHAKE, messages)) if has_key_update(messages) => protection.update(),
             _ => {}
         }
+        self.has_opened = true;
         Ok(())
     }
 }

@@ -73,6 +73,12 @@ impl DiagnoseArgs {
             })
         })?;
         executed.failure.map_or(stored, Err)?;
-        if run.interrupted { Ok(Exit::Interrupted) } else { exit(&run, &setup) }
+        if run.interrupted {
+            return Ok(Exit::Interrupted);
+        }
+        // What was asked is how much is gone: where an unsound run, of now or of then, leaves that open, it is not answered.
+        let is_open = since.is_none_or(|since| since.doubt.is_some());
+        let exit = exit(&run, &setup)?;
+        Ok(if exit == Exit::Done && is_open { Exit::Invalid } else { exit })
     }
 }

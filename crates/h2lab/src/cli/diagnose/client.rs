@@ -20,7 +20,7 @@ use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::format_duration;
 use h2lab_link::LinkSpec;
-use h2lab_model::record::{CellRecord, RunRecord};
+use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Axis, RequestLimit};
 use h2lab_net::scratch::{self, ScratchFolder};
 use h2lab_net::tls::Identity;
@@ -89,6 +89,11 @@ impl ClientRunArgs {
         Ok(Some(words))
     }
 
+    /// Whether `--tls` was given, which has no effect without `--run`.
+    pub(super) const fn is_tls(&self) -> bool {
+        self.tls
+    }
+
     /// The command with its places filled.
     fn filled(&self, words: &str, ca: &Path) -> String {
         let (scheme, port) = if self.tls { ("https", TLS_PORT) } else { ("http", CLEAR_PORT) };
@@ -112,6 +117,10 @@ fn shell_words(words: &[String]) -> String {
 impl DiagnoseArgs {
     /// Refuses what a client of the user's decides itself, or what has no place here.
     fn refuse_for_client(&self) -> Result<()> {
+        if self.out.is_some() {
+            let why = "--out is for a run folder, and --run keeps none: -o FILE writes the report";
+            return Err(Usage(why.to_owned()).into());
+        }
         let own = "is for requests of h2lab, and with --run your client makes them";
         self.cells.work.refuse(&["seed"], own)?;
         self.cells.client.refuse(&[], own)?;
@@ -151,7 +160,7 @@ impl DiagnoseArgs {
         let mut notes: Vec<String> = ending.note().into_iter().chain(damage).collect();
         notes.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
         notes.extend(captured.notes.iter().map(ToString::to_string));
-        let seen = seen(&captured.records);
+        let seen = capture::seen(&captured);
         let mut run: RunRecord =
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
         run.interrupted = is_interrupted;
@@ -300,20 +309,12 @@ fn last_lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]).into_owned();
     let lines: Vec<String> = text
         .lines()
-        .map(|line| made_printable(line.trim_end()).chars().take(LINE).collect::<String>())
+        // What a terminal shows of a line that is written over, as progress is.
+        .map(|line| line.trim_end().rsplit('\r').next().unwrap_or_default())
+        .map(|line| made_printable(line).chars().take(LINE).collect::<String>())
         .filter(|line| !line.is_empty())
         .collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
-}
-
-/// What came from the client: `12 requests of h2c on 12 connections`.
-fn seen(records: &[CellRecord]) -> String {
-    let of = |record: &CellRecord| {
-        let requests = plural(record.samples.iter().count() as u64, "request");
-        let connections = plural(record.connections.len() as u64, "connection");
-        format!("{requests} of {} on {connections}", record.cell.protocol)
-    };
-    records.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -352,6 +353,7 @@ mod tests {
         assert!(last_lines(b"").is_empty());
         assert_eq!(last_lines(b"1\n2\n\n3\n4\r\n5\n6\x1b\xff"), ["2", "3", "4", "5", "6\\u{1b}\u{fffd}"]);
         assert_eq!(last_lines(&[b'x'; 9_999]), ["x".repeat(LINE)]);
+        assert_eq!(last_lines(b"Speed\r\n\r 1 of 9\r 9 of 9\r\nfailed\n"), ["Speed", " 9 of 9", "failed"]);
     }
 
     #[test]

@@ -101,6 +101,9 @@ fn refusals<'a>(peer: &Peer, offered: impl Iterator<Item = &'a Fix>, files: &[Co
     refusals
 }
 
+/// What is said of findings without a setting.
+const NONE: &str = "no setting was found that would help";
+
 /// What is said where nothing is changed.
 pub(super) fn not_made(
     experiment: &Experiment,
@@ -119,9 +122,10 @@ pub(super) fn not_made(
         .filter(|fix| fix.has_setting())
         .map(|fix| format!("{}: {}", fix.product, fix.setting))
         .collect();
-    let lines =
-        if lines.is_empty() { "no setting was found that would help".to_owned() } else { lines.join(", ") };
+    let is_none = lines.is_empty();
+    let lines = if is_none { NONE.to_owned() } else { lines.join(", ") };
     Fixing::Not(match &cell.target {
+        Target::Url { .. } if is_none => format!("h2lab changes nothing on live servers, and {NONE}"),
         Target::Url { .. } => format!(
             "h2lab changes nothing on live servers; to change by yourself: {lines}; then measure again by `h2lab diagnose --again latest`"
         ),

@@ -192,8 +192,8 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     match &what {
         Some(What::Capture(file)) => {
             args.refuse_measuring("a capture is only read", false)?;
-            let (run, notes) = capture::read(file, args.keylog.as_deref(), command_line)?;
-            return args.conclude(&Concluded::of_capture(&run, notes), true);
+            let (run, notes, seen) = capture::read(file, args.keylog.as_deref(), command_line)?;
+            return args.conclude(&Concluded::of_capture(&run, notes), Some(&seen));
         }
         _ if args.keylog.is_some() => return Err(Usage("--keylog is for a capture".to_owned()).into()),
         Some(What::Run(folder)) => return args.of_run_folder(folder),
@@ -425,7 +425,7 @@ fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
     } else {
         let offers = offers.join("; ");
         let why =
-            format!("the server speaks only HTTP/1.1, so that there is no HTTP/2 to diagnose; {offers}");
+            format!("no request of HTTP/2 had a response, so that there is no HTTP/2 to diagnose; {offers}");
         (FailureKind::Unreachable, why)
     };
     Err(Failure { kind, message })

@@ -136,7 +136,15 @@ impl<'a> Plan<'a> {
         let knob = Knob::Server(setting.clone());
         let pair = [self.base.twin, Some(self.base.subject)].map(|index| self.base.cell(index?));
         let fixed = pair.into_iter().rev().zip(again.fixed);
-        let fixed = fixed.filter_map(|(cell, index)| Some(Cell { index, ..knob.apply(cell?) }));
+        // The experiment may have a cell with the same change: labels distinguish them.
+        let is_known = |cell: &Cell| {
+            cell.index == self.base.subject && self.knobs.iter().any(|(_, other)| *other == knob)
+        };
+        let fixed = fixed.filter_map(|(cell, index)| {
+            let cell = cell?;
+            let twin = cell.twin + u32::from(is_known(cell));
+            Some(Cell { index, twin, ..knob.apply(cell) })
+        });
         let cells = pair.into_iter().flatten().cloned().chain(fixed).collect();
         self.rounds += 1;
         in_round(cells, round)

@@ -19,8 +19,8 @@ use super::progress::Progress;
 use crate::cli::cells::new_run;
 use crate::cli::signals;
 use crate::run::execute::{Live, PlanContext, execute_rounds};
-use crate::run::messages::{Failure, FailureKind};
 use crate::run::messages::with_causes;
+use crate::run::messages::{Failure, FailureKind};
 use crate::run::store;
 
 /// What any service may be asked without its owner's word.

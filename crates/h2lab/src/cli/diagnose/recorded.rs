@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::experiment::{Experiment, Recorded};
+use h2lab_analysis::stats::{CellState, Failed};
 use h2lab_model::record::RunRecord;
 use h2lab_report::{Diagnosis, Fixing, Report, TextStyle};
 
@@ -28,6 +29,14 @@ impl DiagnoseArgs {
         if self.fix || self.config.is_some() {
             return Err(Usage(format!("{} {why}", if self.fix { "--fix" } else { "--config" })).into());
         }
+        if self.out.is_some() {
+            return Err(
+                Usage(format!("--out {why}: there is no run to keep; -o FILE writes the report")).into()
+            );
+        }
+        if self.client.is_tls() {
+            return Err(Usage("--tls is for the server of --run".to_owned()).into());
+        }
         if self.fail_on.is_some() && !has_experiment {
             return Err(Usage(format!("--fail-on {why}: nothing is confirmed by it")).into());
         }
@@ -48,7 +57,7 @@ impl DiagnoseArgs {
         let recorded = Recorded::of(&run, concluded.report().findings);
         let made = recorded.and_then(|recorded| Some((Experiment::of(&run, &recorded.setup)?, recorded)));
         self.refuse_measuring("a run folder is only read", made.is_some())?;
-        let Some((experiment, recorded)) = made else { return self.conclude(&concluded, false) };
+        let Some((experiment, recorded)) = made else { return self.conclude(&concluded, None) };
         let verdicts = experiment.verdicts(concluded.verdicts());
         let limit = before.and_then(|found| found.limit);
         let concluded = concluded.compared(&verdicts).found_before(limit, recorded.setup.subject);
@@ -68,20 +77,22 @@ impl DiagnoseArgs {
     /// What the connections of a client show; `seen` is what came from it.
     pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, seen: &str) -> Result<Exit> {
         let report = concluded.report();
-        self.print(&report, &|style| {
+        let exit = self.print(&report, &|style| {
             h2lab_report::diagnosis_of_client(&report, seen, concluded.has_limits_of_ours, style)
-        })
+        })?;
+        let cells = &report.analysis.cells;
+        let is_refused =
+            |state: &CellState| matches!(state, CellState::Failed { how: Failed::NoSuccess, .. });
+        let all = !cells.is_empty() && cells.iter().all(|cell| is_refused(&cell.state));
+        Ok(if all { Exit::CheckFailed } else { exit })
     }
 
-    /// What the records of a run show; `is_capture`: nothing of it was measured.
-    pub(super) fn conclude(&self, concluded: &Concluded<'_>, is_capture: bool) -> Result<Exit> {
+    /// What the records of a run show; of a capture, of which nothing was measured, also what was `seen` in it.
+    pub(super) fn conclude(&self, concluded: &Concluded<'_>, seen: Option<&str>) -> Result<Exit> {
         let report = concluded.report();
-        self.print(&report, &|style| {
-            if is_capture {
-                h2lab_report::diagnosis_of_capture(&report, style)
-            } else {
-                h2lab_report::diagnosis_of_run(&report, style)
-            }
+        self.print(&report, &|style| match seen {
+            Some(seen) => h2lab_report::diagnosis_of_capture(&report, seen, style),
+            None => h2lab_report::diagnosis_of_run(&report, style),
         })
     }
 

@@ -24,6 +24,11 @@ const VARIABLES: [(&str, &str); 6] = [
 /// What is said of what is about the process.
 const PROCESS: &str = "PidFile, ErrorLog, CustomLog, User, Mutex …: one process in the foreground, with its files in the run folder";
 
+/// What is said of its threads: of several processes each would have a part of them.
+const WORKERS: &str = "ThreadsPerChild, MaxRequestWorkers …: the one process has the threads of all";
+/// Threads of all processes where the configuration does not say how many (event MPM of 2.4).
+const MAX_REQUEST_WORKERS: u32 = 400;
+
 /// Lines with their places and words; what is quoted is one word.
 fn lines(text: &str) -> impl Iterator<Item = (Range<usize>, Vec<&str>)> {
     text.split_inclusive('\n').scan(0, |at, line| {
@@ -102,6 +107,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     let is_root = geteuid().is_root();
     let (mut hosts, mut inside) = (vec![Host::default()], false);
     let mut taken = BTreeSet::new();
+    let mut workers = MAX_REQUEST_WORKERS;
     for (range, words) in lines(text) {
         let Some(first) = words.first().map(|word| word.to_ascii_lowercase()) else { continue };
         let argument = words.get(1).copied().unwrap_or_default();
@@ -126,6 +132,13 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
                 let named = words[1..].iter().map(|word| word.to_ascii_lowercase()).collect();
                 host(&mut hosts, inside).protocols = Some(named);
             }
+            "threadsperchild" | "threadlimit" | "maxrequestworkers" | "maxclients" | "serverlimit"
+            | "startservers" => {
+                if first.starts_with("max") {
+                    workers = argument.parse().unwrap_or(workers);
+                }
+                adapted.replace(range, "", WORKERS);
+            }
             "pidfile" | "errorlog" | "mutex" | "defaultruntimedir" | "scoreboardfile" => {
                 adapted.replace(range, "", PROCESS);
             }
@@ -139,6 +152,12 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             _ => {}
         }
     }
+    // After the modules, in which these are known.
+    let tail = format!(
+        "\n<IfModule !mpm_prefork_module>\nThreadLimit {workers}\nThreadsPerChild {workers}\nMaxRequestWorkers \
+         {workers}\n</IfModule>\n"
+    );
+    adapted.edits.push((text.len()..text.len(), tail));
     ports(&hosts, &mut adapted);
     adapted
 }

@@ -167,7 +167,6 @@ fn balanced(text: &str) -> Option<usize> {
     for (at, character) in text.char_indices() {
         match (quote, character) {
             (Some(open), _) if open == character => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(character),
             (None, '{') => depth += 1,
             (None, '}') => {

@@ -102,7 +102,7 @@ fn of_several_frontends_the_first_with_http_2_is_measured_at_one_port_and_that_i
 fn apache_keeps_all_but_addresses_the_process_and_upstreams() {
     let text = "PidFile ${APACHE_PID_FILE}\nListen 10.0.0.5:80\nListen [::]:80\nListen 443\nProtocols h2 h2c http/1.1\n<VirtualHost *:80>\n\
                 ProxyPass / http://b.c:1/z keepalive=On\n</VirtualHost>\n<VirtualHost 10.0.0.5:443>\nSSLEngine on\nCustomLog \
-                /var/log/a \"%h x\"\n</VirtualHost>\n";
+                /var/log/a \"%h x\"\n</VirtualHost>\nThreadsPerChild 25\nMaxRequestWorkers 150\n";
     let (after, ports, _) = adapted("apache", text);
     let expected = [(Protocol::H1s, 443), (Protocol::H2, 443), (Protocol::H1, 80), (Protocol::H2c, 80)];
     assert_eq!(ports, expected);
@@ -113,9 +113,11 @@ fn apache_keeps_all_but_addresses_the_process_and_upstreams() {
         "<VirtualHost *:443>",
         "ProxyPass / http://127.0.0.1:@h2lab-origin@/z keepalive=On",
         "CustomLog @h2lab-folder@/scratch/access.log \"%h x\"",
+        "\nThreadsPerChild 150\nMaxRequestWorkers 150\n",
     ] {
         assert!(after.contains(line), "{line} in {after}");
     }
+    assert!(!after.contains("ThreadsPerChild 25"), "the one process has the threads of all: {after}");
 }
 
 #[test]
@@ -178,15 +180,19 @@ fn envoy_does_not_check_the_certificate_of_our_origin() {
         let tls = "      '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext\n";
         let text = format!("static_resources:\n  clusters:\n  - name: up\n    x:\n{tls}{context}    z: 1\n");
         let (after, _, notes) = adapted("envoy", &text);
-        assert!(notes.iter().any(|note| note.starts_with("certificates of upstreams: not checked")), "{notes:?}");
-        after.lines().skip(5).map(|line| format!("{line}\n")).collect::<String>()
+        assert!(
+            notes.iter().any(|note| note.starts_with("certificates of upstreams: not checked")),
+            "{notes:?}"
+        );
+        after.split_inclusive('\n').skip(5).collect::<String>()
     };
     let block = "      common_tls_context:\n        validation_context:\n          trusted_ca: {filename: ca.pem}\n          \
                  match_typed_subject_alt_names:\n          - san_type: DNS\n";
     assert_eq!(cluster(block), "      common_tls_context:\n        validation_context: {}\n    z: 1\n");
     let line = "      common: {validation_context: {trusted_ca: {filename: 'a}b'}}, alpn_protocols: [h2]}\n";
     assert_eq!(cluster(line), "      common: {validation_context: {}, alpn_protocols: [h2]}\n    z: 1\n");
-    let json = "      \"validation_context\": {\n        \"trusted_ca\": {\"filename\": \"ca.pem\"}\n      },\n";
+    let json =
+        "      \"validation_context\": {\n        \"trusted_ca\": {\"filename\": \"ca.pem\"}\n      },\n";
     assert_eq!(cluster(json), "      \"validation_context\": {},\n    z: 1\n");
 }
 

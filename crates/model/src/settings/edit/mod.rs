@@ -138,7 +138,8 @@ fn want(peer: &Peer, change: &Change) -> Result<(Want<'static>, Grammar), String
 /// How a change is written, as `nginx: keepalive_requests 100000;`; `None` if it cannot be made.
 pub fn words(peer: &Peer, change: &Change) -> Option<String> {
     let (want, _) = want(peer, change).ok()?;
-    Some(format!("{}: {}", peer.product?.name, want.line))
+    // In a sentence the end of a statement is none of its own.
+    Some(format!("{}: {}", peer.product?.name, want.line.trim_end_matches(';')))
 }
 
 /// The files with this change, of the product of `peer`, the first being the main one; or why it cannot be made.

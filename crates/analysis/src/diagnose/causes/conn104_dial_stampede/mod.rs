@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::conn::CONN104 as META;
 use super::views::dials::{self, Burst};
+use super::views::streams_allowed;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{measured_time, millis_f64};
@@ -44,6 +45,78 @@ impl Rule for DialStampede {
         }
         vec![total.finding(case)]
     }
+}
+
+/// A stampede whose connections carry a request each, as those of clients that dial for each request and keep one of the connections.
+/// Only where all connections are of one client: in a capture at a server they may be of many, which cannot share them.
+pub(in crate::diagnose) fn of_one_client(case: &Case<'_>) -> Option<Finding> {
+    let bursts: Vec<Burst<'_>> = case.records().flat_map(dials::bursts).collect();
+    // The largest: others are of the same habit.
+    let burst = bursts.iter().max_by_key(|burst| burst.dials.len())?;
+    let first = burst.dials.iter().min_by_key(|dial| dial.ready_at)?;
+    let requests: u32 = burst.dials.iter().map(|dial| dial.requests).sum();
+    // The one that is kept need not be the first that was ready.
+    let kept = burst.dials.iter().max_by_key(|dial| (dial.requests, dial.index == first.index))?;
+    let is_needless = |dial: &&&ConnectionRecord| {
+        dial.index != kept.index && dial.requests <= 1 && dial.remote_port == first.remote_port
+    };
+    let needless: Vec<&&ConnectionRecord> = burst.dials.iter().filter(is_needless).collect();
+    let would_carry = first.ready_at.happened() && streams_allowed(first).is_none_or(|most| most >= requests);
+    if needless.len() < LEAST_USELESS || needless.len() + 1 < burst.dials.len() || !would_carry {
+        return None;
+    }
+    let begin = burst.begin();
+    let within = burst.dials.last()?.dialled_at.since(begin);
+    let wait = first.ready_at.since(begin);
+    let beyond =
+        |dial: &&&ConnectionRecord| dial.ready_at.happened().then(|| dial.ready_at.since(first.ready_at));
+    let excess: Duration = needless.iter().filter(|dial| dial.requests > 0).filter_map(beyond).sum();
+    Some(Finding {
+        symptom: format!(
+            "the client opened {} within {}, before the first of them was ready after {}; all but one carried a request at \
+             most, and the first could have carried the {requests}",
+            plural(burst.dials.len() as u64, "connection"),
+            measured_time(within),
+            measured_time(wait),
+        ),
+        evidence: vec![
+            Evidence::new("connections dialled at once", burst.dials.len() as f64, "connections")
+                .seen(first.index, begin),
+            Evidence::new("from the first dial to the last", millis_f64(within), "ms"),
+            Evidence::new(
+                "from the first dial to the first connection that was ready",
+                millis_f64(wait),
+                "ms",
+            ),
+            Evidence::new(
+                "of these, connections with a request at most",
+                needless.len() as f64,
+                "connections",
+            ),
+            Evidence::new("requests on all of them", requests.into(), "requests"),
+            Evidence::new("waiting after one was ready", millis_f64(excess), "ms"),
+        ],
+        cost: format!(
+            "{} for nothing at both ends; requests waited for them after another was ready, {} in sum",
+            plural(needless.len() as u64, "handshake"),
+            measured_time(excess)
+        ),
+        confidence: Confidence::Observed,
+        fixes: vec![
+            Fix::new(
+                "client",
+                "share one client object, and wait for the response to a first request before many are sent at once",
+                "each request that finds no connection opens its own; one that is ready carries all of them",
+            ),
+            Fix::new(
+                "JDK HttpClient",
+                "one HttpClient for all, and send() a request before the first sendAsync()",
+                "of connections that were dialled at once it keeps the first, and closes the others after a request each",
+            ),
+        ],
+        confirm: case.compare("--dial-policy single-flight,stampede"),
+        ..case.finding(&META, excess, "waiting for a connection after another one was ready")
+    })
 }
 
 /// All stampedes of a cell.

@@ -2,10 +2,11 @@
 #![allow(clippy::float_cmp, reason = "counts are exact in binary")]
 
 use crate::diagnose::testing::Scene;
-use crate::diagnose::{Finding, run};
+use crate::diagnose::{Finding, client, run};
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
+use h2lab_wire::h2::setting;
 
 fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN104")
@@ -83,4 +84,70 @@ fn what_requests_waited_longer_than_for_the_quickest_dial_is_its_cost() {
     // 40 ms of 25, 25 and 90.
     assert!((found.cost_share - 40.0 / 140.0).abs() < 1e-9, "{}", found.cost);
     assert!(found.cost.contains("1 request waited longer"), "{}", found.cost);
+}
+
+/// What is found of a client that was alone and dialled so many connections 1 ms apart; each carries a request when it is ready, and
+/// the first `more` besides.
+fn at_once(dialled: u32, more: u32) -> CellRecord {
+    let mut scene = Scene::new(Protocol::H2);
+    for index in 0..dialled {
+        let at = 140 + u64::from(index);
+        scene = scene.request(index, 1, at, at + 25, at + 25);
+    }
+    for n in 0..more {
+        scene = scene.request(0, 2 * n + 3, 300, 325, 325);
+    }
+    let mut record = scene.record();
+    for connection in &mut record.connections {
+        connection.dialled_at = Time::from_millis(100 + u64::from(connection.index));
+        connection.ready_at = Time::from_millis(140 + u64::from(connection.index));
+    }
+    for sample in record.samples.edit().iter_mut().filter(|sample| sample.stream.0 == 1) {
+        sample.scheduled_at = Time::from_millis(100 + u64::from(sample.connection));
+        sample.stall_open_ns = 40_000_000;
+    }
+    record
+}
+
+fn alone(record: CellRecord) -> Option<Finding> {
+    let found = client::of_client(Vec::new(), &[record], &client::Client::default());
+    found.findings.into_iter().find(|finding| finding.rule == "CONN104")
+}
+
+#[test]
+fn a_connection_for_each_of_many_requests_at_once_is_found_of_one_client() {
+    assert_eq!(finding(at_once(20, 0)), None, "they may be of several clients");
+    let found = alone(at_once(20, 5)).expect("a finding");
+    assert_eq!(
+        found.symptom,
+        "the client opened 20 connections within 19 ms, before the first of them was ready after 40 ms; all but one carried a \
+         request at most, and the first could have carried the 25"
+    );
+    assert!(found.cost.starts_with("19 handshakes for nothing at both ends"), "{}", found.cost);
+    assert!(found.fixes.iter().any(|fix| fix.setting.contains("sendAsync")), "{:?}", found.fixes);
+}
+
+#[test]
+fn few_dials_and_pools_that_are_used_are_no_stampede_of_one_client() {
+    assert!(alone(at_once(5, 0)).is_some());
+    assert_eq!(alone(at_once(4, 0)), None, "three in vain are no habit");
+    let mut used = at_once(20, 0);
+    used.connections[1].requests = 2;
+    assert!(alone(used.clone()).is_some(), "one is kept, whichever");
+    used.connections[2].requests = 2;
+    assert_eq!(alone(used), None, "a pool");
+    let allowed = |streams: u32| {
+        let mut record = at_once(20, 0);
+        for one in &mut record.connections {
+            one.http.settings_remote = vec![(setting::MAX_CONCURRENT_STREAMS, streams)];
+        }
+        alone(record)
+    };
+    assert!(allowed(20).is_some());
+    assert_eq!(allowed(19), None, "one would not have carried all");
+    let mut late = at_once(20, 0);
+    for one in &mut late.connections {
+        one.ready_at = Time::from_millis(103 + u64::from(one.index));
+    }
+    assert_eq!(alone(late), None, "three at a time before one was ready");
 }

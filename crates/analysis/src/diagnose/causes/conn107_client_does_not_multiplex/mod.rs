@@ -18,6 +18,8 @@ use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
 const FEW: f64 = 10.0;
 /// So many connections must have ended: fewer are no habit.
 const LEAST_ENDS: usize = 4;
+/// So many requests, each on a connection of its own, are no chance.
+const LEAST_SINGLE: usize = 6;
 /// So many connections, those that were ready last, are looked at for one that a dial could have spared.
 const RECENT: usize = 16;
 
@@ -52,11 +54,10 @@ fn reconnecting(case: &Case<'_>) -> Option<Finding> {
         record.samples.iter().map(of).filter(|wait| !wait.is_zero())
     });
     let (waited, waiting) = waits.fold((0_u32, Duration::ZERO), |(n, sum), wait| (n + 1, sum + wait));
-    let finding =
-        case.finding(&META, waiting, "waiting for a connection that replaced one ended by the client");
+    let finding = case.finding(&META, waiting, "waiting for connections, where one could have been kept");
     case.is_worth(finding.cost_share).then(|| Finding {
         symptom: format!(
-            "the client ended {} itself, after {each:.1} requests each on average; {} waited {} each for the next",
+            "the client ended {} itself, after {each:.1} requests each on average; {} waited {} each for theirs",
             plural(ended.len() as u64, "connection"),
             plural(waited.into(), "request"),
             measured_time(waiting / waited.max(1))
@@ -73,14 +74,17 @@ fn reconnecting(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// Connections that the client ended for no fault of theirs: all their requests were answered.
+/// Connections that the client ended for no fault of theirs, and others were dialled afterwards: all their requests were answered.
 fn ended_by_us(record: &CellRecord) -> impl Iterator<Item = &ConnectionRecord> {
     let is_failure = |sample: &Sample| sample.outcome.is_failure();
     let failed: BTreeSet<u32> =
         record.samples.iter().filter(is_failure).map(|sample| sample.connection).collect();
+    // What ends with the client's work has no successor, and could not be kept for one.
+    let last_dial = record.connections.iter().map(|connection| connection.dialled_at).max();
     record.connections.iter().filter(move |connection| {
         let is_ours = matches!(connection.closed, CloseReason::Local { .. }) && connection.goaways.is_empty();
-        is_ours && connection.requests > 0 && !failed.contains(&connection.index)
+        let is_followed = last_dial.is_some_and(|dial| connection.closed_at <= dial);
+        is_ours && is_followed && connection.requests > 0 && !failed.contains(&connection.index)
     })
 }
 
@@ -124,6 +128,46 @@ pub(in crate::diagnose) fn abandoning(case: &Case<'_>) -> Option<Finding> {
         fixes: vec![keep(case)],
         confirm: case.compare("-c 1") + ": with one connection for all requests none waits for a dial",
         ..finding
+    })
+}
+
+/// Each request of one client has a connection of its own, whenever that was dialled: no timing is needed to see it.
+pub(in crate::diagnose) fn single_requests(case: &Case<'_>) -> Option<Finding> {
+    let used: Vec<&ConnectionRecord> = case.connections().filter(|one| one.requests > 0).collect();
+    let first = used.iter().min_by_key(|one| one.ready_at)?;
+    let is_alike = |one: &&ConnectionRecord| {
+        one.requests == 1
+            && one.remote_port == first.remote_port
+            && one.goaways.is_empty()
+            && !matches!(one.closed, CloseReason::Server)
+    };
+    let is_shareable = streams_allowed(first).is_none_or(|most| most > 1);
+    if used.len() < LEAST_SINGLE || !used.iter().all(is_alike) || !is_shareable {
+        return None;
+    }
+    let others = used.iter().filter(|one| one.index != first.index && one.ready_at.happened());
+    let opening: Duration = others.map(|one| one.ready_at.since(one.dialled_at)).sum();
+    let response: Duration = case.samples().map(|sample| sample.response_time()).sum();
+    let share = opening.as_secs_f64() / (opening + response).as_secs_f64().max(f64::MIN_POSITIVE);
+    let n = plural(used.len() as u64, "request");
+    let each = opening / u32::try_from(used.len() - 1).unwrap_or(u32::MAX).max(1);
+    Some(Finding {
+        symptom: format!(
+            "each of {n} had a connection of its own, which took {} to open on average: none carried a second request",
+            measured_time(each)
+        ),
+        cost: format!(
+            "{} spent on opening connections after the first, beside {} of response time",
+            measured_time(opening),
+            measured_time(response)
+        ),
+        evidence: vec![
+            Evidence::new("connections that carried a single request", used.len() as f64, "connections"),
+            Evidence::new("time until those after the first were ready", millis_f64(opening), "ms"),
+        ],
+        fixes: vec![keep(case)],
+        confirm: case.compare("-c 1") + ": one connection carries all requests",
+        ..case.finding_of_share(&META, share)
     })
 }
 

@@ -24,6 +24,7 @@ fn reconnecting(connections: u32, each: u32, wait: u64) -> CellRecord {
     let mut record = scene.record();
     for connection in &mut record.connections {
         connection.ready_at = Time::from_millis(1_000 + u64::from(connection.index) * 1_000);
+        connection.dialled_at = Time::from_millis(1_000 + u64::from(connection.index) * 1_000 - wait);
         connection.closed = CloseReason::Local { why: "--reconnect-every".to_owned() };
         connection.closed_at = connection.ready_at + std::time::Duration::from_millis(900);
     }
@@ -37,10 +38,10 @@ fn reconnecting(connections: u32, each: u32, wait: u64) -> CellRecord {
 
 #[test]
 fn a_connection_for_each_request_is_found_with_what_it_cost() {
-    let found = finding(reconnecting(5, 1, 25)).expect("a finding");
+    let found = finding(reconnecting(6, 1, 25)).expect("a finding");
     assert_eq!(
         found.symptom,
-        "the client ended 5 connections itself, after 1.0 requests each on average; 5 requests waited 25 ms each for the next"
+        "the client ended 5 connections itself, after 1.0 requests each on average; 6 requests waited 25 ms each for theirs"
     );
     assert!((found.cost_share - 0.5).abs() < 1e-9, "{}", found.cost);
     assert!(found.fixes[0].setting.contains("--reconnect-every"));
@@ -58,13 +59,17 @@ fn requests_that_never_got_a_connection_waited_all_the_time() {
 
 #[test]
 fn few_ends_many_requests_each_and_cheap_dials_are_none() {
-    assert!(finding(reconnecting(4, 1, 25)).is_some());
-    assert_eq!(finding(reconnecting(3, 1, 25)), None, "three are no habit");
-    assert!(finding(reconnecting(4, 10, 100)).is_some());
-    assert_eq!(finding(reconnecting(4, 11, 100)), None, "that is another reason");
+    // The last has no successor.
+    assert!(finding(reconnecting(5, 1, 25)).is_some());
+    assert_eq!(finding(reconnecting(4, 1, 25)), None, "three are no habit");
+    assert!(finding(reconnecting(5, 10, 100)).is_some());
+    assert_eq!(finding(reconnecting(5, 11, 100)), None, "that is another reason");
     // Of 25 ms and the wait, 5 % are 1.3 ms.
-    assert!(finding(reconnecting(4, 1, 2)).is_some());
-    assert_eq!(finding(reconnecting(4, 2, 2)), None, "2 ms of 52 ms");
+    assert!(finding(reconnecting(5, 1, 2)).is_some());
+    assert_eq!(finding(reconnecting(5, 2, 2)), None, "2 ms of 52 ms");
+    let mut at_once = reconnecting(6, 10, 100);
+    at_once.connections.iter_mut().for_each(|one| one.dialled_at = Time::from_millis(900));
+    assert_eq!(finding(at_once), None, "a pool that ends with the work: none replaces another");
 }
 
 #[test]
@@ -126,6 +131,32 @@ fn a_client_object_for_each_request_is_found_although_nothing_is_closed() {
     // 4 times 40 ms of 5 times 100 ms.
     assert!((found.cost_share - 0.32).abs() < 1e-9, "{}", found.cost);
     assert_eq!(alone(abandoned(4, 60)), None, "three dials are no habit");
+}
+
+#[test]
+fn requests_with_a_connection_each_are_found_whenever_those_were_dialled() {
+    let at_once = |connections: u32| {
+        let mut record = abandoned(connections, 60);
+        for connection in &mut record.connections {
+            connection.dialled_at = Time::from_millis(900);
+            connection.ready_at = Time::from_millis(940);
+        }
+        for sample in record.samples.edit().iter_mut() {
+            (sample.scheduled_at, sample.stall_open_ns) = (sample.sent_at, 0);
+        }
+        record
+    };
+    let found = alone(at_once(6)).expect("a finding");
+    assert!(found.symptom.starts_with("each of 6 requests had a connection of its own, which took 40 ms"));
+    // 5 times 40 ms beside 6 times 60 ms.
+    assert!((found.cost_share - 0.2 / 0.56).abs() < 1e-9, "{}", found.cost);
+    assert_eq!(alone(at_once(5)), None, "that may be chance");
+    let mut reused = at_once(6);
+    reused.connections[3].requests = 2;
+    assert_eq!(alone(reused), None);
+    let mut ended = at_once(6);
+    ended.connections[3].closed = CloseReason::Server;
+    assert_eq!(alone(ended), None, "the server may end each after its request");
 }
 
 #[test]

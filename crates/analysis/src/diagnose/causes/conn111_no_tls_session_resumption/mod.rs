@@ -12,7 +12,7 @@ use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::ConnectionRecord;
-use h2lab_model::settings::{Knob, Role, Wish, advise};
+use h2lab_model::settings::{self, Knob, Role, Wish, advise};
 
 /// So many full handshakes must have come when a session could have been resumed.
 const LEAST: usize = 4;
@@ -41,11 +41,12 @@ impl Rule for NoTlsSessionResumption {
         let each = total.beyond / u32::try_from(total.full).unwrap_or(u32::MAX).max(1);
         vec![Finding {
             symptom: format!(
-                "{} of {} after the first were full ones, of {} beyond a round trip each; {} resumed a session",
+                "{} of {} after the first were full ones, of {} beyond a round trip each; {} resumed a session{}",
                 count(total.full as u64),
                 plural(could as u64, "TLS handshake"),
                 measured_time(each),
-                count(total.resumed as u64)
+                count(total.resumed as u64),
+                total.beside()
             ),
             evidence: vec![
                 Evidence::new("full TLS handshakes after the first connection was ready", total.full as f64, "handshakes"),
@@ -64,6 +65,8 @@ impl Rule for NoTlsSessionResumption {
 struct Total {
     full: usize,
     resumed: usize,
+    /// Handshakes that began before the first had brought a session.
+    early: usize,
     /// What the full handshakes took beyond a round trip.
     beyond: Duration,
     /// Requests waited for so much of that.
@@ -71,6 +74,15 @@ struct Total {
 }
 
 impl Total {
+    /// What is said of the other connections.
+    fn beside(&self) -> String {
+        if self.early == 0 {
+            return String::new();
+        }
+        let began = "before the first had brought a session";
+        format!("; {} began {began}", plural(self.early as u64, "other"))
+    }
+
     fn add(&mut self, repetition: &Repetition<'_>) {
         let (record, rtt) = (repetition.record, repetition.facts().rtt);
         let connections = &record.connections;
@@ -81,6 +93,8 @@ impl Total {
         let beyond = |connection: &ConnectionRecord| {
             connection.ready_at.since(connection.connected_at).saturating_sub(rtt)
         };
+        let is_early = |connection: &&ConnectionRecord| connection.ready_at > first && !could(connection);
+        self.early += connections.iter().filter(is_early).filter(|one| one.ready_at.happened()).count();
         for connection in connections.iter().filter(could) {
             match connection.tls_resumed {
                 Some(true) => self.resumed += 1,
@@ -106,6 +120,9 @@ fn fixes(case: &Case<'_>) -> Vec<Fix> {
         return vec![Fix::new("client", ours, "a resumed handshake needs no certificate and no signature")];
     }
     let wish = Wish { knob: Knob::SessionResumption, role: Role::Front, value: None };
-    let keep = "keep sessions between connections, and one client object for all callers (h2lab: no --no-tls-resumption)";
-    vec![advise(&case.peer(), wish), Fix::new("client", keep, "a session that is not kept cannot be resumed")]
+    let keep = "keep sessions between connections, and one client object for all callers";
+    // A server that has it on without a setting needs no change.
+    let server = Some(advise(&case.peer(), wish)).filter(|fix| fix.setting != settings::NONE);
+    let client = Fix::new("client", keep, "a session that is not kept cannot be resumed");
+    server.into_iter().chain([client]).collect()
 }

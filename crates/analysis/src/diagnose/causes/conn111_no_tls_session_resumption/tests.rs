@@ -32,6 +32,39 @@ fn scene(full: u32, resumed: u32, tls: u64) -> CellRecord {
 }
 
 #[test]
+fn handshakes_that_began_before_there_was_a_session_are_told_apart() {
+    let mut record = scene(4, 0, 35);
+    let mut early = record.connections[1].clone();
+    (early.connected_at, early.ready_at) = (
+        record.connections[0].connected_at,
+        record.connections[0].ready_at + std::time::Duration::from_millis(1),
+    );
+    early.index = 5;
+    record.connections.push(early);
+    let found = finding(record).expect("a finding");
+    assert!(
+        found.symptom.starts_with("4 of 4 TLS handshakes after the first were full ones"),
+        "{}",
+        found.symptom
+    );
+    assert!(
+        found.symptom.ends_with("; 1 other began before the first had brought a session"),
+        "{}",
+        found.symptom
+    );
+}
+
+#[test]
+fn a_server_that_needs_no_setting_is_told_of_none() {
+    let mut record = scene(4, 0, 35);
+    record.connections[0].server_software = Some("h2lab/0.1.0".into());
+    let found = finding(record).expect("a finding");
+    let products: Vec<&str> = found.fixes.iter().map(|fix| fix.product.as_str()).collect();
+    assert_eq!(products, ["client"]);
+    assert!(!found.fixes[0].setting.contains("h2lab"), "{:?}", found.fixes);
+}
+
+#[test]
 fn full_handshakes_are_found_with_what_they_took_beyond_a_round_trip() {
     let found = finding(scene(4, 0, 35)).expect("a finding");
     assert_eq!(

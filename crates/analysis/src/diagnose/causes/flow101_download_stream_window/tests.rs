@@ -20,7 +20,7 @@ fn responses_through_a_small_stream_window_name_it_and_what_it_lets_through() {
     assert_eq!(
         found.symptom,
         "28 times a response stopped for 40.0 ms on average, until credit for its stream had reached the server: the client's \
-         stream window lets 64 KiB per round trip of 40 ms (13.1 Mbit/s) through"
+         stream window lets 64 KiB per round trip of 40 ms (13.1 Mbit/s measured) through"
     );
     // Eight windows take eight round trips, of which seven are stops.
     assert!((found.cost_share - 7.0 / 8.0).abs() < 0.01, "{}", found.cost);

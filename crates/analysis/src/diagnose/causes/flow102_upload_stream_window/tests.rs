@@ -22,7 +22,7 @@ fn bodies_that_wait_for_the_servers_credit_name_its_stream_window_and_setting() 
     assert_eq!(
         found.symptom,
         "28 times a request body stopped for 40.0 ms on average, until the server gave its stream credit: the server's stream \
-         window lets 64 KiB per round trip of 40 ms (13.1 Mbit/s) through"
+         window lets 64 KiB per round trip of 40 ms (13.1 Mbit/s measured) through"
     );
     assert_eq!(found.confidence, Confidence::Observed);
     assert_eq!(found.fixes[0].product, "nginx");

@@ -7,7 +7,7 @@ use super::limit::LIMIT103 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Rule};
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::format_bytes;
-use h2lab_model::record::{ConnectionRecord, Outcome, Sample};
+use h2lab_model::record::{CellRecord, ConnectionRecord, Outcome, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::setting;
@@ -40,10 +40,12 @@ impl Rule for HeaderBlockTooLarge {
         let bound = case.connections().filter_map(announced).min();
         let is_large = bytes >= LARGE || bound.is_some_and(|bound| bytes > bound);
         let (mut said, mut cut, mut all) = (0_usize, 0_usize, 0_usize);
-        for sample in case.samples() {
-            all += 1;
-            said += usize::from(sample.status == TOO_LARGE);
-            cut += usize::from(is_large && is_cut(&sample));
+        for record in case.records() {
+            for sample in &record.samples {
+                all += 1;
+                said += usize::from(sample.status == TOO_LARGE);
+                cut += usize::from(is_large && is_cut(record, &sample));
+            }
         }
         let (failed, share) = (said + cut, (said + cut) as f64 / all.max(1) as f64);
         if failed < LEAST || share < LEAST_SHARE {
@@ -81,10 +83,19 @@ impl Rule for HeaderBlockTooLarge {
     }
 }
 
-/// Whether the server ended the request in one of the ways in which fields that are too large end.
-fn is_cut(sample: &Sample) -> bool {
-    let ends = matches!(sample.outcome, Outcome::Reset | Outcome::GoAway | Outcome::Refused);
-    ends && CODES.iter().any(|code| code.0 == sample.code) && !sample.first_byte_at.happened()
+/// Whether the server ended the request in one of the ways in which fields that are too large end. A request that a GOAWAY does not
+/// leave unprocessed, as those of Tomcat do not, ends with the connection, and only that has the code.
+fn is_cut(record: &CellRecord, sample: &Sample) -> bool {
+    let is_one = |code: u32| CODES.iter().any(|known| known.0 == code);
+    let is_ended = match sample.outcome {
+        Outcome::Reset | Outcome::GoAway | Outcome::Refused => is_one(sample.code),
+        Outcome::Closed => {
+            let goaways = record.connection(sample.connection).map_or(&[][..], |one| &one.goaways[..]);
+            goaways.iter().any(|goaway| is_one(goaway.code) && goaway.at >= sample.sent_at)
+        }
+        _ => false,
+    };
+    is_ended && !sample.first_byte_at.happened()
 }
 
 /// Bytes of the fields of a request as text.

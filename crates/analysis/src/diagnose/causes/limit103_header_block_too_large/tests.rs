@@ -3,7 +3,7 @@
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Confidence, Finding, run};
 use h2lab_base::units::Time;
-use h2lab_model::record::{CellRecord, Outcome};
+use h2lab_model::record::{CellRecord, GoAwayRecord, Outcome};
 use h2lab_model::workload::Protocol;
 use h2lab_wire::h2::setting;
 
@@ -61,4 +61,25 @@ fn an_announced_bound_is_named() {
     };
     assert!(with(1_999).is_some_and(|found| found.symptom.contains("that it announced")));
     assert_eq!(with(2_000), None);
+}
+
+#[test]
+fn a_close_after_a_goaway_is_one_by_that_goaway() {
+    let closed = |code: u32, at: u64, bytes: u64| {
+        let mut record = scene(10, 10, bytes, 0, Outcome::Closed, 0);
+        let goaway = GoAwayRecord { at: Time::from_millis(at), code, last_stream: 99, debug: "".into() };
+        record.connections[0].goaways = vec![goaway];
+        finding(record)
+    };
+    let found = closed(11, 109, 9_000).expect("a finding");
+    assert!(found.symptom.starts_with("the server ended 10 requests with RST_STREAM or GOAWAY"), "{found:?}");
+    assert_eq!(found.confidence, Confidence::Inferred);
+    assert_eq!(closed(0, 109, 9_000), None, "NO_ERROR: the server wants no more requests");
+    assert_eq!(closed(11, 109, 7 * 1024 - 1), None);
+    assert!(
+        closed(11, 101, 9_000).is_some_and(|found| found.symptom.contains("2 requests")),
+        "sent before it"
+    );
+    assert_eq!(closed(11, 100, 9_000), None);
+    assert_eq!(finding(scene(10, 10, 9_000, 0, Outcome::Closed, 0)), None, "without a GOAWAY");
 }

@@ -24,13 +24,14 @@ pub(super) struct Promptness {
 
 impl Promptness {
     /// Data came at `at`, for which the increment of the time `granted` was needed. `longest` is how much later it may come and have
-    /// been sent at once. Of each increment the first data counts: what follows may be spread.
-    pub fn see(&mut self, granted: Time, at: Time, longest: Duration) {
+    /// been sent at once. Of each increment the first data counts: what follows may be spread. `is_read`: the client returned it as soon as the
+    /// data came for which it is; else the client spreads them, by its reading.
+    pub fn see(&mut self, granted: Time, at: Time, longest: Duration, is_read: bool) {
         if granted == self.judged {
             return;
         }
         self.judged = granted;
-        if at.since(granted) > longest {
+        if at.since(granted) > longest || !is_read {
             self.since = None;
         } else {
             self.since.get_or_insert(at);
@@ -151,13 +152,17 @@ mod tests {
     #[test]
     fn credit_in_hand_ends_it() {
         let mut prompt = Promptness::default();
-        prompt.see(Time::ZERO, at(10), RTT);
+        prompt.see(Time::ZERO, at(10), RTT, true);
         assert_eq!(prompt.since, None, "the initial window is no increment");
-        prompt.see(at(10), at(50), RTT);
-        prompt.see(at(10), at(70), RTT);
-        prompt.see(at(50), at(90), RTT);
+        prompt.see(at(10), at(50), RTT, true);
+        prompt.see(at(10), at(70), RTT, true);
+        prompt.see(at(50), at(90), RTT, true);
         assert_eq!(prompt.since, Some(at(50)));
-        prompt.see(at(90), at(131), RTT);
+        prompt.see(at(90), at(131), RTT, true);
         assert_eq!(prompt.since, None);
+        prompt.see(at(131), at(171), RTT, true);
+        assert_eq!(prompt.since, Some(at(171)));
+        prompt.see(at(171), at(211), RTT, false);
+        assert_eq!(prompt.since, None, "the client read it late");
     }
 }

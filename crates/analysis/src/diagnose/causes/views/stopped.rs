@@ -1,15 +1,16 @@
 //! The stops of a cell that one window accounts for, and what they cost.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::windows::{Scope, Stop};
 use crate::diagnose::{Case, Evidence, Repetition};
 use h2lab_base::counts::plural;
-use h2lab_base::units::{format_bytes, measured_time, millis_f64};
-use h2lab_wire::trace::Direction;
+use h2lab_base::units::{Time, format_bytes, measured_time, millis_f64};
+use h2lab_wire::trace::{Direction, FrameKind};
 
 /// Fewer stops may be chance.
-const LEAST_STOPS: usize = 3;
+pub(in crate::diagnose) const LEAST_STOPS: usize = 3;
 
 /// Stops by one kind of window in one direction.
 #[derive(Debug)]
@@ -26,32 +27,37 @@ pub(in crate::diagnose) struct Stopped {
     pub longest: Stop,
     /// Whether the data came all the time, spread by its sender, in most of them.
     pub is_paced: bool,
+    /// Bits per second of the streams that stopped, behind their first window, if more of them came than that. Nothing of a window that
+    /// streams share: the rate of each says little of it.
+    measured: Option<f64>,
 }
 
 impl Stopped {
     /// Those in this direction by this window, if they are worth a finding, more of them than by the other window, and both together
     /// more than half of all in this direction: transfers that meet stop by the connection's window, and single ones by their own. They
     /// are counted: a pause of a busy machine makes one of the others long. `is_late`: those after a round trip or more of data, which
-    /// earlier credit would have avoided; else the others.
+    /// earlier credit would have avoided; else the others. Those of which the client's reading is the longer part are no window's.
     pub fn of(case: &Case<'_>, direction: Direction, scope: Scope, is_late: bool) -> Option<Self> {
         let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max()?;
         let all = case.repetitions.iter().flat_map(Repetition::stops);
         let all: Vec<&Stop> = all.filter(|stop| stop.direction == direction).collect();
-        let is_kind = |stop: &&&Stop| stop.is_prompt && (stop.flowed >= rtt) == is_late;
+        let is_kind = |stop: &&&Stop| stop.is_prompt && stop.held <= rtt && (stop.flowed >= rtt) == is_late;
         let (its, others): (Vec<&Stop>, Vec<&Stop>) =
             all.iter().filter(is_kind).copied().partition(|stop| stop.scope == scope);
         let is_most = match scope {
             Scope::Stream => its.len() >= others.len(),
             Scope::Connection => its.len() > others.len(),
         };
-        let time = its.iter().map(|stop| stop.duration()).sum();
+        let time = its.iter().map(|stop| stop.of_window()).sum();
         let mut windows: Vec<u64> = its.iter().map(|stop| stop.window).collect();
         windows.sort_unstable();
         let is_usual = (its.len() + others.len()) * 2 > all.len();
         let is_sure = its.len() >= LEAST_STOPS && is_most && is_usual && case.is_worth_time(time);
         let is_paced = its.iter().filter(|stop| stop.is_paced).count() * 2 > its.len();
         let longest = **its.iter().max_by_key(|stop| stop.duration()).filter(|_| is_sure)?;
-        Some(Self { count: its.len(), time, window: windows[windows.len() / 2], rtt, longest, is_paced })
+        let window = windows[windows.len() / 2];
+        let measured = measured(case, direction, window).filter(|_| scope == Scope::Stream);
+        Some(Self { count: its.len(), time, window, rtt, longest, is_paced, measured })
     }
 
     /// `12 times a response stopped for 38ms on average`, or, where it came all the time, `waited … spread over it`.
@@ -67,11 +73,12 @@ impl Stopped {
         format!("{} {what} {how} for {each} on average", plural(self.count as u64, "time"))
     }
 
-    /// `64 KiB per round trip of 40ms (13.1 Mbit/s)`: the most that the window lets through.
+    /// `64 KiB per round trip of 40ms (13.1 Mbit/s measured)`: what the window lets through, and the rate that came of it.
     pub fn rate(&self) -> String {
-        let bits = self.window as f64 * 8.0 / self.rtt.as_secs_f64().max(f64::MIN_POSITIVE);
+        let most = self.window as f64 * 8.0 / self.rtt.as_secs_f64().max(f64::MIN_POSITIVE);
+        let (bits, how) = self.measured.map_or((most, "at most"), |measured| (measured, "measured"));
         format!(
-            "{} per round trip of {} ({:.1} Mbit/s)",
+            "{} per round trip of {} ({:.1} Mbit/s {how})",
             format_bytes(self.window),
             measured_time(self.rtt),
             bits / 1e6
@@ -97,6 +104,32 @@ impl Stopped {
             .seen(longest.connection, longest.begin),
         ]
     }
+}
+
+/// The first and the last DATA frame of a stream, and the bytes of all.
+type Carried = (Time, Time, u64);
+
+/// Bits per second of the streams that stopped in this direction: of what came behind the first window, which needed no credit.
+fn measured(case: &Case<'_>, direction: Direction, window: u64) -> Option<f64> {
+    let (mut bytes, mut time) = (0, Duration::ZERO);
+    for repetition in &case.repetitions {
+        let stops = repetition.stops().iter().filter(|stop| stop.direction == direction);
+        let mut streams: BTreeMap<(u32, u32), Option<Carried>> =
+            stops.map(|stop| ((stop.connection, stop.stream), None)).collect();
+        for frame in &repetition.record.frames {
+            if frame.kind != FrameKind::DATA || frame.direction != direction {
+                continue;
+            }
+            let Some(seen) = streams.get_mut(&(frame.connection, frame.stream.0)) else { continue };
+            let (_, last, bytes) = seen.get_or_insert((frame.at, frame.at, 0));
+            (*last, *bytes) = (frame.at, *bytes + u64::from(frame.length));
+        }
+        for (first, last, all) in streams.into_values().flatten() {
+            bytes += all.saturating_sub(window);
+            time += last.since(first);
+        }
+    }
+    (bytes > 0 && !time.is_zero()).then(|| bytes as f64 * 8.0 / time.as_secs_f64())
 }
 
 /// A window for which nothing stops: so many times larger than the one that was too small, and no less than this.

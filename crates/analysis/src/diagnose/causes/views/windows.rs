@@ -61,12 +61,20 @@ pub(in crate::diagnose) struct Stop {
     pub is_prompt: bool,
     /// Download: data came all the time, spread over the round trip of which this is the part that a larger window would have saved.
     pub is_paced: bool,
+    /// Download: for how long of it the client had the data whose credit ended it and did not return that, as one does that has not
+    /// read them yet. No window changes that part.
+    pub held: Duration,
 }
 
 impl Stop {
     /// How long it lasted.
     pub const fn duration(&self) -> Duration {
         self.end.since(self.begin)
+    }
+
+    /// Its part that a larger window would have avoided.
+    pub fn of_window(&self) -> Duration {
+        self.duration().saturating_sub(self.held)
     }
 }
 
@@ -119,6 +127,17 @@ pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connecti
     most
 }
 
+/// An increment of a window.
+#[derive(Debug, Clone, Copy)]
+struct Grant {
+    /// The total of all increments with it.
+    total: u64,
+    /// When the client sent or received it.
+    at: Time,
+    /// Download: how long the client had had the data of which it is the credit.
+    held: Duration,
+}
+
 /// A window at its sender.
 #[derive(Debug)]
 struct Window {
@@ -127,12 +146,14 @@ struct Window {
     size: u64,
     /// The same before the last increment.
     size_before: u64,
-    /// The totals of its increments, with when the client sent or received each.
-    granted: Vec<(u64, Time)>,
+    /// Download: the most credit that there was since the last data, which may be credit for a part of the next frame.
+    claimed: u64,
+    /// Its increments.
+    granted: Vec<Grant>,
     /// The total of DATA so far.
     taken: u64,
-    /// The same after each frame that the client sent, with when that was.
-    sent: Vec<(u64, Time)>,
+    /// The same after each frame, with when the client sent or received that.
+    data: Vec<(u64, Time)>,
     /// Bytes that were sent when a stop ended: their number, when, and which stop. When their credit comes tells whether they had
     /// waited for the transport.
     probes: VecDeque<(u64, Time, usize)>,
@@ -146,16 +167,17 @@ impl Window {
             initial,
             size: initial,
             size_before: initial,
+            claimed: 0,
             granted: Vec::new(),
             taken: 0,
-            sent: Vec::new(),
+            data: Vec::new(),
             probes: VecDeque::new(),
             in_time: Promptness::default(),
         }
     }
 
     fn total(&self) -> u64 {
-        self.granted.last().map_or(0, |(total, _)| *total)
+        self.granted.last().map_or(0, |grant| grant.total)
     }
 
     fn credit(&self) -> i64 {
@@ -163,26 +185,53 @@ impl Window {
     }
 
     fn grant(&mut self, frame: &FrameEvent) {
-        self.granted.push((self.total() + u64::from(frame.value), frame.at));
+        let total = self.total() + u64::from(frame.value);
+        let held = self.held(total, frame);
+        self.granted.push(Grant { total, at: frame.at, held });
         self.size_before = self.size;
-        self.size = self.size.max(self.credit().max(0).cast_unsigned());
+        let credit = self.credit().max(0).cast_unsigned();
+        match frame.direction {
+            Direction::Down => self.size = self.size.max(credit),
+            Direction::Up => self.claimed = self.claimed.max(credit),
+        }
+    }
+
+    /// How long the client had had the data up to which an increment that makes this total returns credit. Nothing where more is
+    /// returned than has come in complete frames.
+    fn held(&self, total: u64, frame: &FrameEvent) -> Duration {
+        let read = total.saturating_sub(self.size - self.initial);
+        if frame.direction == Direction::Down || read == 0 || read > self.taken {
+            return Duration::ZERO;
+        }
+        let came = self.data.get(self.data.partition_point(|(taken, _)| *taken < read));
+        came.map_or(Duration::ZERO, |(_, at)| frame.at.since(*at))
+    }
+
+    /// A frame of data is complete. A client may return credit for the part of it that has come before that (nghttp2 does), and what
+    /// is no more than such a part does not make the window larger.
+    fn take(&mut self, at: Time, length: u64) {
+        self.taken += length;
+        self.data.push((self.taken, at));
+        let claimed = std::mem::take(&mut self.claimed);
+        if claimed > self.size + length {
+            self.size = claimed;
+        }
     }
 
     /// When the increment was given that had to come before all that was sent so far could be. `Time::ZERO` if the initial
     /// window sufficed; `None` if more came than was granted.
-    fn opened(&self) -> Option<Time> {
+    fn opened(&self) -> Option<Grant> {
         let Some(needed) = self.taken.checked_sub(self.initial).filter(|needed| *needed > 0) else {
-            return Some(Time::ZERO);
+            return Some(Grant { total: 0, at: Time::ZERO, held: Duration::ZERO });
         };
-        let at = self.granted.partition_point(|(total, _)| *total < needed);
-        self.granted.get(at).map(|(_, at)| *at)
+        self.granted.get(self.granted.partition_point(|grant| grant.total < needed)).copied()
     }
 
     /// How long the last byte for which credit is there was under way until its credit came at `at`.
     fn loop_time(&self, at: Time) -> Duration {
         let total = self.total();
-        let first = self.sent.partition_point(|(taken, _)| *taken < total);
-        self.sent.get(first).or(self.sent.last()).map_or(Duration::ZERO, |(_, sent)| at.since(*sent))
+        let first = self.data.partition_point(|(taken, _)| *taken < total);
+        self.data.get(first).or(self.data.last()).map_or(Duration::ZERO, |(_, sent)| at.since(*sent))
     }
 }
 
@@ -313,6 +362,7 @@ impl Flows {
             window,
             is_prompt: true,
             is_paced: true,
+            held: Duration::ZERO,
         }));
     }
 
@@ -333,9 +383,9 @@ impl Flows {
         }
         let Self { windows, streams, .. } = self;
         let (window, streams) = (&mut windows[side(frame.direction)], &mut streams[side(frame.direction)]);
-        window.taken += length;
+        window.take(frame.at, length);
         let Some(stream) = streams.get_mut(&frame.stream.0) else { return };
-        stream.window.taken += length;
+        stream.window.take(frame.at, length);
         match frame.direction {
             Direction::Up => self.sent(frame),
             Direction::Down => self.came(frame),
@@ -351,7 +401,7 @@ impl Flows {
             return;
         };
         // Both windows are often given back at once, and then the stream's is too small, too.
-        let (scope, granted_at, window) = if shared > own {
+        let (scope, grant, window) = if shared.at > own.at {
             (Scope::Connection, shared, self.windows[DOWN].size)
         } else {
             (Scope::Stream, own, stream.window.size)
@@ -359,9 +409,11 @@ impl Flows {
         let last = std::mem::replace(&mut stream.last, frame.at);
         let gap = frame.at.since(last);
         let longest = rtt + slack + stream.spacing.min(rtt / 2);
-        let is_prompt = granted_at > Time::ZERO && frame.at.since(granted_at) <= longest;
-        stream.window.in_time.see(own, frame.at, longest);
-        self.windows[DOWN].in_time.see(shared, frame.at, longest);
+        let is_prompt = grant.at > Time::ZERO && frame.at.since(grant.at) <= longest;
+        // What a busy machine takes to return credit is no reading.
+        let held = if grant.held > slack { grant.held } else { Duration::ZERO };
+        stream.window.in_time.see(own.at, frame.at, longest, own.held <= slack);
+        self.windows[DOWN].in_time.see(shared.at, frame.at, longest, shared.held <= slack);
         // Data that flows comes at shorter intervals, also where each frame brings credit for another one.
         if !is_prompt || gap < least_stop(rtt).max(stream.spacing * 2) {
             stream.spacing = gap;
@@ -391,6 +443,7 @@ impl Flows {
             window,
             is_prompt,
             is_paced: false,
+            held,
         });
     }
 
@@ -404,8 +457,6 @@ impl Flows {
             let window = if stops[ended].scope == Scope::Stream { &mut stream.window } else { &mut *shared };
             window.probes.push_back((window.taken - u64::from(frame.length) + 1, frame.at, ended));
         }
-        stream.window.sent.push((stream.window.taken, frame.at));
-        shared.sent.push((shared.taken, frame.at));
         if frame.ends_stream() {
             return;
         }
@@ -477,6 +528,7 @@ impl Flows {
                 window: window.size_before,
                 is_prompt,
                 is_paced: false,
+                held: Duration::ZERO,
             });
             stream.flows_since = frame.at;
         }
@@ -521,6 +573,27 @@ mod tests {
         let windows: Vec<u64> =
             stops(&record, Duration::from_millis(40)).iter().map(|stop| stop.window).collect();
         assert_eq!(windows, [64 << 10; 4], "each body stops once, at its first window");
+    }
+
+    #[test]
+    fn credit_for_a_part_of_a_frame_makes_a_window_no_larger() {
+        let mut record = Transfer::new(DOWN).with_stream_window(64 << 10).record();
+        // As nghttp2 gives it: half of each frame's credit when half of the frame has come, and the frame is complete after that.
+        let credits: Vec<FrameEvent> = record
+            .frames
+            .iter()
+            .filter(|frame| frame.kind == FrameKind::WINDOW_UPDATE && frame.stream.0 > 0)
+            .copied()
+            .collect();
+        record.frames.retain(|frame| frame.kind != FrameKind::WINDOW_UPDATE || frame.stream.0 == 0);
+        for credit in credits {
+            let early = FrameEvent { at: credit.at - Duration::from_micros(1), value: 8 << 10, ..credit };
+            let late = FrameEvent { value: credit.value - (8 << 10), ..credit };
+            record.frames.extend([early, late]);
+        }
+        record.frames.sort_by_key(|frame| (frame.at, frame.kind != FrameKind::DATA));
+        let stops = stops(&record, Duration::from_millis(40));
+        assert!(!stops.is_empty() && stops.iter().all(|stop| stop.window == 64 << 10), "{stops:?}");
     }
 
     #[test]
@@ -593,6 +666,17 @@ mod tests {
     fn a_server_without_data_does_not_wait_for_credit() {
         let pausing = Transfer { pause: 20, ..Transfer::new(DOWN).with_stream_window(64 << 10) };
         assert_eq!(seen(pausing).0, [], "40 KiB per round trip");
+    }
+
+    #[test]
+    fn a_client_that_reads_slowly_holds_the_credit_back() {
+        let small = Transfer::new(DOWN).with_stream_window(64 << 10);
+        assert!(seen(small).0.iter().all(|stop| stop.held.is_zero()));
+        // 64 KiB take 218 ms to be read; their credit returns as a whole.
+        let slow = Transfer { read_rate: 300, credit_after: 64 << 10, ..small };
+        let (stops, _) = seen(slow);
+        let is_held = |stop: &Stop| (100..=218).contains(&stop.held.as_millis()) && stop.is_prompt;
+        assert!(stops.len() >= 20 && stops.iter().all(is_held), "{stops:?}");
     }
 
     #[test]

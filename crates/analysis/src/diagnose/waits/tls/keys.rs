@@ -62,6 +62,11 @@ impl KeyLog {
         self.secrets.extend(Self::parse(text).secrets);
     }
 
+    /// Whether it has no secret at all.
+    pub fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
     fn get(&self, random: &Random, label: Label) -> Option<Vec<u8>> {
         self.secrets.get(&(*random, label)).cloned()
     }

@@ -7,11 +7,16 @@ use h2lab_base::units::measured_time;
 use h2lab_model::record::LinkSummary;
 
 /// Our origin may wait for a CPU for so long in all, or for this part of the run: it does in every run, a moment at a time.
-const SERVER_WAITED: Duration = Duration::from_millis(20);
-const SERVER_WAITED_SHARE: f64 = 0.05;
+const SERVER_WAITED: Duration = Duration::from_millis(50);
+const SERVER_WAITED_SHARE: f64 = 0.1;
 
 /// Why the times of a run are not to be trusted: our link, or our server, had no CPU when it needed one.
-pub(super) fn of(link: &LinkSummary, server_waited: Option<Duration>, took: Duration, rtt: Duration) -> Vec<String> {
+pub(super) fn of(
+    link: &LinkSummary,
+    server_waited: Option<Duration>,
+    took: Duration,
+    rtt: Duration,
+) -> Vec<String> {
     let mut doubts = link_doubts(link, rtt);
     let waited = server_waited.unwrap_or_default();
     if waited >= SERVER_WAITED.max(took.mul_f64(SERVER_WAITED_SHARE)) {
@@ -28,13 +33,20 @@ mod tests {
     #[test]
     fn a_late_link_and_a_server_without_a_cpu_are_doubts() {
         let doubts = |late_us: u64, waited: Option<u64>, took: u64| {
-            let link = LinkSummary { late_p99_ns: late_us * 1_000, wall_ns: took * 1_000_000, ..LinkSummary::default() };
+            let link = LinkSummary {
+                late_p99_ns: late_us * 1_000,
+                wall_ns: took * 1_000_000,
+                ..LinkSummary::default()
+            };
             let waited = waited.map(Duration::from_millis);
             of(&link, waited, Duration::from_millis(took), Duration::from_millis(25))
         };
-        assert!(doubts(1_250, Some(19), 300).is_empty());
+        assert!(doubts(1_250, Some(49), 300).is_empty());
         assert!(doubts(1_251, None, 300)[0].starts_with("the emulated link was late"));
-        assert_eq!(doubts(0, Some(20), 300), ["h2lab's own server was ready and had no CPU for 20 ms of 300 ms"]);
-        assert!(doubts(0, Some(99), 2_000).is_empty() && !doubts(0, Some(100), 2_000).is_empty(), "a twentieth");
+        assert_eq!(
+            doubts(0, Some(50), 300),
+            ["h2lab's own server was ready and had no CPU for 50 ms of 300 ms"]
+        );
+        assert!(doubts(0, Some(199), 2_000).is_empty() && !doubts(0, Some(200), 2_000).is_empty(), "a tenth");
     }
 }
