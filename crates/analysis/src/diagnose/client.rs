@@ -1,11 +1,12 @@
 //! A client of the user's against our own server: what findings mean there.
 
 mod busy;
+mod doubted;
 
 use std::time::Duration;
 
 use super::causes::{abandoning, single_requests, stampede_of_one_client};
-use super::{Case, Confidence, Evidence, Finding, cause, costliest_first};
+use super::{Case, Evidence, Finding, cause, costliest_first};
 use h2lab_base::counts::plural;
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
@@ -62,29 +63,6 @@ pub struct Client<'a> {
     pub doubts: &'a [String],
 }
 
-/// Causes that rest on times alone, which a late link or a late server of ours imitates.
-const TIMED: [&str; 6] = ["HOST105", "HOST106", "LIMIT105", "LOSS102", "LOSS105", "MUX105"];
-
-/// Causes that were counted, and whose cost is a time that the same makes longer: they come behind all others then.
-const COSTED: [&str; 1] = ["CONN111"];
-
-/// A finding of a run whose times are not to be trusted.
-fn doubted(finding: Finding) -> Finding {
-    let cost = format!("{}; this machine was late, which makes that longer", finding.cost);
-    Finding { cost, confidence: Confidence::Inferred, ..finding }
-}
-
-/// What is said of findings that are none while our own lateness may be what they saw.
-fn of_withheld(withheld: &[Finding]) -> Option<String> {
-    let rules: Vec<&str> = withheld.iter().map(|finding| finding.rule.as_str()).collect();
-    (!rules.is_empty()).then(|| {
-        format!(
-            "not reported: {}, which this machine's lateness imitates; run it again while nothing else runs",
-            rules.join(", ")
-        )
-    })
-}
-
 /// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is kept
 /// apart. A client that did not ask for HTTP/2 over TLS has that for a finding; so has one that was busy itself, and then what a busy
 /// client imitates is none.
@@ -103,20 +81,16 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
         let (server, client): (Vec<Fix>, Vec<Fix>) =
             finding.fixes.into_iter().partition(|fix| fix.product == OURS);
         let confirm = if server.is_empty() { AGAIN } else { LIMIT_AGAIN };
-        let of_client = known.into_iter().chain(client.into_iter().map(of_any_client)).collect();
-        finding.fixes = server.into_iter().chain(with_both_windows(of_client)).collect();
+        let fixes = server.into_iter().chain(known).chain(client.into_iter().map(of_any_client)).collect();
+        finding.fixes = with_both_windows(fixes);
         Finding { confirm: confirm.to_owned(), ..finding }
     });
     let busy = busy::finding(records, run);
     let imitated = cause("HOST102").filter(|_| busy.is_some()).map_or(&[][..], |meta| meta.supersedes);
     let own = own.filter(|finding| !imitated.contains(&finding.rule.as_str()));
-    let (own, withheld): (Vec<Finding>, Vec<Finding>) =
-        own.partition(|finding| run.doubts.is_empty() || !TIMED.contains(&finding.rule.as_str()));
-    let is_costed = |finding: &Finding| !run.doubts.is_empty() && COSTED.contains(&finding.rule.as_str());
-    let (last, own): (Vec<Finding>, Vec<Finding>) = own.into_iter().partition(is_costed);
-    let own = own.into_iter().chain(last.into_iter().map(doubted));
+    let (own, withheld) = if run.doubts.is_empty() { (own.collect(), None) } else { doubted::of(own) };
     let idle = busy::remark(records).filter(|_| busy.is_none());
-    let remarks = idle.into_iter().chain(stopped_at_goaway(records)).chain(of_withheld(&withheld)).collect();
+    let remarks = idle.into_iter().chain(stopped_at_goaway(records)).chain(withheld).collect();
     let findings = busy.into_iter().chain(without_offer(records)).chain(own).collect();
     OfClient { findings, remarks, of_server }
 }
@@ -124,7 +98,8 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
 /// The findings of a capture: its client may be any, and flags of ours are none of its.
 pub fn of_capture(mut findings: Vec<Finding>) -> Vec<Finding> {
     for finding in &mut findings {
-        finding.fixes = std::mem::take(&mut finding.fixes).into_iter().map(of_any_client).collect();
+        let fixes = std::mem::take(&mut finding.fixes).into_iter().map(of_any_client).collect();
+        finding.fixes = with_both_windows(fixes);
     }
     findings
 }
@@ -150,22 +125,19 @@ fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Fin
 
 /// Both windows as one fix, where both must be larger: either alone changes nothing.
 fn with_both_windows(fixes: Vec<Fix>) -> Vec<Fix> {
-    let knob = |fix: &Fix| fix.wish.filter(|wish| wish.role == Role::Client).map(|wish| wish.knob);
-    let (connection, others): (Vec<Fix>, Vec<Fix>) =
-        fixes.into_iter().partition(|fix| knob(fix) == Some(Knob::ConnectionWindow));
-    if !others.iter().any(|fix| knob(fix) == Some(Knob::StreamWindow)) {
-        return connection.into_iter().chain(others).collect();
+    let is_of = |fix: &Fix, knob| fix.wish.is_some_and(|wish| (wish.role, wish.knob) == (Role::Client, knob));
+    if !fixes.iter().any(|fix| is_of(fix, Knob::StreamWindow)) {
+        return fixes;
     }
-    let joined = |fix: Fix| {
-        if knob(&fix) != Some(Knob::StreamWindow) {
-            return fix;
-        }
+    let (connection, others): (Vec<Fix>, Vec<Fix>) =
+        fixes.into_iter().partition(|fix| is_of(fix, Knob::ConnectionWindow));
+    let joined = |mut fix: Fix| {
         // How this product writes it, or what it must announce.
         let own = connection.iter().find(|other| other.product == fix.product).or(connection.last());
-        own.map_or(fix.clone(), |other| Fix {
-            setting: format!("{} and {}", fix.setting, other.setting),
-            ..fix
-        })
+        if let Some(other) = own.filter(|_| is_of(&fix, Knob::StreamWindow)) {
+            fix.setting = format!("{} and {}", fix.setting, other.setting);
+        }
+        fix
     };
     others.into_iter().map(joined).collect()
 }
@@ -279,52 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_our_server_was_asked_to_have_is_raised_there() {
-        let of = |rule: &str| {
-            let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client", "h2lab"]) };
-            let found = of_client(vec![finding], &[record(Protocol::H2)], &Client::default()).findings;
-            let products: Vec<String> = found[0].fixes.iter().map(|fix| fix.product.clone()).collect();
-            (products, found[0].confirm.contains("the server's limit"))
-        };
-        assert_eq!(of("CONN101"), (vec!["h2lab".to_owned(), "client".to_owned()], true));
-        assert_eq!(of("CONN105"), (vec!["client".to_owned()], false));
-    }
-
-    #[test]
-    fn curl_has_no_flag_for_more_connections() {
-        let wish = Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: None };
-        let fix = Fix { wish: Some(wish), ..Fix::new("client", "more connections", "y") };
-        let finding = Finding { fixes: vec![fix], ..Finding::default() };
-        let client = Client { command: "curl -s {urls}", ..Client::default() };
-        let found = of_client(vec![finding], &[record(Protocol::H2)], &client).findings;
-        assert_eq!(found[0].fixes.iter().map(|fix| fix.product.as_str()).collect::<Vec<_>>(), ["client"]);
-    }
-
-    #[test]
-    fn what_a_late_link_imitates_is_withheld() {
-        let doubts = ["the emulated link was late".to_owned()];
-        let of = |rule: &str, doubts: &[String]| {
-            let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client"]) };
-            let found =
-                of_client(vec![finding], &[record(Protocol::H2)], &Client { doubts, ..Client::default() });
-            (found.findings.len(), found.remarks())
-        };
-        assert_eq!(of("HOST106", &[]), (1, Vec::new()));
-        assert_eq!(of("CONN101", &doubts), (1, Vec::new()), "a count of connections");
-        let late = of_client(
-            vec![with_fixes(&["client"]), Finding { rule: "CONN101".to_owned(), ..with_fixes(&["client"]) }],
-            &[record(Protocol::H2)],
-            &Client { doubts: &doubts, ..Client::default() },
-        );
-        let rules: Vec<&str> = late.findings.iter().map(|finding| finding.rule.as_str()).collect();
-        assert_eq!(rules, ["CONN101", "CONN111"], "what a late handshake costs comes last");
-        assert_eq!(late.findings[1].confidence, Confidence::Inferred);
-        let (findings, said) = of("HOST106", &doubts);
-        assert_eq!(findings, 0);
-        assert!(said[0].starts_with("not reported: HOST106, which"), "{said:?}");
-    }
-
-    #[test]
     fn a_client_that_sends_nothing_after_a_goaway_is_told() {
         let scene = |next: bool| {
             let scene = Scene::new(Protocol::H2).request(0, 1, 100, 125, 125).goaway(0, 125, 1, 0);
@@ -363,6 +289,28 @@ mod tests {
         let node = of(&both, "node app.js {url}");
         assert!(node[0].contains("initialWindowSize: 4194304") && node[0].contains(" and "), "{node:?}");
         assert_eq!(of(&both[1..], "./mine {url}"), [connection]);
+    }
+
+    #[test]
+    fn a_limit_that_our_server_was_asked_to_have_is_raised_there() {
+        let of = |rule: &str| {
+            let finding = Finding { rule: rule.to_owned(), ..with_fixes(&["client", "h2lab"]) };
+            let found = of_client(vec![finding], &[record(Protocol::H2)], &Client::default()).findings;
+            let products: Vec<String> = found[0].fixes.iter().map(|fix| fix.product.clone()).collect();
+            (products, found[0].confirm.contains("the server's limit"))
+        };
+        assert_eq!(of("CONN101"), (vec!["h2lab".to_owned(), "client".to_owned()], true));
+        assert_eq!(of("CONN105"), (vec!["client".to_owned()], false));
+    }
+
+    #[test]
+    fn curl_has_no_flag_for_more_connections() {
+        let wish = Wish { knob: Knob::UpstreamConnections, role: Role::Client, value: None };
+        let fix = Fix { wish: Some(wish), ..Fix::new("client", "more connections", "y") };
+        let finding = Finding { fixes: vec![fix], ..Finding::default() };
+        let client = Client { command: "curl -s {urls}", ..Client::default() };
+        let found = of_client(vec![finding], &[record(Protocol::H2)], &client).findings;
+        assert_eq!(found[0].fixes.iter().map(|fix| fix.product.as_str()).collect::<Vec<_>>(), ["client"]);
     }
 
     #[test]
