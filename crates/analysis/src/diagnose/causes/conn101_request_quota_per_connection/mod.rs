@@ -280,8 +280,9 @@ fn server_fix(peer: &Peer, quota: &Quota<'_>) -> Fix {
     let value = ENOUGH.max(10 * u64::from(quota.requests));
     let fix = advise(peer, Wish { knob, role: Role::Front, value: Some(value) });
     let words = quota.words();
+    let noun = if quota.requests == 1 { "request" } else { "requests" };
     let why = if fix.has_setting() {
-        format!("connections end after {words} requests here; {}", fix.why)
+        format!("connections end after {words} {noun} here; {}", fix.why)
     } else {
         format!(
             "{}; look in its manual, and in that of a proxy in front of it, for a limit of {words} requests, or of one \

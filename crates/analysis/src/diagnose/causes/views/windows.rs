@@ -110,6 +110,17 @@ pub(in crate::diagnose::causes) fn initial_window(connection: &ConnectionRecord,
         .map_or(DEFAULT_WINDOW, |(_, value)| (*value).into())
 }
 
+/// An increment of a window.
+#[derive(Debug, Clone, Copy)]
+struct Grant {
+    /// The total of all increments with it.
+    total: u64,
+    /// When the client sent or received it.
+    at: Time,
+    /// Download: how long the client had had the data of which it is the credit.
+    held: Duration,
+}
+
 /// The most credit that a connection had for downloads at a time: the client's connection window, from the frames; at least what every
 /// connection has (RFC 9113 §6.9.2).
 pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connection: u32) -> u64 {
@@ -125,17 +136,6 @@ pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connecti
         most = most.max(granted.saturating_sub(taken));
     }
     most
-}
-
-/// An increment of a window.
-#[derive(Debug, Clone, Copy)]
-struct Grant {
-    /// The total of all increments with it.
-    total: u64,
-    /// When the client sent or received it.
-    at: Time,
-    /// Download: how long the client had had the data of which it is the credit.
-    held: Duration,
 }
 
 /// A window at its sender.
