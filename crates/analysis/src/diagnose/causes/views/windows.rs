@@ -128,7 +128,7 @@ pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connecti
     for frame in record.frames.iter().filter(|frame| frame.connection == connection) {
         match (frame.kind, frame.direction) {
             (FrameKind::WINDOW_UPDATE, Direction::Up) if frame.stream.0 == 0 => {
-                granted += u64::from(frame.value)
+                granted += u64::from(frame.value);
             }
             (FrameKind::DATA, Direction::Down) => taken += u64::from(frame.length),
             _ => {}

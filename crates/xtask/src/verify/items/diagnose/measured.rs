@@ -116,7 +116,9 @@ fn once(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<F
     let drawn = situation.drawn(seed, name);
     let program = h2lab.path().to_str().context("the path of h2lab is not text")?;
     let stage = Stage::new(situation, program)?;
-    let flags = format!("--json --quiet --out {RUN} --seed {}", seed % 1_000 + 1);
+    // A client of --run leaves no run.
+    let out = if situation.diagnose.contains("--run ") { String::new() } else { format!("--out {RUN} ") };
+    let flags = format!("--json --quiet {out}--seed {}", seed % 1_000 + 1);
     let diagnose = format!("{} {flags}", filled(&situation.diagnose, &drawn)?);
     let document: Document = stage.run(&drawn, &diagnose)?;
     let change = largest(&document.trials, &situation.planted);
