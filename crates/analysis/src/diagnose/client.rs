@@ -81,8 +81,8 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
         let (server, client): (Vec<Fix>, Vec<Fix>) =
             finding.fixes.into_iter().partition(|fix| fix.product == OURS);
         let confirm = if server.is_empty() { AGAIN } else { LIMIT_AGAIN };
-        let fixes = server.into_iter().chain(known).chain(client.into_iter().map(of_any_client)).collect();
-        finding.fixes = with_both_windows(fixes);
+        let of_client = known.into_iter().chain(client.into_iter().map(of_any_client)).collect();
+        finding.fixes = server.into_iter().chain(with_both_windows(of_client)).collect();
         Finding { confirm: confirm.to_owned(), ..finding }
     });
     let busy = busy::finding(records, run);

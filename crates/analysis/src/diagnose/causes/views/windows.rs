@@ -110,23 +110,6 @@ pub(in crate::diagnose::causes) fn initial_window(connection: &ConnectionRecord,
         .map_or(DEFAULT_WINDOW, |(_, value)| (*value).into())
 }
 
-/// The most credit that a connection had for downloads at a time: the client's connection window, from the frames; at least what every
-/// connection has (RFC 9113 §6.9.2).
-pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connection: u32) -> u64 {
-    let (mut granted, mut taken, mut most) = (DEFAULT_WINDOW, 0_u64, DEFAULT_WINDOW);
-    for frame in record.frames.iter().filter(|frame| frame.connection == connection) {
-        match (frame.kind, frame.direction) {
-            (FrameKind::WINDOW_UPDATE, Direction::Up) if frame.stream.0 == 0 => {
-                granted += u64::from(frame.value)
-            }
-            (FrameKind::DATA, Direction::Down) => taken += u64::from(frame.length),
-            _ => {}
-        }
-        most = most.max(granted.saturating_sub(taken));
-    }
-    most
-}
-
 /// An increment of a window.
 #[derive(Debug, Clone, Copy)]
 struct Grant {
@@ -136,6 +119,23 @@ struct Grant {
     at: Time,
     /// Download: how long the client had had the data of which it is the credit.
     held: Duration,
+}
+
+/// The most credit that a connection had for downloads at a time: the client's connection window, from the frames; at least what every
+/// connection has (RFC 9113 §6.9.2).
+pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connection: u32) -> u64 {
+    let (mut granted, mut taken, mut most) = (DEFAULT_WINDOW, 0_u64, DEFAULT_WINDOW);
+    for frame in record.frames.iter().filter(|frame| frame.connection == connection) {
+        match (frame.kind, frame.direction) {
+            (FrameKind::WINDOW_UPDATE, Direction::Up) if frame.stream.0 == 0 => {
+                granted += u64::from(frame.value);
+            }
+            (FrameKind::DATA, Direction::Down) => taken += u64::from(frame.length),
+            _ => {}
+        }
+        most = most.max(granted.saturating_sub(taken));
+    }
+    most
 }
 
 /// A window at its sender.

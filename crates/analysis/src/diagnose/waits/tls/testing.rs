@@ -48,7 +48,7 @@ impl Ends {
         format!("CLIENT_TRAFFIC_SECRET_0 {client} {up}\nSERVER_TRAFFIC_SECRET_0 {client} {down}\n")
     }
 
-    /// The server's next keys, after a KeyUpdate.
+    /// The server's next keys, after a `KeyUpdate`.
     pub fn update(&mut self) {
         self.down.update();
     }
