@@ -222,8 +222,8 @@ impl Connection {
         let is_tls12 = tls.as_ref().is_some_and(|tls| tls.is_resumed().is_none());
         let more = handshake.filter(|_| is_tls12).map_or(Duration::ZERO, |handshake| handshake.round_trip());
         let usable_at = if tls.is_some() { self.shaken_at + more } else { connected_at };
-        let is_silent = dialect == Dialect::Http1 && usable_at.happened();
-        record.ready_at = if is_silent { usable_at } else { http.ready_at.unwrap_or(Time::NEVER) };
+        let first_at = http.ready_at.unwrap_or(Time::NEVER);
+        record.ready_at = if dialect == Dialect::Http1 { usable_at.min(first_at) } else { first_at };
         record.tls_resumed = tls.as_ref().and_then(|tls| tls.is_resumed());
         Finished {
             read: Some(Read {
