@@ -162,7 +162,9 @@ impl Diagnosis<'_> {
         let target = cell.cell.target.name();
         let said = match (self.unanswered(cell), self.twin()) {
             (Some(unanswered), _) => unanswered,
-            (None, Some(twin)) if is_refused && !matches!(twin.state, CellState::Failed { .. }) => {
+            (None, Some(twin))
+                if is_refused && matches!(twin.state, CellState::Ok | CellState::Unstable { .. }) =>
+            {
                 let all = plural(cell.requests.sent, "request");
                 let statuses: Vec<String> = cell.statuses.keys().map(u16::to_string).collect();
                 format!(

@@ -125,7 +125,7 @@ pub(super) const FLOW108: CauseMeta = CauseMeta {
     checks: &[id::CLNT113, id::RESI109],
     waits: &[CauseKind::FlowWindow],
     limits: &[BindingKind::ConnectionWindow, BindingKind::Peer],
-    supersedes: &["FLOW101", "FLOW102", "FLOW103"],
+    supersedes: &["FLOW101", "FLOW102", "FLOW103", "FLOW112"],
     knob: "connection-window",
 };
 

@@ -57,7 +57,8 @@ impl Keys {
                 "encrypted, and the file of --keylog is no key log: none of its lines is a secret, such as `CLIENT_TRAFFIC_SECRET_0 …`"
             }
             Self::Given => {
-                "encrypted, and there are secrets of others but not of these: their program wrote none, or to another file, or h2lab                  does not support their cipher suite"
+                "encrypted, and there are secrets of others but not of these: their program wrote none, or to another file, or h2lab \
+                 does not support their cipher suite"
             }
         }
     }

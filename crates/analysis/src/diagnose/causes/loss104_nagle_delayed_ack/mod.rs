@@ -11,6 +11,7 @@ use super::loss::LOSS104 as META;
 use crate::diagnose::{Case, Confidence, Evidence, Finding, Repetition, Rule};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, measured_time, millis_f64};
+use h2lab_model::record::{CellRecord, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::trace::{Direction, FrameKind};
 
@@ -35,13 +36,24 @@ impl Rule for NagleDelayedAck {
         if !cell.protocol.is_multiplexed() || cell.protocol.is_quic() {
             return Vec::new();
         }
-        let pauses: Vec<Pause> = case.repetitions.iter().flat_map(pauses).collect();
-        let held: Vec<Pause> = pauses.iter().filter(|pause| pause.is_held).copied().collect();
-        let time: Duration = held.iter().map(|pause| pause.length).sum();
-        let is_alike = held.len() as f64 >= ALIKE * pauses.len() as f64;
-        let is_it = held.len() >= LEAST && is_alike && case.is_worth_time(time);
-        is_it.then(|| finding(case, &held, time)).into_iter().collect()
+        let within = case.repetitions.iter().flat_map(pauses).collect();
+        let found = of_pauses(case, within, "in the middle of a response");
+        // A server may answer when it is asked for the next one for other reasons, and then over HTTP/1.1 as well.
+        let is_slower = case.against.as_ref().is_some_and(|against| against.verdict.is_slower());
+        let whole =
+            || of_pauses(case, case.repetitions.iter().flat_map(withheld).collect(), "before a response");
+        found.or_else(|| is_slower.then(whole).flatten()).into_iter().collect()
     }
+}
+
+/// The finding, if these are enough pauses, of one kind, and cost enough.
+fn of_pauses(case: &Case<'_>, pauses: Vec<Pause>, place: &str) -> Option<Finding> {
+    let all = pauses.len();
+    let held: Vec<Pause> = pauses.into_iter().filter(|pause| pause.is_held).collect();
+    let time: Duration = held.iter().map(|pause| pause.length).sum();
+    let is_alike = held.len() as f64 >= ALIKE * all as f64;
+    let is_it = held.len() >= LEAST && is_alike && case.is_worth_time(time);
+    is_it.then(|| finding(case, &held, time, place))
 }
 
 /// A time in which nothing came on a connection although a response had begun.
@@ -50,7 +62,8 @@ struct Pause {
     connection: u32,
     begin: Time,
     length: Duration,
-    /// It is as long as a delayed acknowledgement and a round trip; with a packet log the acknowledgement was seen.
+    /// It is as long as a delayed acknowledgement and a round trip, and with a packet log that was seen; or it ended a round trip after
+    /// a request, which took the acknowledgement along before it was due.
     is_held: bool,
 }
 
@@ -58,6 +71,7 @@ struct Pause {
 fn pauses(repetition: &Repetition<'_>) -> Vec<Pause> {
     let (record, facts) = (repetition.record, repetition.facts());
     let acks = facts.has_packet_log.then(|| acknowledgements(repetition));
+    let requests = requests(record);
     // Of each connection the last frame that came: its stream, and when.
     let mut last: BTreeMap<u32, (u32, Time)> = BTreeMap::new();
     let mut pauses = Vec::new();
@@ -72,15 +86,45 @@ fn pauses(repetition: &Repetition<'_>) -> Vec<Pause> {
         if delay <= SHORT {
             continue;
         }
-        let is_seen = acks.as_ref().is_none_or(|acks| {
-            let acks = acks.get(&frame.connection).map_or(&[][..], Vec::as_slice);
-            let first = acks.partition_point(|at| *at + facts.rtt + PROMPT < frame.at);
-            acks.get(first).is_some_and(|at| *at > begin + SHORT && *at + facts.rtt <= frame.at + PROMPT)
-        });
-        let is_held = DELAYED.contains(&delay) && is_seen;
+        // Whether one of these, sent after the pause had begun, ends it.
+        let is_ended_by = |all: &BTreeMap<u32, Vec<Time>>| {
+            let its = all.get(&frame.connection).map_or(&[][..], Vec::as_slice);
+            let first = its.partition_point(|at| *at + facts.rtt + PROMPT < frame.at);
+            its.get(first).is_some_and(|at| *at > begin + SHORT && *at + facts.rtt <= frame.at + PROMPT)
+        };
+        let is_delayed = DELAYED.contains(&delay) && acks.as_ref().is_none_or(is_ended_by);
+        let is_held = is_delayed || delay < *DELAYED.start() && is_ended_by(&requests);
         pauses.push(Pause { connection: frame.connection, begin, length, is_held });
     }
     pauses
+}
+
+/// The times for which whole responses did not come, beyond a round trip: held if they came a round trip after a later request, which
+/// acknowledged what the server had sent before.
+fn withheld(repetition: &Repetition<'_>) -> Vec<Pause> {
+    let (record, rtt) = (repetition.record, repetition.facts().rtt);
+    let requests = requests(record);
+    let of = |sample: Sample| {
+        let (begin, at) = (sample.sent_at + rtt, sample.first_byte_at);
+        let length = at.since(begin);
+        if !at.happened() || !sample.sent_at.happened() || length <= SHORT {
+            return None;
+        }
+        let later = requests.get(&sample.connection)?.iter().filter(|sent| **sent > sample.sent_at + SHORT);
+        let is_held = later.map(|sent| *sent + rtt).any(|came| came <= at + PROMPT && at <= came + PROMPT);
+        Some(Pause { connection: sample.connection, begin, length, is_held })
+    };
+    record.samples.iter().filter_map(of).collect()
+}
+
+/// When the client sent requests, by connection, in order.
+fn requests(record: &CellRecord) -> BTreeMap<u32, Vec<Time>> {
+    let mut requests: BTreeMap<u32, Vec<Time>> = BTreeMap::new();
+    for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
+        requests.entry(sample.connection).or_default().push(sample.sent_at);
+    }
+    requests.values_mut().for_each(|times| times.sort_unstable());
+    requests
 }
 
 /// When the client sent segments without data, by connection.
@@ -99,15 +143,19 @@ fn acknowledgements(repetition: &Repetition<'_>) -> BTreeMap<u32, Vec<Time>> {
     acks
 }
 
-fn finding(case: &Case<'_>, held: &[Pause], time: Duration) -> Finding {
+fn finding(case: &Case<'_>, held: &[Pause], time: Duration, place: &str) -> Finding {
     let each = time / u32::try_from(held.len()).unwrap_or(u32::MAX).max(1);
     let is_seen = case.repetitions.iter().all(|repetition| repetition.facts().has_packet_log);
     let longest = held.iter().max_by_key(|pause| pause.length);
-    let pauses = Evidence::new("pauses of a round trip and 36 to 48 ms", held.len() as f64, "pauses");
+    let pauses = Evidence::new(
+        "pauses until an acknowledgement, delayed or with a request",
+        held.len() as f64,
+        "pauses",
+    );
     Finding {
         symptom: format!(
-            "{} in the middle of a response, {} on average: a round trip and the 40 ms for which an acknowledgement is delayed; \
-             the server holds its next segment back until that comes",
+            "{} {place}, {} on average: a round trip and the 40 ms for which an acknowledgement is delayed, or \
+             less if a request takes it along; the server holds its next segment back until that comes",
             plural(held.len() as u64, "pause"),
             measured_time(each)
         ),

@@ -1,7 +1,8 @@
 //! When a server waits for a delayed acknowledgement, and when it has nothing to send.
 
 use crate::diagnose::testing::Scene;
-use crate::diagnose::{Confidence, Finding, run};
+use crate::diagnose::{Confidence, Finding, findings, run};
+use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, PacketFate};
 use h2lab_model::workload::Protocol;
@@ -64,6 +65,58 @@ fn pauses_of_another_length_are_those_of_the_server() {
     assert!(of(60).is_none() && of(74).is_none());
     let vary = finding(bodies(30, |n| 45 + 2 * u64::from(n), 41));
     assert_eq!(vary, None, "a handler whose time varies");
+}
+
+#[test]
+fn a_request_takes_the_acknowledgement_along_before_it_is_due() {
+    // Each body comes a round trip after the next request, which is sent `after` ms after its own head came.
+    let of = |after: u64, late: u64| {
+        let mut scene = Scene::new(Protocol::H2c);
+        for n in 0..30 {
+            let sent = 100 + (25 + after) * u64::from(n);
+            let (head, body) = (sent + 25, sent + 25 + after + 25 + late);
+            scene = scene.frame(0, 2 * n + 1, head).request(0, 2 * n + 1, sent, head, body);
+        }
+        let mut record = scene.record();
+        for (n, frame) in record.frames.iter_mut().enumerate() {
+            if n % 2 == 1 {
+                frame.kind = FrameKind::DATA;
+            }
+        }
+        record.frames.sort_by_key(|frame| frame.at);
+        finding(record)
+    };
+    assert!(of(27, 0).is_some());
+    assert_eq!(of(27, 6), None, "it comes after another time");
+    assert_eq!(of(9, 0), None, "no pause beyond the round trip");
+}
+
+/// The findings about a record that is slower than, or alike to, one of HTTP/1.1.
+fn against_http1(record: CellRecord, conclusion: Conclusion) -> Vec<Finding> {
+    let mut other = Scene::new(Protocol::H1).request(0, 1, 100, 125, 125).record();
+    other.cell.index = record.cell.index + 1;
+    let [of_other, of_record] = [&other, &record].map(|one| CellSummary::of(&[one]));
+    let verdict = CellVerdict { conclusion, ..verdict_on(&of_other, &of_record, 1) };
+    findings(&[record, other], &[verdict])
+}
+
+#[test]
+fn a_response_that_comes_with_the_answer_to_the_next_request_was_held_back_whole() {
+    // The round trip is 25 ms, a request is sent every 52 ms, and its response comes `late` ms later than one of the next could.
+    let of = |late: u64, conclusion| {
+        let mut scene = Scene::new(Protocol::H2c);
+        for n in 0..30 {
+            let sent = 100 + 52 * u64::from(n);
+            let came = sent + 52 + 25 + late;
+            scene = scene.request(0, 2 * n + 1, sent, came, came);
+        }
+        let record = scene.record();
+        against_http1(record, conclusion).into_iter().find(|finding| finding.rule == "LOSS104")
+    };
+    let found = of(0, Conclusion::Slower).expect("a finding");
+    assert!(found.symptom.starts_with("29 pauses before a response, 52 ms on average"), "{}", found.symptom);
+    assert_eq!(of(6, Conclusion::Slower), None, "it comes after another time");
+    assert_eq!(of(0, Conclusion::NoDifference), None, "HTTP/1.1 is no quicker: the server takes that long");
 }
 
 #[test]

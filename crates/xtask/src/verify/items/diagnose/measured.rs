@@ -99,12 +99,12 @@ impl Since {
 /// How often a situation is staged whose measurement h2lab itself calls unsound: that says nothing of its answers.
 const TRIES: u32 = 3;
 
-/// The diagnosis of a situation, staged again while it has no sound measurement, unless it must have none.
+/// The diagnosis of a situation, staged again while it has no sound measurement.
 pub(super) fn measured(h2lab: &H2lab, name: &str, situation: &Situation, seed: u64) -> Result<Found> {
     let mut tries = 1;
     loop {
         let found = once(h2lab, name, situation, seed)?;
-        if found.unsound == situation.unsound || tries == TRIES {
+        if !found.unsound || tries == TRIES {
             return Ok(found);
         }
         tries += 1;

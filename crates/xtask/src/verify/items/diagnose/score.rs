@@ -71,7 +71,6 @@ impl Score {
     fn add(&mut self, name: &str, situation: &Situation, found: &Found) {
         let is_right = is_right(situation, found);
         match situation.planted.len() {
-            0 if situation.unsound => self.one.count(is_right),
             0 => self.healthy_with_findings.count(!is_right),
             1 => self.one.count(is_right),
             _ => self.two.count(is_right),
@@ -79,8 +78,8 @@ impl Score {
         // Observations are no findings about a healthy server.
         let all = if situation.planted.is_empty() { found.causes.clone() } else { found.all() };
         let first = &all[..all.len().min(situation.planted.len().max(1))];
-        let planted = named(&situation.planted, if situation.unsound { "no verdict" } else { "healthy" });
-        let nothing = if situation.unsound && found.unsound { "no verdict" } else { "none" };
+        let planted = named(&situation.planted, "healthy");
+        let nothing = if found.unsound { "no verdict" } else { "none" };
         *self.matrix.entry((planted.clone(), named(first, nothing))).or_default() += 1;
         let of = |effect: Option<[f64; 3]>| effect.map(effect_words).unwrap_or_default();
         let changed = found.change.as_ref().map(|change| change.effect);
@@ -122,10 +121,7 @@ pub fn score(situations: &BTreeMap<String, Situation>, folder: &Path) -> Result<
         let Ok(text) = fs::read_to_string(folder.join(format!("{name}.json"))) else { continue };
         let found: Found = serde_json::from_str(&text)?;
         score.add(name, situation, &found);
-        // A busy machine is no cause at a server.
-        if !situation.unsound {
-            let _ = writeln!(record, "{}", serde_json::to_string(&Row::new(name, situation, &found))?);
-        }
+        let _ = writeln!(record, "{}", serde_json::to_string(&Row::new(name, situation, &found))?);
         if !is_right(situation, &found) {
             let expected = situation.expected();
             outcome.note(format!("{name}: {expected}; found {}", named(&found.all(), "none")));

@@ -27,9 +27,6 @@ pub struct Situation {
     /// The arguments of `h2lab link`, with a server.
     #[serde(default)]
     pub link: String,
-    /// Whether h2lab must find that it cannot measure there: no verdict, and no cause.
-    #[serde(default)]
-    pub unsound: bool,
     /// What the whole command is an argument of: a shell script in the folder, for example, that keeps the machine busy.
     #[serde(default)]
     pub machine: String,
@@ -106,7 +103,6 @@ impl Situation {
     /// What must be found, in words.
     pub fn expected(&self) -> String {
         match &self.planted[..] {
-            [] if self.unsound => "no verdict".to_owned(),
             [] => "healthy".to_owned(),
             planted => format!("planted {}", planted.join(" and ")),
         }
