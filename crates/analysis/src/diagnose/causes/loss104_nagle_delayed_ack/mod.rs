@@ -123,7 +123,9 @@ fn requests(record: &CellRecord) -> BTreeMap<u32, Vec<Time>> {
     for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
         requests.entry(sample.connection).or_default().push(sample.sent_at);
     }
-    requests.values_mut().for_each(|times| times.sort_unstable());
+    for times in requests.values_mut() {
+        times.sort_unstable();
+    }
     requests
 }
 
