@@ -198,7 +198,8 @@ fn found(run: &RunRecord) -> Option<Found> {
         let summary = CellSummary::of(&[repetition]);
         let steps = RampSteps::of(&summary)?;
         let lowest = steps.steps.first()?.offered_rps;
-        if is_refused_at_any_rate(&summary) {
+        // No success even at the lowest rate: a limit of the rate lets some through.
+        if matches!(summary.state, CellState::Failed { how: Failed::NoSuccess, .. }) {
             let failing = h2lab_report::failing(&summary);
             return Some(Found { failing, ..Found::at(lowest.round()) });
         }
@@ -241,11 +242,6 @@ fn limit(run: &RunRecord) -> Option<Finding> {
 fn refused(summary: &CellSummary) -> Option<(u16, u64)> {
     let (status, n) = summary.statuses.range(400..).max_by_key(|(_, n)| **n)?;
     (*n * 10 >= summary.requests.sent).then_some((*status, *n))
-}
-
-/// Whether nine of ten requests were refused from the lowest rate on: then it is no matter of the rate.
-fn is_refused_at_any_rate(summary: &CellSummary) -> bool {
-    refused(summary).is_some_and(|(_, n)| n * 10 >= summary.requests.sent * 9)
 }
 
 /// Which share of the requests of a ramp failed, and how, if more than one in a hundred did in another way than by a refusal of the load.
