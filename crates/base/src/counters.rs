@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Time;
 
+/// Segments that a connection may have in flight at first, and in Linux again after it was idle (RFC 6928 §2, RFC 5681 §4.1).
+pub const INITIAL_SEGMENTS: u32 = 10;
+/// The same in bytes, of segments with timestamps in packets of 1,500.
+pub const INITIAL_WINDOW: u32 = INITIAL_SEGMENTS * 1_448;
+
 /// How long TCP could not send as fast as it might have, by what was in the way (`tcpi_busy_time` and its neighbours, Linux 4.10
 /// or later). In microseconds, since the connection began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

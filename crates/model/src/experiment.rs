@@ -1,5 +1,6 @@
 //! Experiments: the same cell with one setting changed and nothing else, which shows what that setting costs or gains.
 
+use h2lab_base::counters::INITIAL_WINDOW;
 use h2lab_base::units::format_bytes;
 
 use crate::scenario::{Cell, Change, Target};
@@ -12,8 +13,6 @@ const LARGE_WINDOW: u32 = 16 << 20;
 const LARGE_FRAME: u32 = 64 << 10;
 /// As many streams as RFC 9113 §6.5.2 recommends that a server allows at least.
 const MANY_STREAMS: u32 = 100;
-/// What the kernel sends in the first round trip of a connection (RFC 6928), in bytes: shorter bodies need no larger window.
-const FIRST_FLIGHT: u64 = 14_600;
 /// Whether the congestion window of a connection that was idle is that of a new one again (tcp(7)).
 const RESTART: &str = "net.ipv4.tcp_slow_start_after_idle";
 /// Connections that a live server is never asked to exceed.
@@ -155,7 +154,7 @@ impl Knob {
             }
             // The same; responses of the servers that we start fit into the first round trip.
             Self::KeptCongestionWindow
-                if changed.link.is_some() && changed.work.body_length() > FIRST_FLIGHT =>
+                if changed.link.is_some() && changed.work.body_length() > u64::from(INITIAL_WINDOW) =>
             {
                 changed.sysctls.client.insert(RESTART.to_owned(), "0".to_owned());
             }
@@ -313,7 +312,7 @@ mod tests {
     fn congestion_windows_are_kept_where_bodies_need_more_than_a_new_connection_sends_at_once() {
         let mut upload = cell(0, 0, Protocol::H2c, 1, 0.0);
         let is_tried = |cell: &Cell| Knob::of(cell).contains(&Knob::KeptCongestionWindow);
-        upload.work.body_bytes = FIRST_FLIGHT;
+        upload.work.body_bytes = INITIAL_WINDOW.into();
         assert!(!is_tried(&upload));
         upload.work.body_bytes += 1;
         assert!(is_tried(&upload));

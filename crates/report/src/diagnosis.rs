@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use h2lab_analysis::diagnose::{CAUSES, Confidence, Finding};
 use h2lab_analysis::experiment::{Effect, Experiment, Metric, Outcome, Trial};
-use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Failed, refusal};
+use h2lab_analysis::stats::{CellState, CellSummary, CellVerdict, Conclusion, Failed, redirect, refusal};
 use std::time::Duration;
 
 use super::format::{NOT_RESOLVED, interval_of, millis_unit, plural, rate, ratio, shell_line, without_flags};
@@ -92,21 +92,23 @@ pub fn of_run(report: &Report<'_>, style: TextStyle) -> String {
     style.printable(out)
 }
 
-/// What a capture shows, for a terminal: the findings, what cannot be known from it, what was `seen` in it, and how many causes were
-/// looked for.
-pub fn of_capture(report: &Report<'_>, seen: &str, style: TextStyle) -> String {
-    let looked = format!("Seen: {seen}. {} Nothing was measured, changed or compared.", unchecked());
+/// What a capture shows, for a terminal: the findings, what cannot be known from it, what was seen in it, and how many causes were
+/// looked for. No request was read on `unread` connections of it.
+pub fn of_capture(report: &Report<'_>, unread: u64, style: TextStyle) -> String {
+    let looked =
+        format!("{} {} Nothing was measured, changed or compared.", seen(report, unread), unchecked());
     of_packets(report, NONE, &looked, style)
 }
 
-/// What the connections of a client show that the user named, for a terminal; `seen` is what came from it, and `is_ours` says that
-/// warnings name what our own server did.
-pub fn of_client(report: &Report<'_>, seen: &str, is_ours: bool, style: TextStyle) -> String {
+/// What the connections of a client show that the user named, for a terminal; `is_ours` says that warnings name what our own server
+/// did. No request was read on `unread` connections of it.
+pub fn of_client(report: &Report<'_>, unread: u64, is_ours: bool, style: TextStyle) -> String {
     let none =
         if is_ours { "Nothing was found that the client could change: see the warnings." } else { NONE };
     let looked = format!(
-        "Seen: {seen}. {} The client was run once and nothing was changed: what was found is observed, not confirmed. To confirm it, \
+        "{} {} The client was run once and nothing was changed: what was found is observed, not confirmed. To confirm it, \
          change the client as the fix says, and run the same command again.",
+        seen(report, unread),
         unchecked()
     );
     let looked = if report.run.interrupted {
@@ -124,6 +126,12 @@ const MOST_OF_IT: f64 = 0.8;
 
 /// What is said where no rule found anything.
 const NONE: &str = "No cause was found.";
+
+/// What was seen in packets, as a sentence.
+fn seen(report: &Report<'_>, unread: u64) -> String {
+    let others = (unread > 0).then(|| format!(", no request on {}", plural(unread, "other connection")));
+    format!("Seen: {}{}.", sentences::seen(report), others.unwrap_or_default())
+}
 
 fn of_packets(report: &Report<'_>, none: &str, looked: &str, style: TextStyle) -> String {
     let mut out = String::new();
@@ -191,10 +199,7 @@ impl Diagnosis<'_> {
     /// That what is measured are redirects: they are successes, and quick ones.
     fn redirected(&self) -> Option<String> {
         let cell = self.report.analysis.cell(self.subject)?;
-        // 304 leads nowhere: it says that what the client has is current (RFC 9110 §15.4.5).
-        let redirects: u64 =
-            [301, 302, 303, 307, 308].iter().filter_map(|status| cell.statuses.get(status)).sum();
-        (redirects * 2 > cell.requests.sent).then(|| {
+        redirect(&cell.statuses).map(|_| {
             "All times are of redirects, which are not followed: the warning says where they lead.".to_owned()
         })
     }

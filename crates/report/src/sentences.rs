@@ -395,24 +395,23 @@ pub(super) fn state(summary: &CellSummary) -> Option<String> {
     }
 }
 
-/// What was read out of packets, of a client that is not ours: nothing is known of its load.
-fn read(report: &Report<'_>) -> String {
+/// What was read out of packets: `12 requests of h2c on 2 connections`.
+pub(super) fn seen(report: &Report<'_>) -> String {
     let of = |summary: &CellSummary| {
         let requests = plural(summary.requests.sent, "request");
         let connections = plural(summary.connections.opened, "connection");
         format!("{requests} of {} on {connections}", summary.cell.protocol)
     };
-    let seen: Vec<String> = report.analysis.cells.iter().map(of).collect();
-    format!(
-        "Seen in packets: {}; nothing was changed, so that what was found is observed, not confirmed",
-        seen.join(", ")
-    )
+    report.analysis.cells.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// The work, and how it was measured, in a line.
 pub(super) fn work(report: &Report<'_>) -> Option<String> {
     if report.is_of_packets() {
-        return Some(read(report));
+        return Some(format!(
+            "Seen in packets: {}; nothing was changed, so that what was found is observed, not confirmed",
+            seen(report)
+        ));
     }
     let cells = &report.analysis.cells;
     let first = cells.iter().find(|summary| summary.repetitions > 0).or(cells.first())?;

@@ -8,6 +8,7 @@ pub use sentence::BUSY;
 use std::time::Duration;
 
 use crate::diagnose;
+use h2lab_base::counters::INITIAL_WINDOW;
 use h2lab_model::bulk::{Binding, BindingKind, Certainty, ConnectionFigures};
 
 mod remedy;
@@ -39,8 +40,6 @@ pub const AGREES_TO: f64 = 1.25;
 pub const HELD_BACK: f64 = 1.0 / 3.0;
 /// With a congestion window filled less than this something else limited the sender.
 pub const CWND_USED: f64 = 0.5;
-/// TCP's first congestion window, in bytes: ten segments of 1,448.
-const FIRST_WINDOW: f64 = 14_480.0;
 /// A transfer that took so many times the round trips of slow start is none that ended in it.
 const OPENING: f64 = 2.0;
 /// A smoothed round-trip time of so many times the lowest one indicates a standing queue in the path.
@@ -244,7 +243,7 @@ fn has_room(figures: &ConnectionFigures) -> bool {
 /// segments on (RFC 6928 §2), and the bytes took hardly more round trips than that.
 pub(super) fn is_opening(figures: &ConnectionFigures) -> bool {
     let Some(rtt) = round_trip(figures).filter(|_| has_round_trip(figures)) else { return false };
-    let rounds = (figures.bytes as f64 / FIRST_WINDOW).ln_1p() / std::f64::consts::LN_2;
+    let rounds = (figures.bytes as f64 / f64::from(INITIAL_WINDOW)).ln_1p() / std::f64::consts::LN_2;
     figures.sender.retransmits == Some(0) && figures.wall.as_secs_f64() <= OPENING * rounds * rtt
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::status::doubt_of_status;
+use super::status::{doubt_of_status, redirect};
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
 use super::{silence, transfer};
@@ -69,17 +69,14 @@ fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> 
 
 /// That most responses are redirects, where they lead, and that nobody has followed them: they are successes, and fast ones.
 fn redirected(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
-    let all: u64 = summary.statuses.values().sum();
-    let (status, n) = summary.statuses.range(300..400).max_by_key(|(_, n)| **n)?;
-    let connections = || repetitions.iter().flat_map(|repetition| &repetition.connections);
-    let location = connections().find_map(|connection| connection.http.location.as_deref())?;
-    (n * 2 > all).then(|| {
-        let to = located(&summary.cell.target, location);
-        format!(
-            "the server redirects to {to} (status {status}), and redirects are not followed: to measure what is \
-             there, give that URL"
-        )
-    })
+    let status = redirect(&summary.statuses)?;
+    let mut connections = repetitions.iter().flat_map(|repetition| &repetition.connections);
+    let location = connections.find_map(|connection| connection.http.location.as_deref())?;
+    let to = located(&summary.cell.target, location);
+    Some(format!(
+        "the server redirects to {to} (status {status}), and redirects are not followed: to measure what is \
+         there, give that URL"
+    ))
 }
 
 /// That every response of a live server has one status that is no success: the request is probably not the one that was meant.

@@ -53,7 +53,7 @@ pub use rate::RateRatio;
 pub use runs::{CellComparison, RunsComparison, compare_runs};
 pub use silence::Silence;
 pub use state::{invalid_reasons, link_doubts};
-pub use status::{doubt_of_status, refusal};
+pub use status::{doubt_of_status, redirect, refusal};
 pub use study::Study;
 pub use summary::{CellState, CellSummary, ErrorCount, Failed, Instability, RepetitionSeries, RequestCounts};
 pub(crate) use tallied::replays;

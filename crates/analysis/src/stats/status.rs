@@ -30,6 +30,17 @@ pub fn refusal(target: &str, statuses: &BTreeMap<u16, u64>) -> Option<String> {
     ))
 }
 
+/// Statuses that lead elsewhere (RFC 9110 §15.4). 304 does not: it says that what the client has is current.
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// The most frequent redirect, where most responses are redirects. `statuses` are as those of [`refusal`].
+pub fn redirect(statuses: &BTreeMap<u16, u64>) -> Option<u16> {
+    let redirects = || REDIRECTS.iter().filter_map(|status| Some((*status, *statuses.get(status)?)));
+    let n: u64 = redirects().map(|(_, n)| n).sum();
+    let (most, _) = redirects().max_by_key(|(_, n)| *n)?;
+    (n * 2 > statuses.values().sum()).then_some(most)
+}
+
 /// `404 Not Found`.
 fn words(status: u16) -> String {
     let reason = reason_phrase(status);
@@ -62,6 +73,14 @@ mod tests {
         assert_eq!(told(404), "404 Not Found: measured as it is; is the path right?");
         assert!(told(405).ends_with("; is the method right (-X)?"));
         assert_eq!(told(599), "599: measured as it is");
+    }
+
+    #[test]
+    fn most_responses_are_redirects_where_they_lead_elsewhere() {
+        let of = |statuses: &[(u16, u64)]| redirect(&statuses.iter().copied().collect());
+        assert_eq!(of(&[(200, 4), (301, 3), (308, 2)]), Some(301));
+        assert_eq!(of(&[(200, 5), (301, 3), (308, 2)]), None, "a half");
+        assert_eq!([of(&[(304, 9)]), of(&[(300, 9)]), of(&[])], [None; 3], "they lead nowhere");
     }
 
     #[test]

@@ -371,11 +371,11 @@ fn quic_goes_over_the_emulated_link_and_recovers_what_it_loses() {
         assert!(cell["quic"]["packets_lost"].as_u64() > Some(0), "{}", cell["quic"]);
         assert_eq!(cell["quic"]["congestion_control"], link["congestion_control"]);
         assert!(cell["quic"]["mtu"].as_u64() > Some(1_200), "the link carries more: {}", cell["quic"]);
-        assert!(
-            cell["findings"].as_array().unwrap().is_empty(),
-            "what is found is about TCP: {}",
-            cell["findings"]
-        );
+        // Streams of QUIC share a congestion window as those of TCP do (LOSS102), which shows where a busy
+        // machine makes them come in bursts; what one lost segment does to all of them does not.
+        for finding in cell["findings"].as_array().expect("findings") {
+            assert_eq!(finding["rule"], "LOSS102", "what is found is about TCP: {finding:#}");
+        }
     }
     let names: Vec<&Value> = cells
         .iter()

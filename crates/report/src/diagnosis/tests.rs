@@ -345,9 +345,12 @@ fn a_run_that_was_interrupted_before_its_subject_tells_what_was_measured() {
 fn of_a_client_what_our_own_server_did_is_not_no_cause() {
     let fixture = Fixture::new();
     let report = Report { findings: &[], ..fixture.report() };
-    let of = |is_ours| of_client(&report, "1 request", is_ours, TextStyle::default());
+    let of = |is_ours| of_client(&report, 0, is_ours, TextStyle::default());
     assert!(of(false).contains("No cause was found.") && !of(true).contains("No cause was found."));
     assert!(of(true).contains("the client could change: see the warnings"));
+    assert!(of(true).contains("Seen: ") && !of(true).contains("no request on"), "{}", of(true));
+    let others = of_capture(&report, 2, TextStyle::default());
+    assert!(others.contains("no request on 2 other connections."), "{others}");
 }
 
 #[test]

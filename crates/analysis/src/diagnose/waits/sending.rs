@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use super::flow::Transmission;
 use super::latency_breakdown::{Drop, Repair};
+use h2lab_base::counters::INITIAL_SEGMENTS;
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Direction;
 
 /// Within this a sender answers an acknowledgement with its queued data.
 const PROMPT: Duration = Duration::from_millis(1);
-/// Segments that a connection may have in flight at first, and again after it was idle (RFC 6928, RFC 5681 §4.1).
-const INITIAL_WINDOW: usize = 10;
 /// After so long without sending, a congestion window counts as the initial one again: the least retransmission timeout.
 const IDLE: Duration = Duration::from_millis(200);
 
@@ -224,7 +223,7 @@ impl Sender {
             timers,
             seen: Sending::default(),
             in_flight: BTreeMap::new(),
-            dared: INITIAL_WINDOW,
+            dared: INITIAL_SEGMENTS as usize,
             last_ack_at: Time::ZERO,
             recent: VecDeque::new(),
             last_event: Time::ZERO,
@@ -289,7 +288,7 @@ impl Sender {
     fn send_new(&mut self, send: &Send) {
         let now = send.sent.at;
         if self.last_sent.is_some_and(|last| now.since(last) > IDLE) {
-            self.dared = self.dared.min(INITIAL_WINDOW);
+            self.dared = self.dared.min(INITIAL_SEGMENTS as usize);
         }
         let recovers = self.acknowledged < self.recovers_until;
         let dares = self.recent.iter().map(|(_, in_flight)| *in_flight).max();

@@ -7,9 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use h2lab_analysis::diagnose::passive::{Capture, Captured};
-use h2lab_base::counts::plural;
 use h2lab_link::capture_file::{CaptureFile, Entry};
-use h2lab_model::record::{CellRecord, RunRecord, SCHEMA_VERSION};
+use h2lab_model::record::{RunRecord, SCHEMA_VERSION};
 use h2lab_model::scenario::{Scenario, Target};
 
 use super::super::exit::Usage;
@@ -31,13 +30,13 @@ pub(super) fn is_capture(path: &Path) -> bool {
     begun.is_ok() && matches!(magic, 0x0a0d_0d0a | 0xa1b2_c3d4 | 0xd4c3_b2a1 | 0xa1b2_3c4d | 0x4d3c_b2a1)
 }
 
-/// The run that a capture stands for, a repetition of each server and protocol in it, what cannot be known from it, and what was
-/// [`seen`] in it.
+/// The run that a capture stands for, a repetition of each server and protocol in it, what cannot be known from it, and how
+/// many connections are [`unread`].
 pub(super) fn read(
     path: &Path,
     key_log: Option<&Path>,
     command: Vec<String>,
-) -> Result<(RunRecord, Vec<String>, String)> {
+) -> Result<(RunRecord, Vec<String>, u64)> {
     let lines = key_log
         .map(std::fs::read)
         .transpose()
@@ -52,21 +51,14 @@ pub(super) fn read(
         return Err(Usage(format!("{}: {none}\n- {}", path.display(), why.join("\n- "))).into());
     }
     let machine = format!("capture {}", path.display());
-    let seen = seen(&captured);
-    Ok((run(machine, captured, command), notes, seen))
+    let unread = unread(&captured);
+    Ok((run(machine, captured, command), notes, unread))
 }
 
-/// What is in it: `12 requests of h2c on 2 connections`, and of how many connections no request was read.
-pub(super) fn seen(captured: &Captured) -> String {
-    let of = |record: &CellRecord| {
-        let requests = plural(record.samples.iter().count() as u64, "request");
-        let connections = plural(record.connections.len() as u64, "connection");
-        format!("{requests} of {} on {connections}", record.cell.protocol)
-    };
+/// Of how many of its connections no request was read.
+pub(super) fn unread(captured: &Captured) -> u64 {
     let read: usize = captured.records.iter().map(|record| record.connections.len()).sum();
-    let others = captured.connections.saturating_sub(read) as u64;
-    let unread = (others > 0).then(|| format!("no request on {}", plural(others, "other connection")));
-    captured.records.iter().map(of).chain(unread).collect::<Vec<_>>().join(", ")
+    captured.connections.saturating_sub(read) as u64
 }
 
 /// What `capture` has once the packets of a file are in it, and why the file could not be read to its end, if so.
@@ -129,21 +121,19 @@ pub(super) fn run(machine: String, captured: Captured, command: Vec<String>) -> 
 mod tests {
     use super::*;
     use h2lab_link::LinkSpec;
+    use h2lab_model::record::{CellRecord, ConnectionRecord};
 
     #[test]
-    fn what_was_seen_counts_the_connections_that_were_not_read() {
+    fn connections_of_which_no_request_was_read_are_counted() {
         let mut captured = Capture::of_run(LinkSpec::default()).finish(true);
         captured.connections = 3;
-        assert_eq!(seen(&captured), "no request on 3 other connections");
-        captured.connections = 0;
-        assert_eq!(seen(&captured), "");
+        assert_eq!(unread(&captured), 3);
         let cell = Scenario::default().plan().into_iter().next().expect("a cell");
-        captured.records.push(CellRecord::empty(cell));
-        captured.connections = 1;
-        let words = seen(&captured);
-        assert!(
-            words.starts_with("0 requests of ") && words.ends_with(", no request on 1 other connection"),
-            "{words}"
-        );
+        let mut record = CellRecord::empty(cell);
+        record.connections.extend([ConnectionRecord::default(), ConnectionRecord::default()]);
+        captured.records.push(record);
+        assert_eq!(unread(&captured), 1);
+        captured.connections = 0;
+        assert_eq!(unread(&captured), 0);
     }
 }

@@ -160,13 +160,13 @@ impl DiagnoseArgs {
         let mut notes: Vec<String> = ending.note().into_iter().chain(damage).collect();
         notes.extend(done.captured.iter().flat_map(|captured| captured.doubts(false)));
         notes.extend(captured.notes.iter().map(ToString::to_string));
-        let seen = capture::seen(&captured);
+        let unread = capture::unread(&captured);
         let mut run: RunRecord =
             capture::run(format!("client {}", made_printable(words)), captured, command_line);
         run.interrupted = is_interrupted;
         notes.extend(client::clear_http1(&run.repetitions));
         let client = Client { command: words, took: done.took, cpu: done.client_cpu, doubts: &doubts };
-        let exit = self.conclude_client(&Concluded::of_client(&run, notes, &client), &seen)?;
+        let exit = self.conclude_client(&Concluded::of_client(&run, notes, &client), unread)?;
         Ok(match doubts.is_empty() {
             _ if is_interrupted => Exit::Interrupted,
             true => exit,

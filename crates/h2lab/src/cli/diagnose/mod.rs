@@ -192,8 +192,8 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     match &what {
         Some(What::Capture(file)) => {
             args.refuse_measuring("a capture is only read", false)?;
-            let (run, notes, seen) = capture::read(file, args.keylog.as_deref(), command_line)?;
-            return args.conclude(&Concluded::of_capture(&run, notes), Some(&seen));
+            let (run, notes, unread) = capture::read(file, args.keylog.as_deref(), command_line)?;
+            return args.conclude(&Concluded::of_capture(&run, notes), Some(unread));
         }
         _ if args.keylog.is_some() => return Err(Usage("--keylog is for a capture".to_owned()).into()),
         Some(What::Run(folder)) => return args.of_run_folder(folder),

@@ -264,8 +264,8 @@ mod tests {
     use super::*;
     use crate::run::store::RunFolder;
 
-    /// The ramp for services of others, of which the server serves 15 requests in each second and answers 429 to the rest.
-    fn limited() -> RunRecord {
+    /// The ramp for services of others, of which the server serves `limit` requests in each second and answers 429 to the rest.
+    fn limited(limit: u32) -> RunRecord {
         let mut cell = some_cell(0, 0, Protocol::H1, 32, 0.0);
         let measured = Duration::from_secs(5);
         cell.work.arrival = Arrival::Ramp { from: 10.0, to: 50.0, over: measured, steps: 5 };
@@ -277,7 +277,7 @@ mod tests {
                 (second, served) = (sample.scheduled_at, 0);
             }
             served += 1;
-            let is_served = served <= 15;
+            let is_served = served <= limit;
             let (outcome, status) =
                 if is_served { (Outcome::Succeeded, 200) } else { (Outcome::Status, 429) };
             Sample { outcome, status, ..sample }
@@ -292,7 +292,7 @@ mod tests {
         let path = parent.path().join("run");
         let folder = RunFolder::create(&path, &run_of(Vec::new())).unwrap();
         assert_eq!(Found::in_folder(&path), None, "as in folders of before");
-        let ramps = limited();
+        let ramps = limited(15);
         let known = found(&ramps).unwrap();
         assert_eq!(known.limit.as_ref().map(|limit| &limit.rule[..]), Some(RATE_LIMIT), "{known:?}");
         assert!(
@@ -304,6 +304,16 @@ mod tests {
         drop(folder);
         store::discard(&path).unwrap();
         assert!(!path.exists(), "a run of which nothing is kept leaves no ramps");
+    }
+
+    #[test]
+    fn a_limit_far_below_the_ramp_is_one_of_the_rate_and_what_lets_nothing_through_is_none() {
+        let low = found(&limited(3)).unwrap();
+        assert_eq!((low.refused, low.overloaded_at), (Some((429, 135)), Some(10.0)), "{low:?}");
+        assert!(low.remark().unwrap().contains("it limits the rate"), "{low:?}");
+        let none = found(&limited(0)).unwrap();
+        assert_eq!((none.rate, none.overloaded_at, &none.limit), (10.0, None, &None), "{none:?}");
+        assert!(none.failing.as_ref().unwrap().contains("status 429"), "{none:?}");
     }
 
     #[test]

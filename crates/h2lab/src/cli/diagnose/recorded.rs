@@ -74,11 +74,11 @@ impl DiagnoseArgs {
         Ok(self.judged(&experiment))
     }
 
-    /// What the connections of a client show; `seen` is what came from it.
-    pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, seen: &str) -> Result<Exit> {
+    /// What the connections of a client show; of `unread` of them no request was read.
+    pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, unread: u64) -> Result<Exit> {
         let report = concluded.report();
         let exit = self.print(&report, &|style| {
-            h2lab_report::diagnosis_of_client(&report, seen, concluded.has_limits_of_ours, style)
+            h2lab_report::diagnosis_of_client(&report, unread, concluded.has_limits_of_ours, style)
         })?;
         let cells = &report.analysis.cells;
         let is_refused =
@@ -87,11 +87,12 @@ impl DiagnoseArgs {
         Ok(if all { Exit::CheckFailed } else { exit })
     }
 
-    /// What the records of a run show; of a capture, of which nothing was measured, also what was `seen` in it.
-    pub(super) fn conclude(&self, concluded: &Concluded<'_>, seen: Option<&str>) -> Result<Exit> {
+    /// What the records of a run show; of a capture, of which nothing was measured, also of how many connections no request
+    /// was read.
+    pub(super) fn conclude(&self, concluded: &Concluded<'_>, unread: Option<u64>) -> Result<Exit> {
         let report = concluded.report();
-        self.print(&report, &|style| match seen {
-            Some(seen) => h2lab_report::diagnosis_of_capture(&report, seen, style),
+        self.print(&report, &|style| match unread {
+            Some(unread) => h2lab_report::diagnosis_of_capture(&report, unread, style),
             None => h2lab_report::diagnosis_of_run(&report, style),
         })
     }

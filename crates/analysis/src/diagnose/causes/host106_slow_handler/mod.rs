@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::host::HOST106 as META;
 use crate::diagnose::{Case, Evidence, Finding, Rule, facts};
+use h2lab_base::counters::INITIAL_WINDOW;
 use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, Sample};
@@ -20,9 +21,6 @@ const BULK: f64 = 0.5;
 const ALIKE: f64 = 0.2;
 /// Sending a longer request takes round trips, which are no time of the server.
 const SHORT_REQUEST: u64 = 10_000;
-
-/// TCP's first congestion window, in bytes: ten segments of 1,448 (RFC 6928 §2).
-const FIRST_WINDOW: u64 = 14_480;
 
 /// The rule.
 #[derive(Debug)]
@@ -92,6 +90,6 @@ fn least_work(record: &CellRecord, facts: &Facts) -> Option<Duration> {
 /// a first congestion window is decrypted when its rest has come. In a capture the packets tell.
 fn is_read_by_records(record: &CellRecord) -> bool {
     let is_ours = record.generator.wall_ns > 0;
-    let is_long = |sample: Sample| sample.body_bytes >= FIRST_WINDOW;
+    let is_long = |sample: Sample| sample.body_bytes >= u64::from(INITIAL_WINDOW);
     is_ours && record.cell.protocol.is_tls() && record.samples.iter().all(is_long)
 }
