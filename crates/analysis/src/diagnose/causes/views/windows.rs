@@ -119,6 +119,17 @@ struct Grant {
     at: Time,
     /// Download: how long the client had had the data of which it is the credit.
     held: Duration,
+    /// Download: how long nothing had come before it.
+    silence: Duration,
+}
+
+impl Grant {
+    /// For how long the client kept it back. One that gives it as soon as data comes keeps nothing back, however old the data is that
+    /// the total is about: it has made its window smaller (nghttp2 does so by credit that it never gives). And what a busy machine
+    /// takes is no reading.
+    fn kept_back(&self, slack: Duration) -> Duration {
+        if self.held > slack && self.silence > slack { self.held } else { Duration::ZERO }
+    }
 }
 
 /// The most credit that a connection had for downloads at a time: the client's connection window, from the frames; at least what every
@@ -187,7 +198,8 @@ impl Window {
     fn grant(&mut self, frame: &FrameEvent) {
         let total = self.total() + u64::from(frame.value);
         let held = self.held(total, frame);
-        self.granted.push(Grant { total, at: frame.at, held });
+        let silence = self.data.last().map_or(Duration::ZERO, |(_, at)| frame.at.since(*at));
+        self.granted.push(Grant { total, at: frame.at, held, silence });
         self.size_before = self.size;
         let credit = self.credit().max(0).cast_unsigned();
         match frame.direction {
@@ -222,7 +234,7 @@ impl Window {
     /// window sufficed; `None` if more came than was granted.
     fn opened(&self) -> Option<Grant> {
         let Some(needed) = self.taken.checked_sub(self.initial).filter(|needed| *needed > 0) else {
-            return Some(Grant { total: 0, at: Time::ZERO, held: Duration::ZERO });
+            return Some(Grant { total: 0, at: Time::ZERO, held: Duration::ZERO, silence: Duration::ZERO });
         };
         self.granted.get(self.granted.partition_point(|grant| grant.total < needed)).copied()
     }
@@ -400,8 +412,8 @@ impl Flows {
             self.is_broken = true;
             return;
         };
-        // Both windows are often given back at once, and then the stream's is too small, too.
-        let (scope, grant, window) = if shared.at > own.at {
+        // Both windows are often given back at once, in any order, and then the stream's is too small, too.
+        let (scope, grant, window) = if shared.at.since(own.at) >= least_stop(rtt) {
             (Scope::Connection, shared, self.windows[DOWN].size)
         } else {
             (Scope::Stream, own, stream.window.size)
@@ -410,10 +422,9 @@ impl Flows {
         let gap = frame.at.since(last);
         let longest = rtt + slack + stream.spacing.min(rtt / 2);
         let is_prompt = grant.at > Time::ZERO && frame.at.since(grant.at) <= longest;
-        // What a busy machine takes to return credit is no reading.
-        let held = if grant.held > slack { grant.held } else { Duration::ZERO };
-        stream.window.in_time.see(own.at, frame.at, longest, own.held <= slack);
-        self.windows[DOWN].in_time.see(shared.at, frame.at, longest, shared.held <= slack);
+        let held = grant.kept_back(slack);
+        stream.window.in_time.see(own.at, frame.at, longest, own.kept_back(slack).is_zero());
+        self.windows[DOWN].in_time.see(shared.at, frame.at, longest, shared.kept_back(slack).is_zero());
         // Data that flows comes at shorter intervals, also where each frame brings credit for another one.
         if !is_prompt || gap < least_stop(rtt).max(stream.spacing * 2) {
             stream.spacing = gap;
@@ -551,6 +562,7 @@ fn settle(window: &mut Window, at: Time, longest: Duration, stops: &mut [Stop]) 
 mod tests {
     use super::super::transfer::Transfer;
     use super::*;
+    use h2lab_wire::StreamId;
 
     const UP: Direction = Direction::Up;
     const DOWN: Direction = Direction::Down;
@@ -641,6 +653,30 @@ mod tests {
             assert!(stops.iter().all(|stop| stop.scope == Scope::Connection), "{stops:?}");
             assert!(share > 0.7, "{direction:?}: {share}");
         }
+    }
+
+    /// nghttp2 makes the connection window smaller by credit that it never gives, and returns that of both windows at once.
+    #[test]
+    fn a_connection_window_that_was_made_smaller_beside_the_streams_is_no_slow_reader() {
+        let small = Transfer { count: 1, ..Transfer::new(DOWN).with_stream_window(16 << 10) };
+        let mut record = small.record();
+        let is_credit = |frame: &FrameEvent| frame.kind == FrameKind::WINDOW_UPDATE;
+        record.frames.retain(|frame| !is_credit(frame) || frame.stream.0 > 0);
+        let never_given = DEFAULT_WINDOW - (16 << 10);
+        let mut total = 0;
+        let credits = record.frames.iter().filter(|frame| is_credit(frame)).copied().filter(|frame| {
+            total += u64::from(frame.value);
+            total > never_given
+        });
+        let credits: Vec<FrameEvent> = credits
+            .map(|frame| FrameEvent { stream: StreamId(0), at: frame.at + Duration::from_millis(2), ..frame })
+            .collect();
+        record.frames.extend(credits);
+        record.frames.sort_by_key(|frame| frame.at);
+        let stops = stops(&record, Duration::from_millis(40));
+        assert!(stops.len() > 20, "{stops:?}");
+        let is_of_stream = |stop: &Stop| stop.scope == Scope::Stream && stop.is_prompt && stop.held.is_zero();
+        assert!(stops.iter().all(is_of_stream), "{stops:?}");
     }
 
     #[test]
