@@ -21,6 +21,8 @@ const DELAYED: RangeInclusive<Duration> = Duration::from_millis(36)..=Duration::
 const SHORT: Duration = Duration::from_millis(10);
 /// How far from the acknowledgement's round trip the held segment may come.
 const PROMPT: Duration = Duration::from_millis(4);
+/// At many requests per second one of them is near any time. So much earlier there must be none for most pauses.
+const ELSEWHERE: Duration = Duration::from_millis(12);
 /// Fewer pauses may be chance.
 const LEAST: usize = 20;
 /// So many of all longer pauses must be of this length: those of a handler vary, or have another one.
@@ -52,7 +54,8 @@ fn of_pauses(case: &Case<'_>, pauses: Vec<Pause>, place: &str) -> Option<Finding
     let held: Vec<Pause> = pauses.into_iter().filter(|pause| pause.is_held).collect();
     let time: Duration = held.iter().map(|pause| pause.length).sum();
     let is_alike = held.len() as f64 >= ALIKE * all as f64;
-    let is_it = held.len() >= LEAST && is_alike && case.is_worth_time(time);
+    let is_chance = held.iter().filter(|pause| pause.is_near_any).count() * 2 > held.len();
+    let is_it = held.len() >= LEAST && is_alike && !is_chance && case.is_worth_time(time);
     is_it.then(|| finding(case, &held, time, place))
 }
 
@@ -65,6 +68,8 @@ struct Pause {
     /// It is as long as a delayed acknowledgement and a round trip, and with a packet log that was seen; or it ended a round trip after
     /// a request, which took the acknowledgement along before it was due.
     is_held: bool,
+    /// It is held by the request that ended it, and another request is where none has to be.
+    is_near_any: bool,
 }
 
 /// The pauses of a repetition that are longer than a round trip.
@@ -87,14 +92,14 @@ fn pauses(repetition: &Repetition<'_>) -> Vec<Pause> {
             continue;
         }
         // Whether one of these, sent after the pause had begun, ends it.
+        let ends = frame.at - facts.rtt;
         let is_ended_by = |all: &BTreeMap<u32, Vec<Time>>| {
-            let its = all.get(&frame.connection).map_or(&[][..], Vec::as_slice);
-            let first = its.partition_point(|at| *at + facts.rtt + PROMPT < frame.at);
-            its.get(first).is_some_and(|at| *at > begin + SHORT && *at + facts.rtt <= frame.at + PROMPT)
+            near(all, frame.connection, ends).is_some_and(|at| at > begin + SHORT)
         };
         let is_delayed = DELAYED.contains(&delay) && acks.as_ref().is_none_or(is_ended_by);
         let is_held = is_delayed || delay < *DELAYED.start() && is_ended_by(&requests);
-        pauses.push(Pause { connection: frame.connection, begin, length, is_held });
+        let is_near_any = !is_delayed && near(&requests, frame.connection, ends - ELSEWHERE).is_some();
+        pauses.push(Pause { connection: frame.connection, begin, length, is_held, is_near_any });
     }
     pauses
 }
@@ -110,11 +115,21 @@ fn withheld(repetition: &Repetition<'_>) -> Vec<Pause> {
         if !at.happened() || !sample.sent_at.happened() || length <= SHORT {
             return None;
         }
-        let later = requests.get(&sample.connection)?.iter().filter(|sent| **sent > sample.sent_at + SHORT);
-        let is_held = later.map(|sent| *sent + rtt).any(|came| came <= at + PROMPT && at <= came + PROMPT);
-        Some(Pause { connection: sample.connection, begin, length, is_held })
+        // The acknowledgement of a response that was under way when this request was sent is delayed from its arrival on.
+        let is_possible = length <= rtt + *DELAYED.end();
+        let ended_by = near(&requests, sample.connection, at - rtt);
+        let is_held = is_possible && ended_by.is_some_and(|sent| sent > sample.sent_at + SHORT);
+        let is_near_any = near(&requests, sample.connection, at - rtt - ELSEWHERE).is_some();
+        Some(Pause { connection: sample.connection, begin, length, is_held, is_near_any })
     };
     record.samples.iter().filter_map(of).collect()
+}
+
+/// The first of these of a connection that is so near a time that it may be what ended a pause.
+fn near(all: &BTreeMap<u32, Vec<Time>>, connection: u32, time: Time) -> Option<Time> {
+    let its = all.get(&connection)?;
+    let first = its.partition_point(|at| *at + PROMPT < time);
+    its.get(first).copied().filter(|at| *at <= time + PROMPT)
 }
 
 /// When the client sent requests, by connection, in order.

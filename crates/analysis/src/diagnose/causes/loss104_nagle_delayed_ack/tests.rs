@@ -120,6 +120,23 @@ fn a_response_that_comes_with_the_answer_to_the_next_request_was_held_back_whole
 }
 
 #[test]
+fn at_many_requests_per_second_one_of_them_is_near_any_time_and_says_nothing() {
+    // Responses that wait for 60 ms behind a lost segment, a request every `apart` ms, over a round trip of 25 ms.
+    let of = |apart: u64, late: u64| {
+        let mut scene = Scene::new(Protocol::H2c);
+        for n in 0..200 {
+            let sent = 100 + apart * u64::from(n);
+            scene = scene.request(0, 2 * n + 1, sent, sent + 25 + late, sent + 25 + late);
+        }
+        let found = against_http1(scene.record(), Conclusion::Slower);
+        found.into_iter().any(|finding| finding.rule == "LOSS104")
+    };
+    assert!(of(60, 60), "each comes with the answer to the next");
+    assert!(!of(3, 60) && !of(6, 60));
+    assert!(!of(75, 75), "no acknowledgement is delayed for so long");
+}
+
+#[test]
 fn a_pause_that_no_acknowledgement_ends_is_the_servers() {
     assert!(finding(bodies(30, |_| 66, 37)).is_some());
     assert_eq!(finding(bodies(30, |_| 66, 36)), None, "it came 5 ms before");

@@ -128,7 +128,7 @@ impl Grant {
     /// the total is about: it has made its window smaller (nghttp2 does so by credit that it never gives). And what a busy machine
     /// takes is no reading.
     fn kept_back(&self, slack: Duration) -> Duration {
-        if self.held > slack && self.silence > slack { self.held } else { Duration::ZERO }
+        if self.held > slack && self.silence > LEAST_SLACK { self.held } else { Duration::ZERO }
     }
 }
 
