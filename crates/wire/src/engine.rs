@@ -309,13 +309,23 @@ impl Connection {
         }
     }
 
+    /// Whether the role is to end its direction of the transport, and go on reading: all that a tunnel in HTTP/1.1 was given is sent, and
+    /// the end of the connection is what tells its end.
+    pub fn has_ended_its_direction(&self) -> bool {
+        match self {
+            Self::H1(engine) => engine.has_ended_its_direction(),
+            Self::H2(_) | Self::H3(_) => false,
+        }
+    }
+
     /// Begins an extended CONNECT (client role, RFC 8441 §4): `request`, whose method is CONNECT and whose path and
     /// authority are those of any request, asks for a tunnel that speaks `protocol`. Once it is answered with 2xx, DATA
     /// goes both ways until each side ends it. `None` as for [`Connection::send_request`], and unless
-    /// [`Connection::takes_connect_protocol`]. HTTP/1.1 has Upgrade for this, which this does not begin.
+    /// [`Connection::takes_connect_protocol`]. HTTP/1.1 asks by GET and `Upgrade` (RFC 9110 §7.8) instead, and is answered with 101,
+    /// which [`Event::Response`] reports; there the connection ends with the tunnel.
     pub fn send_connect(&mut self, now: Time, protocol: &str, request: &Request<'_>) -> Option<StreamId> {
         match self {
-            Self::H1(_) => None,
+            Self::H1(engine) => engine.send_connect(now, protocol, request),
             Self::H2(engine) => engine.send_connect(now, protocol, request),
             Self::H3(engine) => engine.send_connect(now, protocol, request),
         }
@@ -326,7 +336,8 @@ impl Connection {
         forward!(self, engine => engine.send_interim(now, stream, status, fields));
     }
 
-    /// Sends the final response's head (server role). `body_length` as in [`Connection::send_request`]; `end_stream`
+    /// Sends the final response's head (server role). Over HTTP/1.1 status 101 switches: all that follows, both ways, is of the protocol
+    /// that its `upgrade` field names, and DATA. `body_length` as in [`Connection::send_request`]; `end_stream`
     /// means that no body follows.
     pub fn send_response(&mut self, now: Time, stream: StreamId, response: &Response<'_>) {
         forward!(self, engine => engine.send_response(now, stream, response));

@@ -133,7 +133,7 @@ pub enum Event<'a> {
     Response {
         /// Its stream.
         stream: StreamId,
-        /// Status 200 to 599 and fields.
+        /// Status 200 to 599 and fields; 101 where the answer to [`super::Connection::send_connect`] switches protocols.
         head: ResponseHead<'a>,
         /// Nothing follows.
         end_stream: bool,

@@ -18,6 +18,9 @@ const MAX_REQUESTS: u64 = 1 << 30;
 /// whose flow control holds the client back.
 pub(super) const READ_AHEAD: usize = 64 * 1024;
 
+/// "Switching Protocols" (RFC 9110 §15.2.2).
+pub(super) const SWITCHING: u16 = 101;
+
 /// Index of DATA and of HEADERS in [`Counters::frames_sent`].
 pub(super) const DATA: usize = 0;
 /// See [`DATA`].
@@ -83,6 +86,8 @@ pub(super) struct Exchange {
     pub(super) close: bool,
     /// Interim responses so far (client role).
     pub(super) interims: u32,
+    /// The protocol that it asks to switch to (client role).
+    pub(super) asks_for: Option<Box<str>>,
     pub(super) sending: Sending,
 }
 
@@ -96,6 +101,7 @@ impl Exchange {
             awaits_continue: false,
             close: false,
             interims: 0,
+            asks_for: None,
             sending: Sending::Head,
         }
     }
@@ -336,6 +342,19 @@ impl Connection {
         self.begin_exchange(now, request, |connection| connection.queue_request(request))
     }
 
+    /// See [`crate::Connection::send_connect`]: `Upgrade` (RFC 9110 §7.8). Nothing can be sent before the answer, and all that follows a
+    /// 101 is of the other protocol.
+    pub fn send_connect(&mut self, now: Time, protocol: &str, request: &Request<'_>) -> Option<StreamId> {
+        let asking = [Field::new("connection", "upgrade"), Field::new("upgrade", protocol)];
+        let fields: Vec<Field<'_>> = asking.iter().chain(request.fields).copied().collect();
+        let request =
+            Request { method: "GET", fields: &fields, body_length: None, end_stream: true, ..*request };
+        let stream = self.send_request(now, &request)?;
+        let exchange = self.exchange.as_mut()?;
+        exchange.asks_for = Some(protocol.into());
+        Some(stream)
+    }
+
     /// See [`crate::Connection::send_request_again`]. The head is written in full once more before it is remembered:
     /// most connections of a pool that grows on demand never send a second request.
     pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
@@ -413,6 +432,9 @@ impl Connection {
         let Some(exchange) = self.unanswered(stream) else { return };
         // The client may or may not send the body that it holds back: RFC 9110 §10.1.1.
         exchange.close |= last || exchange.awaits_continue;
+        if response.status == SWITCHING {
+            return self.switch(response.fields);
+        }
         let encoder = response_encoder(exchange, response);
         exchange.close |= encoder == Encoder::UntilClose;
         let (close, announces_length) = (exchange.close, announces_length(exchange, response));
@@ -444,6 +466,37 @@ impl Connection {
         if response.end_stream {
             self.finish_body(&[]);
         }
+    }
+
+    /// Answers a request with 101: what follows in both directions is of another protocol, until the connection ends.
+    fn switch(&mut self, fields: &[Field<'_>]) {
+        let mark = self.output.len();
+        if !matches!(self.receiving, Receiving::Complete) {
+            return self.misuse(mark, "a switch of protocols in the middle of a request");
+        }
+        self.push_status_line(SWITCHING);
+        let fields_at = self.output.len();
+        self.output.push(b"connection: upgrade\r\n");
+        if let Err(misuse) = push_fields(&mut self.output, fields) {
+            return self.misuse(mark, misuse);
+        }
+        self.end_head(mark, fields_at);
+        self.begin_tunnel();
+    }
+
+    /// See [`crate::Connection::has_ended_its_direction`].
+    pub fn has_ended_its_direction(&self) -> bool {
+        let is_tunnel = matches!(self.receiving, Receiving::Body(Decoder::UntilClose));
+        let exchange = self.exchange.as_ref().filter(|exchange| is_tunnel && exchange.asks_for.is_some());
+        exchange.is_some_and(|exchange| exchange.sending == Sending::Complete) && self.output.is_empty()
+    }
+
+    /// From now on all bytes are DATA.
+    pub(super) fn begin_tunnel(&mut self) {
+        let Some(exchange) = &mut self.exchange else { return };
+        exchange.close = true;
+        exchange.sending = Sending::Body(Encoder::UntilClose);
+        self.receiving = Receiving::Body(Decoder::UntilClose);
     }
 
     /// Nothing: HTTP/1.1 has no push.

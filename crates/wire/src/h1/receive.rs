@@ -2,8 +2,9 @@
 
 use super::body::{Decoder, Then};
 use super::buffer::Span;
-use super::connection::{Connection, DATA, Eof, Exchange, HEADERS, Life, Receiving};
+use super::connection::{Connection, DATA, Eof, Exchange, HEADERS, Life, Receiving, SWITCHING};
 use super::head::{self, Framing, Head, Opening, Refusal, Target, Version};
+use super::upgrade::any_token;
 use crate::{Error, Event, Exceeded, Fields, Limit, RequestHead, ResponseHead, Role, StreamId};
 
 /// Bytes that may wait behind a complete message. A role that honours `wants_input` reads no more than
@@ -196,7 +197,17 @@ impl Connection {
         };
         let stream = exchange.stream;
         match status {
-            101 => {
+            SWITCHING if exchange.asks_for.is_some() => {
+                let fields = Fields::new(&self.scratch.bytes, &self.scratch.spans);
+                let protocol = exchange.asks_for.as_deref().unwrap_or_default();
+                if !any_token(fields, b"upgrade", protocol.as_bytes()) {
+                    let refusal = Refusal::bad("it switches to a protocol that we did not ask for");
+                    return self.refuse_and_go_on(refusal);
+                }
+                self.begin_tunnel();
+                return Progress::Event(Ready::Response { stream, status, end_stream: false });
+            }
+            SWITCHING => {
                 return self.refuse_and_go_on(Refusal::bad("it switches protocols without a request to"));
             }
             100..=199 => {

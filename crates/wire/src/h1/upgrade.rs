@@ -163,6 +163,6 @@ fn offered_settings(fields: Fields<'_>) -> Option<&[u8]> {
 }
 
 /// Whether any of the fields with this lower-case name lists `token`.
-fn any_token(fields: Fields<'_>, name: &[u8], token: &[u8]) -> bool {
+pub(super) fn any_token(fields: Fields<'_>, name: &[u8], token: &[u8]) -> bool {
     fields.iter().any(|field| field.name == name && has_token(field.value, token))
 }

@@ -301,13 +301,18 @@ fn as_many_fields_as_there_is_room_for_are_taken_and_one_more_is_431() {
     }
 }
 
-/// Every reason with which this engine refuses a peer's message stands in a test here or in `refusals.rs`: a new refusal needs
+/// Every reason with which this engine refuses a peer's message stands in a test here or in one of the files below: a new refusal needs
 /// its test.
 #[test]
 fn no_refusal_is_without_a_test() {
     let sources = [include_str!("../head.rs"), include_str!("../receive.rs"), include_str!("../body.rs")];
-    let tests = [include_str!("legality.rs"), include_str!("refusals.rs"), include_str!("scripted.rs")]
-        .concat()
+    let tests = [
+        include_str!("legality.rs"),
+        include_str!("refusals.rs"),
+        include_str!("scripted.rs"),
+        include_str!("tunnel.rs"),
+    ]
+    .concat()
         + include_str!("../body.rs").split_once("mod tests").map_or("", |(_, tests)| tests);
     let calls = ["bad(", "with_status(", "return Err("];
     let mut found = 0;

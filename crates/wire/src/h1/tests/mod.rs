@@ -7,6 +7,7 @@ mod pair;
 mod refusals;
 mod repetition;
 mod scripted;
+mod tunnel;
 
 use super::Connection;
 use crate::connection::{Config, Request, Response};
