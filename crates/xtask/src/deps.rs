@@ -11,12 +11,13 @@ use serde::Deserialize;
 use crate::process;
 
 /// Crates of ours that take values and return values: no sockets, files, environment, clock, threads, printing.
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "h2lab-no-schema",
     "h2lab-base",
     "h2lab-wire",
     "h2lab-link",
     "h2lab-transfer",
+    "h2lab-proxy",
     "h2lab-model",
     "h2lab-analysis",
     "h2lab-report",

@@ -412,6 +412,13 @@ impl Sender {
         }
     }
 
+    /// Segments in flight, how many of them are known to be lost or beyond a lost one, and bytes that were never sent.
+    #[allow(dead_code, reason = "the pool of h2lab-proxy is simulated over this model, too, and asks")]
+    pub fn flight(&self) -> (u32, u32, u32) {
+        let known = self.flights.iter().filter(|flight| !flight.is_inside()).count();
+        (self.flights.len() as u32, known as u32, self.end().saturating_sub(self.next) as u32)
+    }
+
     /// What this end has done so far.
     pub fn figures(&self) -> EndFigures {
         EndFigures {

@@ -190,6 +190,12 @@ impl Socket {
         Some(segment)
     }
 
+    /// Segments in flight, how many of them are known to be lost or beyond a lost one, and bytes that were never sent.
+    #[allow(dead_code, reason = "the pool of h2lab-proxy is simulated over this model, too, and asks")]
+    pub fn flight(&self) -> (u32, u32, u32) {
+        self.sender.flight()
+    }
+
     /// What this end has done so far.
     pub fn figures(&self) -> EndFigures {
         EndFigures { segments_in: self.segments_in, ..self.sender.figures() }

@@ -1,0 +1,349 @@
+//! The fields of a message between two hops (RFC 9110 §7.6).
+//!
+//! What concerns one connection alone ends here. Everything else passes in order, and what a proxy owes to the next one is added: `Via`,
+//! and who the client was. Framing is no field: the engine of the next hop writes it, from [`Head::body_length`].
+
+use h2lab_wire::event::{RequestHead, ResponseHead};
+use h2lab_wire::{Field, Fields};
+use serde::{Deserialize, Serialize};
+
+use crate::head::{Head, Part};
+
+/// The version of HTTP on a hop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Version {
+    /// HTTP/1.1 (and 1.0).
+    H1,
+    /// HTTP/2.
+    H2,
+    /// HTTP/3.
+    H3,
+}
+
+impl Version {
+    /// As `Via` names it (RFC 9110 §7.6.3).
+    const fn received_protocol(self) -> &'static [u8] {
+        match self {
+            Self::H1 => b"1.1 ",
+            Self::H2 => b"2 ",
+            Self::H3 => b"3 ",
+        }
+    }
+}
+
+/// How the next hop is told who the client was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientFields {
+    /// Not at all; what the client says of itself passes.
+    None,
+    /// `X-Forwarded-For`, `-Proto` and `-Host`.
+    #[default]
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+/// Which fields the proxy adds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct OwnFields {
+    /// The proxy's name in `Via`; none adds no `Via`.
+    pub via: Option<String>,
+    /// How the next hop is told who the client was.
+    pub client: ClientFields,
+    /// Whether the client may be a proxy, so that what it says of other clients is kept and added to. Otherwise it is replaced.
+    pub trusted: bool,
+}
+
+impl Default for OwnFields {
+    fn default() -> Self {
+        Self { via: Some("h2lab".to_owned()), client: ClientFields::default(), trusted: false }
+    }
+}
+
+/// Where a request came from.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// The version on that hop.
+    pub version: Version,
+    /// The client's address, as text: `192.0.2.1`, `2001:db8::1`.
+    pub address: &'a str,
+    /// Whether it came over TLS.
+    pub tls: bool,
+}
+
+/// Why a request is not passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The method is no token (RFC 9110 §9.1).
+    #[error("the method is no token")]
+    Method,
+    /// The target has a byte that would end it in HTTP/1.1.
+    #[error("the target has white space or a control character")]
+    Target,
+    /// The authority has a byte that no host and port have.
+    #[error("the authority is no host and port")]
+    Authority,
+}
+
+/// What a request asks of the proxy itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// It is a WebSocket handshake: `Upgrade: websocket`, or CONNECT with this protocol (RFC 8441).
+    pub websocket: bool,
+    /// It waits for 100 before it sends its body.
+    pub expects_continue: bool,
+    /// OPTIONS or TRACE with `Max-Forwards: 0`: the proxy answers itself (RFC 9110 §7.6.2).
+    pub ends_here: bool,
+}
+
+/// At most so many options of `Connection` are looked at: more is no real message, and all others are dropped with their names.
+const MOST_OPTIONS: usize = 16;
+
+/// Fields that no `Connection` may take out of a message: they are meant for every recipient (RFC 9110 §7.6.1), and one who names them
+/// wants the next hop not to see them.
+const END_TO_END: [&[u8]; 12] = [
+    b"authorization",
+    b"cache-control",
+    b"content-encoding",
+    b"content-length",
+    b"content-range",
+    b"content-type",
+    b"cookie",
+    b"expect",
+    b"forwarded",
+    b"host",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+];
+
+/// The options of the `Connection` fields of a message.
+struct Options<'a> {
+    all: [&'a [u8]; MOST_OPTIONS],
+    count: usize,
+}
+
+impl<'a> Options<'a> {
+    fn of(fields: Fields<'a>) -> Self {
+        let mut options = Self { all: [&[]; MOST_OPTIONS], count: 0 };
+        let lines = fields.iter().filter(|field| field.name == b"connection");
+        for option in lines.flat_map(|line| tokens(line.value)) {
+            if options.count < MOST_OPTIONS
+                && !END_TO_END.iter().any(|name| name.eq_ignore_ascii_case(option))
+            {
+                options.all[options.count] = option;
+                options.count += 1;
+            }
+        }
+        options
+    }
+
+    fn names(&self, name: &[u8]) -> bool {
+        self.all[..self.count].iter().any(|option| option.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The members of a list of tokens (RFC 9110 §5.6.1).
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+}
+
+/// Fields that concern one connection, or that the engines write (RFC 9110 §7.6.1, RFC 9113 §8.2.2, RFC 7540 §3.2.1).
+fn is_of_hop(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"connection"
+            | b"keep-alive"
+            | b"proxy-connection"
+            | b"transfer-encoding"
+            | b"upgrade"
+            | b"http2-settings"
+            | b"te"
+            | b"content-length"
+            | b"host"
+    )
+}
+
+/// What the next hop is given of a request that came from `origin`, in any version of HTTP: it may go on in another one when it is sent
+/// again. [`te`] is HTTP/1.1's alone.
+pub fn request(
+    incoming: &RequestHead<'_>,
+    origin: Origin<'_>,
+    own: &OwnFields,
+    head: &mut Head,
+) -> Result<Asked, Refused> {
+    check(incoming)?;
+    head.clear();
+    head.set(Part::Method, incoming.method);
+    head.set(Part::Authority, incoming.authority);
+    head.set(Part::Path, incoming.path);
+    head.set(Part::Protocol, incoming.protocol);
+    let fields = incoming.fields;
+    let options = Options::of(fields);
+    let mut asked = Asked { websocket: incoming.protocol == b"websocket", ..Asked::default() };
+    let (mut takes_trailers, mut cookies) = (false, 0);
+    for Field { name, value } in fields.iter() {
+        match name {
+            b"te" => takes_trailers |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"trailers")),
+            b"upgrade" => {
+                let is_websocket = tokens(value).any(|token| token.eq_ignore_ascii_case(b"websocket"));
+                asked.websocket |= is_websocket && options.names(b"upgrade") && incoming.method == b"GET";
+            }
+            b"content-length" => head.body_length = number(value),
+            b"cookie" => cookies += 1,
+            b"max-forwards" if matches!(incoming.method, b"OPTIONS" | b"TRACE") => {
+                asked.ends_here |= !forward_once_less(value, head);
+            }
+            b"x-forwarded-for" | b"x-forwarded-proto" | b"x-forwarded-host" | b"forwarded" | b"via" => {}
+            _ if is_of_hop(name) || options.names(name) => {}
+            _ => {
+                asked.expects_continue |= name == b"expect" && value.eq_ignore_ascii_case(b"100-continue");
+                head.add(name, &[value]);
+            }
+        }
+    }
+    add_cookies(fields, cookies, head);
+    if takes_trailers {
+        head.add(b"te", &[b"trailers"]);
+    }
+    add_client(incoming, origin, own, head);
+    add_via(fields, origin.version, own, head);
+    Ok(asked)
+}
+
+/// What HTTP/1.1 needs beside `te: trailers`, since that is of one connection (RFC 9110 §10.1.4): another field line.
+pub fn te(head: &Head, to: Version) -> Option<Field<'static>> {
+    (to == Version::H1 && head.field(b"te").is_some()).then_some(Field::new("connection", "te"))
+}
+
+/// The length of a body; the engine has checked that it is a number.
+fn number(value: &[u8]) -> Option<u64> {
+    str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Passes `Max-Forwards` on, less one; `false` if it was 0.
+fn forward_once_less(value: &[u8], head: &mut Head) -> bool {
+    match number(value) {
+        Some(0) => return false,
+        Some(left) => head.add(b"max-forwards", &[(left - 1).to_string().as_bytes()]),
+        None => {}
+    }
+    true
+}
+
+/// Refuses what HTTP/2 and HTTP/3 can carry and HTTP/1.1 would read as something else.
+fn check(incoming: &RequestHead<'_>) -> Result<(), Refused> {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    if incoming.method.is_empty() || !incoming.method.iter().all(is_token) {
+        return Err(Refused::Method);
+    }
+    if incoming.path.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
+        || str::from_utf8(incoming.path).is_err()
+    {
+        return Err(Refused::Target);
+    }
+    let is_of_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);
+    incoming.authority.iter().all(is_of_host).then_some(()).ok_or(Refused::Authority)
+}
+
+/// HTTP/2 may cut `cookie` into lines, and HTTP/1.1 has one (RFC 9113 §8.2.3).
+fn add_cookies(fields: Fields<'_>, lines: usize, head: &mut Head) {
+    let all = || fields.iter().filter(|field| field.name == b"cookie").map(|field| field.value);
+    if lines < 2 {
+        return all().for_each(|value| head.add(b"cookie", &[value]));
+    }
+    let mut pieces: Vec<&[u8]> = all().flat_map(|value| [&b"; "[..], value]).collect();
+    pieces.remove(0);
+    head.add(b"cookie", &pieces);
+}
+
+/// Adds to the list in the lines of `name`, as one line; without `kept` it is the only member.
+fn add_to_list(fields: Fields<'_>, name: &[u8], kept: bool, last: &[&[u8]], head: &mut Head) {
+    let all = fields.iter().filter(|field| kept && field.name == name).map(|field| field.value);
+    let mut pieces: Vec<&[u8]> = all.flat_map(|value| [value, b", "]).collect();
+    pieces.extend_from_slice(last);
+    head.add(name, &pieces);
+}
+
+fn add_client(incoming: &RequestHead<'_>, origin: Origin<'_>, own: &OwnFields, head: &mut Head) {
+    let (fields, address) = (incoming.fields, origin.address.as_bytes());
+    let names: [&[u8]; 4] = [b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded"];
+    let pass = |names: &[&[u8]], head: &mut Head| {
+        let kept = fields.iter().filter(|field| names.contains(&field.name));
+        kept.for_each(|field| head.add(field.name, &[field.value]));
+    };
+    let proto: &[u8] = if origin.tls { b"https" } else { b"http" };
+    match own.client {
+        ClientFields::None => pass(&names, head),
+        ClientFields::XForwarded => {
+            add_to_list(fields, names[0], own.trusted, &[address], head);
+            // These two say what the first proxy saw.
+            for (name, value) in [(names[1], proto), (names[2], incoming.authority)] {
+                let first = fields.get(str::from_utf8(name).unwrap_or_default()).filter(|_| own.trusted);
+                head.add(name, &[first.unwrap_or(value)]);
+            }
+            if own.trusted {
+                pass(&names[3..], head);
+            }
+        }
+        ClientFields::Forwarded => {
+            let is_ipv6 = address.contains(&b':');
+            let quotes: [&[u8]; 2] = if is_ipv6 { [b"\"[", b"]\""] } else { [b"", b""] };
+            let element: [&[u8]; 8] =
+                [b"for=", quotes[0], address, quotes[1], b";proto=", proto, b";host=\"", incoming.authority];
+            let element: Vec<&[u8]> = element.into_iter().chain([&b"\""[..]]).collect();
+            add_to_list(fields, names[3], own.trusted, &element, head);
+            if own.trusted {
+                pass(&names[..3], head);
+            }
+        }
+    }
+}
+
+/// Every proxy adds itself, behind those before it (RFC 9110 §7.6.3).
+fn add_via(fields: Fields<'_>, from: Version, own: &OwnFields, head: &mut Head) {
+    match &own.via {
+        Some(name) => {
+            add_to_list(fields, b"via", true, &[from.received_protocol(), name.as_bytes()], head);
+        }
+        None => fields
+            .iter()
+            .filter(|field| field.name == b"via")
+            .for_each(|field| head.add(b"via", &[field.value])),
+    }
+}
+
+/// What the client is given of a response, interim or final, that came in version `from`.
+pub fn response(incoming: &ResponseHead<'_>, from: Version, own: &OwnFields, head: &mut Head) {
+    head.clear();
+    head.status = incoming.status;
+    let options = Options::of(incoming.fields);
+    for Field { name, value } in incoming.fields.iter() {
+        match name {
+            b"content-length" => head.body_length = number(value),
+            b"via" => {}
+            _ if (is_of_hop(name) && name != b"host") || options.names(name) => {}
+            _ => head.add(name, &[value]),
+        }
+    }
+    add_via(incoming.fields, from, own, head);
+}
+
+/// What the other side is given of trailers: nothing that frames, routes or controls a message (RFC 9110 §6.5.1).
+pub fn trailers(incoming: Fields<'_>, head: &mut Head) {
+    head.clear();
+    for Field { name, value } in incoming.iter() {
+        let is_of_message = matches!(
+            name,
+            b"trailer" | b"authorization" | b"set-cookie" | b"content-encoding" | b"content-type"
+        );
+        if !is_of_hop(name) && !is_of_message {
+            head.add(name, &[value]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

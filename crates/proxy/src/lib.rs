@@ -1,0 +1,15 @@
+//! What a proxy decides, without I/O: its configuration ([`config`]), which service a request is for ([`route`]), the fields of a
+//! message between two hops ([`fields`]), the heads that it keeps to send them again ([`head`]), which requests it may send again
+//! ([`retry`]), which instance and connection take the next one, and how many connections there are ([`pool`]), and the handshake of WebSocket ([`websocket`]).
+//!
+//! Never contains: sockets, a clock, an engine of a protocol, the loop that moves bytes (`roles::sidecar`).
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod config;
+pub mod fields;
+pub mod head;
+pub mod pool;
+pub mod retry;
+pub mod route;
+pub mod websocket;
