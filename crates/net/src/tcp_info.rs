@@ -72,6 +72,8 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
+    /// Whether it knows of a segment that is missing, and waits for its repetition.
+    pub is_repairing: bool,
     /// Bytes that wait in the socket and were never sent.
     pub unsent_bytes: u32,
     /// After this time without an acknowledgement a segment is sent again, in microseconds.
@@ -135,6 +137,7 @@ impl TcpInfo {
             min_rtt_us: info.min_rtt,
             cwnd: info.snd_cwnd,
             unacked: info.unacked,
+            is_repairing: info.sacked > 0 || info.lost > 0 || info.retrans > 0,
             unsent_bytes: info.notsent_bytes,
             rto_us: info.rto,
             is_timed_out: info.state_to_flags[RETRANSMITS] > 0,

@@ -1,9 +1,11 @@
-//! The parts that h2lab plays: client, origin, load generator, bulk transfer, agent of a fleet, probe, timeline. Each is a loop
+//! The parts that h2lab plays: client, origin, load generator, bulk transfer, agent of a fleet, probe, timeline,
+//! sidecar. Each is a loop
 //! over the reactor that drives the engines of `h2lab_wire` and leaves a record.
 //!
 //! Never contains: statistics or verdicts of measured cells; the checks of a probe are decided here. What a role decides with
 //! comes as a value.
 
+mod accepted;
 pub mod bulk;
 pub mod client;
 pub mod fleet;
@@ -11,4 +13,5 @@ mod heartbeat;
 pub mod load;
 pub mod origin;
 pub mod probe;
+pub mod sidecar;
 pub mod timeline;

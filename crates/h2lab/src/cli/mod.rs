@@ -42,6 +42,7 @@ mod run;
 mod runs;
 mod scenarios;
 mod servers;
+mod sidecar;
 mod signals;
 mod timeline;
 mod tls;
@@ -97,6 +98,7 @@ enum Command {
     Probe(Box<probe::ProbeArgs>),
     Explain(explain::ExplainArgs),
     Origin(Box<origin::OriginArgs>),
+    Sidecar(sidecar::SidecarArgs),
     Doctor(doctor::DoctorArgs),
     Gen(gen_docs::GenArgs),
     /// (internal) one repetition inside namespaces
@@ -168,6 +170,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Probe(args) => probe::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Origin(args) => origin::main(&args),
+        Command::Sidecar(args) => sidecar::main(&args),
         Command::Doctor(args) => doctor::main(&args),
         Command::Gen(args) => gen_docs::main(&args),
         Command::Lab => internal::lab(),

@@ -13,10 +13,11 @@ use super::explain::distance;
 use super::progress::about;
 
 /// Each by the name of its file in `scenarios/`, in the order of a list.
-const SHIPPED: [(&str, &str); 11] = [
+const SHIPPED: [(&str, &str); 12] = [
     ("compare", include_str!("../../../../scenarios/compare.toml")),
     ("h3", include_str!("../../../../scenarios/h3.toml")),
     ("sidecar-chaos", include_str!("../../../../scenarios/sidecar-chaos.toml")),
+    ("sidecar-goaway", include_str!("../../../../scenarios/sidecar-goaway.toml")),
     ("bbr-vs-cubic", include_str!("../../../../scenarios/bbr-vs-cubic.toml")),
     ("burst-vs-random", include_str!("../../../../scenarios/burst-vs-random.toml")),
     ("connections-knob", include_str!("../../../../scenarios/connections-knob.toml")),
@@ -98,7 +99,7 @@ mod tests {
             files += 1;
         }
         assert_eq!(files, SHIPPED.len());
-        assert!(list.contains("sidecar-chaos: about 2.") && list.contains(" min with --quick"), "{list}");
+        assert!(list.contains("sidecar-chaos: about 3.") && list.contains(" min with --quick"), "{list}");
     }
 
     #[test]

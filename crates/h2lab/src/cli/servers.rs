@@ -10,7 +10,7 @@ use super::values::{axis, replace};
 #[command(next_help_heading = "Servers behind the link (several values: comma list)")]
 pub struct ServerArgs {
     /// Servers to start behind the link: origin (built in), nginx, go, tomcat; or proxies in front of origin: nginx-proxy,
-    /// envoy, haproxy, caddy, nghttpx, apache, h2o
+    /// envoy, haproxy, caddy, nghttpx, apache, h2o, h2lab (our sidecar)
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub origin: Option<Axis<String>>,
     /// Where sidecar proxies run: direct (none), sidecar (beside the client), two-sidecars (at both ends of the link)
@@ -18,7 +18,7 @@ pub struct ServerArgs {
     /// The generator speaks HTTP/1.1 to its sidecar; --proto is the protocol over the link.
     #[arg(long, value_name = "LIST", value_parser = axis::<Topology>)]
     pub topology: Option<Axis<Topology>>,
-    /// Programs to use as sidecars: haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o
+    /// Programs to use as sidecars: h2lab (ours), haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub sidecar: Option<Axis<String>>,
     /// Requests after which a server behind the link closes a connection, or unlimited

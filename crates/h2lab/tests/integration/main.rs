@@ -140,6 +140,9 @@ mod study;
 /// `h2lab probe smuggling`: real proxies, configured to be safe and not.
 mod smuggling;
 
+/// The sidecar between clients, servers and peers that misbehave.
+mod sidecar;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

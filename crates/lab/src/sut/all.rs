@@ -5,15 +5,16 @@ use serde::Serialize;
 
 use super::error::SutError;
 use super::kind::{Sut, version};
-use super::{apache, caddy, envoy, go, h2o, haproxy, nghttpx, nginx, nginx_proxy, origin, tomcat};
+use super::{apache, caddy, envoy, go, h2lab, h2o, haproxy, nghttpx, nginx, nginx_proxy, origin, tomcat};
 
 /// Every server that can be started, by its name.
-pub const ALL: [&dyn Sut; 11] = [
+pub const ALL: [&dyn Sut; 12] = [
     &origin::Origin,
     &nginx::Nginx,
     &nginx_proxy::NginxProxy,
     &envoy::Envoy,
     &haproxy::Haproxy,
+    &h2lab::H2lab,
     &caddy::Caddy,
     &nghttpx::Nghttpx,
     &apache::Apache,

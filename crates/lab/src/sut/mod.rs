@@ -19,6 +19,7 @@ mod early;
 pub mod envoy;
 mod error;
 pub mod go;
+pub mod h2lab;
 pub mod h2o;
 pub mod haproxy;
 mod kind;

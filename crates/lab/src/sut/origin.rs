@@ -79,7 +79,7 @@ fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
 }
 
 /// Whether every socket listens. It prints a line per socket when all of them do; that of TLS over TCP comes last.
-fn listens(line: &str, endpoints: &mut Endpoints) -> bool {
+pub(super) fn listens(line: &str, endpoints: &mut Endpoints) -> bool {
     let Some((scheme, address)) = line.strip_prefix("listening ").and_then(|url| url.split_once("://"))
     else {
         return false;

@@ -29,7 +29,7 @@ impl Upstream {
             return Ok(self);
         }
         let why = format!(
-            "it cannot be configured to hold {} connections to its upstream; envoy and nghttpx can",
+            "it cannot be configured to hold {} connections to its upstream; envoy, h2lab and nghttpx can",
             self.connections
         );
         Err(SutError::Unsupported { server, why })

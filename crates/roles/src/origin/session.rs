@@ -1,7 +1,5 @@
 //! One connection of a client: transport, engine, and the exchanges on it.
 
-use std::time::Duration;
-
 use h2lab_base::units::Time;
 use h2lab_wire::{Connection, Error, ErrorCode, Event};
 
@@ -9,32 +7,19 @@ use super::config::{GoAwayMode, OriginConfig};
 use super::exchange::{Exchange, Room};
 use super::exchanges::Exchanges;
 use super::handler;
-use h2lab_net::byte_stream::ByteStream;
+use crate::accepted::{LINGER, Lingering, Spoken, TURN, flush, spoken};
 use h2lab_net::clock::Clock;
 use h2lab_net::quic::QuicSession;
-use h2lab_net::tcp::{Read, StreamSocket};
-use h2lab_net::transport::{Received, Sent, Transport, TransportError};
-
-/// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes distinguish it from any real HTTP/1.1
-/// request; the engine checks the rest.
-const PREFACE_START: &[u8] = b"PRI ";
-/// How long what a client still sends is read after our last word.
-const LINGER: Duration = Duration::from_secs(5);
-/// How many bytes of that at most: more than any window that we grant, so that a client which takes note of our last word has sent
-/// all that was under way.
-const LINGER_BYTES: usize = 64 << 20;
-/// Bytes that one connection sends, or that are read of it, before it is the others' turn.
-const TURN: usize = 1 << 20;
+use h2lab_net::tcp::StreamSocket;
+use h2lab_net::transport::{Received, Transport, TransportError};
 
 /// How far a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Requests are read and answered.
     Serving,
-    /// All was said and our direction is closed. What still comes is read and thrown away until this time, so many bytes, or the
-    /// end: the kernel answers unread bytes of a closed socket by a reset, which may destroy our last answer on its way
-    /// (RFC 9112 §9.6).
-    Lingering(Time, usize),
+    /// All was said and our direction is closed.
+    Lingering(Lingering),
     /// Nothing is left to do.
     Over,
 }
@@ -158,7 +143,7 @@ impl ServerSession {
             }
             // A client that keeps sending is read on after the others' turn.
             Phase::Lingering(..) if self.unread => Time::ZERO,
-            Phase::Lingering(until, _) => until.min(self.transport.timeout()),
+            Phase::Lingering(Lingering { until, .. }) => until.min(self.transport.timeout()),
             Phase::Over => Time::NEVER,
         }
     }
@@ -183,7 +168,7 @@ impl ServerSession {
         self.unread |= self.transport.handle_timeout(now);
         match self.phase {
             Phase::Serving => {}
-            Phase::Lingering(until, _) if now < until => {
+            Phase::Lingering(Lingering { until, .. }) if now < until => {
                 let result = self.discard(now);
                 return self.conclude(&result);
             }
@@ -343,26 +328,14 @@ impl ServerSession {
             engine.set_window_limit(limit);
             engine
         };
-        if let Some(alpn) = stream.alpn() {
-            self.engine = Some(engine(alpn == b"h2"));
-            self.timeout_at = Time::NEVER;
-            return Ok(true);
-        }
-        let mut space = [0; 16 * 1024];
-        match stream.read(&mut space)? {
-            Read::WouldBlock => return Ok(false),
-            Read::Eof | Read::Truncated => {
+        let mut engine = match spoken(stream, &mut self.first_bytes)? {
+            Spoken::Unknown => return Ok(false),
+            Spoken::Nothing => {
                 self.phase = Phase::Over;
                 return Ok(true);
             }
-            Read::Bytes(n) => self.first_bytes.extend_from_slice(&space[..n]),
-        }
-        let known = self.first_bytes.len().min(PREFACE_START.len());
-        let is_h2 = self.first_bytes[..known] == PREFACE_START[..known];
-        if is_h2 && known < PREFACE_START.len() {
-            return Ok(true); // read again; a client that sends "PR" and no more runs into the timeout
-        }
-        let mut engine = engine(is_h2);
+            version => engine(version == Spoken::H2),
+        };
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         self.engine = Some(engine);
         self.timeout_at = Time::NEVER;
@@ -484,7 +457,7 @@ impl ServerSession {
     /// All was said and sent.
     fn linger(&mut self, now: Time) -> Result<(), TransportError> {
         self.transport.shutdown(now)?;
-        self.phase = if self.eof { Phase::Over } else { Phase::Lingering(now + LINGER, LINGER_BYTES) };
+        self.phase = if self.eof { Phase::Over } else { Phase::Lingering(Lingering::new(now)) };
         self.discard(now)
     }
 
@@ -493,17 +466,10 @@ impl ServerSession {
         self.unread = false;
         match &mut self.transport {
             Transport::Stream(stream) => {
-                let (bytes, end) = discard(stream)?;
-                self.unread = end.is_none();
-                let is_too_much = match &mut self.phase {
-                    Phase::Lingering(_, left) => {
-                        *left = left.saturating_sub(bytes);
-                        *left == 0
-                    }
-                    Phase::Serving | Phase::Over => false,
-                };
-                if is_too_much || matches!(end, Some(Read::Eof | Read::Truncated)) {
-                    self.phase = Phase::Over;
+                let Phase::Lingering(lingering) = &mut self.phase else { return Ok(()) };
+                match lingering.discard(stream)? {
+                    Some(more) => self.unread = more,
+                    None => self.phase = Phase::Over,
                 }
             }
             // It answers a client that has not noticed the end.
@@ -518,44 +484,17 @@ impl ServerSession {
     }
 }
 
-/// Reads and throws away up to [`TURN`] bytes; returns how many, and what ended it: `None` if more may come.
-fn discard(stream: &mut ByteStream) -> Result<(usize, Option<Read>), TransportError> {
-    let mut space = [0; 16 * 1024];
-    let mut turn = 0;
-    while turn <= TURN {
-        match stream.read(&mut space)? {
-            Read::Bytes(n) => turn += n,
-            end => return Ok((turn, Some(end))),
-        }
-    }
-    Ok((turn, None))
-}
-
-/// Writes what the engine has until it is empty, or the socket is full: then `false`. Adds what was taken to `sent`, even on an
-/// error.
-fn flush(
-    transport: &mut Transport,
-    engine: &mut Connection,
-    now: Time,
-    sent: &mut u64,
-) -> Result<bool, TransportError> {
-    loop {
-        match transport.send(engine, now, &mut |_| ())? {
-            Sent::Bytes { bytes, .. } => *sent += bytes as u64,
-            Sent::Nothing => return transport.flush(now),
-            Sent::WouldBlock => return Ok(false),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Write as _};
     use std::net::{Ipv4Addr, TcpStream};
+    use std::time::Duration;
 
+    use h2lab_net::byte_stream::ByteStream;
     use h2lab_net::tcp::Listener;
 
     use super::*;
+    use crate::accepted::LINGER_BYTES;
 
     /// A session over a socket, and its client.
     fn connected(config: &OriginConfig, clock: Clock) -> (ServerSession, TcpStream) {

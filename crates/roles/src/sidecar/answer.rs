@@ -1,0 +1,322 @@
+//! An exchange is advanced: its request goes to an instance, its response to the client.
+
+use h2lab_base::units::{Time, format_duration};
+use h2lab_proxy::fields::{self, Version};
+use h2lab_proxy::head::{Head, Part};
+use h2lab_proxy::websocket;
+use h2lab_wire::connection::{Request, Response};
+use h2lab_wire::{ErrorCode, Field, StreamId};
+
+use super::body::Body;
+use super::exchange::{Exchange, Refusal, StreamAt};
+use super::side::Side;
+use super::{Sidecar, mark, side};
+
+/// Bytes of a segment.
+const SEGMENT: usize = 1_448;
+
+impl Sidecar<'_> {
+    /// Does what can be done now for an exchange.
+    pub(super) fn advance(&mut self, id: u32) {
+        let now = self.clock.now();
+        let exchange = self.exchanges.get(id);
+        if !exchange.is_open {
+            return;
+        }
+        if exchange.down.is_none() {
+            return self.end(id, now);
+        }
+        if exchange.refusal.is_none()
+            && exchange.up.is_none()
+            && !exchange.waits
+            && !exchange.response.has_ended()
+        {
+            self.find_connection(id, now);
+        }
+        if self.exchanges.get(id).refusal.is_some() {
+            self.answer(id, now);
+        }
+        self.pass_request(id, now);
+        self.pass_response(id, now);
+        self.conclude(id, now);
+    }
+
+    /// Gives a request to a connection that has room for it.
+    pub(super) fn send(&mut self, id: u32, slot: u32, now: Time) {
+        let exchange = self.exchanges.get(id);
+        let Some(up) = side(&mut self.slots, slot) else { return };
+        if exchange.asked.websocket
+            && up.version == Version::H1
+            && exchange.head.field(websocket::KEY.as_bytes()).is_none()
+        {
+            exchange.key = Some(websocket::key(&mut self.random));
+        }
+        let stream = match send_request(exchange, up, now) {
+            Begun::On(stream) => stream,
+            Begun::Never(why) => return exchange.refuse(502, why),
+            Begun::Later => return self.wait(id),
+        };
+        up.streams.insert(stream, id);
+        up.requests += 1;
+        up.path.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
+        mark(up, slot, &mut self.dirty);
+        exchange.up = Some(StreamAt { slot, stream });
+        exchange.sent_at = now;
+        self.due.push_back((now + self.config.file.timeouts.response, id, exchange.generation));
+    }
+
+    fn pass_request(&mut self, id: u32, now: Time) {
+        let exchange = self.exchanges.get(id);
+        // What follows a handshake of WebSocket waits for the answer to that.
+        if exchange.asked.websocket && !exchange.is_tunnel {
+            return;
+        }
+        let Exchange { up: Some(to), down, request, .. } = exchange else { return };
+        pump(&mut self.slots, &mut self.dirty, request, *to, *down, now);
+    }
+
+    fn pass_response(&mut self, id: u32, now: Time) {
+        let exchange = self.exchanges.get(id);
+        let Some(to) = exchange.down else { return };
+        if exchange.answer.is_none() && !exchange.is_answered && exchange.interims.is_empty() {
+            return;
+        }
+        let Some(down) = side(&mut self.slots, to.slot) else { return };
+        for interim in exchange.interims.drain(..) {
+            let fields: Vec<Field<'_>> = interim.fields().collect();
+            down.engine.send_interim(now, to.stream, interim.status, &fields);
+            mark(down, to.slot, &mut self.dirty);
+        }
+        if let Some(head) = exchange.answer.take() {
+            let end_stream = exchange.response.is_none();
+            let key = exchange.is_tunnel.then(|| exchange.head.field(websocket::KEY.as_bytes())).flatten();
+            if exchange.is_tunnel {
+                accept(&head, key, down, to, now);
+            } else {
+                send_response(&head, end_stream, down, to, now);
+            }
+            mark(down, to.slot, &mut self.dirty);
+            down.path.carries(1);
+            exchange.is_answered = true;
+            exchange.request.keep_no_longer();
+            if end_stream {
+                exchange.response.was_sent_with_head();
+            }
+        }
+        if exchange.is_answered {
+            let Exchange { up, response, .. } = exchange;
+            pump(&mut self.slots, &mut self.dirty, response, to, *up, now);
+        }
+    }
+
+    /// Ends an exchange whose response the client has.
+    fn conclude(&mut self, id: u32, now: Time) {
+        let exchange = self.exchanges.get(id);
+        if exchange.is_answered && exchange.response.is_done() {
+            self.end(id, now);
+        }
+    }
+
+    /// Ends an exchange: what is left of it at either side is ended, too.
+    fn end(&mut self, id: u32, now: Time) {
+        let exchange = self.exchanges.get(id);
+        let (is_asked, is_answered) = (exchange.request.is_done(), exchange.response.has_ended());
+        let owed = [exchange.request.owed(), exchange.response.owed()];
+        let (has_ended, down, up) = (exchange.request.has_ended(), exchange.down.take(), exchange.up.take());
+        if let Some(StreamAt { slot, stream }) = down
+            && let Some(client) = side(&mut self.slots, slot)
+        {
+            client.streams.remove(&stream);
+            client.engine.release(now, stream, owed[0] as u32);
+            if !has_ended {
+                // The rest of the request is of no use (RFC 9113 §8.1).
+                client.engine.reset(now, stream, ErrorCode::NO_ERROR);
+            }
+            mark(client, slot, &mut self.dirty);
+        }
+        if let Some(StreamAt { slot, stream }) = up
+            && let Some(instance) = side(&mut self.slots, slot)
+        {
+            instance.streams.remove(&stream);
+            instance.engine.release(now, stream, owed[1] as u32);
+            if !is_asked || !is_answered {
+                instance.engine.reset(now, stream, ErrorCode::CANCEL);
+            }
+            mark(instance, slot, &mut self.dirty);
+        }
+        self.leave(id);
+        self.exchanges.end(id);
+    }
+
+    /// The sidecar answers by itself; where the client has the head of a response already, that breaks off.
+    fn answer(&mut self, id: u32, now: Time) {
+        let exchange = self.exchanges.get(id);
+        let (Some(Refusal { status, why }), Some(to)) = (exchange.refusal.take(), exchange.down) else {
+            return;
+        };
+        if exchange.is_answered {
+            self.totals.broken += 1;
+            if let Some(client) = side(&mut self.slots, to.slot) {
+                client.streams.remove(&to.stream);
+                client.engine.reset(now, to.stream, ErrorCode::INTERNAL_ERROR);
+                mark(client, to.slot, &mut self.dirty);
+            }
+            exchange.down = None;
+            return self.end(id, now);
+        }
+        self.totals.refused += 1;
+        let text = format!("{why}\n");
+        let mut head = Head::default();
+        (head.status, head.body_length) = (status, Some(text.len() as u64));
+        head.add(b"content-type", &[b"text/plain; charset=utf-8"]);
+        exchange.interims.clear();
+        exchange.answer = Some(head);
+        exchange.response.begin(false);
+        exchange.response.push(text.as_bytes(), true);
+        exchange.response.owed(); // nobody sent it
+        if exchange.head.get(Part::Method) == b"HEAD" {
+            exchange.response.begin(false);
+            exchange.response.push(&[], true);
+        }
+        if let Some(up) = exchange.up.take()
+            && let Some(instance) = side(&mut self.slots, up.slot)
+        {
+            instance.streams.remove(&up.stream);
+            instance.engine.reset(now, up.stream, ErrorCode::CANCEL);
+            mark(instance, up.slot, &mut self.dirty);
+        }
+        self.leave(id);
+    }
+
+    /// Responses that did not come in time.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some(&(at, id, generation)) = self.due.front()
+            && at <= now
+        {
+            self.due.pop_front();
+            let after = self.config.file.timeouts.response;
+            let exchange = self.exchanges.get(id);
+            let is_due =
+                exchange.is_open && exchange.generation == generation && exchange.sent_at + after <= now;
+            if is_due && exchange.answer.is_none() && !exchange.is_answered && exchange.up.is_some() {
+                if !exchange.request.is_done() {
+                    // It is not complete: the instance has to wait for it.
+                    self.due.push_back((now + after, id, generation));
+                    continue;
+                }
+                exchange
+                    .refuse(504, format!("no response from the instance within {}", format_duration(after)));
+                self.exchanges.stir(id);
+            }
+        }
+    }
+}
+
+/// Moves a body on, and gives its sender the credit.
+fn pump(
+    slots: &mut [super::Slot],
+    dirty: &mut Vec<u32>,
+    body: &mut Body,
+    to: StreamAt,
+    from: Option<StreamAt>,
+    now: Time,
+) {
+    let Some(sink) = side(slots, to.slot) else { return };
+    if body.is_done() {
+        return;
+    }
+    let credit = body.pump(now, &mut sink.engine, to.stream);
+    mark(sink, to.slot, dirty);
+    if credit > 0
+        && let Some(from) = from
+        && let Some(source) = side(slots, from.slot)
+    {
+        source.engine.release(now, from.stream, credit as u32);
+        mark(source, from.slot, dirty);
+    }
+}
+
+/// Whether a request has begun.
+enum Begun {
+    /// On this stream.
+    On(StreamId),
+    /// It must wait for what the connection still has to learn.
+    Later,
+    /// The instance does not take it.
+    Never(&'static str),
+}
+
+/// Begins a request on a connection.
+fn send_request(exchange: &mut Exchange, up: &mut Side, now: Time) -> Begun {
+    if exchange.asked.websocket {
+        return send_handshake(exchange, up, now);
+    }
+    let head = &exchange.head;
+    let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
+    let fields: Vec<Field<'_>> = head.fields().chain(fields::te(head, up.version)).collect();
+    let end_stream = exchange.request.is_none();
+    let request = Request {
+        method: text(Part::Method),
+        authority: text(Part::Authority),
+        path: text(Part::Path),
+        fields: &fields,
+        body_length: head.body_length,
+        end_stream,
+    };
+    let Some(stream) = up.engine.send_request(now, &request) else {
+        return Begun::Never("the connection to the instance takes no request");
+    };
+    if end_stream {
+        exchange.request.was_sent_with_head();
+    }
+    Begun::On(stream)
+}
+
+/// Asks for a WebSocket: by GET and a key in HTTP/1.1, by CONNECT without one in HTTP/2.
+fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
+    let is_h1 = up.version == Version::H1;
+    if !is_h1 && !up.engine.is_established() {
+        return Begun::Later;
+    }
+    if !is_h1 && !up.engine.takes_connect_protocol() {
+        return Begun::Never("the instance takes no WebSocket over HTTP/2 (RFC 8441)");
+    }
+    let (head, own) = (&exchange.head, exchange.key.as_deref());
+    let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
+    let passes = |field: &Field<'_>| is_h1 || field.name != websocket::KEY.as_bytes();
+    let key = own.map(|key| Field::new(websocket::KEY, key));
+    let fields: Vec<Field<'_>> = head.fields().filter(passes).chain(key.filter(|_| is_h1)).collect();
+    let request = Request {
+        method: "CONNECT",
+        authority: text(Part::Authority),
+        path: text(Part::Path),
+        fields: &fields,
+        body_length: None,
+        end_stream: false,
+    };
+    match up.engine.send_connect(now, "websocket", &request) {
+        Some(stream) => Begun::On(stream),
+        None => Begun::Never("the connection to the instance takes no request"),
+    }
+}
+
+/// Accepts a WebSocket: with 101 and the answer to the client's key in HTTP/1.1, with 200 in HTTP/2.
+fn accept(head: &Head, key: Option<&[u8]>, down: &mut Side, to: StreamAt, now: Time) {
+    let is_h1 = down.version == Version::H1;
+    let answer = key.map(websocket::accept);
+    let answer = answer.as_deref().filter(|_| is_h1).map(|answer| Field::new(websocket::ACCEPT, answer));
+    let others = head.fields().filter(|field| field.name != websocket::ACCEPT.as_bytes());
+    let upgrade = is_h1.then_some(Field::new("upgrade", "websocket"));
+    let fields: Vec<Field<'_>> = upgrade.into_iter().chain(answer).chain(others).collect();
+    let status = if is_h1 { 101 } else { 200 };
+    let response = Response { status, fields: &fields, body_length: None, end_stream: false };
+    down.engine.send_response(now, to.stream, &response);
+}
+
+/// Begins a response.
+fn send_response(head: &Head, end_stream: bool, down: &mut Side, to: StreamAt, now: Time) {
+    let fields: Vec<Field<'_>> = head.fields().collect();
+    let response =
+        Response { status: head.status, fields: &fields, body_length: head.body_length, end_stream };
+    down.engine.send_response(now, to.stream, &response);
+}

@@ -1,0 +1,146 @@
+//! How a sidecar behaves beyond its file, where it listens, and why it cannot.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use h2lab_net::tls::{Identity, ServerTlsOptions, TlsError, TlsOptions};
+use h2lab_proxy::config::{Config as File, ConfigError};
+use h2lab_wire::{Config, FlowControl, Role};
+
+/// Streams that a client may have open on a connection, as [`crate::origin::MAX_CONCURRENT_STREAMS`].
+const MAX_CONCURRENT_STREAMS: u32 = 1_000;
+/// Stream windows begin with so much and grow with the path, as far as the other side takes what comes.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// The connection's is no bound: a few who do not read would use it up and stop all others (h2lab explain FLOW108).
+const CONNECTION_WINDOW: u32 = i32::MAX as u32;
+/// The most that a window grows to: 1 Gbit/s at a round trip of 128 ms.
+const LARGEST_WINDOW: u32 = 16 << 20;
+/// The longest body of a request that upgrades to HTTP/2.
+const UPGRADE_BODY: u32 = 64 * 1024;
+
+/// What a sidecar is made of.
+#[derive(Debug, Clone)]
+pub struct SidecarConfig {
+    /// The user's configuration, checked.
+    pub file: File,
+    /// The engine of clients' connections.
+    pub server: Config,
+    /// The engine of connections to instances.
+    pub client: Config,
+    /// What it presents to clients, by listener.
+    pub listeners: Vec<ServerTlsOptions>,
+    /// What it trusts and presents, by service, in the order of their names.
+    pub services: Vec<TlsOptions>,
+    /// Decides which instances are drawn.
+    pub seed: u64,
+}
+
+impl SidecarConfig {
+    /// A sidecar that behaves as `file` says. `read` reads the files that it names.
+    pub fn new(
+        file: File,
+        seed: u64,
+        read: &dyn Fn(&str) -> Result<Vec<u8>, SidecarError>,
+    ) -> Result<Self, SidecarError> {
+        file.check()?;
+        let identity = |files: &h2lab_proxy::config::Identity| -> Result<Identity, SidecarError> {
+            let identity =
+                Identity { certificates_pem: text(&read(&files.cert)?), key_pem: text(&read(&files.key)?) };
+            identity.check()?;
+            Ok(identity)
+        };
+        let own = file.identity.as_ref().map(identity).transpose()?;
+        let listeners = file.listen.iter().map(|listen| {
+            let client_ca_pem = listen.client_ca.as_deref().map(read).transpose()?;
+            Ok(ServerTlsOptions { identity: own.clone(), client_ca_pem, full_handshakes: false })
+        });
+        let listeners = listeners.collect::<Result<_, SidecarError>>()?;
+        let services = file.service.values().map(|service| {
+            let ca_pem = service.ca.as_deref().map(read).transpose()?;
+            let identity = service.identity.as_ref().map(identity).transpose()?;
+            Ok(TlsOptions { insecure: service.insecure, ca_pem, identity, full_handshakes: false })
+        });
+        let services = services.collect::<Result<_, SidecarError>>()?;
+        let mut server = engine(Role::Server);
+        server.max_concurrent_streams = Some(MAX_CONCURRENT_STREAMS);
+        server.h2c_upgrade = Some(UPGRADE_BODY);
+        server.connect_protocol = true;
+        Ok(Self { server, client: engine(Role::Client), listeners, services, seed, file })
+    }
+}
+
+/// PEM is ASCII; what is not is refused where it is parsed.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Credit is given back when the other side has taken what came, so that a slow reader holds at most a window.
+fn engine(role: Role) -> Config {
+    let mut config = Config::new(role);
+    config.flow = FlowControl {
+        stream_window: STREAM_WINDOW,
+        connection_window: CONNECTION_WINDOW,
+        update_threshold_percent: 25,
+        manual_release: true,
+        auto_limit: Some(LARGEST_WINDOW),
+        ..FlowControl::default()
+    };
+    config
+}
+
+/// A socket that the sidecar listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// Whether what is spoken there is encrypted.
+    pub tls: bool,
+    /// The address, with the port that was really taken.
+    pub address: SocketAddr,
+}
+
+impl fmt::Display for Listening {
+    /// `http://127.0.0.1:8080`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.address)
+    }
+}
+
+/// Why the sidecar cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum SidecarError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file that it names cannot be read.
+    #[error("cannot read {path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// An instance has no address.
+    #[error("the service `{service}`: no address for {host}: {why}")]
+    Address {
+        /// Its service.
+        service: String,
+        /// Its host.
+        host: String,
+        /// The resolver's answer.
+        why: String,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The event loop broke.
+    #[error("the sidecar's event loop failed: {0}")]
+    Io(#[from] io::Error),
+}

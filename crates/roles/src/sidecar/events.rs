@@ -1,0 +1,222 @@
+//! What the engines report goes into the exchanges.
+
+use std::collections::HashMap;
+
+use h2lab_base::units::Time;
+use h2lab_proxy::fields::{self, Origin, Version};
+use h2lab_proxy::head::Head;
+use h2lab_proxy::retry::Fate;
+use h2lab_proxy::websocket;
+use h2lab_wire::{ErrorCode, Event, RequestHead, StreamId};
+
+use super::Sidecar;
+use super::exchange::{Exchange, StreamAt};
+use super::side::{Peer, Side};
+
+/// The last stream of a GOAWAY that refuses none yet (RFC 9113 §6.8).
+const LAST: u32 = i32::MAX as u32;
+
+impl Sidecar<'_> {
+    /// Takes the events of a connection, which is not in its slot meanwhile. Whether there were any.
+    pub(super) fn take_events(&mut self, slot: u32, side: &mut Side, now: Time) -> bool {
+        let mut were_any = false;
+        while let Some(event) = side.engine.poll_event(now) {
+            were_any = true;
+            let complete = match &event {
+                Event::Response { stream, end_stream: true, .. }
+                | Event::Data { stream, end_stream: true, .. }
+                | Event::Trailers { stream, .. } => Some(*stream),
+                _ => None,
+            };
+            match event {
+                Event::Request { stream, head, end_stream } => {
+                    let id = self.exchanges.begin();
+                    side.streams.insert(stream, id);
+                    self.totals.requests += 1;
+                    let exchange = self.exchanges.get(id);
+                    exchange.down = Some(StreamAt { slot, stream });
+                    let Peer::Client { listener, address } = &side.peer else { continue };
+                    let origin = Origin { version: side.version, address, tls: side.transport.is_tls() };
+                    let service = self.listeners.routes(*listener).service(head.authority, head.path);
+                    take_request(exchange, &head, origin, &self.config.file.fields, service);
+                    // What follows a handshake of WebSocket, which has no body, is the tunnel's.
+                    if end_stream && !exchange.asked.websocket {
+                        exchange.request.push(&[], true);
+                    }
+                }
+                Event::Interim { stream, head } => {
+                    self.change((&side.streams, side.version), stream, |exchange, version, own| {
+                        let mut interim = Head::default();
+                        fields::response(&head, version, own, &mut interim);
+                        exchange.interims.push(interim);
+                    });
+                }
+                Event::Response { stream, head, end_stream } => {
+                    self.answered(&side.peer, side.streams.get(&stream), now);
+                    self.change((&side.streams, side.version), stream, |exchange, version, own| {
+                        let mut answer = Head::default();
+                        fields::response(&head, version, own, &mut answer);
+                        if exchange.asked.websocket {
+                            take_handshake(exchange, version, &mut answer);
+                        }
+                        exchange.answer = Some(answer);
+                        exchange.response.push(&[], end_stream);
+                    });
+                }
+                Event::Data { stream, data, end_stream } => {
+                    let n = data.len();
+                    let is_known = self.change((&side.streams, side.version), stream, |exchange, _, _| {
+                        exchange.body_of(stream, slot).push(data, end_stream);
+                    });
+                    if !is_known {
+                        // Nobody takes it, and the connection's window needs the credit back.
+                        side.engine.release(now, stream, n as u32);
+                    }
+                }
+                Event::Trailers { stream, fields } => {
+                    self.change((&side.streams, side.version), stream, |exchange, _, _| {
+                        let mut trailers = Head::default();
+                        fields::trailers(fields, &mut trailers);
+                        exchange.body_of(stream, slot).end_with(trailers);
+                    });
+                }
+                Event::Writable { stream } => {
+                    self.change((&side.streams, side.version), stream, |_, _, _| ());
+                }
+                Event::Reset { stream, code, .. } => self.reset(side, stream, code),
+                // It may take requests that wait.
+                Event::Settings => self.call(side),
+                Event::GoAway { code: ErrorCode::ENHANCE_YOUR_CALM, .. } => {
+                    if let Peer::Instance(instance) = side.peer {
+                        self.pools.get(instance).is_calm = true;
+                    }
+                }
+                Event::GoAway { last_stream, code: ErrorCode::NO_ERROR, .. } if last_stream.0 < LAST => {
+                    if let Peer::Instance(instance) = side.peer {
+                        self.pools.get(instance).quota.ended_after(last_stream.0.div_ceil(2));
+                    }
+                }
+                Event::GoAway { .. } | Event::PushPromise { .. } | Event::Pong { .. } => {}
+                Event::Closed { error } => {
+                    side.is_closed = true;
+                    let why = error
+                        .map_or_else(|| "it closed the connection".to_owned(), |error| error.to_string());
+                    self.abandon(side, &why);
+                }
+            }
+            if let Some(stream) = complete
+                && matches!(side.peer, Peer::Instance(_))
+            {
+                // The response is complete: the connection has room for another request, however slowly the client reads this one.
+                side.streams.remove(&stream);
+                self.call(side);
+            }
+        }
+        were_any
+    }
+
+    /// Applies `work` to the exchange on a stream, which is then advanced; `false` if there is none.
+    fn change(
+        &mut self,
+        (streams, version): (&HashMap<StreamId, u32>, Version),
+        stream: StreamId,
+        work: impl FnOnce(&mut Exchange, Version, &fields::OwnFields),
+    ) -> bool {
+        let Some(&id) = streams.get(&stream) else { return false };
+        work(self.exchanges.get(id), version, &self.config.file.fields);
+        self.exchanges.stir(id);
+        true
+    }
+
+    /// The head of a response has come.
+    fn answered(&mut self, peer: &Peer, id: Option<&u32>, now: Time) {
+        let (Peer::Instance(instance), Some(&id)) = (peer, id) else { return };
+        let took = now.since(self.exchanges.get(id).sent_at);
+        self.pools.answered(*instance, took);
+    }
+
+    /// A stream has ended before its time.
+    fn reset(&mut self, side: &mut Side, stream: StreamId, code: ErrorCode) {
+        let Some(id) = side.streams.remove(&stream) else { return };
+        let is_client = matches!(side.peer, Peer::Client { .. });
+        let fate = if code == ErrorCode::REFUSED_STREAM { Fate::Unprocessed } else { Fate::Unknown };
+        self.cut(id, is_client, fate, &format!("the instance reset the stream ({code})"));
+    }
+
+    /// All that a connection carried has ended with it.
+    pub(super) fn abandon(&mut self, side: &mut Side, why: &str) {
+        let is_client = matches!(side.peer, Peer::Client { .. });
+        for (_, id) in std::mem::take(&mut side.streams) {
+            self.cut(id, is_client, Fate::Unknown, &format!("the connection to the instance ended: {why}"));
+        }
+    }
+
+    /// One side of an exchange has ended before its time.
+    fn cut(&mut self, id: u32, is_client: bool, fate: Fate, why: &str) {
+        let exchange = self.exchanges.get(id);
+        if is_client {
+            exchange.down = None;
+        } else {
+            exchange.up = None;
+            let is_whole = exchange.response.has_ended();
+            if !is_whole && exchange.may_repeat(fate) {
+                exchange.repeated += 1;
+                exchange.request.rewind();
+                exchange.waits = false;
+                self.totals.repeated += 1;
+                self.leave(id);
+            } else if !is_whole {
+                exchange.refuse(502, why);
+            }
+        }
+        self.exchanges.stir(id);
+    }
+}
+
+/// Puts a request into an exchange.
+fn take_request(
+    exchange: &mut Exchange,
+    head: &RequestHead<'_>,
+    origin: Origin<'_>,
+    own: &fields::OwnFields,
+    service: Option<u32>,
+) {
+    match fields::request(head, origin, own, &mut exchange.head) {
+        Err(refused) => return exchange.refuse(400, refused.to_string()),
+        Ok(asked) => exchange.asked = asked,
+    }
+    if head.method == b"CONNECT" && !exchange.asked.websocket {
+        return exchange.refuse(501, "this proxy tunnels nothing but WebSocket");
+    }
+    if exchange.asked.ends_here {
+        return exchange.refuse(200, "Max-Forwards is 0: this proxy is the recipient");
+    }
+    match service {
+        Some(service) => exchange.service = service,
+        None => exchange.refuse(404, "no route of this proxy takes this host and path"),
+    }
+}
+
+/// The answer to a handshake of WebSocket has come: does the instance take it?
+fn take_handshake(exchange: &mut Exchange, version: Version, answer: &mut Head) {
+    let is_taken = match version {
+        Version::H1 => answer.status == 101,
+        Version::H2 | Version::H3 => (200..300).contains(&answer.status),
+    };
+    if !is_taken {
+        // There is no tunnel, and the request has no body.
+        exchange.request.push(&[], true);
+        exchange.request.was_sent_with_head();
+        return;
+    }
+    let proves = |key: &String| {
+        answer.field(websocket::ACCEPT.as_bytes()) == Some(websocket::accept(key.as_bytes()).as_bytes())
+    };
+    if exchange.key.as_ref().is_some_and(|key| !proves(key)) {
+        return exchange.refuse(
+            502,
+            "the instance accepts a WebSocket without proving that it speaks it (RFC 6455 §4.1)",
+        );
+    }
+    exchange.is_tunnel = true;
+}

@@ -1,0 +1,176 @@
+//! A request of a client and its response.
+
+use h2lab_base::units::Time;
+use h2lab_proxy::fields::Asked;
+use h2lab_proxy::head::{Head, Part};
+use h2lab_proxy::retry::{Attempt, Fate};
+use h2lab_wire::StreamId;
+
+use super::body::Body;
+
+/// A stream of a connection: the place of the connection among all, and the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamAt {
+    /// The connection.
+    pub slot: u32,
+    /// The stream.
+    pub stream: StreamId,
+}
+
+/// Why the sidecar answers by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status: 404, 431, 501, 502, 503, 504.
+    pub status: u16,
+    /// What the client is told.
+    pub why: String,
+}
+
+/// One of them. Entries are reused with their memory.
+#[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "how far its two sides have come is independent")]
+pub struct Exchange {
+    /// Towards the client; `None` once that is over.
+    pub down: Option<StreamAt>,
+    /// Towards the instance; `None` while it has none.
+    pub up: Option<StreamAt>,
+    /// The number of its service.
+    pub service: u32,
+    /// The number of the instance that it is counted at.
+    pub instance: Option<u32>,
+    /// The request, as the instance gets it.
+    pub head: Head,
+    /// What it asks of the sidecar.
+    pub asked: Asked,
+    /// Its body.
+    pub request: Body,
+    /// Interim responses that the client has not got yet.
+    pub interims: Vec<Head>,
+    /// The head of the response, until the client has it.
+    pub answer: Option<Head>,
+    /// The client has the head of the response.
+    pub is_answered: bool,
+    /// The body of the response.
+    pub response: Body,
+    /// Why the sidecar answers by itself, until it has.
+    pub refusal: Option<Refusal>,
+    /// How often it was sent again.
+    pub repeated: u8,
+    /// When it was given to a connection.
+    pub sent_at: Time,
+    /// It is a WebSocket whose handshake the instance has accepted: bytes go both ways.
+    pub is_tunnel: bool,
+    /// The key that the sidecar made for a WebSocket, since its client, of HTTP/2, has none.
+    pub key: Option<String>,
+    /// It waits for a connection.
+    pub waits: bool,
+    /// It is to be advanced.
+    pub is_stirred: bool,
+    /// It is in use.
+    pub is_open: bool,
+    /// Which of the exchanges in this place it is.
+    pub generation: u32,
+}
+
+impl Exchange {
+    /// A new one in this place.
+    fn begin(&mut self) {
+        let Self { head, mut request, mut response, mut interims, is_stirred, generation, .. } =
+            std::mem::take(self);
+        request.begin(true);
+        response.begin(false);
+        interims.clear();
+        let generation = generation.wrapping_add(1);
+        *self = Self {
+            head,
+            request,
+            response,
+            interims,
+            is_stirred,
+            generation,
+            is_open: true,
+            ..Self::default()
+        };
+    }
+
+    /// Whether it is sent again after this.
+    pub fn may_repeat(&self, fate: Fate) -> bool {
+        let attempt = Attempt {
+            method: self.head.get(Part::Method),
+            repeated: self.repeated,
+            is_kept: self.request.can_rewind(),
+            is_answered: self.is_answered || self.answer.is_some() || !self.interims.is_empty(),
+        };
+        attempt.may_repeat(fate)
+    }
+
+    /// The body that comes on this stream of this connection.
+    pub fn body_of(&mut self, stream: StreamId, slot: u32) -> &mut Body {
+        if self.down == Some(StreamAt { slot, stream }) { &mut self.request } else { &mut self.response }
+    }
+
+    /// Answers it with this.
+    pub fn refuse(&mut self, status: u16, why: impl Into<String>) {
+        self.refusal = Some(Refusal { status, why: why.into() });
+    }
+}
+
+/// All exchanges, by number.
+#[derive(Debug, Default)]
+pub struct Exchanges {
+    all: Vec<Exchange>,
+    free: Vec<u32>,
+    /// Those to be advanced.
+    stirred: Vec<u32>,
+}
+
+impl Exchanges {
+    /// Begins one, to be advanced; its number.
+    pub fn begin(&mut self) -> u32 {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Exchange::default());
+            self.all.len() as u32 - 1
+        });
+        self.all[id as usize].begin();
+        self.stir(id);
+        id
+    }
+
+    /// It is over.
+    pub fn end(&mut self, id: u32) {
+        let exchange = &mut self.all[id as usize];
+        if std::mem::take(&mut exchange.is_open) {
+            self.free.push(id);
+        }
+    }
+
+    /// The one with this number.
+    pub fn get(&mut self, id: u32) -> &mut Exchange {
+        &mut self.all[id as usize]
+    }
+
+    /// It is to be advanced.
+    pub fn stir(&mut self, id: u32) {
+        if !std::mem::replace(&mut self.all[id as usize].is_stirred, true) {
+            self.stirred.push(id);
+        }
+    }
+
+    /// Whether any is to be advanced.
+    pub const fn has_stirred(&self) -> bool {
+        !self.stirred.is_empty()
+    }
+
+    /// Takes those to be advanced.
+    pub fn take_stirred(&mut self, into: &mut Vec<u32>) {
+        std::mem::swap(&mut self.stirred, into);
+        for id in into {
+            self.all[*id as usize].is_stirred = false;
+        }
+    }
+
+    /// How many are in use.
+    pub const fn open(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+}

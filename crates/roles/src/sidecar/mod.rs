@@ -1,0 +1,419 @@
+//! The sidecar: takes requests of clients over HTTP/1.1 and HTTP/2 and gives them to instances of services over either.
+//!
+//! One loop over the reactor. Events of all connections go into exchanges ([`exchange`]); then every exchange that something happened
+//! to is advanced: it gets a connection, its bytes go from one engine to the other; then each connection that has something to send
+//! writes once. So what comes at the same time leaves in one system call.
+//!
+//! What a message means between two hops, and which connection takes it, is decided in `h2lab_proxy`.
+
+mod answer;
+mod body;
+mod config;
+mod events;
+mod exchange;
+mod listeners;
+mod path;
+mod pool;
+mod side;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use h2lab_base::counts::noun_of;
+use h2lab_base::random::Counter;
+use h2lab_base::units::Time;
+use h2lab_net::clock::Clock;
+use h2lab_net::reactor::{Completion, Reactor, Token};
+use h2lab_net::transport::{Transport, TransportError};
+use h2lab_proxy::fields::Version;
+use h2lab_wire::{Connection, ErrorCode};
+
+pub use config::{Listening, SidecarConfig, SidecarError};
+use exchange::Exchanges;
+use listeners::{Listeners, Opening};
+use pool::{Dialling, Pools};
+use side::{Next, Peer, Side};
+
+/// How often the flag that stops it is looked at.
+const STOP_PERIOD: Duration = Duration::from_millis(100);
+
+/// What a sidecar has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Requests of clients.
+    pub requests: u64,
+    /// Of these, those that it answered by itself: no route, no instance, no response.
+    pub refused: u64,
+    /// Of these, those whose response broke off.
+    pub broken: u64,
+    /// How often a request was sent again.
+    pub repeated: u64,
+    /// Connections of clients.
+    pub clients: u64,
+    /// Connections to instances.
+    pub dialled: u64,
+}
+
+impl fmt::Display for Totals {
+    /// `passed 1000 requests of 3 clients' connections on 2 connections; 0 refused, 0 broken off, 12 sent again`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests, refused, broken, repeated, clients, dialled } = self;
+        write!(
+            f,
+            "{requests} {} on {clients} {} of clients went over {dialled} {} to instances; {refused} refused, {broken} broken off, \
+             {repeated} sent again",
+            noun_of(*requests, "request"),
+            noun_of(*clients, "connection"),
+            noun_of(*dialled, "connection"),
+        )
+    }
+}
+
+/// A place for a connection.
+#[derive(Debug, Default)]
+enum Slot {
+    #[default]
+    Empty,
+    /// It was accepted, and has not said what it speaks.
+    Opening(Box<Opening>),
+    /// It is being dialled.
+    Dialling(Box<Dialling>),
+    /// It carries requests.
+    Open(Box<Side>),
+}
+
+/// The event loop.
+struct Sidecar<'a> {
+    config: &'a SidecarConfig,
+    reactor: Reactor,
+    clock: Clock,
+    listeners: Listeners,
+    /// By token, after those of the listeners.
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    exchanges: Exchanges,
+    pools: Pools,
+    /// Connections that may have something to send.
+    dirty: Vec<u32>,
+    /// Connections of which more is to be read.
+    unread: Vec<u32>,
+    /// When the responses of requests that were sent are due: number and generation of their exchanges.
+    due: VecDeque<(Time, u32, u32)>,
+    random: Counter,
+    /// When the paths of connections are looked at next.
+    look_at: Time,
+    totals: Totals,
+}
+
+/// Passes requests on until `stop` is set, which is checked ten times per second, and then until those under way are answered; returns
+/// what it did. `ready` is called with every socket once it listens.
+pub fn run(
+    config: &SidecarConfig,
+    stop: &AtomicBool,
+    ready: &mut dyn FnMut(&[Listening]),
+) -> Result<Totals, SidecarError> {
+    let mut sidecar = Sidecar::new(config)?;
+    ready(sidecar.listeners.listening());
+    sidecar.serve(stop)?;
+    Ok(sidecar.totals)
+}
+
+impl<'a> Sidecar<'a> {
+    fn new(config: &'a SidecarConfig) -> Result<Self, SidecarError> {
+        let clock = Clock::start();
+        let mut reactor = Reactor::new(clock)?;
+        Ok(Self {
+            config,
+            listeners: Listeners::open(config, &mut reactor)?,
+            pools: Pools::new(config)?,
+            reactor,
+            clock,
+            slots: Vec::new(),
+            free: Vec::new(),
+            exchanges: Exchanges::default(),
+            dirty: Vec::new(),
+            unread: Vec::new(),
+            due: VecDeque::new(),
+            random: Counter::new(config.seed, "instances"),
+            look_at: clock.now(),
+            totals: Totals::default(),
+        })
+    }
+
+    fn serve(&mut self, stop: &AtomicBool) -> Result<(), SidecarError> {
+        while !stop.load(Ordering::Relaxed) {
+            self.turn(self.clock.now() + STOP_PERIOD)?;
+        }
+        self.listeners.close(&mut self.reactor);
+        for slot in 0..self.slots.len() as u32 {
+            self.drain(slot);
+        }
+        self.settle();
+        let until = self.clock.now() + self.config.file.timeouts.drain;
+        while self.exchanges.open() > 0 && self.clock.now() < until {
+            self.turn(until.min(self.clock.now() + STOP_PERIOD))?;
+        }
+        Ok(())
+    }
+
+    /// A client is told that its connection takes no further requests.
+    fn drain(&mut self, slot: u32) {
+        match &mut self.slots[slot as usize] {
+            Slot::Open(side) if matches!(side.peer, Peer::Client { .. }) => {
+                side.engine.goaway(self.clock.now(), ErrorCode::NO_ERROR, b"the proxy is being stopped");
+                mark(side, slot, &mut self.dirty);
+            }
+            Slot::Opening(_) => self.vacate(slot),
+            _ => {}
+        }
+    }
+
+    /// Waits until something happens, or `until`, and deals with it.
+    fn turn(&mut self, until: Time) -> Result<(), SidecarError> {
+        let until = self.due.front().map_or(until, |(at, ..)| until.min(*at));
+        self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
+        for slot in std::mem::take(&mut self.unread) {
+            self.read(slot);
+        }
+        while let Some(completion) = self.reactor.next_completion() {
+            self.complete(completion);
+        }
+        let now = self.clock.now();
+        self.expire(now);
+        self.look(now);
+        self.settle();
+        Ok(())
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        match completion {
+            Completion::Accepted { token, result: Ok(stream) } => {
+                let Some(opening) = self.listeners.opening(token, stream, self.clock.now()) else { return };
+                let slot = self.free_slot();
+                let registered = opening
+                    .transport
+                    .tcp()
+                    .is_some_and(|tcp| self.reactor.submit_stream(self.token(slot), tcp).is_ok());
+                if !registered {
+                    self.free.push(slot);
+                    return;
+                }
+                self.reactor.set_timer(self.token(slot), opening.timeout_at);
+                self.totals.clients += 1;
+                self.slots[slot as usize] = Slot::Opening(Box::new(opening));
+            }
+            // File descriptors have run out: it waits until there are some.
+            Completion::Accepted { result: Err(_), .. } => {}
+            Completion::Connected { token, result } => {
+                self.step(self.slot(token), |dial, target, now| dial.connected(result, target, now));
+            }
+            Completion::Ready { token, writable, hangup, .. } => {
+                let slot = self.slot(token);
+                match &mut self.slots[slot as usize] {
+                    Slot::Empty => {}
+                    Slot::Opening(_) => self.open(slot),
+                    Slot::Dialling(_) => self.step(slot, |dial, _, now| dial.proceed(now)),
+                    Slot::Open(side) => {
+                        side.note(writable, hangup);
+                        mark(side, slot, &mut self.dirty);
+                        self.read(slot);
+                    }
+                }
+            }
+            Completion::Timer { token } => self.tick(self.slot(token)),
+        }
+    }
+
+    fn tick(&mut self, slot: u32) {
+        let now = self.clock.now();
+        match &mut self.slots[slot as usize] {
+            Slot::Empty => {}
+            Slot::Opening(_) => self.vacate(slot), // it has said too little for too long
+            Slot::Dialling(_) => self.step(slot, |dial, _, now| dial.expire(now)),
+            Slot::Open(side) => {
+                let has_events = side.expire(now);
+                self.dirty.push(slot);
+                if has_events {
+                    self.with_side(slot, |sidecar, side| {
+                        sidecar.take_events(slot, side, now);
+                        Ok(())
+                    });
+                }
+            }
+        }
+    }
+
+    /// Finds out what a client speaks.
+    fn open(&mut self, slot: u32) {
+        let Slot::Opening(mut opening) = std::mem::take(&mut self.slots[slot as usize]) else { return };
+        let now = self.clock.now();
+        match opening.proceed(&self.config.server, now) {
+            Ok(None) => self.slots[slot as usize] = Slot::Opening(opening),
+            Ok(Some((engine, version))) => {
+                let Opening { transport, listener, address, .. } = *opening;
+                let side = Side::new(transport, engine, version, Peer::Client { listener, address });
+                self.place(slot, side);
+                self.with_side(slot, |sidecar, side| {
+                    sidecar.take_events(slot, side, now);
+                    Ok(())
+                });
+                self.read(slot);
+            }
+            Err(_) => self.vacate(slot), // a client that breaks its connection, or sends nothing, is its own affair
+        }
+    }
+
+    fn place(&mut self, slot: u32, mut side: Side) {
+        side.is_dirty = true;
+        self.dirty.push(slot);
+        self.slots[slot as usize] = Slot::Open(Box::new(side));
+    }
+
+    /// Reads what a connection has, up to a bound.
+    fn read(&mut self, slot: u32) {
+        let clock = self.clock;
+        self.with_side(slot, |sidecar, side| {
+            let mut turn = 0;
+            while {
+                let is_held = sidecar.is_held(side);
+                side.receive(clock, &mut turn, is_held)?
+            } {
+                sidecar.take_events(slot, side, clock.now());
+                if side.is_drained() {
+                    break;
+                }
+            }
+            // It was the others' turn. What waits for something else is read when that has happened.
+            if side.has_unread() && turn > crate::accepted::TURN {
+                sidecar.unread.push(slot);
+            }
+            Ok(())
+        });
+    }
+
+    /// Whether what has come of the one message of HTTP/1.1 must first be taken by the other side.
+    fn is_held(&mut self, side: &Side) -> bool {
+        if side.version != Version::H1 {
+            return false;
+        }
+        let Some(id) = side.streams.values().next() else { return false };
+        let exchange = self.exchanges.get(*id);
+        let body = match side.peer {
+            Peer::Client { .. } => &exchange.request,
+            Peer::Instance(_) => &exchange.response,
+        };
+        body.waiting() >= body::KEPT
+    }
+
+    /// Works on a connection that carries requests; one that breaks is removed.
+    fn with_side(
+        &mut self,
+        slot: u32,
+        work: impl FnOnce(&mut Self, &mut Side) -> Result<(), TransportError>,
+    ) {
+        let Slot::Open(mut side) = std::mem::take(&mut self.slots[slot as usize]) else { return };
+        let result = work(self, &mut side);
+        match result {
+            Ok(()) => {
+                mark(&mut side, slot, &mut self.dirty);
+                self.slots[slot as usize] = Slot::Open(side);
+            }
+            Err(error) => self.lose(slot, *side, &error.to_string()),
+        }
+    }
+
+    /// Advances exchanges and writes, until nothing is left to do at once.
+    fn settle(&mut self) {
+        let (mut stirred, mut dirty) = (Vec::new(), Vec::new());
+        loop {
+            self.admit();
+            self.exchanges.take_stirred(&mut stirred);
+            for id in stirred.drain(..) {
+                self.advance(id);
+            }
+            std::mem::swap(&mut self.dirty, &mut dirty);
+            if dirty.is_empty() && !self.exchanges.has_stirred() {
+                return;
+            }
+            for slot in dirty.drain(..) {
+                self.write(slot);
+            }
+        }
+    }
+
+    /// Writes what a connection has to send, and takes the events of that: what was sent makes room, and ends what was to end.
+    fn write(&mut self, slot: u32) {
+        let now = self.clock.now();
+        let Slot::Open(mut side) = std::mem::take(&mut self.slots[slot as usize]) else { return };
+        let until = loop {
+            match side.write(now) {
+                Ok(Next::Wait(until)) if side.is_closed || !self.take_events(slot, &mut side, now) => {
+                    break until;
+                }
+                Ok(Next::Wait(_)) => {}
+                Ok(Next::Drop) => return self.lose(slot, *side, "it was closed"),
+                Err(error) => return self.lose(slot, *side, &error.to_string()),
+            }
+        };
+        self.reactor.set_timer(self.token(slot), until);
+        // What was sent may have made room to read.
+        let reads = side.has_unread() && !self.is_held(&side) && side.may_receive();
+        self.slots[slot as usize] = Slot::Open(side);
+        if reads && !self.unread.contains(&slot) {
+            self.unread.push(slot);
+        }
+    }
+
+    fn free_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::Empty);
+            self.slots.len() as u32 - 1
+        })
+    }
+
+    /// Nothing is in this place any more.
+    fn vacate(&mut self, slot: u32) {
+        self.reactor.forget(self.token(slot));
+        self.slots[slot as usize] = Slot::Empty;
+        self.free.push(slot);
+    }
+
+    const fn token(&self, slot: u32) -> Token {
+        Token(self.listeners.count() + slot)
+    }
+
+    const fn slot(&self, token: Token) -> u32 {
+        token.0 - self.listeners.count()
+    }
+}
+
+/// A connection may have something to send.
+fn mark(side: &mut Side, slot: u32, dirty: &mut Vec<u32>) {
+    if !std::mem::replace(&mut side.is_dirty, true) {
+        dirty.push(slot);
+    }
+}
+
+/// The connection in this place, if it carries requests.
+fn side(slots: &mut [Slot], slot: u32) -> Option<&mut Side> {
+    match &mut slots[slot as usize] {
+        Slot::Open(side) => Some(side),
+        _ => None,
+    }
+}
+
+/// The engine of a connection that was accepted.
+fn engine(config: &h2lab_wire::Config, version: Version, tls: bool, now: Time) -> Connection {
+    let config = h2lab_wire::Config { tls, ..*config };
+    match version {
+        Version::H1 => Connection::h1(config),
+        Version::H2 | Version::H3 => Connection::h2(config, now),
+    }
+}
+
+/// Whether it is encrypted.
+const fn is_tls(transport: &Transport) -> bool {
+    transport.is_tls()
+}

@@ -1,0 +1,198 @@
+//! The paths of connections: what the kernel counts, how many connections an instance wants for that, and probes of the tail.
+//!
+//! TCP finds out that a segment was lost from those that arrive after it. Behind the last one of a request nothing comes, so that it
+//! would be repaired by a timeout: 200 ms and more in Linux (RFC 8985 §7 shortens that to two round trips where more than one segment is
+//! under way). On a path that loses packets a PING a quarter of a round trip later is what comes after it.
+
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_net::tcp_info::TcpInfo;
+use h2lab_proxy::config::Policy;
+use h2lab_proxy::fields::Version;
+use h2lab_proxy::pool::estimate::Interval;
+use h2lab_proxy::pool::path::PathReading;
+use h2lab_wire::ErrorCode;
+
+use super::side::{Peer, Side};
+use super::{Sidecar, Slot, mark, side};
+
+/// How often connections are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// A reading is this old at most when a request is placed by it.
+const FRESH: Duration = Duration::from_millis(5);
+/// Connections that [`Policy::Adaptive`] makes at most.
+pub const MOST_ADAPTIVE: u32 = 64;
+/// Paths that lose more than this share of their packets are probed.
+const LOSSY: f64 = 0.002;
+/// What is left of counts of losses after each look: half after five seconds.
+const FADES: f64 = 0.986;
+
+/// What is known of the path of a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Path {
+    /// At the last look.
+    before: PathReading,
+    /// The last reading.
+    pub now: PathReading,
+    /// Segments of requests that were placed since.
+    pub added: u32,
+    /// Segments that were sent and sent again lately.
+    recent: [f64; 2],
+    /// Whether the end of what is sent is probed.
+    is_probed: bool,
+    /// Something was put into the engine that waits for an answer.
+    is_asking: bool,
+    /// When nothing has followed for long enough.
+    pub probe_at: Time,
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        let reading = PathReading::default();
+        Self {
+            before: reading,
+            now: reading,
+            added: 0,
+            recent: [0.0; 2],
+            is_probed: false,
+            is_asking: false,
+            probe_at: Time::NEVER,
+        }
+    }
+}
+
+impl Path {
+    /// A part of a message was put into the engine.
+    pub const fn carries(&mut self, segments: u32) {
+        self.added += segments;
+        self.is_asking = true;
+    }
+
+    /// All that the engine had went into the socket.
+    pub fn sent(&mut self, now: Time) {
+        if std::mem::take(&mut self.is_asking) && self.is_probed {
+            self.probe_at = now + self.now.rtt / 4;
+        }
+    }
+
+    /// Whether a probe is due, which is then sent.
+    pub fn is_probe_due(&mut self, now: Time) -> bool {
+        let is_due = self.probe_at <= now;
+        if is_due {
+            self.probe_at = Time::NEVER;
+        }
+        is_due
+    }
+
+    fn read(&mut self, reading: PathReading) {
+        (self.now, self.added) = (reading, 0);
+    }
+
+    /// Since the last look.
+    fn look(&mut self) -> (PathReading, PathReading) {
+        let before = std::mem::replace(&mut self.before, self.now);
+        let [sent, lost] = &mut self.recent;
+        *sent = *sent * FADES + self.now.sent.saturating_sub(before.sent) as f64;
+        *lost = *lost * FADES + self.now.retransmitted.saturating_sub(before.retransmitted) as f64;
+        self.is_probed = *lost > LOSSY * *sent;
+        (before, self.now)
+    }
+}
+
+/// Asks the kernel.
+fn reading(side: &Side) -> Option<PathReading> {
+    let info = TcpInfo::of(side.transport.tcp()?).ok()?;
+    Some(PathReading {
+        rtt: Duration::from_micros(info.rtt_us.into()),
+        window: info.cwnd,
+        in_flight: info.unacked,
+        unsent: info.unsent_bytes,
+        is_repairing: info.is_repairing,
+        sent: info.segments_out.into(),
+        retransmitted: info.retransmits.into(),
+        received: info.segments_in.into(),
+    })
+}
+
+impl Sidecar<'_> {
+    /// Looks at the paths of all connections that carry streams, and has as many as they need.
+    pub(super) fn look(&mut self, now: Time) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK;
+        for slot in &mut self.slots {
+            if let Slot::Open(side) = slot
+                && side.version == Version::H2
+                && let Some(reading) = reading(side)
+            {
+                side.path.read(reading);
+                if matches!(side.peer, Peer::Client { .. }) {
+                    side.path.look();
+                }
+            }
+        }
+        for instance in 0..self.pools.count() {
+            self.adapt(instance, now);
+        }
+    }
+
+    /// Has as many connections to an instance as its path needs.
+    fn adapt(&mut self, instance: u32, now: Time) {
+        let pool = self.pools.get(instance);
+        if pool.policy != Policy::Adaptive || pool.is_single() {
+            return;
+        }
+        let mut interval = Interval::default();
+        for slot in &pool.connections {
+            if let Some(side) = side(&mut self.slots, *slot) {
+                let (before, after) = side.path.look();
+                interval.add(&before, &after);
+            }
+        }
+        pool.read_at = now;
+        pool.wanted = pool.estimate.look(now, interval, MOST_ADAPTIVE);
+        let lossy = pool.estimate.loss() > LOSSY && !pool.is_calm;
+        let (wanted, there) = (pool.wanted as usize, pool.connections.len());
+        for slot in pool.connections.clone() {
+            if let Some(side) = side(&mut self.slots, slot) {
+                side.path.is_probed = lossy;
+            }
+        }
+        if there > wanted {
+            self.retire(instance, now);
+        } else if there > 0 {
+            self.dial_more(instance, now);
+        }
+    }
+
+    /// The connection with the fewest requests takes no more of them, and ends with the last one.
+    fn retire(&mut self, instance: u32, now: Time) {
+        let slots = &mut self.slots;
+        let connections = &mut self.pools.get(instance).connections;
+        let open = |slot: &u32| side(slots, *slot).map_or(0, |side| side.streams.len());
+        let Some(slot) = connections.iter().copied().min_by_key(open) else { return };
+        connections.retain(|other| *other != slot);
+        if let Some(side) = side(&mut self.slots, slot) {
+            side.engine.goaway(now, ErrorCode::NO_ERROR, b"fewer connections are enough");
+            mark(side, slot, &mut self.dirty);
+        }
+    }
+
+    /// Reads the paths of an instance's connections again, if what is known of them is old.
+    pub(super) fn refresh(&mut self, instance: u32, now: Time) {
+        let pool = self.pools.get(instance);
+        if pool.connections.len() < 2 || now.since(pool.read_at) < FRESH {
+            return;
+        }
+        pool.read_at = now;
+        for slot in &pool.connections {
+            if let Some(side) = side(&mut self.slots, *slot)
+                && let Some(reading) = reading(side)
+            {
+                side.path.read(reading);
+            }
+        }
+    }
+}

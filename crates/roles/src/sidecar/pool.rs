@@ -1,0 +1,418 @@
+//! Instances of services: their connections, and the requests that wait for one.
+
+use std::collections::VecDeque;
+use std::net::ToSocketAddrs as _;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_model::workload::Protocol;
+use h2lab_net::reactor::Token;
+use h2lab_net::tcp::Endpoint;
+use h2lab_net::transport::Transport;
+use h2lab_proxy::config::{Policy, Speaks};
+use h2lab_proxy::fields::Version;
+use h2lab_proxy::pool::estimate::Estimate;
+use h2lab_proxy::pool::place::{self, Load, Room};
+use h2lab_proxy::pool::quota::Quota;
+use h2lab_wire::Connection;
+
+use super::config::{SidecarConfig, SidecarError};
+use super::path::MOST_ADAPTIVE;
+use super::side::{Peer, Side};
+use super::{Sidecar, Slot};
+use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
+
+/// An instance that could not be reached is asked last for so long.
+const DOWN_FOR: Duration = Duration::from_secs(1);
+/// Connections to an instance at most where each carries one request.
+const MOST: usize = 1_024;
+
+/// A connection that is being dialled.
+#[derive(Debug)]
+pub struct Dialling {
+    dial: Option<Dial>,
+    instance: u32,
+}
+
+/// An instance of a service.
+#[derive(Debug)]
+pub struct Pool {
+    /// What it is called in messages.
+    name: String,
+    pub policy: Policy,
+    /// How it is dialled, in the order of preference.
+    targets: Vec<DialTarget>,
+    /// The one of them that it is known to speak.
+    known: usize,
+    /// Places of its connections, without those that end.
+    pub connections: Vec<u32>,
+    /// The place in there of the one that got the last request.
+    last: usize,
+    /// Connections being dialled.
+    dialling: u32,
+    /// Requests that wait for a connection.
+    waiting: VecDeque<(u32, u32)>,
+    load: Load,
+    /// Until then it counts as down.
+    down_until: Time,
+    /// Requests that wait may get a connection.
+    is_woken: bool,
+    /// After how many requests it ends a connection.
+    pub quota: Quota,
+    /// Connections that there have been.
+    numbered: u32,
+    /// How many connections its path needs.
+    pub estimate: Estimate,
+    /// The same, when it was last looked at.
+    pub wanted: u32,
+    /// When the paths of its connections were last read.
+    pub read_at: Time,
+    /// It has asked for fewer PINGs: it gets none.
+    pub is_calm: bool,
+}
+
+impl Pool {
+    /// Whether each of its connections carries one request at a time.
+    pub fn is_single(&self) -> bool {
+        self.policy == Policy::PerRequest || !self.targets[self.known].protocol.is_multiplexed()
+    }
+}
+
+/// The instances of all services.
+#[derive(Debug)]
+pub struct Pools {
+    all: Vec<Pool>,
+    /// Numbers of each service's instances.
+    services: Vec<Vec<u32>>,
+    /// Those at which requests that wait may get a connection.
+    woken: Vec<u32>,
+}
+
+impl Pools {
+    /// Resolves names and sets up TLS.
+    pub fn new(config: &SidecarConfig) -> Result<Self, SidecarError> {
+        let (mut all, mut services) = (Vec::new(), Vec::new());
+        for ((name, service), tls) in config.file.service.iter().zip(&config.services) {
+            let first = all.len() as u32;
+            for instance in &service.instances {
+                let wrong = |why: String| SidecarError::Address {
+                    service: name.clone(),
+                    host: instance.host.clone(),
+                    why,
+                };
+                let address = (instance.host.as_str(), instance.port).to_socket_addrs();
+                let mut address = address.map_err(|error| wrong(error.to_string()))?;
+                let address = address.next().ok_or_else(|| wrong("it has none".to_owned()))?;
+                let protocols: &[Protocol] = match instance.speaks {
+                    Speaks::H1 => &[Protocol::H1],
+                    Speaks::H2c => &[Protocol::H2c],
+                    Speaks::Tls => &[Protocol::H2, Protocol::H1s],
+                    Speaks::H1s => &[Protocol::H1s],
+                    Speaks::H2 => &[Protocol::H2],
+                };
+                let server_name = service.server_name.as_ref().unwrap_or(&instance.host);
+                let target = |protocol: &Protocol| -> Result<DialTarget, SidecarError> {
+                    let congestion = service.congestion.clone();
+                    let mut target =
+                        DialTarget::new(Endpoint::Tcp(address), *protocol, server_name, tls, congestion)?;
+                    target.engine = h2lab_wire::Config { tls: target.engine.tls, ..config.client };
+                    target.connect_timeout = config.file.timeouts.connect;
+                    target.tap = false;
+                    Ok(target)
+                };
+                let targets = protocols.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+                all.push(Pool {
+                    name: instance.to_string(),
+                    policy: service.policy,
+                    targets,
+                    known: 0,
+                    connections: Vec::new(),
+                    last: 0,
+                    dialling: 0,
+                    waiting: VecDeque::new(),
+                    load: Load { weight: 1, ..Load::default() },
+                    down_until: Time::ZERO,
+                    is_woken: false,
+                    quota: Quota::default(),
+                    numbered: 0,
+                    estimate: Estimate::new(Time::ZERO),
+                    wanted: 1,
+                    read_at: Time::ZERO,
+                    is_calm: false,
+                });
+            }
+            services.push((first..all.len() as u32).collect());
+        }
+        Ok(Self { all, services, woken: Vec::new() })
+    }
+
+    /// How many instances there are.
+    pub const fn count(&self) -> u32 {
+        self.all.len() as u32
+    }
+
+    /// The instance with this number.
+    pub fn get(&mut self, instance: u32) -> &mut Pool {
+        &mut self.all[instance as usize]
+    }
+
+    /// The head of a response has come after this time.
+    pub fn answered(&mut self, instance: u32, took: Duration) {
+        let load = &mut self.get(instance).load;
+        load.takes = Some(place::smoothed(load.takes, took));
+    }
+}
+
+impl Sidecar<'_> {
+    /// Finds an instance and a connection for a request; if there is none, it waits for one.
+    pub(super) fn find_connection(&mut self, id: u32, now: Time) {
+        let service = self.exchanges.get(id).service as usize;
+        let instance = match self.exchanges.get(id).instance {
+            Some(instance) => instance,
+            None => {
+                let numbers = &self.pools.services[service];
+                let load = |number: &u32| {
+                    let pool = &self.pools.all[*number as usize];
+                    Load { is_down: now < pool.down_until, ..pool.load }
+                };
+                let loads: Vec<Load> = numbers.iter().map(load).collect();
+                let Some(chosen) = place::instance(&loads, &mut self.random) else {
+                    return self.exchanges.get(id).refuse(503, "the service has no instance");
+                };
+                let instance = numbers[chosen];
+                self.pools.get(instance).load.open += 1;
+                self.exchanges.get(id).instance = Some(instance);
+                instance
+            }
+        };
+        self.refresh(instance, now);
+        let pool = &self.pools.all[instance as usize];
+        let rooms: Vec<Room> = pool.connections.iter().map(|slot| room(&self.slots, *slot, pool)).collect();
+        let chosen = place::connection(&rooms, pool.last);
+        let is_enough = chosen.is_some_and(|chosen| {
+            rooms[chosen].open == 0 && !is_spent(&self.slots, pool.connections[chosen], pool)
+        });
+        if let Some(chosen) = chosen {
+            let slot = pool.connections[chosen];
+            self.pools.get(instance).last = chosen;
+            self.send(id, slot, now);
+        } else {
+            self.wait(id);
+        }
+        if !is_enough {
+            self.dial_more(instance, now);
+        }
+    }
+
+    /// A request waits for a connection of its instance, or for what one still has to learn.
+    pub(super) fn wait(&mut self, id: u32) {
+        let exchange = self.exchanges.get(id);
+        exchange.waits = true;
+        let waiting = (id, exchange.generation);
+        if let Some(instance) = exchange.instance {
+            self.pools.get(instance).waiting.push_back(waiting);
+        }
+    }
+
+    /// Dials if the policy wants more connections than there are.
+    pub(super) fn dial_more(&mut self, instance: u32, now: Time) {
+        loop {
+            let pool = self.pools.get(instance);
+            // Those that are about to end are replaced before they do.
+            let spent = pool.connections.iter().filter(|slot| is_spent(&self.slots, **slot, pool)).count();
+            let there = pool.connections.len() - spent + pool.dialling as usize;
+            let wanted = match pool.policy {
+                _ if pool.is_single() => {
+                    // One for each that waits; those being dialled are for the first of them.
+                    (pool.connections.len() + pool.waiting.len()).min(MOST)
+                }
+                Policy::Adaptive => {
+                    // All streams are taken, too: one more at a time.
+                    let is_full = !pool.waiting.is_empty() && pool.dialling == 0;
+                    let wanted = pool.wanted.max(1) as usize;
+                    if is_full { wanted.max(there + 1).min(MOST_ADAPTIVE as usize) } else { wanted }
+                }
+                // One at a time: the next when this one is busy, too.
+                Policy::Fixed(n) if pool.dialling == 0 => (n as usize).min(there + 1),
+                _ => there,
+            };
+            if there >= wanted {
+                return;
+            }
+            let before = pool.dialling;
+            self.dial(instance, now);
+            if self.pools.get(instance).dialling <= before {
+                return; // it failed at once, or is established
+            }
+        }
+    }
+
+    fn dial(&mut self, instance: u32, now: Time) {
+        let slot = self.free_slot();
+        let token = self.token(slot);
+        let number = self.totals.dialled as u32;
+        self.totals.dialled += 1;
+        let pool = self.pools.get(instance);
+        pool.dialling += 1;
+        let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[pool.known], u32::MAX, now);
+        self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance }));
+        self.advance_dial(slot, instance, step, now);
+    }
+
+    /// Continues a dial.
+    pub(super) fn step(&mut self, slot: u32, advance: impl FnOnce(Dial, &DialTarget, Time) -> DialState) {
+        let now = self.clock.now();
+        let Slot::Dialling(dialling) = &mut self.slots[slot as usize] else { return };
+        let instance = dialling.instance;
+        let Some(dial) = dialling.dial.take() else { return };
+        let pool = self.pools.get(instance);
+        let step = advance(dial, &pool.targets[pool.known], now);
+        self.advance_dial(slot, instance, step, now);
+    }
+
+    fn advance_dial(&mut self, slot: u32, instance: u32, step: DialState, now: Time) {
+        match step {
+            DialState::Pending(dial) => {
+                self.reactor.set_timer(Token(self.listeners.count() + slot), dial.deadline());
+                if let Slot::Dialling(dialling) = &mut self.slots[slot as usize] {
+                    dialling.dial = Some(dial);
+                }
+            }
+            DialState::Established(Established { transport, .. }) => {
+                self.connected(slot, instance, transport, now);
+            }
+            DialState::Failed(_, error) => {
+                self.vacate(slot);
+                self.failed(instance, &error, now);
+            }
+        }
+    }
+
+    /// A connection to an instance is there.
+    fn connected(&mut self, slot: u32, instance: u32, transport: Transport, now: Time) {
+        let pool = self.pools.get(instance);
+        pool.dialling -= 1;
+        pool.down_until = Time::ZERO;
+        pool.connections.push(slot);
+        let target = &pool.targets[pool.known];
+        pool.numbered += 1;
+        let number = pool.numbered;
+        let (engine, version) = if target.protocol.is_multiplexed() {
+            (Connection::h2(target.engine, now), Version::H2)
+        } else {
+            (Connection::h1(target.engine), Version::H1)
+        };
+        let mut side = Side::new(transport, engine, version, Peer::Instance(instance));
+        side.number = number;
+        self.place(slot, side);
+        self.wake(instance);
+        self.read(slot);
+    }
+
+    /// A connection to an instance could not be made.
+    fn failed(&mut self, instance: u32, error: &ConnectError, now: Time) {
+        let pool = self.pools.get(instance);
+        pool.dialling -= 1;
+        if error.is_not_spoken() && pool.known + 1 < pool.targets.len() {
+            // It is remembered: the next ones begin with what it speaks.
+            pool.known += 1;
+            return self.dial(instance, now);
+        }
+        pool.down_until = now + DOWN_FOR;
+        if !pool.connections.is_empty() || pool.dialling > 0 {
+            return; // others may take them
+        }
+        let why = format!("cannot connect to {}: {error}", pool.name);
+        for (id, generation) in std::mem::take(&mut pool.waiting) {
+            let exchange = self.exchanges.get(id);
+            if !exchange.is_open || exchange.generation != generation {
+                continue;
+            }
+            exchange.waits = false;
+            exchange.repeated += 1;
+            let tries = self.pools.services[exchange.service as usize].len();
+            if usize::from(exchange.repeated) >= tries.min(usize::from(h2lab_proxy::retry::MOST)) {
+                exchange.refuse(502, why.clone());
+            }
+            self.leave(id);
+            self.exchanges.stir(id);
+        }
+    }
+
+    /// A request is no longer counted at its instance; the next one finds another.
+    pub(super) fn leave(&mut self, id: u32) {
+        if let Some(instance) = self.exchanges.get(id).instance.take() {
+            self.pools.get(instance).load.open -= 1;
+            self.wake(instance);
+        }
+    }
+
+    /// Requests that wait for a connection of this instance may get one.
+    fn wake(&mut self, instance: u32) {
+        if !std::mem::replace(&mut self.pools.get(instance).is_woken, true) {
+            self.pools.woken.push(instance);
+        }
+    }
+
+    /// As many of the requests that wait as there is room for are advanced.
+    pub(super) fn admit(&mut self) {
+        for instance in std::mem::take(&mut self.pools.woken) {
+            let pool = &mut self.pools.all[instance as usize];
+            pool.is_woken = false;
+            let rooms = pool.connections.iter().map(|slot| room(&self.slots, *slot, pool).free as usize);
+            let mut free: usize = rooms.sum();
+            while free > 0
+                && let Some((id, generation)) = pool.waiting.pop_front()
+            {
+                let exchange = self.exchanges.get(id);
+                if exchange.is_open && exchange.generation == generation && exchange.waits {
+                    exchange.waits = false;
+                    self.exchanges.stir(id);
+                    free -= 1;
+                }
+            }
+        }
+    }
+
+    /// An instance may take more requests.
+    pub(super) fn call(&mut self, side: &Side) {
+        if let Peer::Instance(instance) = side.peer {
+            self.wake(instance);
+        }
+    }
+
+    /// A connection is no more: what it carried has failed, and its place is free.
+    pub(super) fn lose(&mut self, slot: u32, mut side: Side, why: &str) {
+        self.abandon(&mut side, why);
+        if let Peer::Instance(instance) = side.peer {
+            self.pools.get(instance).connections.retain(|other| *other != slot);
+            self.wake(instance);
+        }
+        drop(side);
+        self.vacate(slot);
+    }
+}
+
+/// Whether a connection is about to have had all requests that its instance takes on one.
+fn is_spent(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
+    let Slot::Open(side) = &slots[slot as usize] else { return false };
+    pool.quota.is_low(pool.quota.left(side.number, side.requests))
+}
+
+/// What a connection can take.
+fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
+    let Slot::Open(side) = &slots[slot as usize] else { return Room::default() };
+    let open = side.streams.len() as u32;
+    let left = pool.quota.left(side.number, side.requests);
+    let free = match (side.is_closed, pool.policy) {
+        (true, _) => 0,
+        (false, Policy::PerRequest) if open > 0 => 0,
+        (false, _) => side.engine.available_streams().min(left),
+    };
+    let wait = if pool.policy == Policy::Adaptive {
+        place::wait(&side.path.now, side.path.added)
+    } else {
+        Duration::ZERO
+    };
+    Room { free, open, wait }
+}

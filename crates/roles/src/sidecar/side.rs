@@ -1,0 +1,208 @@
+//! One connection of the sidecar, towards a client or towards an instance: transport, engine, and what its streams carry.
+
+use std::collections::HashMap;
+
+use h2lab_base::units::Time;
+use h2lab_net::clock::Clock;
+use h2lab_net::transport::{Received, Transport, TransportError};
+use h2lab_proxy::fields::Version;
+use h2lab_wire::{Connection, StreamId};
+
+use super::path::Path;
+use crate::accepted::{Lingering, TURN, flush};
+
+/// Whose connection it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// A client's, accepted on the listener with this number.
+    Client {
+        /// The listener.
+        listener: u32,
+        /// The client's address, as text.
+        address: String,
+    },
+    /// Our own, to the instance with this number.
+    Instance(u32),
+}
+
+/// One connection.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what socket and engine are ready for is independent")]
+pub struct Side {
+    /// What carries its bytes.
+    pub transport: Transport,
+    /// Its engine.
+    pub engine: Connection,
+    /// What it speaks.
+    pub version: Version,
+    /// Whose it is.
+    pub peer: Peer,
+    /// Which exchange each stream carries. Hashed with a secret, since clients choose their streams' numbers.
+    pub streams: HashMap<StreamId, u32>,
+    /// It has something to send, or may have.
+    pub is_dirty: bool,
+    /// Its number among those to its instance, and the requests that it was given.
+    pub number: u32,
+    /// See [`Side::number`].
+    pub requests: u32,
+    /// What is known of its path.
+    pub path: Path,
+    /// The socket is full.
+    blocked: bool,
+    /// The socket may have more to read.
+    unread: bool,
+    /// The peer has finished sending; what it sent may not have been read yet.
+    hangup: bool,
+    /// All that it sent was read, to the end.
+    eof: bool,
+    /// The engine has said its last word, which may still have to be sent.
+    pub is_closed: bool,
+    /// Our direction is closed, and the other one is not.
+    is_shut: bool,
+    /// Our direction is closed, and what still comes is thrown away.
+    lingering: Option<Lingering>,
+}
+
+/// What is to be done with a connection after it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing, until this time at the latest.
+    Wait(Time),
+    /// It is over.
+    Drop,
+}
+
+impl Side {
+    /// A connection that is established.
+    pub fn new(transport: Transport, engine: Connection, version: Version, peer: Peer) -> Self {
+        Self {
+            transport,
+            engine,
+            version,
+            peer,
+            streams: HashMap::new(),
+            is_dirty: false,
+            number: 0,
+            requests: 0,
+            path: Path::default(),
+            blocked: false,
+            unread: false,
+            hangup: false,
+            eof: false,
+            is_closed: false,
+            is_shut: false,
+            lingering: None,
+        }
+    }
+
+    /// The socket has something to read, or room.
+    pub const fn note(&mut self, writable: bool, hangup: bool) {
+        if writable {
+            self.blocked = false;
+        }
+        self.hangup |= hangup;
+    }
+
+    /// Whether something is left in the socket, which does not report it again.
+    pub const fn has_unread(&self) -> bool {
+        self.unread && !self.eof
+    }
+
+    /// Reads once; `true` if the engine may have events and there may be more to read. `is_held`: bytes of HTTP/1.1 wait for the other
+    /// side, so that nothing is read.
+    pub fn receive(&mut self, clock: Clock, turn: &mut usize, is_held: bool) -> Result<bool, TransportError> {
+        if let Some(lingering) = &mut self.lingering {
+            if let Transport::Stream(stream) = &mut self.transport {
+                match lingering.discard(stream)? {
+                    Some(more) => self.unread = more,
+                    None => self.eof = true,
+                }
+            }
+            self.is_dirty = true;
+            return Ok(false);
+        }
+        self.unread = false;
+        if self.eof || self.is_closed {
+            return Ok(false);
+        }
+        if is_held || *turn > TURN || !self.may_receive() {
+            self.unread = true;
+            return Ok(false);
+        }
+        match self.transport.receive(&mut self.engine, || clock.now(), &mut |_, _| ())? {
+            Received::Bytes(n) => {
+                *turn += n;
+                Ok(true)
+            }
+            Received::WouldBlock => Ok(false),
+            Received::Eof => {
+                self.eof = true;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether to read now. After the peer has finished, always: there is no more to come.
+    pub fn may_receive(&self) -> bool {
+        self.lingering.is_some() || self.hangup || self.transport.may_receive(&self.engine)
+    }
+
+    /// Whether the last read emptied the socket, so that another one is of no use.
+    pub const fn is_drained(&self) -> bool {
+        self.transport.is_drained() && !self.hangup
+    }
+
+    /// Writes what the engine has to send.
+    pub fn write(&mut self, now: Time) -> Result<Next, TransportError> {
+        self.is_dirty = false;
+        if let Some(lingering) = self.lingering {
+            let is_over = self.eof || now >= lingering.until;
+            return Ok(if is_over { Next::Drop } else { Next::Wait(lingering.until) });
+        }
+        if !self.blocked {
+            let mut sent = 0;
+            self.blocked = !flush(&mut self.transport, &mut self.engine, now, &mut sent)?;
+            if sent > 0 {
+                self.path.sent(now);
+            }
+        }
+        if !self.is_shut && !self.blocked && self.engine.has_ended_its_direction() {
+            self.is_shut = true;
+            self.transport.shutdown(now)?;
+        }
+        if self.is_closed && !self.blocked && !self.engine.has_output(now) {
+            return self.close(now);
+        }
+        Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(self.path.probe_at)))
+    }
+
+    /// Says that nothing follows. A client may still be reading.
+    fn close(&mut self, now: Time) -> Result<Next, TransportError> {
+        if !self.is_shut {
+            self.transport.shutdown(now)?;
+        }
+        if self.eof || matches!(self.peer, Peer::Instance(_)) {
+            return Ok(Next::Drop);
+        }
+        let lingering = Lingering::new(now);
+        self.lingering = Some(lingering);
+        self.unread = true;
+        Ok(Next::Wait(lingering.until))
+    }
+
+    /// A deadline has passed; whether the engine may have events.
+    pub fn expire(&mut self, now: Time) -> bool {
+        self.is_dirty = true;
+        if self.lingering.is_some() {
+            return false;
+        }
+        if self.path.is_probe_due(now) {
+            self.engine.ping(now);
+        }
+        let is_due = self.engine.poll_timeout() <= now;
+        if is_due {
+            self.engine.handle_timeout(now);
+        }
+        is_due
+    }
+}
