@@ -24,8 +24,9 @@ const PURE: [&str; 9] = [
 ];
 
 /// Crates of others that they may depend on: values, formats and arithmetic.
-const FREE_OF_IO: [&str; 18] = [
+const FREE_OF_IO: [&str; 20] = [
     "aes-gcm",
+    "base64",
     "chacha20",
     "chacha20poly1305",
     "crc-fast",
@@ -40,6 +41,7 @@ const FREE_OF_IO: [&str; 18] = [
     "schemars",
     "serde",
     "serde_json",
+    "sha1",
     "sha2",
     "strum",
     "thiserror",
