@@ -305,6 +305,20 @@ fn one_who_does_not_read_holds_little_memory_and_nobody_else() {
 }
 
 #[test]
+fn a_connection_that_takes_no_more_requests_is_replaced_however_long_its_last_one_takes() {
+    let origin = Origin::start(&["--max-requests-per-connection", "3"]);
+    let sidecar = Sidecar::to(&[format!("h2c://{}", origin.clear)], &["--policy", "fixed:1"]);
+    // Nobody reads the first response, so that the first connection never ends.
+    let mut reader = sidecar.connect();
+    reader.write_all(b"GET /bytes/300000000 HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
+    for n in 0..10 {
+        let told = sidecar
+            .ask("POST /anything HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx");
+        assert!(told.starts_with("HTTP/1.1 200 "), "{n}: {told}");
+    }
+}
+
+#[test]
 fn trailers_pass_and_are_no_header_fields() {
     let (url, heads) = scripted(|mut stream| {
         let _ = stream.write_all(

@@ -190,7 +190,7 @@ impl Sidecar<'_> {
         let rooms: Vec<Room> = pool.connections.iter().map(|slot| room(&self.slots, *slot, pool)).collect();
         let chosen = place::connection(&rooms, pool.last);
         let is_enough = chosen.is_some_and(|chosen| {
-            rooms[chosen].open == 0 && !is_spent(&self.slots, pool.connections[chosen], pool)
+            rooms[chosen].open == 0 && is_lasting(&self.slots, pool.connections[chosen], pool)
         });
         if let Some(chosen) = chosen {
             let slot = pool.connections[chosen];
@@ -218,13 +218,13 @@ impl Sidecar<'_> {
     pub(super) fn dial_more(&mut self, instance: u32, now: Time) {
         loop {
             let pool = self.pools.get(instance);
-            // Those that are about to end are replaced before they do.
-            let spent = pool.connections.iter().filter(|slot| is_spent(&self.slots, **slot, pool)).count();
-            let there = pool.connections.len() - spent + pool.dialling as usize;
+            let lasting =
+                pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool)).count();
+            let there = lasting + pool.dialling as usize;
             let wanted = match pool.policy {
                 _ if pool.is_single() => {
                     // One for each that waits; those being dialled are for the first of them.
-                    (pool.connections.len() + pool.waiting.len()).min(MOST)
+                    (lasting + pool.waiting.len()).min(MOST)
                 }
                 Policy::Adaptive => {
                     // All streams are taken, too: one more at a time.
@@ -371,6 +371,10 @@ impl Sidecar<'_> {
                     free -= 1;
                 }
             }
+            if !pool.waiting.is_empty() {
+                // Those that they waited for may be gone, or take no more.
+                self.dial_more(instance, self.clock.now());
+            }
         }
     }
 
@@ -393,10 +397,12 @@ impl Sidecar<'_> {
     }
 }
 
-/// Whether a connection is about to have had all requests that its instance takes on one.
-fn is_spent(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
+/// Whether a connection takes further requests, and is not about to have had all that its instance takes on one: others are replaced
+/// before they end, which may take as long as a download.
+fn is_lasting(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
     let Slot::Open(side) = &slots[slot as usize] else { return false };
-    pool.quota.is_low(pool.quota.left(side.number, side.requests))
+    let is_open = !side.is_closed && !side.engine.is_draining();
+    is_open && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
 }
 
 /// What a connection can take.

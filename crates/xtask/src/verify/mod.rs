@@ -49,6 +49,8 @@ enum Step {
     Diagnose,
     /// Planted causes in configurations of servers: `diagnose --fix` takes them away.
     Fix,
+    /// The sidecar, beside other proxies.
+    Sidecar,
     /// The .deb in a fresh Debian, the static binary in an empty root, the container image.
     Package,
 }
@@ -98,6 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Faults => items::faults(seed)?,
             Step::Diagnose => items::diagnose(seed, arguments.ci)?,
             Step::Fix => items::fix(seed)?,
+            Step::Sidecar => items::sidecar(),
             Step::Package => items::package(),
         },
         &arguments.only,
@@ -209,6 +212,7 @@ mod tests {
             items::compare(),
             items::engines(),
             items::load(),
+            items::sidecar(),
             items::chaos(),
             items::bulk(),
             items::probe(),

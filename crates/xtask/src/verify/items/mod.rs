@@ -17,6 +17,7 @@ mod peers;
 mod probe;
 mod scenarios;
 mod settings;
+mod sidecar;
 mod study;
 mod suites;
 mod tables;
@@ -215,6 +216,34 @@ pub fn load() -> Vec<Item> {
         ),
     ]);
     items
+}
+
+/// Step `sidecar`: the proxy.
+pub fn sidecar() -> Vec<Item> {
+    vec![
+        item(
+            "behaviour",
+            "translation, routes, back-pressure, WebSocket, what is sent again, with curl, nghttp2 and scripted peers",
+            sidecar::behaviour,
+        ),
+        item(
+            "pool",
+            "in virtual time, 1,000/s: p99 at 3 % loss <= 1.05 x the best of 4, 8, 16, 32 connections and <= 0.4 x HTTP/1.1; after a \
+             step to 3 % within 1.2 x the settled one; at most 2 connections a minute after the last loss",
+            sidecar::pool,
+        ),
+        item(
+            "goaway",
+            "against an instance with 1,000 and one with 137 requests per connection: 0 failed, p99 <= 1.2 x without a limit",
+            sidecar::goaway,
+        ),
+        item(
+            "lossy",
+            "two of ours, 1,000/s, 1 KiB: p99 at 3 % loss <= 0.4 x h1 and <= 1.05 x the best of 4, 8, 16, 32 connections; at 0 % <= \
+             1.02 x h1",
+            sidecar::lossy,
+        ),
+    ]
 }
 
 /// Step `chaos`: the lab in which causes are tried.
