@@ -8,11 +8,12 @@ pub enum Fate {
     Unprocessed,
     /// The instance may have processed it: the connection ended, or the stream was reset, after it was sent.
     Unknown,
+    /// The instance has answered, although with nothing that is HTTP: the same would follow again.
+    Answered,
 }
 
-/// How often a request is sent again that may have been processed: as often as Go's net/http does (`RoundTripOpt` in
-/// golang.org/x/net/http2).
-pub const MOST: u8 = 6;
+/// How often a request is sent again that may have been processed: more often, one that breaks the instance would break all of them.
+pub const MOST: u8 = 2;
 /// The same of one that was not processed. Each time others were, so that more are no load: where connections end after seven requests,
 /// and dozens wait, it takes some turns.
 pub const MOST_UNPROCESSED: u8 = 64;
@@ -41,7 +42,7 @@ impl Attempt<'_> {
         let most = match fate {
             Fate::Unprocessed => MOST_UNPROCESSED,
             Fate::Unknown if is_idempotent(self.method) => MOST,
-            Fate::Unknown => 0,
+            Fate::Unknown | Fate::Answered => 0,
         };
         self.is_kept && !self.is_answered && self.repeated < most
     }
@@ -58,6 +59,7 @@ mod tests {
         assert!(!attempt(b"POST").may_repeat(Fate::Unknown));
         assert!(!attempt(b"PATCH").may_repeat(Fate::Unknown) && !attempt(b"get").may_repeat(Fate::Unknown));
         assert!(attempt(b"PUT").may_repeat(Fate::Unknown) && attempt(b"GET").may_repeat(Fate::Unknown));
+        assert!(!attempt(b"GET").may_repeat(Fate::Answered));
         assert!(!Attempt { repeated: MOST, ..attempt(b"GET") }.may_repeat(Fate::Unknown));
         for given_up in [
             Attempt { repeated: MOST_UNPROCESSED, ..attempt(b"GET") },

@@ -249,6 +249,70 @@ fn an_instance_that_is_not_there_is_told_and_another_one_is_asked() {
 }
 
 #[test]
+fn an_instance_that_is_killed_and_started_again_leaves_no_request_without_an_answer() {
+    let port = crate::support::free_ports(1);
+    let start = || {
+        let mut command = Command::new(binary());
+        let address = format!("127.0.0.1:{port}");
+        command.args(["origin", "--listen", &address, "--tls-listen", "127.0.0.1:0"]);
+        Origin::run(command)
+    };
+    for policy in ["adaptive", "fixed:3", "per-request"] {
+        let sidecar = Sidecar::to(&[format!("h2c://127.0.0.1:{port}")], &["--policy", policy]);
+        let ask = || {
+            sidecar
+                .ask("POST /delay/5 HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx")
+        };
+        for _ in 0..3 {
+            let mut origin = start();
+            thread::scope(|scope| {
+                let callers: Vec<_> =
+                    (0..8).map(|_| scope.spawn(|| (0..25).map(|_| ask()).collect::<Vec<String>>())).collect();
+                thread::sleep(Duration::from_millis(30)); // some are under way
+                origin.child.kill().expect("it runs");
+                origin = start();
+                for told in callers.into_iter().flat_map(|caller| caller.join().expect("it asked")) {
+                    let is_answer = told.starts_with("HTTP/1.1 200 ") || told.starts_with("HTTP/1.1 502 ");
+                    assert!(is_answer, "{policy}: {told:?}");
+                }
+            });
+            let told = ask();
+            assert!(told.starts_with("HTTP/1.1 200 "), "{policy}: {told}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_leaves_before_its_response_is_not_waited_for() {
+    let (url, heads) = scripted(std::mem::forget);
+    let sidecar = Sidecar::to(&[url], &[]);
+    let mut stream = sidecar.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
+    heads.recv_timeout(DEADLINE).expect("the request has come");
+    stream.shutdown(std::net::Shutdown::Write).expect("it is connected");
+    assert_eq!(stream.read(&mut [0; 1]).expect("the end"), 0, "nothing else would come");
+    assert!(sidecar.stop().contains("0 broken off"), "and nothing is under way");
+}
+
+#[test]
+fn a_circle_of_sidecars_is_noticed() {
+    let port = crate::support::free_ports(1);
+    let mut command = Command::new(binary());
+    let address = format!("127.0.0.1:{port}");
+    command.args(["sidecar", "--listen", &address, "--to", &format!("http://{address}")]);
+    let told = Sidecar::run(command).ask("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    assert!(told.starts_with("HTTP/1.1 508 ") && told.contains("in a circle"), "{told}");
+}
+
+#[test]
+fn what_is_no_http_is_not_asked_for_again() {
+    let (url, heads) = scripted(|mut stream| drop(stream.write_all(b"HTTP/1.1 999 No\r\n\r\n")));
+    let told = Sidecar::to(&[url], &[]).ask("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    assert!(told.starts_with("HTTP/1.1 502 "), "{told}");
+    assert_eq!(heads.try_iter().filter(|head| !head.is_empty()).count(), 1);
+}
+
+#[test]
 fn routes_lead_by_host_and_path_and_what_none_takes_is_not_found() {
     let [(one, _one), (two, _two)] = [
         scripted(|mut stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\none"))),

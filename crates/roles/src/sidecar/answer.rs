@@ -198,16 +198,21 @@ impl Sidecar<'_> {
             let exchange = self.exchanges.get(id);
             let is_due =
                 exchange.is_open && exchange.generation == generation && exchange.sent_at + after <= now;
-            if is_due && exchange.answer.is_none() && !exchange.is_answered && exchange.up.is_some() {
-                if !exchange.request.is_done() {
-                    // It is not complete: the instance has to wait for it.
-                    self.due.push_back((now + after, id, generation));
-                    continue;
-                }
-                exchange
-                    .refuse(504, format!("no response from the instance within {}", format_duration(after)));
-                self.exchanges.stir(id);
+            if !is_due || exchange.answer.is_some() || exchange.is_answered || exchange.refusal.is_some() {
+                continue;
             }
+            let after = format_duration(after);
+            if exchange.up.is_none() {
+                exchange.waits = false;
+                exchange.refuse(503, format!("no connection to an instance within {after}"));
+            } else if exchange.request.is_done() {
+                exchange.refuse(504, format!("no response from the instance within {after}"));
+            } else {
+                // It is not complete: the instance has to wait for it.
+                self.due.push_back((now + self.config.file.timeouts.response, id, generation));
+                continue;
+            }
+            self.exchanges.stir(id);
         }
     }
 }

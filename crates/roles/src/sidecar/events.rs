@@ -7,7 +7,7 @@ use h2lab_proxy::fields::{self, Origin, Version};
 use h2lab_proxy::head::Head;
 use h2lab_proxy::retry::Fate;
 use h2lab_proxy::websocket;
-use h2lab_wire::{ErrorCode, Event, RequestHead, StreamId};
+use h2lab_wire::{Error, ErrorCode, Event, RequestHead, StreamId};
 
 use super::Sidecar;
 use super::exchange::{Exchange, StreamAt};
@@ -35,6 +35,8 @@ impl Sidecar<'_> {
                     self.totals.requests += 1;
                     let exchange = self.exchanges.get(id);
                     exchange.down = Some(StreamAt { slot, stream });
+                    exchange.began_at = now;
+                    self.due.push_back((now + self.config.file.timeouts.response, id, exchange.generation));
                     let Peer::Client { listener, address } = &side.peer else { continue };
                     let origin = Origin { version: side.version, address, tls: side.transport.is_tls() };
                     let service = self.listeners.routes(*listener).service(head.authority, head.path);
@@ -99,9 +101,10 @@ impl Sidecar<'_> {
                 Event::GoAway { .. } | Event::PushPromise { .. } | Event::Pong { .. } => {}
                 Event::Closed { error } => {
                     side.is_closed = true;
+                    let fate = fate_of(side.version, error.as_ref());
                     let why = error
                         .map_or_else(|| "it closed the connection".to_owned(), |error| error.to_string());
-                    self.abandon(side, &why);
+                    self.abandon(side, fate, &why);
                 }
             }
             if let Some(stream) = complete
@@ -144,10 +147,25 @@ impl Sidecar<'_> {
     }
 
     /// All that a connection carried has ended with it.
-    pub(super) fn abandon(&mut self, side: &mut Side, why: &str) {
+    pub(super) fn abandon(&mut self, side: &mut Side, fate: Fate, why: &str) {
         let is_client = matches!(side.peer, Peer::Client { .. });
         for (_, id) in std::mem::take(&mut side.streams) {
-            self.cut(id, is_client, Fate::Unknown, &format!("the connection to the instance ended: {why}"));
+            self.cut(id, is_client, fate, &format!("the connection to the instance ended: {why}"));
+        }
+    }
+
+    /// A client of HTTP/1.1 has ended its direction: who does so before it has any of the response is gone, for all that others know.
+    pub(super) fn leave_clients(&mut self, side: &mut Side, now: Time) {
+        if !side.has_ended() || side.version != Version::H1 || !matches!(side.peer, Peer::Client { .. }) {
+            return;
+        }
+        let waiting: Vec<(StreamId, u32)> = side.streams.iter().map(|(stream, id)| (*stream, *id)).collect();
+        for (stream, id) in waiting {
+            if !self.exchanges.get(id).is_answered {
+                side.streams.remove(&stream);
+                self.cut(id, true, Fate::Unknown, "");
+                side.engine.reset(now, stream, ErrorCode::CANCEL);
+            }
         }
     }
 
@@ -173,6 +191,19 @@ impl Sidecar<'_> {
     }
 }
 
+/// What is known of requests whose connection has ended with this.
+fn fate_of(version: Version, error: Option<&Error>) -> Fate {
+    let is_answer = match error {
+        Some(Error::BadHttp1(_) | Error::WrongProtocol { .. } | Error::Exceeded(_)) => true,
+        Some(Error::UnexpectedEof(what)) => *what != "an exchange, before any of the response",
+        _ => false,
+    };
+    if version == Version::H1 && is_answer { Fate::Answered } else { Fate::Unknown }
+}
+
+/// How often a request may pass here: in a chain each sidecar may have the same name.
+const MOST_HOPS: usize = 8;
+
 /// Puts a request into an exchange.
 fn take_request(
     exchange: &mut Exchange,
@@ -184,6 +215,13 @@ fn take_request(
     match fields::request(head, origin, own, &mut exchange.head) {
         Err(refused) => return exchange.refuse(400, refused.to_string()),
         Ok(asked) => exchange.asked = asked,
+    }
+    if let (Some(name), Some(via)) = (&own.via, exchange.head.field(b"via")) {
+        let is_own = |member: &&[u8]| member.trim_ascii().ends_with(name.as_bytes());
+        if via.split(|byte| *byte == b',').filter(is_own).count() > MOST_HOPS {
+            return exchange
+                .refuse(508, "the request has passed here too often: the services lead in a circle");
+        }
     }
     if head.method == b"CONNECT" && !exchange.asked.websocket {
         return exchange.refuse(501, "this proxy tunnels nothing but WebSocket");

@@ -56,6 +56,8 @@ pub struct Exchange {
     pub refusal: Option<Refusal>,
     /// How often it was sent again.
     pub repeated: u8,
+    /// When it came.
+    pub began_at: Time,
     /// When it was given to a connection.
     pub sent_at: Time,
     /// It is a WebSocket whose handshake the instance has accepted: bytes go both ways.

@@ -155,6 +155,7 @@ impl<'a> Sidecar<'a> {
         while self.exchanges.open() > 0 && self.clock.now() < until {
             self.turn(until.min(self.clock.now() + STOP_PERIOD))?;
         }
+        self.totals.broken += self.exchanges.open() as u64;
         Ok(())
     }
 
@@ -172,7 +173,7 @@ impl<'a> Sidecar<'a> {
 
     /// Waits until something happens, or `until`, and deals with it.
     fn turn(&mut self, until: Time) -> Result<(), SidecarError> {
-        let until = self.due.front().map_or(until, |(at, ..)| until.min(*at));
+        let until = self.due.front().map_or(until, |(at, ..)| until.min(*at)).min(self.pools.next_retry());
         self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
         for slot in std::mem::take(&mut self.unread) {
             self.read(slot);
@@ -182,6 +183,7 @@ impl<'a> Sidecar<'a> {
         }
         let now = self.clock.now();
         self.expire(now);
+        self.retry(now);
         self.look(now);
         self.settle();
         Ok(())
@@ -281,6 +283,7 @@ impl<'a> Sidecar<'a> {
                 side.receive(clock, &mut turn, is_held)?
             } {
                 sidecar.take_events(slot, side, clock.now());
+                sidecar.leave_clients(side, clock.now());
                 if side.is_drained() {
                     break;
                 }
@@ -307,13 +310,26 @@ impl<'a> Sidecar<'a> {
         body.waiting() >= body::KEPT
     }
 
+    /// Takes a connection that carries requests out of its place, where others may be reached meanwhile. What is there otherwise stays:
+    /// a place that was left may have another connection already.
+    fn take_side(&mut self, slot: u32) -> Option<Box<Side>> {
+        let place = &mut self.slots[slot as usize];
+        if !matches!(place, Slot::Open(_)) {
+            return None;
+        }
+        match std::mem::take(place) {
+            Slot::Open(side) => Some(side),
+            _ => None,
+        }
+    }
+
     /// Works on a connection that carries requests; one that breaks is removed.
     fn with_side(
         &mut self,
         slot: u32,
         work: impl FnOnce(&mut Self, &mut Side) -> Result<(), TransportError>,
     ) {
-        let Slot::Open(mut side) = std::mem::take(&mut self.slots[slot as usize]) else { return };
+        let Some(mut side) = self.take_side(slot) else { return };
         let result = work(self, &mut side);
         match result {
             Ok(()) => {
@@ -346,7 +362,7 @@ impl<'a> Sidecar<'a> {
     /// Writes what a connection has to send, and takes the events of that: what was sent makes room, and ends what was to end.
     fn write(&mut self, slot: u32) {
         let now = self.clock.now();
-        let Slot::Open(mut side) = std::mem::take(&mut self.slots[slot as usize]) else { return };
+        let Some(mut side) = self.take_side(slot) else { return };
         let until = loop {
             match side.write(now) {
                 Ok(Next::Wait(until)) if side.is_closed || !self.take_events(slot, &mut side, now) => {

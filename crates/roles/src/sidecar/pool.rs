@@ -14,6 +14,7 @@ use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::estimate::Estimate;
 use h2lab_proxy::pool::place::{self, Load, Room};
 use h2lab_proxy::pool::quota::Quota;
+use h2lab_proxy::retry::Fate;
 use h2lab_wire::Connection;
 
 use super::config::{SidecarConfig, SidecarError};
@@ -22,8 +23,12 @@ use super::side::{Peer, Side};
 use super::{Sidecar, Slot};
 use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
 
-/// An instance that could not be reached is asked last for so long.
-const DOWN_FOR: Duration = Duration::from_secs(1);
+/// An instance that could not be reached is dialled again after a pause that doubles with each failure, and is asked last until then.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// See [`FIRST_PAUSE`].
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// For so long a request waits where no instance can be reached: one that is restarted is back by then.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Connections to an instance at most where each carries one request.
 const MOST: usize = 1_024;
 
@@ -55,6 +60,10 @@ pub struct Pool {
     load: Load,
     /// Until then it counts as down.
     down_until: Time,
+    /// How often in a row it could not be reached.
+    failures: u32,
+    /// When it is dialled again for those that wait.
+    retry_at: Time,
     /// Requests that wait may get a connection.
     is_woken: bool,
     /// After how many requests it ends a connection.
@@ -132,6 +141,8 @@ impl Pools {
                     waiting: VecDeque::new(),
                     load: Load { weight: 1, ..Load::default() },
                     down_until: Time::ZERO,
+                    failures: 0,
+                    retry_at: Time::NEVER,
                     is_woken: false,
                     quota: Quota::default(),
                     numbered: 0,
@@ -154,6 +165,11 @@ impl Pools {
     /// The instance with this number.
     pub fn get(&mut self, instance: u32) -> &mut Pool {
         &mut self.all[instance as usize]
+    }
+
+    /// When an instance is dialled again.
+    pub fn next_retry(&self) -> Time {
+        self.all.iter().map(|pool| pool.retry_at).min().unwrap_or(Time::NEVER)
     }
 
     /// The head of a response has come after this time.
@@ -221,6 +237,12 @@ impl Sidecar<'_> {
             let lasting =
                 pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool)).count();
             let there = lasting + pool.dialling as usize;
+            if pool.failures > 0 && (pool.dialling > 0 || now < pool.down_until) {
+                if !pool.waiting.is_empty() {
+                    pool.retry_at = pool.down_until.max(now);
+                }
+                return;
+            }
             let wanted = match pool.policy {
                 _ if pool.is_single() => {
                     // One for each that waits; those being dialled are for the first of them.
@@ -292,7 +314,7 @@ impl Sidecar<'_> {
     fn connected(&mut self, slot: u32, instance: u32, transport: Transport, now: Time) {
         let pool = self.pools.get(instance);
         pool.dialling -= 1;
-        pool.down_until = Time::ZERO;
+        (pool.down_until, pool.failures, pool.retry_at) = (Time::ZERO, 0, Time::NEVER);
         pool.connections.push(slot);
         let target = &pool.targets[pool.known];
         pool.numbered += 1;
@@ -318,24 +340,43 @@ impl Sidecar<'_> {
             pool.known += 1;
             return self.dial(instance, now);
         }
-        pool.down_until = now + DOWN_FOR;
-        if !pool.connections.is_empty() || pool.dialling > 0 {
-            return; // others may take them
+        pool.failures = pool.failures.saturating_add(1);
+        pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
+        let is_lasting = pool.connections.iter().any(|slot| is_lasting(&self.slots, *slot, pool));
+        if is_lasting || pool.dialling > 0 {
+            return; // others take them
         }
         let why = format!("cannot connect to {}: {error}", pool.name);
         for (id, generation) in std::mem::take(&mut pool.waiting) {
             let exchange = self.exchanges.get(id);
-            if !exchange.is_open || exchange.generation != generation {
+            if !exchange.is_open || exchange.generation != generation || !exchange.waits {
+                continue;
+            }
+            let others = &self.pools.services[exchange.service as usize];
+            let has_other = others.iter().any(|other| self.pools.all[*other as usize].down_until <= now);
+            let is_late = now.since(exchange.began_at) >= PATIENCE;
+            if !has_other && !is_late {
+                self.pools.get(instance).waiting.push_back((id, generation));
                 continue;
             }
             exchange.waits = false;
-            exchange.repeated += 1;
-            let tries = self.pools.services[exchange.service as usize].len();
-            if usize::from(exchange.repeated) >= tries.min(usize::from(h2lab_proxy::retry::MOST)) {
+            if is_late {
                 exchange.refuse(502, why.clone());
             }
             self.leave(id);
             self.exchanges.stir(id);
+        }
+        self.dial_more(instance, now);
+    }
+
+    /// Dials again where that failed a while ago.
+    pub(super) fn retry(&mut self, now: Time) {
+        for instance in 0..self.pools.count() {
+            let pool = self.pools.get(instance);
+            if pool.retry_at <= now {
+                pool.retry_at = Time::NEVER;
+                self.dial_more(instance, now);
+            }
         }
     }
 
@@ -387,7 +428,7 @@ impl Sidecar<'_> {
 
     /// A connection is no more: what it carried has failed, and its place is free.
     pub(super) fn lose(&mut self, slot: u32, mut side: Side, why: &str) {
-        self.abandon(&mut side, why);
+        self.abandon(&mut side, Fate::Unknown, why);
         if let Peer::Instance(instance) = side.peer {
             self.pools.get(instance).connections.retain(|other| *other != slot);
             self.wake(instance);

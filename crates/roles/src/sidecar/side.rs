@@ -142,6 +142,11 @@ impl Side {
         }
     }
 
+    /// Whether all that the peer sends has been read, to its end.
+    pub const fn has_ended(&self) -> bool {
+        self.eof
+    }
+
     /// Whether to read now. After the peer has finished, always: there is no more to come.
     pub fn may_receive(&self) -> bool {
         self.lingering.is_some() || self.hangup || self.transport.may_receive(&self.engine)

@@ -4,7 +4,7 @@ use super::support::*;
 use crate::connection::{Request, Response};
 use crate::h2::frame::{flag, kind};
 use crate::testing::{Pair, Seen};
-use crate::{Config, Connection, ErrorCode, Event, Initiator, Role, StreamId};
+use crate::{Config, ErrorCode, Event, Initiator, Role, StreamId};
 
 const END: u8 = flag::END_STREAM | flag::END_HEADERS;
 
@@ -107,8 +107,6 @@ fn a_client_asks_only_a_server_that_said_it_takes_it_and_that_may_not_take_it_ba
     let mut server = Scripted::new(extending());
     assert_eq!(server.receive(&[enable(1), enable(0)].concat()), [Seen::Settings, Seen::Settings]);
     assert!(!server.engine.takes_connect_protocol(), "clients take none");
-    let h1 = &mut Connection::h1(client_config());
-    assert!(h1.send_connect(NOW, "websocket", &websocket()).is_none());
 }
 
 #[test]
