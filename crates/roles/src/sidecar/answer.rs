@@ -10,7 +10,7 @@ use h2lab_wire::{ErrorCode, Field, StreamId};
 use super::body::Body;
 use super::exchange::{Exchange, Refusal, StreamAt};
 use super::side::Side;
-use super::{Sidecar, mark, side};
+use super::{Sidecar, mark, side, side_at};
 
 /// Bytes of a segment.
 const SEGMENT: usize = 1_448;
@@ -60,7 +60,7 @@ impl Sidecar<'_> {
         up.requests += 1;
         up.path.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
         mark(up, slot, &mut self.dirty);
-        exchange.up = Some(StreamAt { slot, stream });
+        exchange.up = Some(StreamAt { slot, serial: up.serial, stream });
         exchange.sent_at = now;
         self.due.push_back((now + self.config.file.timeouts.response, id, exchange.generation));
     }
@@ -81,7 +81,7 @@ impl Sidecar<'_> {
         if exchange.answer.is_none() && !exchange.is_answered && exchange.interims.is_empty() {
             return;
         }
-        let Some(down) = side(&mut self.slots, to.slot) else { return };
+        let Some(down) = side_at(&mut self.slots, to) else { return };
         for interim in exchange.interims.drain(..) {
             let fields: Vec<Field<'_>> = interim.fields().collect();
             down.engine.send_interim(now, to.stream, interim.status, &fields);
@@ -123,8 +123,8 @@ impl Sidecar<'_> {
         let (is_asked, is_answered) = (exchange.request.is_done(), exchange.response.has_ended());
         let owed = [exchange.request.owed(), exchange.response.owed()];
         let (has_ended, down, up) = (exchange.request.has_ended(), exchange.down.take(), exchange.up.take());
-        if let Some(StreamAt { slot, stream }) = down
-            && let Some(client) = side(&mut self.slots, slot)
+        if let Some(at @ StreamAt { slot, stream, .. }) = down
+            && let Some(client) = side_at(&mut self.slots, at)
         {
             client.streams.remove(&stream);
             client.engine.release(now, stream, owed[0] as u32);
@@ -134,8 +134,8 @@ impl Sidecar<'_> {
             }
             mark(client, slot, &mut self.dirty);
         }
-        if let Some(StreamAt { slot, stream }) = up
-            && let Some(instance) = side(&mut self.slots, slot)
+        if let Some(at @ StreamAt { slot, stream, .. }) = up
+            && let Some(instance) = side_at(&mut self.slots, at)
         {
             instance.streams.remove(&stream);
             instance.engine.release(now, stream, owed[1] as u32);
@@ -156,7 +156,7 @@ impl Sidecar<'_> {
         };
         if exchange.is_answered {
             self.totals.broken += 1;
-            if let Some(client) = side(&mut self.slots, to.slot) {
+            if let Some(client) = side_at(&mut self.slots, to) {
                 client.streams.remove(&to.stream);
                 client.engine.reset(now, to.stream, ErrorCode::INTERNAL_ERROR);
                 mark(client, to.slot, &mut self.dirty);
@@ -179,7 +179,7 @@ impl Sidecar<'_> {
             exchange.response.push(&[], true);
         }
         if let Some(up) = exchange.up.take()
-            && let Some(instance) = side(&mut self.slots, up.slot)
+            && let Some(instance) = side_at(&mut self.slots, up)
         {
             instance.streams.remove(&up.stream);
             instance.engine.reset(now, up.stream, ErrorCode::CANCEL);
@@ -226,7 +226,7 @@ fn pump(
     from: Option<StreamAt>,
     now: Time,
 ) {
-    let Some(sink) = side(slots, to.slot) else { return };
+    let Some(sink) = side_at(slots, to) else { return };
     if body.is_done() {
         return;
     }
@@ -234,7 +234,7 @@ fn pump(
     mark(sink, to.slot, dirty);
     if credit > 0
         && let Some(from) = from
-        && let Some(source) = side(slots, from.slot)
+        && let Some(source) = side_at(slots, from)
     {
         source.engine.release(now, from.stream, credit as u32);
         mark(source, from.slot, dirty);

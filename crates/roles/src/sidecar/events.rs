@@ -20,6 +20,7 @@ impl Sidecar<'_> {
     /// Takes the events of a connection, which is not in its slot meanwhile. Whether there were any.
     pub(super) fn take_events(&mut self, slot: u32, side: &mut Side, now: Time) -> bool {
         let mut were_any = false;
+        let is_client = matches!(side.peer, Peer::Client { .. });
         while let Some(event) = side.engine.poll_event(now) {
             were_any = true;
             let complete = match &event {
@@ -34,7 +35,7 @@ impl Sidecar<'_> {
                     side.streams.insert(stream, id);
                     self.totals.requests += 1;
                     let exchange = self.exchanges.get(id);
-                    exchange.down = Some(StreamAt { slot, stream });
+                    exchange.down = Some(StreamAt { slot, serial: side.serial, stream });
                     exchange.began_at = now;
                     self.due.push_back((now + self.config.file.timeouts.response, id, exchange.generation));
                     let Peer::Client { listener, address } = &side.peer else { continue };
@@ -68,7 +69,7 @@ impl Sidecar<'_> {
                 Event::Data { stream, data, end_stream } => {
                     let n = data.len();
                     let is_known = self.change((&side.streams, side.version), stream, |exchange, _, _| {
-                        exchange.body_of(stream, slot).push(data, end_stream);
+                        exchange.body_of(is_client).push(data, end_stream);
                     });
                     if !is_known {
                         // Nobody takes it, and the connection's window needs the credit back.
@@ -79,7 +80,7 @@ impl Sidecar<'_> {
                     self.change((&side.streams, side.version), stream, |exchange, _, _| {
                         let mut trailers = Head::default();
                         fields::trailers(fields, &mut trailers);
-                        exchange.body_of(stream, slot).end_with(trailers);
+                        exchange.body_of(is_client).end_with(trailers);
                     });
                 }
                 Event::Writable { stream } => {
@@ -108,7 +109,7 @@ impl Sidecar<'_> {
                 }
             }
             if let Some(stream) = complete
-                && matches!(side.peer, Peer::Instance(_))
+                && !is_client
             {
                 // The response is complete: the connection has room for another request, however slowly the client reads this one.
                 side.streams.remove(&stream);

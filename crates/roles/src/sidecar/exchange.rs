@@ -11,8 +11,10 @@ use super::body::Body;
 /// A stream of a connection: the place of the connection among all, and the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamAt {
-    /// The connection.
+    /// The place of the connection.
     pub slot: u32,
+    /// Which of the connections in that place it is: another one may be there by now.
+    pub serial: u32,
     /// The stream.
     pub stream: StreamId,
 }
@@ -106,9 +108,9 @@ impl Exchange {
         attempt.may_repeat(fate)
     }
 
-    /// The body that comes on this stream of this connection.
-    pub fn body_of(&mut self, stream: StreamId, slot: u32) -> &mut Body {
-        if self.down == Some(StreamAt { slot, stream }) { &mut self.request } else { &mut self.response }
+    /// The body that comes from the client, or from the instance.
+    pub const fn body_of(&mut self, is_client: bool) -> &mut Body {
+        if is_client { &mut self.request } else { &mut self.response }
     }
 
     /// Answers it with this.

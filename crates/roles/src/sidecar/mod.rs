@@ -102,6 +102,8 @@ struct Sidecar<'a> {
     /// When the responses of requests that were sent are due: number and generation of their exchanges.
     due: VecDeque<(Time, u32, u32)>,
     random: Counter,
+    /// Of the next connection.
+    serial: u32,
     /// When the paths of connections are looked at next.
     look_at: Time,
     totals: Totals,
@@ -137,6 +139,7 @@ impl<'a> Sidecar<'a> {
             unread: Vec::new(),
             due: VecDeque::new(),
             random: Counter::new(config.seed, "instances"),
+            serial: 0,
             look_at: clock.now(),
             totals: Totals::default(),
         })
@@ -269,6 +272,8 @@ impl<'a> Sidecar<'a> {
 
     fn place(&mut self, slot: u32, mut side: Side) {
         side.is_dirty = true;
+        side.serial = self.serial;
+        self.serial = self.serial.wrapping_add(1);
         self.dirty.push(slot);
         self.slots[slot as usize] = Slot::Open(Box::new(side));
     }
@@ -418,6 +423,11 @@ fn side(slots: &mut [Slot], slot: u32) -> Option<&mut Side> {
         Slot::Open(side) => Some(side),
         _ => None,
     }
+}
+
+/// The connection of a stream, if it is still there.
+fn side_at(slots: &mut [Slot], at: exchange::StreamAt) -> Option<&mut Side> {
+    side(slots, at.slot).filter(|side| side.serial == at.serial)
 }
 
 /// The engine of a connection that was accepted.

@@ -237,10 +237,11 @@ impl Sidecar<'_> {
             let lasting =
                 pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool)).count();
             let there = lasting + pool.dialling as usize;
-            if pool.failures > 0 && (pool.dialling > 0 || now < pool.down_until) {
-                if !pool.waiting.is_empty() {
-                    pool.retry_at = pool.down_until.max(now);
-                }
+            if pool.failures > 0 && pool.dialling > 0 {
+                return; // one at a time; how it ends decides
+            }
+            if now < pool.down_until {
+                pool.retry_at = if pool.waiting.is_empty() { Time::NEVER } else { pool.down_until };
                 return;
             }
             let wanted = match pool.policy {

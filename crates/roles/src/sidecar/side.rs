@@ -41,6 +41,8 @@ pub struct Side {
     pub streams: HashMap<StreamId, u32>,
     /// It has something to send, or may have.
     pub is_dirty: bool,
+    /// Distinguishes it from others that are in its place before and after it.
+    pub serial: u32,
     /// Its number among those to its instance, and the requests that it was given.
     pub number: u32,
     /// See [`Side::number`].
@@ -82,6 +84,7 @@ impl Side {
             peer,
             streams: HashMap::new(),
             is_dirty: false,
+            serial: 0,
             number: 0,
             requests: 0,
             path: Path::default(),
