@@ -216,7 +216,7 @@ fn what_an_instance_may_have_done_is_not_asked_twice_unless_that_is_the_same() {
 fn a_response_that_breaks_off_is_not_passed_on_as_a_whole_one() {
     let (url, _heads) = scripted(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
-        thread::sleep(Duration::from_millis(300)); // else nothing of it has been passed on, and 502 is
+        thread::sleep(Duration::from_secs(1)); // else nothing of it has been passed on, and 502 is
     });
     let sidecar = Sidecar::to(&[url], &[]);
     let folder = folder();
@@ -416,15 +416,18 @@ fn a_response_that_does_not_come_is_not_waited_for_longer_than_was_said() {
 
 #[test]
 fn it_passes_on_what_it_has_begun_before_it_ends() {
-    let origin = Origin::start(&[]);
-    let sidecar = Sidecar::to(&[format!("h2c://{}", origin.clear)], &[]);
+    let (url, heads) = scripted(|mut stream| {
+        thread::sleep(Duration::from_millis(700)); // until it has been asked to end
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\none"));
+    });
+    let sidecar = Sidecar::to(&[url], &[]);
     let mut stream = sidecar.connect();
-    stream.write_all(b"GET /delay/700 HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
-    thread::sleep(Duration::from_millis(200)); // so that it is under way
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
+    heads.recv_timeout(DEADLINE).expect("the request is under way");
     let last = sidecar.stop();
     let mut response = String::new();
     stream.read_to_string(&mut response).expect("the whole response, and the end");
-    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with("one"), "{response}");
     assert!(last.starts_with("1 request on 1 connection "), "{last}");
 }
 
