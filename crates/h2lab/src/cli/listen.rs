@@ -1,6 +1,9 @@
 //! Where our server listens and how it behaves there: the flags that `origin` and `bulk serve` have in common, and their checks.
 
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,7 +11,7 @@ use clap::Args;
 use h2lab_model::workload::EngineSettings;
 
 use super::engine::EngineArgs;
-use super::exit::Usage;
+use super::exit::{MissingRequirement, Usage};
 use super::tls::{self, IdentityArgs};
 use super::values::{duration, size};
 use h2lab_roles::origin::OriginConfig;
@@ -36,6 +39,22 @@ pub struct ListenArgs {
     max_memory: Option<u64>,
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+/// Prints a line for each socket that listens. A server that nobody can find does not serve: where that fails, `stop` is set.
+pub fn announce(sockets: &[impl Display], stop: &AtomicBool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let announced =
+        sockets.iter().try_for_each(|socket| writeln!(out, "listening {socket}")).and_then(|()| out.flush());
+    stop.fetch_or(announced.is_err(), Ordering::Relaxed);
+    announced
+}
+
+/// Why a server has ended that could not [`announce`] its sockets.
+pub fn unannounced(error: &io::Error) -> MissingRequirement {
+    MissingRequirement(format!(
+        "standard output cannot be written, and nobody knows where it listens: {error}"
+    ))
 }
 
 impl ListenArgs {

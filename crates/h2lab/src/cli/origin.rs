@@ -3,16 +3,15 @@
 use std::cell::Cell;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
 use h2lab_wire::Exceeded;
 
-use super::exit::{MissingRequirement, Usage};
+use super::exit::Usage;
 use super::limits::{self, LimitArg};
-use super::listen::ListenArgs;
+use super::listen::{ListenArgs, announce, unannounced};
 use super::tls;
 use super::values::{duration, whole};
 use super::{Exit, help, rights, signals};
@@ -153,22 +152,10 @@ pub fn serve(config: &OriginConfig) -> Result<Exit> {
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
     let mut reported = Ok(());
-    let served = origin::run(config, &stop, &mut |sockets| {
-        let mut out = std::io::stdout().lock();
-        reported = sockets
-            .iter()
-            .try_for_each(|socket| writeln!(out, "listening {socket}"))
-            .and_then(|()| out.flush());
-        // A server that nobody can find does not serve.
-        stop.fetch_or(reported.is_err(), Ordering::Relaxed);
-    });
+    let served = origin::run(config, &stop, &mut |sockets| reported = announce(sockets, &stop));
     match served {
         Ok(served) => {
-            reported.map_err(|error| {
-                MissingRequirement(format!(
-                    "standard output cannot be written, and nobody knows where it listens: {error}"
-                ))
-            })?;
+            reported.map_err(|error| unannounced(&error))?;
             // If stdout's reader is gone, the line is lost; a server that has done its work has not failed.
             let _ = writeln!(std::io::stdout(), "{served}");
             Ok(Exit::Done)

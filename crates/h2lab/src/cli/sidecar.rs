@@ -3,14 +3,14 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::Args;
 use h2lab_proxy::config::{Config, Instance, Policy};
-use h2lab_roles::sidecar::{self, Listening, SidecarConfig, SidecarError};
+use h2lab_roles::sidecar::{self, SidecarConfig, SidecarError};
 
-use super::exit::{MissingRequirement, Usage};
+use super::exit::Usage;
+use super::listen::{announce, unannounced};
 use super::{Exit, help, rights, signals};
 use h2lab_net::privileges::CapabilitySet;
 use h2lab_net::resources;
@@ -74,21 +74,9 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
     let mut reported = Ok(());
-    let totals = sidecar::run(&config, &stop, &mut |sockets: &[Listening]| {
-        let mut out = std::io::stdout().lock();
-        reported = sockets
-            .iter()
-            .try_for_each(|socket| writeln!(out, "listening {socket}"))
-            .and_then(|()| out.flush());
-        // A proxy that nobody can find does not serve.
-        stop.fetch_or(reported.is_err(), Ordering::Relaxed);
-    });
+    let totals = sidecar::run(&config, &stop, &mut |sockets| reported = announce(sockets, &stop));
     let totals = totals.map_err(explained)?;
-    reported.map_err(|error| {
-        MissingRequirement(format!(
-            "standard output cannot be written, and nobody knows where it listens: {error}"
-        ))
-    })?;
+    reported.map_err(|error| unannounced(&error))?;
     // If stdout's reader is gone, the line is lost; a proxy that has done its work has not failed.
     let _ = writeln!(std::io::stdout(), "{totals}");
     Ok(Exit::Done)
@@ -100,7 +88,7 @@ fn read_config(path: &Path) -> Result<Config> {
     Ok(Config::parse(&text).map_err(|error| Usage(format!("{}: {error}", path.display())))?)
 }
 
-/// What the user can mend is the user's error.
+/// A configuration that is wrong is an error of usage (exit code 2); a broken event loop is not.
 fn explained(error: SidecarError) -> anyhow::Error {
     match error {
         SidecarError::Io(_) => error.into(),

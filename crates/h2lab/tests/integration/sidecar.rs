@@ -295,13 +295,13 @@ fn a_client_that_leaves_before_its_response_is_not_waited_for() {
 }
 
 #[test]
-fn a_circle_of_sidecars_is_noticed() {
+fn a_loop_of_sidecars_is_noticed() {
     let port = crate::support::free_ports(1);
     let mut command = Command::new(binary());
     let address = format!("127.0.0.1:{port}");
     command.args(["sidecar", "--listen", &address, "--to", &format!("http://{address}")]);
     let told = Sidecar::run(command).ask("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-    assert!(told.starts_with("HTTP/1.1 508 ") && told.contains("in a circle"), "{told}");
+    assert!(told.starts_with("HTTP/1.1 508 ") && told.contains("form a loop"), "{told}");
 }
 
 #[test]

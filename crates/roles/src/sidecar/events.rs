@@ -91,7 +91,7 @@ impl Sidecar<'_> {
                 Event::Settings => self.call(side),
                 Event::GoAway { code: ErrorCode::ENHANCE_YOUR_CALM, .. } => {
                     if let Peer::Instance(instance) = side.peer {
-                        self.pools.get(instance).is_calm = true;
+                        self.pools.get(instance).refuses_pings = true;
                     }
                 }
                 Event::GoAway { last_stream, code: ErrorCode::NO_ERROR, .. } if last_stream.0 < LAST => {
@@ -155,8 +155,9 @@ impl Sidecar<'_> {
         }
     }
 
-    /// A client of HTTP/1.1 has ended its direction: who does so before it has any of the response is gone, for all that others know.
-    pub(super) fn leave_clients(&mut self, side: &mut Side, now: Time) {
+    /// Cancels the request of an HTTP/1.1 client that has closed its direction before it got any of the response, as nginx does (499): it
+    /// cannot be told from one that has closed both.
+    pub(super) fn cancel_if_gone(&mut self, side: &mut Side, now: Time) {
         if !side.has_ended() || side.version != Version::H1 || !matches!(side.peer, Peer::Client { .. }) {
             return;
         }
@@ -202,7 +203,7 @@ fn fate_of(version: Version, error: Option<&Error>) -> Fate {
     if version == Version::H1 && is_answer { Fate::Answered } else { Fate::Unknown }
 }
 
-/// How often a request may pass here: in a chain each sidecar may have the same name.
+/// Entries with our name in `Via` from which on the request is in a loop: in a chain several sidecars may have the same name.
 const MOST_HOPS: usize = 8;
 
 /// Puts a request into an exchange.
@@ -220,8 +221,10 @@ fn take_request(
     if let (Some(name), Some(via)) = (&own.via, exchange.head.field(b"via")) {
         let is_own = |member: &&[u8]| member.trim_ascii().ends_with(name.as_bytes());
         if via.split(|byte| *byte == b',').filter(is_own).count() > MOST_HOPS {
-            return exchange
-                .refuse(508, "the request has passed here too often: the services lead in a circle");
+            return exchange.refuse(
+                508,
+                "the request has passed through this proxy more than 8 times: the services form a loop",
+            );
         }
     }
     if head.method == b"CONNECT" && !exchange.asked.websocket {

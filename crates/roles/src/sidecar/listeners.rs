@@ -19,7 +19,7 @@ pub struct Listeners {
     listening: Vec<Listening>,
     places: Vec<Place>,
     /// How long a client may take to say what it speaks.
-    patience: Option<std::time::Duration>,
+    first_bytes_timeout: Option<std::time::Duration>,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Listeners {
             let default = listen.service.as_deref().map(number);
             places.push(Place { tls, routes: Routes::new(&listen.route, default, number) });
         }
-        Ok(Self { listening, places, patience: config.server.limits.head })
+        Ok(Self { listening, places, first_bytes_timeout: config.server.limits.head })
     }
 
     /// All sockets, in the order of their tokens.
@@ -75,7 +75,7 @@ impl Listeners {
             first_bytes: Vec::new(),
             listener: listener.0,
             address,
-            timeout_at: self.patience.map_or(Time::NEVER, |patience| now + patience),
+            timeout_at: self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout),
         })
     }
 
@@ -118,7 +118,7 @@ impl Opening {
             Spoken::H1 => Version::H1,
             Spoken::H2 => Version::H2,
         };
-        let mut engine = super::engine(config, version, super::is_tls(&self.transport), now);
+        let mut engine = super::engine(config, version, self.transport.is_tls(), now);
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         Ok(Some((engine, version)))
     }

@@ -26,7 +26,7 @@ use h2lab_base::random::Counter;
 use h2lab_base::units::Time;
 use h2lab_net::clock::Clock;
 use h2lab_net::reactor::{Completion, Reactor, Token};
-use h2lab_net::transport::{Transport, TransportError};
+use h2lab_net::transport::TransportError;
 use h2lab_proxy::fields::Version;
 use h2lab_wire::{Connection, ErrorCode};
 
@@ -288,7 +288,7 @@ impl<'a> Sidecar<'a> {
                 side.receive(clock, &mut turn, is_held)?
             } {
                 sidecar.take_events(slot, side, clock.now());
-                sidecar.leave_clients(side, clock.now());
+                sidecar.cancel_if_gone(side, clock.now());
                 if side.is_drained() {
                     break;
                 }
@@ -437,9 +437,4 @@ fn engine(config: &h2lab_wire::Config, version: Version, tls: bool, now: Time) -
         Version::H1 => Connection::h1(config),
         Version::H2 | Version::H3 => Connection::h2(config, now),
     }
-}
-
-/// Whether it is encrypted.
-const fn is_tls(transport: &Transport) -> bool {
-    transport.is_tls()
 }

@@ -153,13 +153,14 @@ impl Sidecar<'_> {
         }
         pool.read_at = now;
         pool.wanted = pool.estimate.look(now, interval, MOST_ADAPTIVE);
-        let lossy = pool.estimate.loss() > LOSSY && !pool.is_calm;
-        let (wanted, there) = (pool.wanted as usize, pool.connections.len());
+        let lossy = pool.estimate.loss() > LOSSY && !pool.refuses_pings;
+        let wanted = pool.wanted as usize;
         for slot in pool.connections.clone() {
             if let Some(side) = side(&mut self.slots, slot) {
                 side.path.is_probed = lossy;
             }
         }
+        let there = self.lasting(instance).len();
         if there > wanted {
             self.retire(instance, now);
         } else if there > 0 {
@@ -167,13 +168,17 @@ impl Sidecar<'_> {
         }
     }
 
-    /// The connection with the fewest requests takes no more of them, and ends with the last one.
+    /// The connection with the fewest requests takes no more of them, and ends with the last one. Only where the others could carry all
+    /// requests under way: else it would be dialled again at once.
     fn retire(&mut self, instance: u32, now: Time) {
-        let slots = &mut self.slots;
-        let connections = &mut self.pools.get(instance).connections;
-        let open = |slot: &u32| side(slots, *slot).map_or(0, |side| side.streams.len());
-        let Some(slot) = connections.iter().copied().min_by_key(open) else { return };
-        connections.retain(|other| *other != slot);
+        let lasting = self.lasting(instance);
+        let Some(&(slot, fewest)) = lasting.iter().min_by_key(|(_, room)| room.open) else { return };
+        let open: u64 = lasting.iter().map(|(_, room)| u64::from(room.open)).sum();
+        let free: u64 = lasting.iter().map(|(_, room)| u64::from(room.free)).sum();
+        if free.saturating_sub(u64::from(fewest.free)) < open {
+            return;
+        }
+        self.pools.get(instance).connections.retain(|other| *other != slot);
         if let Some(side) = side(&mut self.slots, slot) {
             side.engine.goaway(now, ErrorCode::NO_ERROR, b"fewer connections are enough");
             mark(side, slot, &mut self.dirty);

@@ -28,7 +28,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// See [`FIRST_PAUSE`].
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// For so long a request waits where no instance can be reached: one that is restarted is back by then.
-const PATIENCE: Duration = Duration::from_secs(1);
+const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections to an instance at most where each carries one request.
 const MOST: usize = 1_024;
 
@@ -77,7 +77,7 @@ pub struct Pool {
     /// When the paths of its connections were last read.
     pub read_at: Time,
     /// It has asked for fewer PINGs: it gets none.
-    pub is_calm: bool,
+    pub refuses_pings: bool,
 }
 
 impl Pool {
@@ -149,7 +149,7 @@ impl Pools {
                     estimate: Estimate::new(Time::ZERO),
                     wanted: 1,
                     read_at: Time::ZERO,
-                    is_calm: false,
+                    refuses_pings: false,
                 });
             }
             services.push((first..all.len() as u32).collect());
@@ -218,6 +218,13 @@ impl Sidecar<'_> {
         if !is_enough {
             self.dial_more(instance, now);
         }
+    }
+
+    /// The connections of an instance that take further requests, and how many.
+    pub(super) fn lasting(&self, instance: u32) -> Vec<(u32, Room)> {
+        let pool = &self.pools.all[instance as usize];
+        let lasting = pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool));
+        lasting.map(|slot| (*slot, room(&self.slots, *slot, pool))).collect()
     }
 
     /// A request waits for a connection of its instance, or for what one still has to learn.
@@ -355,7 +362,7 @@ impl Sidecar<'_> {
             }
             let others = &self.pools.services[exchange.service as usize];
             let has_other = others.iter().any(|other| self.pools.all[*other as usize].down_until <= now);
-            let is_late = now.since(exchange.began_at) >= PATIENCE;
+            let is_late = now.since(exchange.began_at) >= UNREACHABLE_TIMEOUT;
             if !has_other && !is_late {
                 self.pools.get(instance).waiting.push_back((id, generation));
                 continue;
