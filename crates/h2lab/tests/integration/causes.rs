@@ -140,8 +140,8 @@ fn numbered(folder: &Path, more: &[&str]) -> (Value, bool) {
         "--pcap",
         "--proto=h1",
         "--loss=0%",
-        "-q=200",
-        "-z=500ms",
+        "-q=50",
+        "-z=2s",
         "--repetitions=1",
     ];
     let done = run_program(&binary(), folder, &[&arguments[..], more].concat());

@@ -105,7 +105,7 @@ fn our_client_takes_trailers_and_padding_of_nghttpd() {
     let Some(server) = Peer::nghttpd(&["--trailer=x-end: 1", "--padding=200"]) else { return };
     let url = format!("http://{}/file", server.address);
     let finished =
-        h2lab(&["compare", "--json", "--proto=h2c", "-q=200", "-z=1s", "--repetitions=1", DRAIN, &url]);
+        h2lab(&["compare", "--json", "--proto=h2c", "-q=100", "-z=2s", "--repetitions=1", DRAIN, &url]);
     finished.assert_measured();
     let cell = &finished.json()["cells"][0];
     assert_eq!(cell["requests"]["failed"], 0, "{cell}");

@@ -118,8 +118,8 @@ fn captured(folder: &Path, more: &[&str]) -> (Vec<PathBuf>, Vec<CellRecord>) {
         "--proto=h2",
         "--loss=3%",
         "--delay=5ms",
-        "-q=100",
-        "-z=500ms",
+        "-q=25",
+        "-z=2s",
         "--repetitions=1",
         DRAIN,
     ];

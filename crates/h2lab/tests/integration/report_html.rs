@@ -211,8 +211,8 @@ fn a_slow_request_shows_its_latency_breakdown_by_click_by_keyboard_and_by_addres
         "--proto=h2c",
         "-c=1",
         "--loss=3%",
-        "-q=100",
-        "-z=1s",
+        "-q=50",
+        "-z=2s",
         "--repetitions=1",
     ];
     let finished = run_program(&crate::support::binary(), folder.path(), &arguments);

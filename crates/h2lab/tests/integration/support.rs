@@ -190,9 +190,9 @@ fn sleeps(pid: i32) -> Option<u64> {
 /// Every request of a measurement is answered, however busy the machine is: it ends when the last one is.
 pub const DRAIN: &str = "--drain=60s";
 
-/// Arguments of the shortest real measurement: two cells on a clean link, one repetition of a second each.
+/// Arguments of the shortest real measurement: two cells on a clean link, one repetition of two seconds each: longer than a busy machine stops a process.
 pub const SHORT_COMPARE: [&str; 9] =
-    ["compare", "--json", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=1s", "--repetitions=1", DRAIN];
+    ["compare", "--json", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=100", "-z=2s", "--repetitions=1", DRAIN];
 
 /// A row of `tests/needs.toml`.
 #[derive(Debug, Deserialize)]
