@@ -1,0 +1,39 @@
+//! `[[listen]]`: where it listens, and what for.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// A socket that it listens on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Listen {
+    /// Address and port; port 0 takes a free one. In clear: HTTP/1.1, and HTTP/2 by prior knowledge or `Upgrade: h2c`.
+    pub address: SocketAddr,
+    /// With TLS: HTTP/1.1 and HTTP/2 by ALPN.
+    #[serde(default)]
+    pub tls: bool,
+    /// Takes only clients with a certificate signed by one of these authorities, PEM file. For TLS.
+    #[serde(default)]
+    pub client_ca: Option<String>,
+    /// The service of requests that no route takes; without it they are answered 404.
+    #[serde(default)]
+    pub service: Option<String>,
+    /// Which requests go elsewhere; of those that match, the one with a host goes first, then the one with the longest path.
+    #[serde(default)]
+    pub route: Vec<Route>,
+}
+
+/// Which requests go to a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Route {
+    /// The host of the request's authority, without port; `*.example.test` stands for every name below. Any, if there is none.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// The path, or a part of it before a `/`: `/a` takes `/a`, `/a/b` and `/a?q`, and not `/ab`. Any, if there is none.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// The service.
+    pub service: String,
+}

@@ -1,0 +1,122 @@
+//! What a sidecar is configured with: a TOML file. Missing keys have the values of [`Config::default`] and of the types below.
+//!
+//! A table of the file is a module.
+
+mod error;
+mod instance;
+mod listen;
+mod policy;
+mod service;
+#[cfg(test)]
+mod tests;
+mod timeouts;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+pub use error::ConfigError;
+pub use instance::{Instance, Speaks};
+pub use listen::{Listen, Route};
+pub use policy::Policy;
+pub use service::Service;
+pub use timeouts::Timeouts;
+
+use crate::fields::OwnFields;
+
+/// A sidecar's configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Config {
+    /// Where it listens, and what for.
+    pub listen: Vec<Listen>,
+    /// Where requests may go, by name.
+    pub service: BTreeMap<String, Service>,
+    /// What it adds to requests and responses.
+    pub fields: OwnFields,
+    /// Its certificate, for listeners with TLS; without one it makes a self-signed one.
+    pub identity: Option<Identity>,
+    /// How long it waits, and for what.
+    pub timeouts: Timeouts,
+}
+
+/// A certificate and its key, as files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Identity {
+    /// The certificate chain, PEM.
+    pub cert: String,
+    /// Its private key, PEM.
+    pub key: String,
+}
+
+impl Config {
+    /// Reads a file, and checks it.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::Toml(error.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// One listener for one service: what flags without a file ask for.
+    pub fn simple(address: SocketAddr, instances: Vec<Instance>, policy: Policy) -> Self {
+        const NAME: &str = "service";
+        let service = Service {
+            instances,
+            policy,
+            server_name: None,
+            insecure: false,
+            ca: None,
+            identity: None,
+            congestion: None,
+        };
+        let listen = Listen {
+            address,
+            tls: false,
+            client_ca: None,
+            service: Some(NAME.to_owned()),
+            route: Vec::new(),
+        };
+        Self {
+            listen: vec![listen],
+            service: BTreeMap::from([(NAME.to_owned(), service)]),
+            ..Self::default()
+        }
+    }
+
+    /// Checks what the types do not say.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.listen.is_empty() {
+            return Err(ConfigError::NoListener);
+        }
+        for listen in &self.listen {
+            if listen.service.is_none() && listen.route.is_empty() {
+                return Err(ConfigError::NoRoute(listen.address));
+            }
+            if listen.client_ca.is_some() && !listen.tls {
+                return Err(ConfigError::NeedsTls(listen.address));
+            }
+            let place = format!("the listener on {}", listen.address);
+            for service in listen.service.iter().chain(listen.route.iter().map(|route| &route.service)) {
+                if !self.service.contains_key(service) {
+                    return Err(ConfigError::UnknownService { place, service: service.clone() });
+                }
+            }
+            let paths = listen.route.iter().filter_map(|route| route.path.as_ref());
+            if let Some(path) = paths.into_iter().find(|path| !path.starts_with('/')) {
+                return Err(ConfigError::Path(path.clone()));
+            }
+        }
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        if let Some(via) =
+            self.fields.via.as_ref().filter(|via| via.is_empty() || !via.bytes().all(is_of_name))
+        {
+            return Err(ConfigError::Via(via.clone()));
+        }
+        match self.service.iter().find(|(_, service)| service.instances.is_empty()) {
+            Some((name, _)) => Err(ConfigError::NoInstance(name.clone())),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! `[service.NAME]`: instances that answer the same requests.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Identity, Instance, Policy};
+
+/// A service: instances that answer the same requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Service {
+    /// Its instances.
+    pub instances: Vec<Instance>,
+    /// How many connections to each of them.
+    #[serde(default)]
+    pub policy: Policy,
+    /// The name that certificates of its instances must be for, and that is sent as SNI; the instance's host, if there is none.
+    #[serde(default)]
+    pub server_name: Option<String>,
+    /// Whether certificates of its instances are not checked: for tests.
+    #[serde(default)]
+    pub insecure: bool,
+    /// Authorities that are trusted instead of the system's, PEM file.
+    #[serde(default)]
+    pub ca: Option<String>,
+    /// The certificate that is presented to instances that ask.
+    #[serde(default)]
+    pub identity: Option<Identity>,
+    /// Congestion control of its connections, such as `bbr`; the system's, if there is none.
+    #[serde(default)]
+    pub congestion: Option<String>,
+}

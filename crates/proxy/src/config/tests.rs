@@ -1,0 +1,134 @@
+//! Of files and of what is written in them.
+
+use std::time::Duration;
+
+use super::*;
+
+/// What makes a configuration wrong.
+type Change<'a> = &'a dyn Fn(&mut Config);
+
+fn instance(text: &str) -> Result<String, String> {
+    text.parse::<Instance>().map(|instance| instance.to_string()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn instances_have_a_scheme_a_host_and_a_port() {
+    for (text, known) in [
+        ("http://a", "http://a:80"),
+        ("h2c://10.0.0.1:8080", "h2c://10.0.0.1:8080"),
+        ("https://a.test/", "https://a.test:443"),
+        ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443"),
+        ("http://[::1]", "http://[::1]:80"),
+        ("h1s://a", "h1s://a:443"),
+        ("h2://a:1", "h2://a:1"),
+    ] {
+        assert_eq!(instance(text).as_deref(), Ok(known));
+    }
+    for text in [
+        "a:80",
+        "ftp://a",
+        "http://",
+        "http://a:0",
+        "http://a:x",
+        "http://a:99999",
+        "http://a/b",
+        "http://u@a",
+        "http://[::1",
+        "http://[::1]x",
+        "http://:80",
+    ] {
+        assert!(instance(text).is_err_and(|why| why.contains("is no instance")), "{text}");
+    }
+}
+
+#[test]
+fn a_file_is_read() {
+    let text = r#"
+        [[listen]]
+        address = "127.0.0.1:15001"
+        route = [{ host = "a.test", path = "/api", service = "a" }]
+
+        [service.a]
+        instances = ["h2c://10.0.0.1:8080", "https://b"]
+        policy = "fixed:4"
+
+        [fields]
+        via = "edge"
+        client = "forwarded"
+
+        [timeouts]
+        response = "5s"
+    "#;
+    let config = Config::parse(text).expect("it is right");
+    assert_eq!(config.service["a"].policy, Policy::Fixed(4));
+    assert_eq!(
+        (config.timeouts.response, config.timeouts.connect),
+        (Duration::from_secs(5), Duration::from_secs(5))
+    );
+    assert_eq!(config.fields.via.as_deref(), Some("edge"));
+    for (wrong, words) in [
+        ("listen = 1", "invalid type"),
+        ("[servce.a]", "unknown field `servce`"),
+        ("[service.a]\ninstances = ['ftp://a']", "is no instance"),
+        ("[service.a]\ninstances = ['http://a']\npolicy = 'fixed:x'", "is no policy"),
+    ] {
+        let told = Config::parse(wrong).expect_err("it is wrong").to_string();
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn the_file_of_the_documentation_is_right() {
+    let page = include_str!("../../../../docs/sidecar.md");
+    let text = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let config = Config::parse(text).expect("it is right");
+    assert_eq!((config.listen.len(), config.service.len()), (2, 3));
+    assert_eq!(config.timeouts, Timeouts::default(), "the page says what the defaults are");
+    assert_eq!(config.fields.client, crate::fields::ClientFields::default());
+}
+
+#[test]
+fn policies_are_read_and_written() {
+    for text in ["adaptive", "fixed:1", "fixed:1024", "per-request"] {
+        assert_eq!(text.parse::<Policy>().map(|policy| policy.to_string()).as_deref(), Ok(text));
+    }
+    for text in ["fixed:0", "fixed:1025", "fixed", "fixed:x", "adaptive:3", ""] {
+        assert!(text.parse::<Policy>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_named() {
+    let simple = || {
+        let address = "127.0.0.1:1".parse().expect("an address");
+        Config::simple(address, vec!["h2c://a".parse().expect("an instance")], Policy::default())
+    };
+    assert_eq!(simple().check(), Ok(()));
+    assert_eq!(Config::default().check(), Err(ConfigError::NoListener));
+    let changed = |change: &dyn Fn(&mut Config)| {
+        let mut config = simple();
+        change(&mut config);
+        config.check().expect_err("it is wrong").to_string()
+    };
+    let wrong: [(Change<'_>, &str); 6] = [
+        (&|config| config.fields.via = Some("a b".to_owned()), "is no name"),
+        (&|config| config.listen[0].service = None, "neither a service nor a route"),
+        (&|config| config.listen[0].service = Some("b".to_owned()), "write [service.b]"),
+        (&|config| config.listen[0].client_ca = Some("f".to_owned()), "write tls = true"),
+        (
+            &|config| config.service.values_mut().for_each(|service| service.instances.clear()),
+            "has no instance",
+        ),
+        (
+            &|config| {
+                let service = "service".to_owned();
+                config.listen[0].route.push(Route { host: None, path: Some("a".to_owned()), service });
+            },
+            "begins with /",
+        ),
+    ];
+    for (change, words) in wrong {
+        let told = changed(change);
+        assert!(told.contains(words), "{told}");
+    }
+}
