@@ -254,17 +254,13 @@ fn add_cookies(fields: Fields<'_>, lines: usize, head: &mut Head) {
     if lines < 2 {
         return all().for_each(|value| head.add(b"cookie", &[value]));
     }
-    let mut pieces: Vec<&[u8]> = all().flat_map(|value| [&b"; "[..], value]).collect();
-    pieces.remove(0);
-    head.add(b"cookie", &pieces);
+    head.add_list(b"cookie", all().flat_map(|value| [&b"; "[..], value]).skip(1));
 }
 
 /// Adds to the list in the lines of `name`, as one line; without `kept` it is the only member.
 fn add_to_list(fields: Fields<'_>, name: &[u8], kept: bool, last: &[&[u8]], head: &mut Head) {
     let all = fields.iter().filter(|field| kept && field.name == name).map(|field| field.value);
-    let mut pieces: Vec<&[u8]> = all.flat_map(|value| [value, b", "]).collect();
-    pieces.extend_from_slice(last);
-    head.add(name, &pieces);
+    head.add_list(name, all.flat_map(|value| [value, b", "]).chain(last.iter().copied()));
 }
 
 fn add_client(incoming: &RequestHead<'_>, origin: Origin<'_>, own: &OwnFields, head: &mut Head) {
@@ -281,8 +277,8 @@ fn add_client(incoming: &RequestHead<'_>, origin: Origin<'_>, own: &OwnFields, h
             add_to_list(fields, names[0], own.trusted, &[address], head);
             // These two say what the first proxy saw.
             for (name, value) in [(names[1], proto), (names[2], incoming.authority)] {
-                let first = fields.get(str::from_utf8(name).unwrap_or_default()).filter(|_| own.trusted);
-                head.add(name, &[first.unwrap_or(value)]);
+                let first = own.trusted.then(|| fields.iter().find(|field| field.name == name)).flatten();
+                head.add(name, &[first.map_or(value, |field| field.value)]);
             }
             if own.trusted {
                 pass(&names[3..], head);

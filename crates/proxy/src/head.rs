@@ -48,7 +48,7 @@ impl Head {
         *self = Self { bytes, fields, ..Self::default() };
     }
 
-    fn push(&mut self, pieces: &[&[u8]]) -> Span {
+    fn push<'a>(&mut self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Span {
         let start = self.bytes.len() as u32;
         for piece in pieces {
             self.bytes.extend_from_slice(piece);
@@ -62,7 +62,7 @@ impl Head {
 
     /// Sets a part of the control data.
     pub fn set(&mut self, part: Part, value: &[u8]) {
-        let span = self.push(&[value]);
+        let span = self.push([value]);
         *match part {
             Part::Method => &mut self.method,
             Part::Authority => &mut self.authority,
@@ -83,7 +83,12 @@ impl Head {
 
     /// Adds a field line, whose value is made of these pieces. The name is in lower case.
     pub fn add(&mut self, name: &[u8], value: &[&[u8]]) {
-        let name = self.push(&[name]);
+        self.add_list(name, value.iter().copied());
+    }
+
+    /// The same, with as many pieces as there are.
+    pub fn add_list<'a>(&mut self, name: &[u8], value: impl IntoIterator<Item = &'a [u8]>) {
+        let name = self.push([name]);
         let value = self.push(value);
         self.fields.push((name, value));
     }

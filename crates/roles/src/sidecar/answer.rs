@@ -12,13 +12,15 @@ use super::exchange::{Exchange, Refusal, StreamAt};
 use super::side::Side;
 use super::{Sidecar, mark, side, side_at};
 
+/// Entries of [`Sidecar::due`] that are worth a look at all of them.
+const LEAST_FORGOTTEN: usize = 1_000;
 /// Bytes of a segment.
 const SEGMENT: usize = 1_448;
 
 impl Sidecar<'_> {
     /// Does what can be done now for an exchange.
     pub(super) fn advance(&mut self, id: u32) {
-        let now = self.clock.now();
+        let now = self.now;
         let exchange = self.exchanges.get(id);
         if !exchange.is_open {
             return;
@@ -62,7 +64,7 @@ impl Sidecar<'_> {
         mark(up, slot, &mut self.dirty);
         exchange.up = Some(StreamAt { slot, serial: up.serial, stream });
         exchange.sent_at = now;
-        self.due.push_back((now + self.config.file.timeouts.response, id, exchange.generation));
+        self.await_response(id, now);
     }
 
     fn pass_request(&mut self, id: u32, now: Time) {
@@ -98,6 +100,7 @@ impl Sidecar<'_> {
             mark(down, to.slot, &mut self.dirty);
             down.path.carries(1);
             exchange.is_answered = true;
+            exchange.spare = head;
             exchange.request.keep_no_longer();
             if end_stream {
                 exchange.response.was_sent_with_head();
@@ -126,7 +129,7 @@ impl Sidecar<'_> {
         if let Some(at @ StreamAt { slot, stream, .. }) = down
             && let Some(client) = side_at(&mut self.slots, at)
         {
-            client.streams.remove(&stream);
+            client.streams.remove(stream);
             client.engine.release(now, stream, owed[0] as u32);
             if !has_ended {
                 // The rest of the request is of no use (RFC 9113 §8.1).
@@ -137,7 +140,7 @@ impl Sidecar<'_> {
         if let Some(at @ StreamAt { slot, stream, .. }) = up
             && let Some(instance) = side_at(&mut self.slots, at)
         {
-            instance.streams.remove(&stream);
+            instance.streams.remove(stream);
             instance.engine.release(now, stream, owed[1] as u32);
             if !is_asked || !is_answered {
                 instance.engine.reset(now, stream, ErrorCode::CANCEL);
@@ -157,7 +160,7 @@ impl Sidecar<'_> {
         if exchange.is_answered {
             self.totals.broken += 1;
             if let Some(client) = side_at(&mut self.slots, to) {
-                client.streams.remove(&to.stream);
+                client.streams.remove(to.stream);
                 client.engine.reset(now, to.stream, ErrorCode::INTERNAL_ERROR);
                 mark(client, to.slot, &mut self.dirty);
             }
@@ -166,7 +169,8 @@ impl Sidecar<'_> {
         }
         self.totals.refused += 1;
         let text = format!("{why}\n");
-        let mut head = Head::default();
+        let mut head = std::mem::take(&mut exchange.spare);
+        head.clear();
         (head.status, head.body_length) = (status, Some(text.len() as u64));
         head.add(b"content-type", &[b"text/plain; charset=utf-8"]);
         exchange.interims.clear();
@@ -181,11 +185,25 @@ impl Sidecar<'_> {
         if let Some(up) = exchange.up.take()
             && let Some(instance) = side_at(&mut self.slots, up)
         {
-            instance.streams.remove(&up.stream);
+            instance.streams.remove(up.stream);
             instance.engine.reset(now, up.stream, ErrorCode::CANCEL);
             mark(instance, up.slot, &mut self.dirty);
         }
         self.leave(id);
+    }
+
+    /// Notes when the response to a request that has come, or was sent, is due.
+    pub(super) fn await_response(&mut self, id: u32, now: Time) {
+        let after = self.config.file.timeouts.response;
+        // Most are answered long before. They are forgotten as soon as they are more than those that are not.
+        if self.due.len() > 4 * self.exchanges.open() + LEAST_FORGOTTEN {
+            let exchanges = &mut self.exchanges;
+            self.due.retain(|(at, id, generation)| {
+                let exchange = exchanges.get(*id);
+                exchange.is_open && exchange.generation == *generation && *at >= exchange.sent_at + after
+            });
+        }
+        self.due.push_back((now + after, id, self.exchanges.get(id).generation));
     }
 
     /// Responses that did not come in time.

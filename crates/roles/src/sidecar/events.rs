@@ -1,7 +1,5 @@
 //! What the engines report goes into the exchanges.
 
-use std::collections::HashMap;
-
 use h2lab_base::units::Time;
 use h2lab_proxy::fields::{self, Origin, Version};
 use h2lab_proxy::head::Head;
@@ -12,6 +10,7 @@ use h2lab_wire::{Error, ErrorCode, Event, RequestHead, StreamId};
 use super::Sidecar;
 use super::exchange::{Exchange, StreamAt};
 use super::side::{Peer, Side};
+use super::streams::Streams;
 
 /// The last stream of a GOAWAY that refuses none yet (RFC 9113 §6.8).
 const LAST: u32 = i32::MAX as u32;
@@ -34,10 +33,10 @@ impl Sidecar<'_> {
                     let id = self.exchanges.begin();
                     side.streams.insert(stream, id);
                     self.totals.requests += 1;
+                    self.await_response(id, now);
                     let exchange = self.exchanges.get(id);
                     exchange.down = Some(StreamAt { slot, serial: side.serial, stream });
                     exchange.began_at = now;
-                    self.due.push_back((now + self.config.file.timeouts.response, id, exchange.generation));
                     let Peer::Client { listener, address } = &side.peer else { continue };
                     let origin = Origin { version: side.version, address, tls: side.transport.is_tls() };
                     let service = self.listeners.routes(*listener).service(head.authority, head.path);
@@ -55,9 +54,9 @@ impl Sidecar<'_> {
                     });
                 }
                 Event::Response { stream, head, end_stream } => {
-                    self.answered(&side.peer, side.streams.get(&stream), now);
+                    self.answered(&side.peer, side.streams.get(stream), now);
                     self.change((&side.streams, side.version), stream, |exchange, version, own| {
-                        let mut answer = Head::default();
+                        let mut answer = std::mem::take(&mut exchange.spare);
                         fields::response(&head, version, own, &mut answer);
                         if exchange.asked.websocket {
                             take_handshake(exchange, version, &mut answer);
@@ -112,7 +111,7 @@ impl Sidecar<'_> {
                 && !is_client
             {
                 // The response is complete: the connection has room for another request, however slowly the client reads this one.
-                side.streams.remove(&stream);
+                side.streams.remove(stream);
                 self.call(side);
             }
         }
@@ -122,26 +121,26 @@ impl Sidecar<'_> {
     /// Applies `work` to the exchange on a stream, which is then advanced; `false` if there is none.
     fn change(
         &mut self,
-        (streams, version): (&HashMap<StreamId, u32>, Version),
+        (streams, version): (&Streams, Version),
         stream: StreamId,
         work: impl FnOnce(&mut Exchange, Version, &fields::OwnFields),
     ) -> bool {
-        let Some(&id) = streams.get(&stream) else { return false };
+        let Some(id) = streams.get(stream) else { return false };
         work(self.exchanges.get(id), version, &self.config.file.fields);
         self.exchanges.stir(id);
         true
     }
 
     /// The head of a response has come.
-    fn answered(&mut self, peer: &Peer, id: Option<&u32>, now: Time) {
-        let (Peer::Instance(instance), Some(&id)) = (peer, id) else { return };
+    fn answered(&mut self, peer: &Peer, id: Option<u32>, now: Time) {
+        let (Peer::Instance(instance), Some(id)) = (peer, id) else { return };
         let took = now.since(self.exchanges.get(id).sent_at);
         self.pools.answered(*instance, took);
     }
 
     /// A stream has ended before its time.
     fn reset(&mut self, side: &mut Side, stream: StreamId, code: ErrorCode) {
-        let Some(id) = side.streams.remove(&stream) else { return };
+        let Some(id) = side.streams.remove(stream) else { return };
         let is_client = matches!(side.peer, Peer::Client { .. });
         let fate = if code == ErrorCode::REFUSED_STREAM { Fate::Unprocessed } else { Fate::Unknown };
         self.cut(id, is_client, fate, &format!("the instance reset the stream ({code})"));
@@ -150,7 +149,7 @@ impl Sidecar<'_> {
     /// All that a connection carried has ended with it.
     pub(super) fn abandon(&mut self, side: &mut Side, fate: Fate, why: &str) {
         let is_client = matches!(side.peer, Peer::Client { .. });
-        for (_, id) in std::mem::take(&mut side.streams) {
+        for (_, id) in side.streams.take() {
             self.cut(id, is_client, fate, &format!("the connection to the instance ended: {why}"));
         }
     }
@@ -161,10 +160,10 @@ impl Sidecar<'_> {
         if !side.has_ended() || side.version != Version::H1 || !matches!(side.peer, Peer::Client { .. }) {
             return;
         }
-        let waiting: Vec<(StreamId, u32)> = side.streams.iter().map(|(stream, id)| (*stream, *id)).collect();
+        let waiting: Vec<(StreamId, u32)> = side.streams.iter().collect();
         for (stream, id) in waiting {
             if !self.exchanges.get(id).is_answered {
-                side.streams.remove(&stream);
+                side.streams.remove(stream);
                 self.cut(id, true, Fate::Unknown, "");
                 side.engine.reset(now, stream, ErrorCode::CANCEL);
             }

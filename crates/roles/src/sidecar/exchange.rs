@@ -50,6 +50,8 @@ pub struct Exchange {
     pub interims: Vec<Head>,
     /// The head of the response, until the client has it.
     pub answer: Option<Head>,
+    /// The memory of the last one.
+    pub spare: Head,
     /// The client has the head of the response.
     pub is_answered: bool,
     /// The body of the response.
@@ -79,7 +81,7 @@ pub struct Exchange {
 impl Exchange {
     /// A new one in this place.
     fn begin(&mut self) {
-        let Self { head, mut request, mut response, mut interims, is_stirred, generation, .. } =
+        let Self { head, spare, mut request, mut response, mut interims, is_stirred, generation, .. } =
             std::mem::take(self);
         request.begin(true);
         response.begin(false);
@@ -87,6 +89,7 @@ impl Exchange {
         let generation = generation.wrapping_add(1);
         *self = Self {
             head,
+            spare,
             request,
             response,
             interims,

@@ -15,6 +15,7 @@ mod listeners;
 mod path;
 mod pool;
 mod side;
+mod streams;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -89,6 +90,8 @@ struct Sidecar<'a> {
     config: &'a SidecarConfig,
     reactor: Reactor,
     clock: Clock,
+    /// When the turn under way began, or what came with it was taken: the clock is not asked for each message.
+    now: Time,
     listeners: Listeners,
     /// By token, after those of the listeners.
     slots: Vec<Slot>,
@@ -132,6 +135,7 @@ impl<'a> Sidecar<'a> {
             pools: Pools::new(config)?,
             reactor,
             clock,
+            now: clock.now(),
             slots: Vec::new(),
             free: Vec::new(),
             exchanges: Exchanges::default(),
@@ -149,6 +153,7 @@ impl<'a> Sidecar<'a> {
         while !stop.load(Ordering::Relaxed) {
             self.turn(self.clock.now() + STOP_PERIOD)?;
         }
+        self.now = self.clock.now();
         self.listeners.close(&mut self.reactor);
         for slot in 0..self.slots.len() as u32 {
             self.drain(slot);
@@ -166,7 +171,7 @@ impl<'a> Sidecar<'a> {
     fn drain(&mut self, slot: u32) {
         match &mut self.slots[slot as usize] {
             Slot::Open(side) if matches!(side.peer, Peer::Client { .. }) => {
-                side.engine.goaway(self.clock.now(), ErrorCode::NO_ERROR, b"the proxy is being stopped");
+                side.engine.goaway(self.now, ErrorCode::NO_ERROR, b"the proxy is being stopped");
                 mark(side, slot, &mut self.dirty);
             }
             Slot::Opening(_) => self.vacate(slot),
@@ -177,7 +182,7 @@ impl<'a> Sidecar<'a> {
     /// Waits until something happens, or `until`, and deals with it.
     fn turn(&mut self, until: Time) -> Result<(), SidecarError> {
         let until = self.due.front().map_or(until, |(at, ..)| until.min(*at)).min(self.pools.next_retry());
-        self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
+        self.now = self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
         for slot in std::mem::take(&mut self.unread) {
             self.read(slot);
         }
@@ -185,6 +190,7 @@ impl<'a> Sidecar<'a> {
             self.complete(completion);
         }
         let now = self.clock.now();
+        self.now = now;
         self.expire(now);
         self.retry(now);
         self.look(now);
@@ -195,7 +201,7 @@ impl<'a> Sidecar<'a> {
     fn complete(&mut self, completion: Completion) {
         match completion {
             Completion::Accepted { token, result: Ok(stream) } => {
-                let Some(opening) = self.listeners.opening(token, stream, self.clock.now()) else { return };
+                let Some(opening) = self.listeners.opening(token, stream, self.now) else { return };
                 let slot = self.free_slot();
                 let registered = opening
                     .transport
@@ -232,7 +238,7 @@ impl<'a> Sidecar<'a> {
     }
 
     fn tick(&mut self, slot: u32) {
-        let now = self.clock.now();
+        let now = self.now;
         match &mut self.slots[slot as usize] {
             Slot::Empty => {}
             Slot::Opening(_) => self.vacate(slot), // it has said too little for too long
@@ -253,7 +259,7 @@ impl<'a> Sidecar<'a> {
     /// Finds out what a client speaks.
     fn open(&mut self, slot: u32) {
         let Slot::Opening(mut opening) = std::mem::take(&mut self.slots[slot as usize]) else { return };
-        let now = self.clock.now();
+        let now = self.now;
         match opening.proceed(&self.config.server, now) {
             Ok(None) => self.slots[slot as usize] = Slot::Opening(opening),
             Ok(Some((engine, version))) => {
@@ -280,15 +286,15 @@ impl<'a> Sidecar<'a> {
 
     /// Reads what a connection has, up to a bound.
     fn read(&mut self, slot: u32) {
-        let clock = self.clock;
+        let now = self.now;
         self.with_side(slot, |sidecar, side| {
             let mut turn = 0;
             while {
                 let is_held = sidecar.is_held(side);
-                side.receive(clock, &mut turn, is_held)?
+                side.receive(now, &mut turn, is_held)?
             } {
-                sidecar.take_events(slot, side, clock.now());
-                sidecar.cancel_if_gone(side, clock.now());
+                sidecar.take_events(slot, side, now);
+                sidecar.cancel_if_gone(side, now);
                 if side.is_drained() {
                     break;
                 }
@@ -306,8 +312,8 @@ impl<'a> Sidecar<'a> {
         if side.version != Version::H1 {
             return false;
         }
-        let Some(id) = side.streams.values().next() else { return false };
-        let exchange = self.exchanges.get(*id);
+        let Some((_, id)) = side.streams.iter().next() else { return false };
+        let exchange = self.exchanges.get(id);
         let body = match side.peer {
             Peer::Client { .. } => &exchange.request,
             Peer::Instance(_) => &exchange.response,
@@ -366,7 +372,7 @@ impl<'a> Sidecar<'a> {
 
     /// Writes what a connection has to send, and takes the events of that: what was sent makes room, and ends what was to end.
     fn write(&mut self, slot: u32) {
-        let now = self.clock.now();
+        let now = self.now;
         let Some(mut side) = self.take_side(slot) else { return };
         let until = loop {
             match side.write(now) {

@@ -188,7 +188,7 @@ impl Sidecar<'_> {
     /// Reads the paths of an instance's connections again, if what is known of them is old.
     pub(super) fn refresh(&mut self, instance: u32, now: Time) {
         let pool = self.pools.get(instance);
-        if pool.connections.len() < 2 || now.since(pool.read_at) < FRESH {
+        if pool.is_single() || pool.connections.len() < 2 || now.since(pool.read_at) < FRESH {
             return;
         }
         pool.read_at = now;

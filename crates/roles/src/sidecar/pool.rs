@@ -203,12 +203,11 @@ impl Sidecar<'_> {
         };
         self.refresh(instance, now);
         let pool = &self.pools.all[instance as usize];
-        let rooms: Vec<Room> = pool.connections.iter().map(|slot| room(&self.slots, *slot, pool)).collect();
-        let chosen = place::connection(&rooms, pool.last);
-        let is_enough = chosen.is_some_and(|chosen| {
-            rooms[chosen].open == 0 && is_lasting(&self.slots, pool.connections[chosen], pool)
+        let chosen = choose(&self.slots, pool);
+        let is_enough = chosen.is_some_and(|(chosen, is_idle)| {
+            is_idle && is_lasting(&self.slots, pool.connections[chosen], pool)
         });
-        if let Some(chosen) = chosen {
+        if let Some((chosen, _)) = chosen {
             let slot = pool.connections[chosen];
             self.pools.get(instance).last = chosen;
             self.send(id, slot, now);
@@ -291,7 +290,7 @@ impl Sidecar<'_> {
 
     /// Continues a dial.
     pub(super) fn step(&mut self, slot: u32, advance: impl FnOnce(Dial, &DialTarget, Time) -> DialState) {
-        let now = self.clock.now();
+        let now = self.now;
         let Slot::Dialling(dialling) = &mut self.slots[slot as usize] else { return };
         let instance = dialling.instance;
         let Some(dial) = dialling.dial.take() else { return };
@@ -405,9 +404,13 @@ impl Sidecar<'_> {
 
     /// As many of the requests that wait as there is room for are advanced.
     pub(super) fn admit(&mut self) {
-        for instance in std::mem::take(&mut self.pools.woken) {
+        let mut woken = std::mem::take(&mut self.pools.woken);
+        for instance in woken.drain(..) {
             let pool = &mut self.pools.all[instance as usize];
             pool.is_woken = false;
+            if pool.waiting.is_empty() {
+                continue;
+            }
             let rooms = pool.connections.iter().map(|slot| room(&self.slots, *slot, pool).free as usize);
             let mut free: usize = rooms.sum();
             while free > 0
@@ -422,8 +425,11 @@ impl Sidecar<'_> {
             }
             if !pool.waiting.is_empty() {
                 // Those that they waited for may be gone, or take no more.
-                self.dial_more(instance, self.clock.now());
+                self.dial_more(instance, self.now);
             }
+        }
+        if self.pools.woken.is_empty() {
+            self.pools.woken = woken; // with its memory
         }
     }
 
@@ -454,6 +460,19 @@ fn is_lasting(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
     is_open && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
 }
 
+/// The place among its connections of the one that takes an instance's next request, and whether that carries no other.
+fn choose(slots: &[Slot], pool: &Pool) -> Option<(usize, bool)> {
+    let all = &pool.connections;
+    if pool.is_single() {
+        // The first in turn that is idle: nothing else tells them apart.
+        let mut turn = (1..=all.len()).map(|step| (pool.last + step) % all.len());
+        return turn.find(|place| room(slots, all[*place], pool).free > 0).map(|place| (place, true));
+    }
+    let rooms: Vec<Room> = all.iter().map(|slot| room(slots, *slot, pool)).collect();
+    let chosen = place::connection(&rooms, pool.last)?;
+    Some((chosen, rooms[chosen].open == 0))
+}
+
 /// What a connection can take.
 fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
     let Slot::Open(side) = &slots[slot as usize] else { return Room::default() };
@@ -464,7 +483,7 @@ fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
         (false, Policy::PerRequest) if open > 0 => 0,
         (false, _) => side.engine.available_streams().min(left),
     };
-    let wait = if pool.policy == Policy::Adaptive {
+    let wait = if pool.policy == Policy::Adaptive && side.version != Version::H1 {
         place::wait(&side.path.now, side.path.added)
     } else {
         Duration::ZERO

@@ -1,14 +1,12 @@
 //! One connection of the sidecar, towards a client or towards an instance: transport, engine, and what its streams carry.
 
-use std::collections::HashMap;
-
 use h2lab_base::units::Time;
-use h2lab_net::clock::Clock;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
-use h2lab_wire::{Connection, StreamId};
+use h2lab_wire::Connection;
 
 use super::path::Path;
+use super::streams::Streams;
 use crate::accepted::{Lingering, TURN, flush};
 
 /// Whose connection it is.
@@ -37,8 +35,8 @@ pub struct Side {
     pub version: Version,
     /// Whose it is.
     pub peer: Peer,
-    /// Which exchange each stream carries. Hashed with a secret, since clients choose their streams' numbers.
-    pub streams: HashMap<StreamId, u32>,
+    /// Which exchange each stream carries.
+    pub streams: Streams,
     /// It has something to send, or may have.
     pub is_dirty: bool,
     /// Distinguishes it from others that are in its place before and after it.
@@ -82,7 +80,7 @@ impl Side {
             engine,
             version,
             peer,
-            streams: HashMap::new(),
+            streams: Streams::default(),
             is_dirty: false,
             serial: 0,
             number: 0,
@@ -113,7 +111,7 @@ impl Side {
 
     /// Reads once; `true` if the engine may have events and there may be more to read. `is_held`: bytes of HTTP/1.1 wait for the other
     /// side, so that nothing is read.
-    pub fn receive(&mut self, clock: Clock, turn: &mut usize, is_held: bool) -> Result<bool, TransportError> {
+    pub fn receive(&mut self, now: Time, turn: &mut usize, is_held: bool) -> Result<bool, TransportError> {
         if let Some(lingering) = &mut self.lingering {
             if let Transport::Stream(stream) = &mut self.transport {
                 match lingering.discard(stream)? {
@@ -132,7 +130,7 @@ impl Side {
             self.unread = true;
             return Ok(false);
         }
-        match self.transport.receive(&mut self.engine, || clock.now(), &mut |_, _| ())? {
+        match self.transport.receive(&mut self.engine, || now, &mut |_, _| ())? {
             Received::Bytes(n) => {
                 *turn += n;
                 Ok(true)
