@@ -30,6 +30,8 @@ pub struct Attempt<'a> {
     pub method: &'a [u8],
     /// How often it was sent again already.
     pub repeated: u8,
+    /// How often it is sent again at most after [`Fate::Unknown`]; [`MOST`] unless the user says otherwise.
+    pub most: u8,
     /// Whether all of its body that was sent is still at hand.
     pub is_kept: bool,
     /// Whether any of its response was passed on to the client.
@@ -41,7 +43,7 @@ impl Attempt<'_> {
     pub fn may_repeat(&self, fate: Fate) -> bool {
         let most = match fate {
             Fate::Unprocessed => MOST_UNPROCESSED,
-            Fate::Unknown if is_idempotent(self.method) => MOST,
+            Fate::Unknown if is_idempotent(self.method) => self.most,
             Fate::Unknown | Fate::Answered => 0,
         };
         self.is_kept && !self.is_answered && self.repeated < most
@@ -54,7 +56,7 @@ mod tests {
 
     #[test]
     fn only_what_was_not_processed_or_is_idempotent_is_sent_again() {
-        let attempt = |method| Attempt { method, repeated: 0, is_kept: true, is_answered: false };
+        let attempt = |method| Attempt { method, repeated: 0, most: MOST, is_kept: true, is_answered: false };
         assert!(attempt(b"POST").may_repeat(Fate::Unprocessed));
         assert!(!attempt(b"POST").may_repeat(Fate::Unknown));
         assert!(!attempt(b"PATCH").may_repeat(Fate::Unknown) && !attempt(b"get").may_repeat(Fate::Unknown));

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_proxy::config::{Config, Instance, Policy};
+use h2lab_proxy::config::{Config, Instance, Policy, Size};
 use h2lab_roles::sidecar::{self, SidecarConfig, SidecarError};
 
 use super::exit::Usage;
 use super::listen::{announce, unannounced};
-use super::{Exit, help, rights, signals};
+use super::{Exit, help, rights, signals, values};
 use h2lab_net::privileges::CapabilitySet;
 use h2lab_net::resources;
 
@@ -44,6 +44,9 @@ pub struct SidecarArgs {
     /// Read listeners, services and routes from this file (TOML) instead
     #[arg(long, value_name = "FILE", required_unless_present = "listen")]
     config: Option<PathBuf>,
+    /// Bound its memory: over 80 % of it new requests are answered 503, over 95 % connections are closed
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory: Option<u64>,
     /// Check the configuration, and exit
     #[arg(long, requires = "config")]
     check: bool,
@@ -51,20 +54,22 @@ pub struct SidecarArgs {
 
 /// Serves until it is stopped.
 pub fn main(args: &SidecarArgs) -> Result<Exit> {
-    let file = match (&args.config, args.listen) {
+    let mut file = match (&args.config, args.listen) {
         (Some(path), _) => read_config(path)?,
         (None, Some(listen)) => Config::simple(listen, args.to.clone(), args.policy),
         (None, None) => {
             return Err(Usage("give --listen ADDR and --to URL, or --config FILE".to_owned()).into());
         }
     };
+    file.memory = args.memory.map(Size).or(file.memory);
     let folder = args.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let read = |name: &str| {
         // Files are beside the one that names them.
         let path = folder.join(name);
         std::fs::read(&path).map_err(|source| SidecarError::File { path: path.display().to_string(), source })
     };
-    let config = SidecarConfig::new(file, std::process::id().into(), &read).map_err(explained)?;
+    let mut config = SidecarConfig::new(file, std::process::id().into(), &read).map_err(explained)?;
+    config.on_note = Some(|text: &str| say!("{text}"));
     if args.check {
         let mut out = std::io::stdout();
         writeln!(out, "{}", summary(&config.file))?;

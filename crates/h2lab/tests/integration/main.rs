@@ -143,6 +143,9 @@ mod smuggling;
 /// The sidecar between clients, servers and peers that misbehave.
 mod sidecar;
 
+/// What the sidecar does about instances that fail, callers that are too many, and its own memory.
+mod sidecar_guard;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

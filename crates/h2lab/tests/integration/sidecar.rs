@@ -18,14 +18,14 @@ use crate::origin::Origin;
 use crate::support::{DEADLINE, binary, folder, h2lab};
 
 /// A running `h2lab sidecar`.
-struct Sidecar {
-    child: Child,
-    clear: SocketAddr,
+pub struct Sidecar {
+    pub child: Child,
+    pub clear: SocketAddr,
 }
 
 impl Sidecar {
     /// One that listens in clear, for the service at these URLs.
-    fn to(urls: &[String], more: &[&str]) -> Self {
+    pub fn to(urls: &[String], more: &[&str]) -> Self {
         let mut command = Command::new(binary());
         command.args(["sidecar", "--listen", "127.0.0.1:0"]).args(more);
         for url in urls {
@@ -34,13 +34,13 @@ impl Sidecar {
         Self::run(command)
     }
 
-    fn with(config: &std::path::Path) -> Self {
+    pub fn with(config: &std::path::Path) -> Self {
         let mut command = Command::new(binary());
         command.arg("sidecar").arg("--config").arg(config);
         Self::run(command)
     }
 
-    fn run(command: Command) -> Self {
+    pub fn run(command: Command) -> Self {
         let child = Child::spawn(command, None).expect("the binary starts");
         let clear = child
             .wait_for_line(DEADLINE, |line| line.strip_prefix("listening http://")?.parse().ok())
@@ -48,14 +48,14 @@ impl Sidecar {
         Self { child, clear }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.clear).expect("it accepts");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
         stream
     }
 
     /// What comes on a connection of its own until its end. The request says that it is the last.
-    fn ask(&self, request: &str) -> String {
+    pub fn ask(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut response = Vec::new();
@@ -64,7 +64,7 @@ impl Sidecar {
     }
 
     /// Ends it in good order; its last line.
-    fn stop(mut self) -> String {
+    pub fn stop(mut self) -> String {
         let exit = self.child.stop(Signal::TERM, DEADLINE).expect("it ends");
         assert_eq!(exit.status.code(), Some(0), "{}", self.child.log());
         self.child.log().lines().last().unwrap_or_default().to_owned()

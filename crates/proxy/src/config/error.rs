@@ -46,6 +46,17 @@ pub enum ConfigError {
     /// A name in `Via` that is none.
     #[error("via = \"{0}\" is no name: letters, digits and -._~ (RFC 9110 §7.6.3)")]
     Via(String),
+    /// A cause of retries that is none.
+    #[error("`{0}` is nothing to retry on: connect, reset, or a status from 500 to 599")]
+    RetryOn(String),
+    /// A number, time or path that makes no sense.
+    #[error("{place}: {why}")]
+    Value {
+        /// The table.
+        place: String,
+        /// What is wrong with it, and what to write.
+        why: &'static str,
+    },
     /// A path that matches nothing.
     #[error("`{0}` is no path of a route: it begins with /")]
     Path(String),

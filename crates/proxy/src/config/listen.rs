@@ -22,6 +22,9 @@ pub struct Listen {
     /// Which requests go elsewhere; of those that match, the one with a host goes first, then the one with the longest path.
     #[serde(default)]
     pub route: Vec<Route>,
+    /// How many requests a second it takes.
+    #[serde(default)]
+    pub rate: Option<super::Rate>,
 }
 
 /// Which requests go to a service.

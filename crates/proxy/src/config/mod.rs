@@ -3,9 +3,17 @@
 //! A table of the file is a module.
 
 mod error;
+#[cfg(test)]
+mod guard_tests;
+mod health;
 mod instance;
+mod limits;
 mod listen;
+mod memory;
+mod outlier;
 mod policy;
+mod rate;
+mod retry;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -17,11 +25,17 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 pub use error::ConfigError;
+pub use health::Health;
 pub use instance::{Instance, Speaks};
+pub use limits::ServiceLimits;
 pub use listen::{Listen, Route};
+pub use memory::Size;
+pub use outlier::Outlier;
 pub use policy::Policy;
+pub use rate::{Rate, RateKey};
+pub use retry::{Retry, RetryOn};
 pub use service::Service;
-pub use timeouts::Timeouts;
+pub use timeouts::{ServiceTimeouts, Timeouts};
 
 use crate::fields::OwnFields;
 
@@ -39,6 +53,10 @@ pub struct Config {
     pub identity: Option<Identity>,
     /// How long it waits, and for what.
     pub timeouts: Timeouts,
+    /// Which requests are sent again.
+    pub retry: Retry,
+    /// How much memory it may use in all; without it there is no bound.
+    pub memory: Option<Size>,
 }
 
 /// A certificate and its key, as files.
@@ -62,21 +80,14 @@ impl Config {
     /// One listener for one service: what flags without a file ask for.
     pub fn simple(address: SocketAddr, instances: Vec<Instance>, policy: Policy) -> Self {
         const NAME: &str = "service";
-        let service = Service {
-            instances,
-            policy,
-            server_name: None,
-            insecure: false,
-            ca: None,
-            identity: None,
-            congestion: None,
-        };
+        let service = Service { instances, policy, ..Service::default() };
         let listen = Listen {
             address,
             tls: false,
             client_ca: None,
             service: Some(NAME.to_owned()),
             route: Vec::new(),
+            rate: None,
         };
         Self {
             listen: vec![listen],
@@ -108,6 +119,7 @@ impl Config {
                 return Err(ConfigError::Path(path.clone()));
             }
         }
+        self.check_guards()?;
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         if let Some(via) =
             self.fields.via.as_ref().filter(|via| via.is_empty() || !via.bytes().all(is_of_name))

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Identity, Instance, Policy};
+use super::{Health, Identity, Instance, Outlier, Policy, Rate, Retry, ServiceLimits, ServiceTimeouts};
 
 /// A service: instances that answer the same requests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Service {
     /// Its instances.
@@ -28,4 +28,22 @@ pub struct Service {
     /// Congestion control of its connections, such as `bbr`; the system's, if there is none.
     #[serde(default)]
     pub congestion: Option<String>,
+    /// How long requests to it may take, where that is not the general one.
+    #[serde(default)]
+    pub timeouts: ServiceTimeouts,
+    /// Which of its requests are sent again, where that is not the general one.
+    #[serde(default)]
+    pub retry: Option<Retry>,
+    /// How much of its work may be under way.
+    #[serde(default)]
+    pub limits: ServiceLimits,
+    /// How many requests a second it gets.
+    #[serde(default)]
+    pub rate: Option<Rate>,
+    /// When an instance that fails is left out.
+    #[serde(default)]
+    pub outlier: Outlier,
+    /// How its instances are asked whether they are well; not at all, if there is none.
+    #[serde(default)]
+    pub health: Option<Health>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use h2lab_base::units::duration_text;
+use h2lab_base::units::{duration_text, optional_duration_text};
 use serde::{Deserialize, Serialize};
 
 /// How long a sidecar waits.
@@ -15,6 +15,16 @@ pub struct Timeouts {
     /// For the head of the response, from the moment at which the request was complete.
     #[serde(with = "duration_text")]
     pub response: Duration,
+    /// For the next request of a client's connection that has none: then the connection is ended, over HTTP/2 in two steps, so that a
+    /// request that is on its way is still taken. 0 is for ever.
+    #[serde(with = "duration_text")]
+    pub client_idle: Duration,
+    /// For the next byte of a body, in either direction, those of a tunnel included; 0 is for ever.
+    #[serde(with = "duration_text")]
+    pub stream: Duration,
+    /// For the whole of a request, to the end of its response; 0 is for ever. A gRPC deadline bounds it, too.
+    #[serde(with = "duration_text")]
+    pub request: Duration,
     /// For requests under way when it is stopped.
     #[serde(with = "duration_text")]
     pub drain: Duration,
@@ -23,6 +33,45 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         let secs = Duration::from_secs;
-        Self { connect: secs(5), response: secs(60), drain: secs(10) }
+        Self {
+            connect: secs(5),
+            response: secs(60),
+            client_idle: secs(75),
+            stream: secs(300),
+            request: Duration::ZERO,
+            drain: secs(10),
+        }
+    }
+}
+
+/// `[service.NAME.timeouts]`: those of one service, instead of the general ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ServiceTimeouts {
+    /// See [`Timeouts::connect`].
+    #[serde(with = "optional_duration_text")]
+    pub connect: Option<Duration>,
+    /// See [`Timeouts::response`].
+    #[serde(with = "optional_duration_text")]
+    pub response: Option<Duration>,
+    /// See [`Timeouts::stream`].
+    #[serde(with = "optional_duration_text")]
+    pub stream: Option<Duration>,
+    /// See [`Timeouts::request`].
+    #[serde(with = "optional_duration_text")]
+    pub request: Option<Duration>,
+}
+
+impl Timeouts {
+    /// Those of a service.
+    #[must_use]
+    pub fn of(&self, service: &ServiceTimeouts) -> Self {
+        Self {
+            connect: service.connect.unwrap_or(self.connect),
+            response: service.response.unwrap_or(self.response),
+            stream: service.stream.unwrap_or(self.stream),
+            request: service.request.unwrap_or(self.request),
+            ..*self
+        }
     }
 }

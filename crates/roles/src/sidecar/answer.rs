@@ -1,6 +1,6 @@
 //! An exchange is advanced: its request goes to an instance, its response to the client.
 
-use h2lab_base::units::{Time, format_duration};
+use h2lab_base::units::Time;
 use h2lab_proxy::fields::{self, Version};
 use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::websocket;
@@ -8,12 +8,11 @@ use h2lab_wire::connection::{Request, Response};
 use h2lab_wire::{ErrorCode, Field, StreamId};
 
 use super::body::Body;
-use super::exchange::{Exchange, Refusal, StreamAt};
+use super::exchange::{Exchange, StreamAt};
+use super::guard::own_answer;
 use super::side::Side;
 use super::{Sidecar, mark, side, side_at};
 
-/// Entries of [`Sidecar::due`] that are worth a look at all of them.
-const LEAST_FORGOTTEN: usize = 1_000;
 /// Bytes of a segment.
 const SEGMENT: usize = 1_448;
 
@@ -25,9 +24,10 @@ impl Sidecar<'_> {
         if !exchange.is_open {
             return;
         }
-        if exchange.down.is_none() {
+        if exchange.down.is_none() && !self.is_probing(id, now) {
             return self.end(id, now);
         }
+        let exchange = self.exchanges.get(id);
         if exchange.refusal.is_none()
             && exchange.up.is_none()
             && !exchange.waits
@@ -63,8 +63,8 @@ impl Sidecar<'_> {
         up.path.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
         mark(up, slot, &mut self.dirty);
         exchange.up = Some(StreamAt { slot, serial: up.serial, stream });
-        exchange.sent_at = now;
-        self.await_response(id, now);
+        (exchange.sent_at, exchange.watched.moved_at) = (now, now);
+        self.watch(id);
     }
 
     fn pass_request(&mut self, id: u32, now: Time) {
@@ -73,8 +73,10 @@ impl Sidecar<'_> {
         if exchange.asked.websocket && !exchange.is_tunnel {
             return;
         }
-        let Exchange { up: Some(to), down, request, .. } = exchange else { return };
-        pump(&mut self.slots, &mut self.dirty, request, *to, *down, now);
+        let Exchange { up: Some(to), down, request, watched, .. } = exchange else { return };
+        if pump(&mut self.slots, &mut self.dirty, request, *to, *down, now) {
+            watched.moved_at = now;
+        }
     }
 
     fn pass_response(&mut self, id: u32, now: Time) {
@@ -101,14 +103,21 @@ impl Sidecar<'_> {
             down.path.carries(1);
             exchange.is_answered = true;
             exchange.spare = head;
+            exchange.watched.moved_at = now;
             exchange.request.keep_no_longer();
             if end_stream {
                 exchange.response.was_sent_with_head();
             }
         }
+        let begins = exchange.watched.moved_at == now;
         if exchange.is_answered {
-            let Exchange { up, response, .. } = exchange;
-            pump(&mut self.slots, &mut self.dirty, response, to, *up, now);
+            let Exchange { up, response, watched, .. } = exchange;
+            if pump(&mut self.slots, &mut self.dirty, response, to, *up, now) {
+                watched.moved_at = now;
+            }
+        }
+        if begins {
+            self.watch(id);
         }
     }
 
@@ -130,6 +139,7 @@ impl Sidecar<'_> {
             && let Some(client) = side_at(&mut self.slots, at)
         {
             client.streams.remove(stream);
+            client.used_at = now;
             client.engine.release(now, stream, owed[0] as u32);
             if !has_ended {
                 // The rest of the request is of no use (RFC 9113 §8.1).
@@ -148,15 +158,21 @@ impl Sidecar<'_> {
             mark(instance, slot, &mut self.dirty);
         }
         self.leave(id);
+        let exchange = self.exchanges.get(id);
+        if std::mem::take(&mut exchange.watched.is_counted) {
+            self.guard.release(exchange.service);
+        }
         self.exchanges.end(id);
     }
 
     /// The sidecar answers by itself; where the client has the head of a response already, that breaks off.
     fn answer(&mut self, id: u32, now: Time) {
         let exchange = self.exchanges.get(id);
-        let (Some(Refusal { status, why }), Some(to)) = (exchange.refusal.take(), exchange.down) else {
-            return;
-        };
+        let Some(to) = exchange.down else { return self.exchanges.stir(id) };
+        let Some(refusal) = exchange.refusal.take() else { return };
+        if let Some(detail) = &refusal.detail {
+            self.guard.note(exchange.service, refusal.error, detail, now);
+        }
         if exchange.is_answered {
             self.totals.broken += 1;
             if let Some(client) = side_at(&mut self.slots, to) {
@@ -168,12 +184,11 @@ impl Sidecar<'_> {
             return self.end(id, now);
         }
         self.totals.refused += 1;
-        let text = format!("{why}\n");
-        let mut head = std::mem::take(&mut exchange.spare);
-        head.clear();
-        (head.status, head.body_length) = (status, Some(text.len() as u64));
-        head.add(b"content-type", &[b"text/plain; charset=utf-8"]);
+        let via = self.config.file.fields.via.as_deref();
+        let (head, text) =
+            own_answer(&refusal, via, exchange.watched.is_grpc, std::mem::take(&mut exchange.spare));
         exchange.interims.clear();
+        (exchange.watched.request_due, exchange.watched.moved_at) = (Time::NEVER, now);
         exchange.answer = Some(head);
         exchange.response.begin(false);
         exchange.response.push(text.as_bytes(), true);
@@ -190,52 +205,11 @@ impl Sidecar<'_> {
             mark(instance, up.slot, &mut self.dirty);
         }
         self.leave(id);
-    }
-
-    /// Notes when the response to a request that has come, or was sent, is due.
-    pub(super) fn await_response(&mut self, id: u32, now: Time) {
-        let after = self.config.file.timeouts.response;
-        // Most are answered long before. They are forgotten as soon as they are more than those that are not.
-        if self.due.len() > 4 * self.exchanges.open() + LEAST_FORGOTTEN {
-            let exchanges = &mut self.exchanges;
-            self.due.retain(|(at, id, generation)| {
-                let exchange = exchanges.get(*id);
-                exchange.is_open && exchange.generation == *generation && *at >= exchange.sent_at + after
-            });
-        }
-        self.due.push_back((now + after, id, self.exchanges.get(id).generation));
-    }
-
-    /// Responses that did not come in time.
-    pub(super) fn expire(&mut self, now: Time) {
-        while let Some(&(at, id, generation)) = self.due.front()
-            && at <= now
-        {
-            self.due.pop_front();
-            let after = self.config.file.timeouts.response;
-            let exchange = self.exchanges.get(id);
-            let is_due =
-                exchange.is_open && exchange.generation == generation && exchange.sent_at + after <= now;
-            if !is_due || exchange.answer.is_some() || exchange.is_answered || exchange.refusal.is_some() {
-                continue;
-            }
-            let after = format_duration(after);
-            if exchange.up.is_none() {
-                exchange.waits = false;
-                exchange.refuse(503, format!("no connection to an instance within {after}"));
-            } else if exchange.request.is_done() {
-                exchange.refuse(504, format!("no response from the instance within {after}"));
-            } else {
-                // It is not complete: the instance has to wait for it.
-                self.due.push_back((now + self.config.file.timeouts.response, id, generation));
-                continue;
-            }
-            self.exchanges.stir(id);
-        }
+        self.watch(id);
     }
 }
 
-/// Moves a body on, and gives its sender the credit.
+/// Moves a body on, and gives its sender the credit; whether any of it moved.
 fn pump(
     slots: &mut [super::Slot],
     dirty: &mut Vec<u32>,
@@ -243,10 +217,10 @@ fn pump(
     to: StreamAt,
     from: Option<StreamAt>,
     now: Time,
-) {
-    let Some(sink) = side_at(slots, to) else { return };
+) -> bool {
+    let Some(sink) = side_at(slots, to) else { return false };
     if body.is_done() {
-        return;
+        return false;
     }
     let credit = body.pump(now, &mut sink.engine, to.stream);
     mark(sink, to.slot, dirty);
@@ -257,6 +231,7 @@ fn pump(
         source.engine.release(now, from.stream, credit as u32);
         mark(source, from.slot, dirty);
     }
+    credit > 0 || body.is_done()
 }
 
 /// Whether a request has begun.

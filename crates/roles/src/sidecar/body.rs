@@ -72,6 +72,11 @@ impl Body {
         self.bytes.len() - self.taken
     }
 
+    /// Bytes of memory that it takes.
+    pub const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Whether it can be sent again from its first byte.
     pub const fn can_rewind(&self) -> bool {
         !self.is_cut

@@ -34,6 +34,8 @@ pub struct SidecarConfig {
     pub services: Vec<TlsOptions>,
     /// Decides which instances are drawn.
     pub seed: u64,
+    /// Writes what the operator is told while it runs: why a service cannot be reached, which instance is left out.
+    pub on_note: Option<fn(&str)>,
 }
 
 impl SidecarConfig {
@@ -66,7 +68,8 @@ impl SidecarConfig {
         server.max_concurrent_streams = Some(MAX_CONCURRENT_STREAMS);
         server.h2c_upgrade = Some(UPGRADE_BODY);
         server.connect_protocol = true;
-        Ok(Self { server, client: engine(Role::Client), listeners, services, seed, file })
+        server.limits.idle = Some(file.timeouts.client_idle).filter(|idle| !idle.is_zero());
+        Ok(Self { server, client: engine(Role::Client), listeners, services, seed, file, on_note: None })
     }
 }
 

@@ -1,14 +1,17 @@
 //! What the engines report goes into the exchanges.
 
 use h2lab_base::units::Time;
+use h2lab_proxy::config::RetryOn;
 use h2lab_proxy::fields::{self, Origin, Version};
+use h2lab_proxy::guard::outlier;
 use h2lab_proxy::head::Head;
+use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
 use h2lab_proxy::websocket;
 use h2lab_wire::{Error, ErrorCode, Event, RequestHead, StreamId};
 
 use super::Sidecar;
-use super::exchange::{Exchange, StreamAt};
+use super::exchange::{Exchange, Refusal, StreamAt};
 use super::side::{Peer, Side};
 use super::streams::Streams;
 
@@ -32,8 +35,8 @@ impl Sidecar<'_> {
                 Event::Request { stream, head, end_stream } => {
                     let id = self.exchanges.begin();
                     side.streams.insert(stream, id);
+                    side.used_at = now;
                     self.totals.requests += 1;
-                    self.await_response(id, now);
                     let exchange = self.exchanges.get(id);
                     exchange.down = Some(StreamAt { slot, serial: side.serial, stream });
                     exchange.began_at = now;
@@ -45,6 +48,7 @@ impl Sidecar<'_> {
                     if end_stream && !exchange.asked.websocket {
                         exchange.request.push(&[], true);
                     }
+                    self.admit_request(id, *listener, address, now);
                 }
                 Event::Interim { stream, head } => {
                     self.change((&side.streams, side.version), stream, |exchange, version, own| {
@@ -54,7 +58,10 @@ impl Sidecar<'_> {
                     });
                 }
                 Event::Response { stream, head, end_stream } => {
-                    self.answered(&side.peer, side.streams.get(stream), now);
+                    if self.answered(&side.peer, side.streams.get(stream), head.status, now) {
+                        self.forsake(side, stream, end_stream, now);
+                        continue;
+                    }
                     self.change((&side.streams, side.version), stream, |exchange, version, own| {
                         let mut answer = std::mem::take(&mut exchange.spare);
                         fields::response(&head, version, own, &mut answer);
@@ -131,11 +138,29 @@ impl Sidecar<'_> {
         true
     }
 
-    /// The head of a response has come.
-    fn answered(&mut self, peer: &Peer, id: Option<u32>, now: Time) {
-        let (Peer::Instance(instance), Some(id)) = (peer, id) else { return };
-        let took = now.since(self.exchanges.get(id).sent_at);
-        self.pools.answered(*instance, took);
+    /// The head of a response has come. Whether the request is sent again instead.
+    fn answered(&mut self, peer: &Peer, id: Option<u32>, status: u16, now: Time) -> bool {
+        let (Peer::Instance(instance), Some(id)) = (peer, id) else { return false };
+        let exchange = self.exchanges.get(id);
+        if exchange.watched.probes.is_some() {
+            return false;
+        }
+        let (took, failed) = (now.since(exchange.sent_at), outlier::is_failure(status));
+        if !failed {
+            // One that fails at once is not quick.
+            self.pools.answered(*instance, took);
+        }
+        self.judge(*instance, failed, now);
+        self.repeats_status(id, status, now)
+    }
+
+    /// What still comes on a stream is of no use.
+    fn forsake(&mut self, side: &mut Side, stream: StreamId, is_over: bool, now: Time) {
+        side.streams.remove(stream);
+        if !is_over {
+            side.engine.reset(now, stream, ErrorCode::CANCEL);
+        }
+        self.call(side);
     }
 
     /// A stream has ended before its time.
@@ -143,12 +168,22 @@ impl Sidecar<'_> {
         let Some(id) = side.streams.remove(stream) else { return };
         let is_client = matches!(side.peer, Peer::Client { .. });
         let fate = if code == ErrorCode::REFUSED_STREAM { Fate::Unprocessed } else { Fate::Unknown };
+        if let (Peer::Instance(instance), Fate::Unknown) = (&side.peer, fate) {
+            self.judge(*instance, true, self.now);
+        }
         self.cut(id, is_client, fate, &format!("the instance reset the stream ({code})"));
     }
 
     /// All that a connection carried has ended with it.
     pub(super) fn abandon(&mut self, side: &mut Side, fate: Fate, why: &str) {
         let is_client = matches!(side.peer, Peer::Client { .. });
+        let is_busy = side.streams.len() > 0;
+        if let Peer::Instance(instance) = &side.peer
+            && fate != Fate::Unprocessed
+            && is_busy
+        {
+            self.judge(*instance, true, self.now); // one failure, whatever it carried
+        }
         for (_, id) in side.streams.take() {
             self.cut(id, is_client, fate, &format!("the connection to the instance ended: {why}"));
         }
@@ -178,18 +213,28 @@ impl Sidecar<'_> {
         } else {
             exchange.up = None;
             let is_whole = exchange.response.has_ended();
-            if !is_whole && exchange.may_repeat(fate) {
-                exchange.repeated += 1;
-                exchange.request.rewind();
-                exchange.waits = false;
-                self.totals.repeated += 1;
-                self.leave(id);
+            let now = self.now;
+            if !is_whole && self.repeats(id, fate, RetryOn::Reset, now) {
+                self.repeat(id, fate, now);
             } else if !is_whole {
-                exchange.refuse(502, why);
+                let exchange = self.exchanges.get(id);
+                let of = self.guard.services.get(exchange.service as usize);
+                exchange.refusal = Some(ended(of.map_or("", |of| of.name.as_str()), fate, why));
             }
         }
         self.exchanges.stir(id);
     }
+}
+
+/// The answer to a request whose stream or connection ended so.
+fn ended(service: &str, fate: Fate, why: &str) -> Refusal {
+    let error = match fate {
+        Fate::Answered => ProxyError::HttpProtocolError,
+        Fate::Unprocessed | Fate::Unknown => ProxyError::ConnectionTerminated,
+    };
+    // The rest may have addresses, and is advice to the operator.
+    let kind = why.split(": ").next().unwrap_or_default();
+    Refusal::new(502, format!("the service `{service}`: {kind}")).because(error).with_detail(why)
 }
 
 /// What is known of requests whose connection has ended with this.
@@ -214,7 +259,10 @@ fn take_request(
     service: Option<u32>,
 ) {
     match fields::request(head, origin, own, &mut exchange.head) {
-        Err(refused) => return exchange.refuse(400, refused.to_string()),
+        Err(refused) => {
+            exchange.head.clear(); // nothing of the one before
+            return exchange.refuse(400, refused.to_string());
+        }
         Ok(asked) => exchange.asked = asked,
     }
     if let (Some(name), Some(via)) = (&own.via, exchange.head.field(b"via")) {

@@ -1,12 +1,16 @@
 //! A request of a client and its response.
 
+use std::time::Duration;
+
 use h2lab_base::units::Time;
 use h2lab_proxy::fields::Asked;
 use h2lab_proxy::head::{Head, Part};
+use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::{Attempt, Fate};
 use h2lab_wire::StreamId;
 
-use super::body::Body;
+use super::body::{Body, KEPT};
+use super::guard::Watched;
 
 /// A stream of a connection: the place of the connection among all, and the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +26,39 @@ pub struct StreamAt {
 /// Why the sidecar answers by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status: 404, 431, 501, 502, 503, 504.
+    /// The status: 404, 429, 431, 501, 502, 503, 504.
     pub status: u16,
-    /// What the client is told.
+    /// What the client is told: no address of an instance.
     pub why: String,
+    /// The same for programs.
+    pub error: ProxyError,
+    /// What the operator is told beside.
+    pub detail: Option<String>,
+    /// After what time the client may come again.
+    pub retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// With what the status says.
+    pub fn new(status: u16, why: impl Into<String>) -> Self {
+        let error = ProxyError::of_status(status);
+        Self { status, why: why.into(), error, detail: None, retry_after: None }
+    }
+
+    /// With what is known better.
+    pub fn because(self, error: ProxyError) -> Self {
+        Self { error, ..self }
+    }
+
+    /// With what the operator is told.
+    pub fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..self }
+    }
+
+    /// With a time after which it may be better.
+    pub fn come_again_after(self, after: Duration) -> Self {
+        Self { retry_after: Some(after), ..self }
+    }
 }
 
 /// One of them. Entries are reused with their memory.
@@ -60,6 +93,8 @@ pub struct Exchange {
     pub refusal: Option<Refusal>,
     /// How often it was sent again.
     pub repeated: u8,
+    /// What protects its service knows of it.
+    pub watched: Watched,
     /// When it came.
     pub began_at: Time,
     /// When it was given to a connection.
@@ -105,6 +140,7 @@ impl Exchange {
         let attempt = Attempt {
             method: self.head.get(Part::Method),
             repeated: self.repeated,
+            most: self.watched.attempts,
             is_kept: self.request.can_rewind(),
             is_answered: self.is_answered || self.answer.is_some() || !self.interims.is_empty(),
         };
@@ -116,9 +152,16 @@ impl Exchange {
         if is_client { &mut self.request } else { &mut self.response }
     }
 
+    /// Gives the memory of its bodies back; whether there was any. Only when it is over.
+    fn trim(&mut self) -> bool {
+        let had = self.request.held() + self.response.held() > 0;
+        (self.request, self.response) = (Body::default(), Body::default());
+        had
+    }
+
     /// Answers it with this.
     pub fn refuse(&mut self, status: u16, why: impl Into<String>) {
-        self.refusal = Some(Refusal { status, why: why.into() });
+        self.refusal = Some(Refusal::new(status, why));
     }
 }
 
@@ -147,8 +190,22 @@ impl Exchanges {
     pub fn end(&mut self, id: u32) {
         let exchange = &mut self.all[id as usize];
         if std::mem::take(&mut exchange.is_open) {
+            if exchange.request.held().max(exchange.response.held()) > KEPT {
+                exchange.trim(); // thousands of these would keep much
+            }
             self.free.push(id);
         }
+    }
+
+    /// Gives the memory of those back that are not in use; which had any.
+    pub fn trim(&mut self) -> Vec<u32> {
+        let mut trimmed = Vec::new();
+        for id in &self.free {
+            if self.all[*id as usize].trim() {
+                trimmed.push(*id);
+            }
+        }
+        trimmed
     }
 
     /// The one with this number.

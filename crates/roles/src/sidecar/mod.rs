@@ -11,13 +11,13 @@ mod body;
 mod config;
 mod events;
 mod exchange;
+mod guard;
 mod listeners;
 mod path;
 mod pool;
 mod side;
 mod streams;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,10 +29,13 @@ use h2lab_net::clock::Clock;
 use h2lab_net::reactor::{Completion, Reactor, Token};
 use h2lab_net::transport::TransportError;
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::guard::memory::Pressure;
 use h2lab_wire::{Connection, ErrorCode};
 
 pub use config::{Listening, SidecarConfig, SidecarError};
 use exchange::Exchanges;
+use guard::Guard;
+pub use guard::ServiceCounts;
 use listeners::{Listeners, Opening};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
@@ -102,8 +105,8 @@ struct Sidecar<'a> {
     dirty: Vec<u32>,
     /// Connections of which more is to be read.
     unread: Vec<u32>,
-    /// When the responses of requests that were sent are due: number and generation of their exchanges.
-    due: VecDeque<(Time, u32, u32)>,
+    /// What protects services and the sidecar.
+    guard: Guard,
     random: Counter,
     /// Of the next connection.
     serial: u32,
@@ -141,7 +144,7 @@ impl<'a> Sidecar<'a> {
             exchanges: Exchanges::default(),
             dirty: Vec::new(),
             unread: Vec::new(),
-            due: VecDeque::new(),
+            guard: Guard::new(&config.file, config.on_note),
             random: Counter::new(config.seed, "instances"),
             serial: 0,
             look_at: clock.now(),
@@ -181,7 +184,7 @@ impl<'a> Sidecar<'a> {
 
     /// Waits until something happens, or `until`, and deals with it.
     fn turn(&mut self, until: Time) -> Result<(), SidecarError> {
-        let until = self.due.front().map_or(until, |(at, ..)| until.min(*at)).min(self.pools.next_retry());
+        let until = until.min(self.guard.due.next()).min(self.pools.next_retry());
         self.now = self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
         for slot in std::mem::take(&mut self.unread) {
             self.read(slot);
@@ -193,6 +196,8 @@ impl<'a> Sidecar<'a> {
         self.now = now;
         self.expire(now);
         self.retry(now);
+        self.tend(now);
+        self.relieve();
         self.look(now);
         self.settle();
         Ok(())
@@ -200,6 +205,7 @@ impl<'a> Sidecar<'a> {
 
     fn complete(&mut self, completion: Completion) {
         match completion {
+            Completion::Accepted { result: Ok(_), .. } if self.guard.pressure() == Pressure::Full => {} // it is closed
             Completion::Accepted { token, result: Ok(stream) } => {
                 let Some(opening) = self.listeners.opening(token, stream, self.now) else { return };
                 let slot = self.free_slot();
@@ -264,7 +270,8 @@ impl<'a> Sidecar<'a> {
             Ok(None) => self.slots[slot as usize] = Slot::Opening(opening),
             Ok(Some((engine, version))) => {
                 let Opening { transport, listener, address, .. } = *opening;
-                let side = Side::new(transport, engine, version, Peer::Client { listener, address });
+                let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
+                side.used_at = now;
                 self.place(slot, side);
                 self.with_side(slot, |sidecar, side| {
                     sidecar.take_events(slot, side, now);
@@ -309,8 +316,8 @@ impl<'a> Sidecar<'a> {
 
     /// Whether what has come of the one message of HTTP/1.1 must first be taken by the other side.
     fn is_held(&mut self, side: &Side) -> bool {
-        if side.version != Version::H1 {
-            return false;
+        if side.version != Version::H1 || self.is_held_back(side) {
+            return self.is_held_back(side);
         }
         let Some((_, id)) = side.streams.iter().next() else { return false };
         let exchange = self.exchanges.get(id);
@@ -346,6 +353,7 @@ impl<'a> Sidecar<'a> {
             Ok(()) => {
                 mark(&mut side, slot, &mut self.dirty);
                 self.slots[slot as usize] = Slot::Open(side);
+                self.weigh_slot(slot);
             }
             Err(error) => self.lose(slot, *side, &error.to_string()),
         }
@@ -359,6 +367,7 @@ impl<'a> Sidecar<'a> {
             self.exchanges.take_stirred(&mut stirred);
             for id in stirred.drain(..) {
                 self.advance(id);
+                self.weigh_exchange(id);
             }
             std::mem::swap(&mut self.dirty, &mut dirty);
             if dirty.is_empty() && !self.exchanges.has_stirred() {
@@ -388,6 +397,7 @@ impl<'a> Sidecar<'a> {
         // What was sent may have made room to read.
         let reads = side.has_unread() && !self.is_held(&side) && side.may_receive();
         self.slots[slot as usize] = Slot::Open(side);
+        self.weigh_slot(slot);
         if reads && !self.unread.contains(&slot) {
             self.unread.push(slot);
         }
@@ -404,6 +414,7 @@ impl<'a> Sidecar<'a> {
     fn vacate(&mut self, slot: u32) {
         self.reactor.forget(self.token(slot));
         self.slots[slot as usize] = Slot::Empty;
+        self.weigh_slot(slot);
         self.free.push(slot);
     }
 
@@ -438,9 +449,13 @@ fn side_at(slots: &mut [Slot], at: exchange::StreamAt) -> Option<&mut Side> {
 
 /// The engine of a connection that was accepted.
 fn engine(config: &h2lab_wire::Config, version: Version, tls: bool, now: Time) -> Connection {
-    let config = h2lab_wire::Config { tls, ..*config };
+    let mut config = h2lab_wire::Config { tls, ..*config };
     match version {
         Version::H1 => Connection::h1(config),
-        Version::H2 | Version::H3 => Connection::h2(config, now),
+        Version::H2 | Version::H3 => {
+            // It is asked to end before (`Sidecar::end_idle`); this is for one that does not answer.
+            config.limits.idle = config.limits.idle.map(|idle| idle + config.peer_timeout);
+            Connection::h2(config, now)
+        }
     }
 }

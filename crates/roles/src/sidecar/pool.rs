@@ -11,6 +11,8 @@ use h2lab_net::tcp::Endpoint;
 use h2lab_net::transport::Transport;
 use h2lab_proxy::config::{Policy, Speaks};
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::guard::health::Health;
+use h2lab_proxy::guard::outlier::Record;
 use h2lab_proxy::pool::estimate::Estimate;
 use h2lab_proxy::pool::place::{self, Load, Room};
 use h2lab_proxy::pool::quota::Quota;
@@ -20,7 +22,7 @@ use h2lab_wire::Connection;
 use super::config::{SidecarConfig, SidecarError};
 use super::path::MOST_ADAPTIVE;
 use super::side::{Peer, Side};
-use super::{Sidecar, Slot};
+use super::{Sidecar, Slot, guard};
 use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
 
 /// An instance that could not be reached is dialled again after a pause that doubles with each failure, and is asked last until then.
@@ -41,9 +43,24 @@ pub struct Dialling {
 
 /// An instance of a service.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what is known of an instance is independent")]
 pub struct Pool {
     /// What it is called in messages.
-    name: String,
+    pub name: String,
+    /// The number of its service.
+    pub service: u32,
+    /// What is known of its failures.
+    pub record: Record,
+    /// It has failed, so that it is asked last.
+    pub is_avoided: bool,
+    /// What it says of itself.
+    pub health: Health,
+    /// A check is under way.
+    pub is_probed: bool,
+    /// When the next one is due.
+    pub probe_at: Time,
+    /// Connections that it may have.
+    most: usize,
     pub policy: Policy,
     /// How it is dialled, in the order of preference.
     targets: Vec<DialTarget>,
@@ -56,8 +73,8 @@ pub struct Pool {
     /// Connections being dialled.
     dialling: u32,
     /// Requests that wait for a connection.
-    waiting: VecDeque<(u32, u32)>,
-    load: Load,
+    pub waiting: VecDeque<(u32, u32)>,
+    pub load: Load,
     /// Until then it counts as down.
     down_until: Time,
     /// How often in a row it could not be reached.
@@ -81,6 +98,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Whether it may be asked as any other.
+    pub fn is_fit(&self, now: Time) -> bool {
+        self.health.is_well() && !self.record.is_out(now)
+    }
+
     /// Whether each of its connections carries one request at a time.
     pub fn is_single(&self) -> bool {
         self.policy == Policy::PerRequest || !self.targets[self.known].protocol.is_multiplexed()
@@ -125,13 +147,20 @@ impl Pools {
                     let mut target =
                         DialTarget::new(Endpoint::Tcp(address), *protocol, server_name, tls, congestion)?;
                     target.engine = h2lab_wire::Config { tls: target.engine.tls, ..config.client };
-                    target.connect_timeout = config.file.timeouts.connect;
+                    target.connect_timeout = config.file.timeouts.of(&service.timeouts).connect;
                     target.tap = false;
                     Ok(target)
                 };
                 let targets = protocols.iter().map(target).collect::<Result<Vec<_>, _>>()?;
                 all.push(Pool {
                     name: instance.to_string(),
+                    service: services.len() as u32,
+                    record: Record::default(),
+                    is_avoided: false,
+                    health: Health::default(),
+                    is_probed: false,
+                    probe_at: Time::ZERO,
+                    most: service.limits.connections.map_or(usize::MAX, |most| most as usize),
                     policy: service.policy,
                     targets,
                     known: 0,
@@ -162,6 +191,11 @@ impl Pools {
         self.all.len() as u32
     }
 
+    /// The numbers of a service's instances.
+    pub fn of(&self, service: u32) -> &[u32] {
+        self.services.get(service as usize).map_or(&[], Vec::as_slice)
+    }
+
     /// The instance with this number.
     pub fn get(&mut self, instance: u32) -> &mut Pool {
         &mut self.all[instance as usize]
@@ -183,13 +217,19 @@ impl Sidecar<'_> {
     /// Finds an instance and a connection for a request; if there is none, it waits for one.
     pub(super) fn find_connection(&mut self, id: u32, now: Time) {
         let service = self.exchanges.get(id).service as usize;
-        let instance = match self.exchanges.get(id).instance {
+        let exchange = self.exchanges.get(id);
+        let instance = match exchange.instance {
             Some(instance) => instance,
+            None if exchange.watched.probes.is_some() => {
+                return exchange.refuse(502, "the instance cannot be reached");
+            }
             None => {
+                let avoids = exchange.watched.avoids;
                 let numbers = &self.pools.services[service];
                 let load = |number: &u32| {
                     let pool = &self.pools.all[*number as usize];
-                    Load { is_down: now < pool.down_until, ..pool.load }
+                    let is_down = now < pool.down_until || pool.is_avoided || avoids == Some(*number);
+                    Load { is_down, ..pool.load }
                 };
                 let loads: Vec<Load> = numbers.iter().map(load).collect();
                 let Some(chosen) = place::instance(&loads, &mut self.random) else {
@@ -228,6 +268,9 @@ impl Sidecar<'_> {
 
     /// A request waits for a connection of its instance, or for what one still has to learn.
     pub(super) fn wait(&mut self, id: u32) {
+        if !self.may_wait(id) {
+            return;
+        }
         let exchange = self.exchanges.get(id);
         exchange.waits = true;
         let waiting = (id, exchange.generation);
@@ -265,7 +308,7 @@ impl Sidecar<'_> {
                 Policy::Fixed(n) if pool.dialling == 0 => (n as usize).min(there + 1),
                 _ => there,
             };
-            if there >= wanted {
+            if there >= wanted.min(pool.most) {
                 return;
             }
             let before = pool.dialling;
@@ -347,13 +390,16 @@ impl Sidecar<'_> {
             pool.known += 1;
             return self.dial(instance, now);
         }
+        self.judge(instance, true, now);
+        let pool = self.pools.get(instance);
         pool.failures = pool.failures.saturating_add(1);
         pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
         let is_lasting = pool.connections.iter().any(|slot| is_lasting(&self.slots, *slot, pool));
         if is_lasting || pool.dialling > 0 {
             return; // others take them
         }
-        let why = format!("cannot connect to {}: {error}", pool.name);
+        let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
+        let refusal = guard::unreachable(name, &pool.name, error);
         for (id, generation) in std::mem::take(&mut pool.waiting) {
             let exchange = self.exchanges.get(id);
             if !exchange.is_open || exchange.generation != generation || !exchange.waits {
@@ -361,14 +407,17 @@ impl Sidecar<'_> {
             }
             let others = &self.pools.services[exchange.service as usize];
             let has_other = others.iter().any(|other| self.pools.all[*other as usize].down_until <= now);
+            let service = exchange.service;
             let is_late = now.since(exchange.began_at) >= UNREACHABLE_TIMEOUT;
+            let is_late = is_late || !self.retries_connections(service);
+            let exchange = self.exchanges.get(id);
             if !has_other && !is_late {
                 self.pools.get(instance).waiting.push_back((id, generation));
                 continue;
             }
             exchange.waits = false;
             if is_late {
-                exchange.refuse(502, why.clone());
+                exchange.refusal = Some(refusal.clone());
             }
             self.leave(id);
             self.exchanges.stir(id);

@@ -45,6 +45,8 @@ pub struct Side {
     pub number: u32,
     /// See [`Side::number`].
     pub requests: u32,
+    /// When a request came or ended last; of a client's.
+    pub used_at: Time,
     /// What is known of its path.
     pub path: Path,
     /// The socket is full.
@@ -85,6 +87,7 @@ impl Side {
             serial: 0,
             number: 0,
             requests: 0,
+            used_at: Time::ZERO,
             path: Path::default(),
             blocked: false,
             unread: false,

@@ -1,0 +1,60 @@
+//! `health` of a service.
+
+use std::time::Duration;
+
+use h2lab_base::units::duration_text;
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+
+/// How instances are asked whether they are well: by GET, over what they speak; any 2xx is yes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Health {
+    /// The path.
+    pub path: String,
+    /// How often.
+    #[serde(default = "interval", with = "duration_text")]
+    pub interval: Duration,
+    /// How long the response may take.
+    #[serde(default = "timeout", with = "duration_text")]
+    pub timeout: Duration,
+    /// After so many successes in a row it is asked again.
+    #[serde(default = "healthy")]
+    pub healthy: u32,
+    /// After so many failures in a row it is not.
+    #[serde(default = "unhealthy")]
+    pub unhealthy: u32,
+}
+
+const fn interval() -> Duration {
+    Duration::from_secs(5)
+}
+
+const fn timeout() -> Duration {
+    Duration::from_secs(1)
+}
+
+const fn healthy() -> u32 {
+    2
+}
+
+const fn unhealthy() -> u32 {
+    3
+}
+
+impl Health {
+    pub(super) fn check(&self, place: &str) -> Result<(), ConfigError> {
+        let is_of_path = |byte: u8| byte > b' ' && byte < 0x7f;
+        let why = if !self.path.starts_with('/') || !self.path.bytes().all(is_of_path) {
+            "path begins with / and has no white space"
+        } else if self.interval < Duration::from_millis(100) || self.timeout.is_zero() {
+            "interval is 100ms or more, and timeout longer than 0"
+        } else if self.healthy == 0 || self.unhealthy == 0 {
+            "healthy and unhealthy are 1 or more"
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Value { place: place.to_owned(), why })
+    }
+}

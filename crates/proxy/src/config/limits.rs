@@ -1,0 +1,43 @@
+//! `[service.NAME.limits]`.
+
+use std::time::Duration;
+
+use h2lab_base::units::optional_duration_text;
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+use crate::guard::breaker::Bounds;
+
+/// How much of a service's work may be under way. What goes beyond is answered 503 at once. A key that is missing is no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ServiceLimits {
+    /// Requests under way.
+    pub open: Option<u32>,
+    /// Of these, those that wait for a connection.
+    pub waiting: Option<u32>,
+    /// How long one waits for a connection; otherwise as long as for a response.
+    #[serde(with = "optional_duration_text")]
+    pub wait: Option<Duration>,
+    /// Connections to each instance.
+    pub connections: Option<u32>,
+}
+
+impl ServiceLimits {
+    /// The bounds of requests.
+    pub const fn bounds(&self) -> Bounds {
+        Bounds { open: self.open, waiting: self.waiting, wait: self.wait }
+    }
+
+    pub(super) fn check(&self, place: &str) -> Result<(), ConfigError> {
+        // Every request waits while the first connection is made.
+        let why = if [self.open, self.waiting, self.connections].contains(&Some(0)) {
+            "0 would let no request pass: leave the key out, or write 1 or more"
+        } else if self.wait.is_some_and(|wait| wait.is_zero()) {
+            "wait is longer than 0"
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Value { place: place.to_owned(), why })
+    }
+}

@@ -1,0 +1,55 @@
+//! `memory`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use h2lab_base::units::{format_bytes, parse_bytes};
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+use crate::guard::memory::LEAST;
+
+/// A size in bytes, as text: `256M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Size(pub u64);
+
+impl Size {
+    pub(super) fn check(self) -> Result<(), ConfigError> {
+        if self.0 >= LEAST {
+            return Ok(());
+        }
+        Err(ConfigError::Value {
+            place: format!("memory = \"{self}\""),
+            why: "64M at least: the program itself needs 24 MiB of it",
+        })
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_bytes(text).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Size> for String {
+    fn from(size: Size) -> Self {
+        size.0.to_string()
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format_bytes(self.0))
+    }
+}

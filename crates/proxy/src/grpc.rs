@@ -1,0 +1,104 @@
+//! What a proxy needs of gRPC over HTTP/2 (the specification is PROTOCOL-HTTP2.md of gRPC): its deadlines, and how it is told that a call
+//! has failed.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// The deadline was exceeded.
+pub const DEADLINE_EXCEEDED: u32 = 4;
+/// The service cannot be reached; the call may be made again.
+pub const UNAVAILABLE: u32 = 14;
+
+/// Whether a message with this `content-type` is gRPC's: `application/grpc`, `application/grpc+proto`.
+pub fn is_grpc(content_type: Option<&[u8]>) -> bool {
+    const TYPE: &[u8] = b"application/grpc";
+    let Some(content_type) = content_type else { return false };
+    content_type.len() >= TYPE.len()
+        && content_type[..TYPE.len()].eq_ignore_ascii_case(TYPE)
+        && matches!(content_type.get(TYPE.len()), None | Some(b'+' | b';' | b' '))
+}
+
+/// The value of `grpc-timeout`: at most eight digits and a unit. `None` if it is none.
+pub fn timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let n: u64 = str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(n * 3_600),
+        b'M' => Duration::from_secs(n * 60),
+        b'S' => Duration::from_secs(n),
+        b'm' => Duration::from_millis(n),
+        b'u' => Duration::from_micros(n),
+        b'n' => Duration::from_nanos(n),
+        _ => return None,
+    })
+}
+
+/// The `grpc-status` that stands for a status of HTTP, by gRPC's "HTTP to gRPC Status Code Mapping"; 504 is a deadline of the proxy's.
+pub const fn status(http: u16) -> u32 {
+    match http {
+        400 | 431 => 13, // INTERNAL
+        401 => 16,       // UNAUTHENTICATED
+        403 => 7,        // PERMISSION_DENIED
+        404 | 501 => 12, // UNIMPLEMENTED
+        504 => DEADLINE_EXCEEDED,
+        429 | 502 | 503 => UNAVAILABLE,
+        _ => 2, // UNKNOWN
+    }
+}
+
+/// The value of `grpc-message`: what is not printable ASCII, and `%`, as `%XX`.
+pub fn message(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if (b' '..=b'~').contains(&byte) && byte != b'%' {
+            encoded.push(byte.into());
+        } else {
+            let _ = write!(encoded, "%{byte:02X}"); // a String takes all
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_read() {
+        for (text, known) in [
+            ("1S", Some(Duration::from_secs(1))),
+            ("100m", Some(Duration::from_millis(100))),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3_600))),
+            ("5u", Some(Duration::from_micros(5))),
+            ("0n", Some(Duration::ZERO)),
+            ("2M", Some(Duration::from_secs(120))),
+            ("", None),
+            ("S", None),
+            ("1", None),
+            ("-1S", None),
+            ("123456789S", None),
+            ("1 S", None),
+        ] {
+            assert_eq!(timeout(text.as_bytes()), known, "{text}");
+        }
+    }
+
+    #[test]
+    fn types_and_messages() {
+        for (text, known) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("Application/gRPC; x=y", true),
+            ("application/grpc-web", false),
+            ("application/json", false),
+        ] {
+            assert_eq!(is_grpc(Some(text.as_bytes())), known, "{text}");
+        }
+        assert!(!is_grpc(None));
+        assert_eq!(message("50 % of ü\n"), "50 %25 of %C3%BC%0A");
+        assert_eq!([status(502), status(429), status(504), status(404)], [14, 14, 4, 12]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Instances that fail are left out for a while, as Envoy's outlier detection does it passively.
+//!
+//! What counts as a failure: no connection, a connection or stream that ended before a response, no response in time, and 502, 503 and
+//! 504, by which a gateway says the same. A 500 is an answer.
+
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+
+/// Requests that an instance must have had in an interval before its failures are compared with those of others.
+const ENOUGH: u32 = 20;
+/// An instance whose share of failures is so many times that of the others.
+const TIMES_WORSE: u64 = 3;
+/// How long an interval is.
+pub const INTERVAL: Duration = Duration::from_secs(10);
+
+/// When an instance is left out. Serves all instances of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Failures in a row; 0 never.
+    pub consecutive: u32,
+    /// Percent of an interval's requests that failed, if that is three times the share of the others, too; 0 never.
+    pub percent: u32,
+    /// For how long at the first time; as many times as long at each further one.
+    pub base: Duration,
+    /// The longest.
+    pub most: Duration,
+    /// Percent of the instances that are left out at most.
+    pub share: u32,
+    /// When less than so many percent of the instances are fit, all are asked: those that are left would break, too.
+    pub panic: u32,
+}
+
+/// Whether a status says that a gateway could not reach what is behind it.
+pub const fn is_failure(status: u16) -> bool {
+    matches!(status, 502..=504)
+}
+
+/// What is known of an instance.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Record {
+    in_a_row: u32,
+    /// In this interval.
+    requests: u32,
+    failures: u32,
+    /// How often it was left out; less one for each interval without.
+    ejections: u32,
+    until: Time,
+}
+
+impl Record {
+    /// Whether it is left out now.
+    pub fn is_out(&self, now: Time) -> bool {
+        now < self.until
+    }
+
+    /// Until when it is left out.
+    pub const fn until(&self) -> Time {
+        self.until
+    }
+
+    /// A request has ended. Whether it should be left out.
+    #[must_use]
+    pub fn ended(&mut self, failed: bool, rules: &Rules, now: Time) -> bool {
+        if self.is_out(now) {
+            return false; // it was sent before
+        }
+        self.requests = self.requests.saturating_add(1);
+        if !failed {
+            self.in_a_row = 0;
+            return false;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        rules.consecutive > 0 && self.in_a_row >= rules.consecutive
+    }
+
+    /// It is left out.
+    pub fn eject(&mut self, rules: &Rules, now: Time) {
+        self.ejections = self.ejections.saturating_add(1);
+        self.until = now + (rules.base.saturating_mul(self.ejections)).min(rules.most);
+        // It begins anew when it comes back.
+        (self.in_a_row, self.requests, self.failures) = (0, 0, 0);
+    }
+}
+
+/// Whether so many more may be left out, with one that is: at least one stays, and at most the share is out (but one may be).
+pub fn may_eject(out: usize, all: usize, rules: &Rules) -> bool {
+    let most = (all * rules.share as usize / 100).max(1);
+    out < most && out + 1 < all
+}
+
+/// Whether so few of the instances are fit that all are asked.
+pub const fn is_panic(fit: usize, all: usize, rules: &Rules) -> bool {
+    fit * 100 < all * rules.panic as usize
+}
+
+/// An interval is over: which instances failed far more than the others did. Counts begin anew.
+pub fn compare(records: &mut [&mut Record], rules: &Rules, now: Time) -> Vec<usize> {
+    let sum = |records: &[&mut Record], of: fn(&Record) -> u32| {
+        records.iter().map(|record| u64::from(of(record))).sum::<u64>()
+    };
+    let requests = sum(records, |record| record.requests);
+    let failures = sum(records, |record| record.failures);
+    let mut worse = Vec::new();
+    for (index, record) in records.iter_mut().enumerate() {
+        let (own, failed) = (u64::from(record.requests), u64::from(record.failures));
+        let (others, others_failed) = (requests - own, failures - failed);
+        let is_bad = record.requests >= ENOUGH && failed * 100 >= own * u64::from(rules.percent);
+        // Without requests of others nothing is known of them.
+        let is_worse = others > 0 && failed * others >= TIMES_WORSE * others_failed * own;
+        if rules.percent > 0 && is_bad && is_worse && !record.is_out(now) {
+            worse.push(index);
+        } else if !record.is_out(now) && record.failures == 0 {
+            record.ejections = record.ejections.saturating_sub(1);
+        }
+        (record.requests, record.failures) = (0, 0);
+    }
+    worse
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules = Rules {
+        consecutive: 5,
+        percent: 50,
+        base: Duration::from_secs(10),
+        most: Duration::from_secs(25),
+        share: 50,
+        panic: 50,
+    };
+
+    const fn at(seconds: u64) -> Time {
+        Time::from_millis(seconds * 1_000)
+    }
+
+    #[test]
+    fn failures_in_a_row_leave_an_instance_out_longer_each_time_and_it_comes_back() {
+        let mut record = Record::default();
+        let fail = |record: &mut Record, now| (1..20).find(|_| record.ended(true, &RULES, now));
+        assert_eq!(fail(&mut record, at(0)), Some(5));
+        record.eject(&RULES, at(0));
+        assert_eq!([record.is_out(at(9)), record.is_out(at(10))], [true, false]);
+        assert_eq!(fail(&mut record, at(5)), None, "it is out already");
+        let mut record = Record { ejections: 1, ..Record::default() };
+        for _ in 0..4 {
+            assert!(!record.ended(true, &RULES, at(0)));
+        }
+        assert!(!record.ended(false, &RULES, at(0)));
+        assert_eq!(fail(&mut record, at(0)), Some(5), "a success begins a new row");
+        record.eject(&RULES, at(0));
+        assert_eq!(record.until(), at(20));
+        record.eject(&RULES, at(20));
+        assert_eq!(record.until(), at(45), "never longer than the longest");
+    }
+
+    #[test]
+    fn one_instance_stays_and_a_share_of_them_at_least() {
+        assert!(!may_eject(0, 1, &RULES));
+        assert_eq!([may_eject(0, 2, &RULES), may_eject(1, 2, &RULES)], [true, false]);
+        assert_eq!([4, 5].map(|out| may_eject(out, 10, &RULES)), [true, false]);
+        let all = Rules { share: 100, ..RULES };
+        assert_eq!([may_eject(8, 10, &all), may_eject(9, 10, &all)], [true, false]);
+        assert!(may_eject(0, 3, &Rules { share: 10, ..RULES }), "one may always, of several");
+    }
+
+    #[test]
+    fn where_few_are_fit_all_are_asked() {
+        assert_eq!([4, 5].map(|fit| is_panic(fit, 10, &RULES)), [true, false]);
+        assert!(!is_panic(0, 10, &Rules { panic: 0, ..RULES }));
+    }
+
+    #[test]
+    fn one_that_fails_far_more_than_the_others_is_found_and_all_alike_are_not() {
+        let record = |requests, failures| Record { requests, failures, ..Record::default() };
+        let of = |given: &[(u32, u32)]| {
+            let mut records: Vec<Record> = given.iter().map(|given| record(given.0, given.1)).collect();
+            let mut borrowed: Vec<&mut Record> = records.iter_mut().collect();
+            compare(&mut borrowed, &RULES, at(10))
+        };
+        assert_eq!(of(&[(100, 60), (100, 10), (100, 0)]), [0]);
+        assert!(of(&[(100, 60), (100, 60)]).is_empty(), "it is not the instance");
+        assert!(of(&[(100, 49), (100, 0)]).is_empty());
+        assert!(of(&[(10, 10), (100, 0)]).is_empty(), "too few to know");
+        assert!(of(&[(100, 90)]).is_empty(), "there is nothing to compare it with");
+    }
+
+    #[test]
+    fn intervals_without_a_failure_are_forgiving() {
+        let mut record = Record { ejections: 3, ..Record::default() };
+        for left in [2, 1, 0, 0] {
+            assert!(compare(&mut [&mut record], &RULES, at(10)).is_empty());
+            assert_eq!(record.ejections, left);
+        }
+    }
+}

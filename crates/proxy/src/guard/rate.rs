@@ -1,0 +1,123 @@
+//! How many requests a second are taken: token buckets, one for all or one for each client.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+
+/// Clients that have a bucket of their own at a time. Those beyond share one.
+pub const MOST_CLIENTS: usize = 10_000;
+
+/// A second.
+const SECOND: u64 = 1_000_000_000;
+
+/// A bucket, as the time at which it will be full: a request puts that off by what one token takes (GCRA). So a bucket is one number,
+/// and one that is full needs none.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    full_at: Time,
+}
+
+/// A limit of requests: `per_second` in the long run, `burst` at once after a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// Nanoseconds for a token.
+    each: u64,
+    /// Nanoseconds for all that fit.
+    whole: u64,
+}
+
+impl Limit {
+    /// Both at least 1.
+    pub fn new(per_second: u32, burst: u32) -> Self {
+        let each = SECOND / u64::from(per_second.max(1));
+        Self { each: each.max(1), whole: each.max(1) * u64::from(burst.max(1)) }
+    }
+
+    /// Takes a token, or says after what time there is one.
+    fn take(self, bucket: &mut Bucket, now: Time) -> Result<(), Duration> {
+        let full_at = bucket.full_at.max(now) + Duration::from_nanos(self.each);
+        let missing = full_at.nanos_since(now);
+        if missing > self.whole {
+            return Err(Duration::from_nanos(missing - self.whole));
+        }
+        bucket.full_at = full_at;
+        Ok(())
+    }
+}
+
+/// The buckets of a limit.
+#[derive(Debug, Clone)]
+pub struct RateLimiter {
+    limit: Limit,
+    by_client: bool,
+    clients: BTreeMap<Box<str>, Bucket>,
+    /// Of all, or of clients beyond [`MOST_CLIENTS`].
+    shared: Bucket,
+    /// Not before then is the table searched for clients that can be forgotten.
+    search_at: Time,
+}
+
+impl RateLimiter {
+    /// Full buckets. `by_client`: one for each client, else one for all.
+    pub const fn new(limit: Limit, by_client: bool) -> Self {
+        let shared = Bucket { full_at: Time::ZERO };
+        Self { limit, by_client, clients: BTreeMap::new(), shared, search_at: Time::ZERO }
+    }
+
+    /// Takes a request of this client, or says after what time to come again.
+    pub fn take(&mut self, client: &str, now: Time) -> Result<(), Duration> {
+        if !self.by_client {
+            return self.limit.take(&mut self.shared, now);
+        }
+        if let Some(bucket) = self.clients.get_mut(client) {
+            return self.limit.take(bucket, now);
+        }
+        if self.clients.len() >= MOST_CLIENTS && now >= self.search_at {
+            // Those that are full are as if they had never been here.
+            self.clients.retain(|_, bucket| bucket.full_at > now);
+            self.search_at = now + Duration::from_nanos((self.limit.whole / 4).clamp(SECOND / 100, SECOND));
+        }
+        if self.clients.len() >= MOST_CLIENTS {
+            return self.limit.take(&mut self.shared, now);
+        }
+        let mut bucket = Bucket { full_at: now };
+        let taken = self.limit.take(&mut bucket, now);
+        self.clients.insert(client.into(), bucket);
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
+    #[test]
+    fn a_burst_is_taken_at_once_and_then_the_rate() {
+        let mut rate = RateLimiter::new(Limit::new(10, 5), false);
+        let mut taken = |ms| (0..100).filter(|_| rate.take("a", at(ms)).is_ok()).count();
+        assert_eq!([taken(1_000), taken(1_099), taken(1_100), taken(1_350), taken(9_000)], [5, 0, 1, 2, 5]);
+        assert_eq!(rate.take("a", at(9_000)), Err(Duration::from_millis(100)), "when to come again");
+        assert_eq!(rate.take("a", at(9_060)), Err(Duration::from_millis(40)));
+    }
+
+    #[test]
+    fn clients_have_buckets_of_their_own_and_the_table_is_bounded() {
+        let mut rate = RateLimiter::new(Limit::new(1, 2), true);
+        for client in ["a", "b"] {
+            assert_eq!((0..9).filter(|_| rate.take(client, at(0)).is_ok()).count(), 2, "{client}");
+        }
+        for n in 0..MOST_CLIENTS + 500 {
+            let _ = rate.take(&n.to_string(), at(0));
+        }
+        assert_eq!(rate.clients.len(), MOST_CLIENTS);
+        assert!(rate.take("another", at(1)).is_err(), "it shares a bucket with hundreds");
+        assert!(rate.take("a", at(1)).is_err(), "and those that are known are remembered");
+        assert!(rate.take("another", at(5_000)).is_ok());
+        assert_eq!(rate.clients.len(), 1, "all others have rested, and are forgotten");
+    }
+}

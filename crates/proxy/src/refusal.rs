@@ -1,0 +1,123 @@
+//! What the proxy tells of an answer that it gives by itself: `Proxy-Status` (RFC 9209). It says which service and what went wrong, and
+//! no address: those are the operator's affair.
+
+/// What went wrong: the error types of RFC 9209 §2.3 that occur here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProxyError {
+    /// No route takes the request.
+    DestinationNotFound,
+    /// The service has no instance that could be asked.
+    DestinationUnavailable,
+    /// An instance does not accept connections.
+    ConnectionRefused,
+    /// It did not accept one in time.
+    ConnectionTimeout,
+    /// The connection ended before the response.
+    ConnectionTerminated,
+    /// A bound of what may be under way is reached.
+    ConnectionLimitReached,
+    /// TLS failed.
+    TlsProtocolError,
+    /// The instance's certificate is not accepted.
+    TlsCertificateError,
+    /// The instance refused TLS by an alert.
+    TlsAlertReceived,
+    /// The request is one that cannot be passed on.
+    HttpRequestError,
+    /// The request is not allowed.
+    HttpRequestDenied,
+    /// The response broke off.
+    HttpResponseIncomplete,
+    /// The response did not come in time.
+    HttpResponseTimeout,
+    /// The protocol was not switched as asked for.
+    HttpUpgradeFailed,
+    /// The response is not HTTP.
+    HttpProtocolError,
+    /// The proxy is its own next hop.
+    ProxyLoopDetected,
+    /// The proxy answers without asking anybody.
+    ProxyInternalResponse,
+    /// Something in the proxy went wrong.
+    ProxyInternalError,
+}
+
+impl ProxyError {
+    /// Its name in the registry "HTTP Proxy Error Types".
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DestinationNotFound => "destination_not_found",
+            Self::DestinationUnavailable => "destination_unavailable",
+            Self::ConnectionRefused => "connection_refused",
+            Self::ConnectionTimeout => "connection_timeout",
+            Self::ConnectionTerminated => "connection_terminated",
+            Self::ConnectionLimitReached => "connection_limit_reached",
+            Self::TlsProtocolError => "tls_protocol_error",
+            Self::TlsCertificateError => "tls_certificate_error",
+            Self::TlsAlertReceived => "tls_alert_received",
+            Self::HttpRequestError => "http_request_error",
+            Self::HttpRequestDenied => "http_request_denied",
+            Self::HttpResponseIncomplete => "http_response_incomplete",
+            Self::HttpResponseTimeout => "http_response_timeout",
+            Self::HttpUpgradeFailed => "http_upgrade_failed",
+            Self::HttpProtocolError => "http_protocol_error",
+            Self::ProxyLoopDetected => "proxy_loop_detected",
+            Self::ProxyInternalResponse => "proxy_internal_response",
+            Self::ProxyInternalError => "proxy_internal_error",
+        }
+    }
+
+    /// What a status says by itself.
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            404 => Self::DestinationNotFound,
+            400 | 408 | 413 | 431 | 501 => Self::HttpRequestError,
+            403 | 429 => Self::HttpRequestDenied,
+            502 => Self::HttpProtocolError,
+            503 => Self::DestinationUnavailable,
+            504 => Self::HttpResponseTimeout,
+            508 => Self::ProxyLoopDetected,
+            200..=299 => Self::ProxyInternalResponse,
+            _ => Self::ProxyInternalError,
+        }
+    }
+}
+
+/// The value of `Proxy-Status` of the proxy with this name: `edge-1; error=connection_refused; details="the service users …"`.
+pub fn proxy_status(name: &str, error: ProxyError, details: &str) -> String {
+    let is_token = name.starts_with(|c: char| c.is_ascii_alphabetic());
+    let name = if is_token { name.to_owned() } else { quoted(name) };
+    format!("{name}; error={}; details={}", error.name(), quoted(details))
+}
+
+/// A string of a structured field (RFC 8941 §3.3.3): printable ASCII, other characters as `?`.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            ' '..='~' => quoted.push(c),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_structured_field() {
+        assert_eq!(
+            proxy_status("edge-1", ProxyError::ConnectionRefused, "the service `a`: \"no\"\n"),
+            r#"edge-1; error=connection_refused; details="the service `a`: \"no\"?""#
+        );
+        assert_eq!(
+            proxy_status("1st", ProxyError::of_status(504), "x"),
+            r#""1st"; error=http_response_timeout; details="x""#
+        );
+    }
+}

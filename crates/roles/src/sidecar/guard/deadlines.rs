@@ -1,0 +1,123 @@
+//! How long requests may take.
+
+use h2lab_base::units::Time;
+use h2lab_proxy::fields::Version;
+use h2lab_proxy::refusal::ProxyError;
+use h2lab_wire::ErrorCode;
+
+use super::super::exchange::{Exchange, Refusal};
+use super::super::side::Peer;
+use super::super::{Sidecar, mark, side};
+use super::{COME_AGAIN, Guard};
+
+/// What is late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Late {
+    /// A connection to an instance.
+    Connection,
+    /// The head of the response.
+    Response,
+    /// The next byte of a body.
+    Stream,
+    /// All of it.
+    Request,
+}
+
+impl Guard {
+    /// What of an exchange is due next, and when.
+    fn due_of(&self, exchange: &Exchange) -> (Time, Late) {
+        let watched = &exchange.watched;
+        let mut due = (watched.request_due, Late::Request);
+        let Some(of) = self.services.get(exchange.service as usize) else { return due };
+        let mut bound = |at: Time, what| {
+            if at < due.0 {
+                due = (at, what);
+            }
+        };
+        let timeouts = &of.timeouts;
+        let is_answered = exchange.is_answered || exchange.answer.is_some();
+        if !is_answered && exchange.up.is_none() {
+            bound(watched.waits_from + of.bounds.wait.unwrap_or(timeouts.response), Late::Connection);
+        } else if !is_answered && exchange.request.is_done() {
+            bound(watched.moved_at + timeouts.response, Late::Response);
+        } else if !timeouts.stream.is_zero() {
+            bound(watched.moved_at + timeouts.stream, Late::Stream);
+        }
+        due
+    }
+}
+
+impl Sidecar<'_> {
+    /// Ends connections of HTTP/2 clients that have had no request for long: in two steps (RFC 9113 §6.8), so that one that is on its way
+    /// is still taken. HTTP/1.1 has one step; its engine takes it.
+    pub(super) fn end_idle(&mut self, now: Time) {
+        let idle = self.config.file.timeouts.client_idle;
+        if idle.is_zero() {
+            return;
+        }
+        for slot in 0..self.slots.len() as u32 {
+            if let Some(side) = side(&mut self.slots, slot)
+                && side.version == Version::H2
+                && matches!(side.peer, Peer::Client { .. })
+                && side.streams.len() == 0
+                && side.used_at + idle <= now
+                && !side.engine.is_draining()
+            {
+                side.engine.goaway(now, ErrorCode::NO_ERROR, b"there was no request for long");
+                mark(side, slot, &mut self.dirty);
+            }
+        }
+    }
+
+    /// Something of an exchange has changed that may make it due earlier.
+    pub(in super::super) fn watch(&mut self, id: u32) {
+        let (at, _) = self.guard.due_of(self.exchanges.get(id));
+        self.guard.due.set(id, at);
+    }
+
+    /// Ends what takes too long.
+    pub(in super::super) fn expire(&mut self, now: Time) {
+        while let Some(id) = self.guard.due.expired(now) {
+            let exchange = self.exchanges.get(id);
+            if !exchange.is_open || exchange.refusal.is_some() {
+                continue; // it is about to be answered
+            }
+            match self.guard.due_of(exchange) {
+                (at, late) if at <= now => self.give_up(id, late, now),
+                (at, _) => self.guard.due.set(id, at),
+            }
+        }
+    }
+
+    fn give_up(&mut self, id: u32, late: Late, now: Time) {
+        let exchange = self.exchanges.get(id);
+        let Some(of) = self.guard.services.get_mut(exchange.service as usize) else { return };
+        let timeouts = of.timeouts;
+        let is_silent = !exchange.request.has_ended() && exchange.request.waiting() == 0;
+        let refusal = match late {
+            Late::Connection => {
+                let after = of.bounds.wait.unwrap_or(timeouts.response);
+                Refusal::new(503, of.late("no connection to an instance", after)).come_again_after(COME_AGAIN)
+            }
+            Late::Response => Refusal::new(504, of.late("no response from an instance", timeouts.response)),
+            Late::Stream if is_silent && !exchange.is_answered => {
+                Refusal::new(408, of.late("nothing more of the body of the request", timeouts.stream))
+            }
+            Late::Stream => {
+                Refusal::new(504, of.late("nothing more of the request or its response", timeouts.stream))
+                    .because(ProxyError::HttpResponseIncomplete)
+            }
+            Late::Request => {
+                let after = now.since(exchange.began_at);
+                Refusal::new(504, of.late("no complete response", after))
+            }
+        };
+        exchange.waits = false;
+        exchange.refusal = Some(refusal);
+        let instance = exchange.instance;
+        self.exchanges.stir(id);
+        if let (Late::Response, Some(instance)) = (late, instance) {
+            self.judge(instance, true, now);
+        }
+    }
+}

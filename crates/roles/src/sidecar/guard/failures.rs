@@ -1,0 +1,146 @@
+//! What follows when an instance fails: the request is sent again, if there is budget for it, and the instance may be left out.
+
+use std::time::Duration;
+
+use h2lab_base::units::{Time, format_duration};
+use h2lab_proxy::config::RetryOn;
+use h2lab_proxy::guard::outlier;
+use h2lab_proxy::refusal::ProxyError;
+use h2lab_proxy::retry::Fate;
+
+use super::super::Sidecar;
+
+/// How often instances that are left out are looked at.
+const TEND: Duration = Duration::from_millis(100);
+/// How often connections of clients are looked at.
+const SWEEP: Duration = Duration::from_millis(500);
+
+impl Sidecar<'_> {
+    /// Whether a request that has met this fate is sent again. What may have been processed needs budget.
+    pub(in super::super) fn repeats(&mut self, id: u32, fate: Fate, on: RetryOn, now: Time) -> bool {
+        let exchange = self.exchanges.get(id);
+        if !exchange.may_repeat(fate) {
+            return false;
+        }
+        if fate == Fate::Unprocessed {
+            return true;
+        }
+        let Some(of) = self.guard.services.get_mut(exchange.service as usize) else { return false };
+        if !of.retry.on.contains(&on) {
+            return false;
+        }
+        let may = of.budget.retry(now);
+        *(if may { &mut of.counts.retries } else { &mut of.counts.over_budget }) += 1;
+        may
+    }
+
+    /// A request begins anew: it finds another connection.
+    pub(in super::super) fn repeat(&mut self, id: u32, fate: Fate, now: Time) {
+        let exchange = self.exchanges.get(id);
+        exchange.up = None;
+        exchange.repeated += 1;
+        exchange.request.rewind();
+        exchange.waits = false;
+        exchange.watched.waits_from = now;
+        if fate != Fate::Unprocessed {
+            exchange.watched.avoids = exchange.instance;
+        }
+        self.totals.repeated += 1;
+        self.leave(id);
+        self.exchanges.stir(id);
+        self.watch(id);
+    }
+
+    /// A response with this status has come: `true` if the request is sent again instead, and its stream is of no use.
+    pub(in super::super) fn repeats_status(&mut self, id: u32, status: u16, now: Time) -> bool {
+        let repeats = status >= 500 && self.repeats(id, Fate::Unknown, RetryOn::Status(status), now);
+        if repeats {
+            self.repeat(id, Fate::Unknown, now);
+        }
+        repeats
+    }
+
+    /// Whether a request that found no connection is given to another instance, or waits for one.
+    pub(in super::super) fn retries_connections(&self, service: u32) -> bool {
+        let of = self.guard.services.get(service as usize);
+        of.is_none_or(|of| of.retry.on.contains(&RetryOn::Connect))
+    }
+
+    /// An attempt at an instance has ended.
+    pub(in super::super) fn judge(&mut self, instance: u32, failed: bool, now: Time) {
+        let pool = self.pools.get(instance);
+        let Some(of) = self.guard.services.get_mut(pool.service as usize) else { return };
+        of.counts.failures += u64::from(failed);
+        if pool.record.ended(failed, &of.rules, now) {
+            let why = format!("failed {} times in a row", of.rules.consecutive);
+            self.eject(instance, &why, now);
+        }
+    }
+
+    /// Leaves an instance out for a while, if enough others are left.
+    fn eject(&mut self, instance: u32, why: &str, now: Time) {
+        let service = self.pools.get(instance).service;
+        let numbers = self.pools.of(service).to_vec();
+        let out = numbers.iter().filter(|number| self.pools.get(**number).record.is_out(now)).count();
+        let Some(of) = self.guard.services.get_mut(service as usize) else { return };
+        if !outlier::may_eject(out, numbers.len(), &of.rules) {
+            return;
+        }
+        of.counts.ejections += 1;
+        let pool = self.pools.get(instance);
+        pool.record.eject(&of.rules, now);
+        let time = format_duration(pool.record.until().since(now));
+        let detail = format!("{} {why}, and is left out for {time}", pool.name);
+        self.guard.note(service, ProxyError::DestinationUnavailable, &detail, now);
+        self.reconsider(service, now);
+    }
+
+    /// Finds out which instances of a service are avoided.
+    pub(in super::super) fn reconsider(&mut self, service: u32, now: Time) {
+        let Some(of) = self.guard.services.get(service as usize) else { return };
+        let numbers = self.pools.of(service).to_vec();
+        let fit = numbers.iter().filter(|number| self.pools.get(**number).is_fit(now)).count();
+        let is_panic = outlier::is_panic(fit, numbers.len(), &of.rules);
+        for number in numbers {
+            let pool = self.pools.get(number);
+            pool.is_avoided = !is_panic && !pool.is_fit(now);
+        }
+    }
+
+    /// Lets instances come back, and compares those of a service with each other.
+    pub(in super::super) fn tend(&mut self, now: Time) {
+        if now < self.guard.tend_at {
+            return;
+        }
+        self.guard.tend_at = now + TEND;
+        if now >= self.guard.sweep_at {
+            self.guard.sweep_at = now + SWEEP;
+            self.end_idle(now);
+        }
+        let compares = now >= self.guard.compare_at;
+        if compares {
+            self.guard.compare_at = now + outlier::INTERVAL;
+        }
+        for service in 0..self.guard.services.len() as u32 {
+            if compares {
+                self.compare(service, now);
+            }
+            self.reconsider(service, now);
+        }
+        self.probe(now);
+    }
+
+    fn compare(&mut self, service: u32, now: Time) {
+        let rules = self.guard.services[service as usize].rules;
+        let numbers = self.pools.of(service).to_vec();
+        let mut records: Vec<outlier::Record> =
+            numbers.iter().map(|number| self.pools.get(*number).record).collect();
+        let worse = outlier::compare(&mut records.iter_mut().collect::<Vec<_>>(), &rules, now);
+        for (number, record) in numbers.iter().zip(records) {
+            self.pools.get(*number).record = record;
+        }
+        for index in worse {
+            self.eject(numbers[index], "fails far more often than the others", now);
+        }
+    }
+}

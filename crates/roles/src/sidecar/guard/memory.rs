@@ -1,0 +1,141 @@
+//! The memory that connections and exchanges hold, and what is given up when it becomes short.
+
+use h2lab_proxy::guard::memory::{Memory, Pressure};
+
+use super::super::exchange::Exchange;
+use super::super::side::{Peer, Side};
+use super::super::{Sidecar, Slot};
+use super::Guard;
+use h2lab_wire::StreamId;
+
+/// What a TLS session holds beside its connection.
+const TLS: usize = 24 * 1024;
+/// Windows of all connections while memory is short.
+const SHORT_WINDOW: u32 = 64 * 1024;
+
+/// What is held, by connection and by exchange.
+#[derive(Debug)]
+pub struct Held {
+    memory: Memory,
+    slots: Vec<u64>,
+    exchanges: Vec<u64>,
+    all: u64,
+    /// The pressure that windows were set for.
+    applied: Pressure,
+}
+
+impl Held {
+    /// Nothing, of so many bytes for the process.
+    pub const fn new(bytes: u64) -> Self {
+        let memory = Memory::new(bytes);
+        Self { memory, slots: Vec::new(), exchanges: Vec::new(), all: 0, applied: Pressure::None }
+    }
+
+    fn set(&mut self, of_slots: bool, index: usize, bytes: usize) {
+        let list = if of_slots { &mut self.slots } else { &mut self.exchanges };
+        if list.len() <= index {
+            list.resize(index + 1, 0);
+        }
+        let before = std::mem::replace(&mut list[index], bytes as u64);
+        self.all = self.all + bytes as u64 - before;
+        self.memory.holds(self.all);
+    }
+}
+
+fn held_by(side: &Side) -> usize {
+    let tls = if side.transport.is_tls() { TLS } else { 0 };
+    size_of::<Side>() + side.engine.held_bytes() + side.streams.len() * 16 + tls
+}
+
+fn held_in(exchange: &Exchange) -> usize {
+    let heads = exchange.head.held()
+        + exchange.spare.held()
+        + exchange.answer.as_ref().map_or(0, h2lab_proxy::head::Head::held);
+    size_of::<Exchange>() + heads + exchange.request.held() + exchange.response.held()
+}
+
+impl Guard {
+    /// How short memory is.
+    pub fn pressure(&self) -> Pressure {
+        self.held.as_ref().map_or(Pressure::None, |held| held.memory.pressure())
+    }
+}
+
+impl Sidecar<'_> {
+    /// What a connection holds may have changed.
+    pub(in super::super) fn weigh_slot(&mut self, slot: u32) {
+        let Some(held) = &mut self.guard.held else { return };
+        let bytes = match &self.slots[slot as usize] {
+            Slot::Open(side) => held_by(side),
+            Slot::Empty => 0,
+            Slot::Opening(_) | Slot::Dialling(_) => TLS,
+        };
+        held.set(true, slot as usize, bytes);
+    }
+
+    /// What an exchange holds may have changed.
+    pub(in super::super) fn weigh_exchange(&mut self, id: u32) {
+        let Some(held) = &mut self.guard.held else { return };
+        held.set(false, id as usize, held_in(self.exchanges.get(id)));
+    }
+
+    /// Whether nothing is read of a connection until memory is free again: an instance would send what nobody takes.
+    pub(in super::super) fn is_held_back(&self, side: &Side) -> bool {
+        let is_instance = matches!(side.peer, Peer::Instance(_));
+        is_instance && side.streams.len() > 0 && self.guard.pressure() == Pressure::Full
+    }
+
+    /// Gives up what there is no memory for.
+    pub(in super::super) fn relieve(&mut self) {
+        let Some(held) = &mut self.guard.held else { return };
+        let pressure = held.memory.pressure();
+        if pressure == Pressure::None && held.applied == Pressure::None {
+            return;
+        }
+        let changed = std::mem::replace(&mut held.applied, pressure) != pressure;
+        for id in self.exchanges.trim() {
+            self.weigh_exchange(id);
+        }
+        if changed {
+            let window = if pressure == Pressure::None { u32::MAX } else { SHORT_WINDOW };
+            for (number, slot) in self.slots.iter_mut().enumerate() {
+                let Slot::Open(side) = slot else { continue };
+                side.engine.set_window_limit(window);
+                let number = number as u32;
+                if pressure != Pressure::Full && side.has_unread() && !self.unread.contains(&number) {
+                    self.unread.push(number);
+                }
+            }
+        }
+        if pressure == Pressure::Full {
+            self.close_largest();
+        }
+    }
+
+    /// Closes the connections of clients that hold most, until enough is free.
+    fn close_largest(&mut self) {
+        let Some(held) = &self.guard.held else { return };
+        let excess = held.memory.excess(held.all);
+        let of_exchange = |(_, id): (StreamId, u32)| held.exchanges.get(id as usize).copied().unwrap_or(0);
+        let mut clients: Vec<(u64, u32)> = Vec::new();
+        for (slot, bytes) in held.slots.iter().enumerate() {
+            if let Some(Slot::Open(side)) = self.slots.get(slot)
+                && matches!(side.peer, Peer::Client { .. })
+            {
+                let own: u64 = side.streams.iter().map(of_exchange).sum();
+                clients.push((bytes + own, slot as u32));
+            }
+        }
+        clients.sort_unstable();
+        let mut freed = 0;
+        while freed < excess
+            && let Some((bytes, slot)) = clients.pop()
+        {
+            freed += bytes;
+            if let Some(side) = self.take_side(slot) {
+                self.guard.closed += 1;
+                self.lose(slot, *side, "memory is short");
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Protection of services and of the sidecar itself: what `h2lab_proxy::guard` decides is applied here.
+
+mod admission;
+mod deadlines;
+mod failures;
+mod memory;
+mod own;
+mod probe;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use h2lab_base::units::{Time, format_duration};
+use h2lab_proxy::config::{Config as File, Health, Retry, Timeouts};
+use h2lab_proxy::guard::breaker::{Bounds, Overflow};
+use h2lab_proxy::guard::budget::Budget;
+use h2lab_proxy::guard::deadlines::Deadlines;
+use h2lab_proxy::guard::memory::Pressure;
+use h2lab_proxy::guard::outlier::{self, Rules};
+use h2lab_proxy::guard::rate::RateLimiter;
+use h2lab_proxy::refusal::ProxyError;
+
+use super::exchange::Refusal;
+use memory::Held;
+pub use own::{own_answer, unreachable};
+
+/// The same note on the same service is written once in so long.
+const NOTE_PERIOD: Duration = Duration::from_secs(10);
+/// When to come again, where that is not known: a second is long for a proxy, and short for a caller.
+const COME_AGAIN: Duration = Duration::from_secs(1);
+
+/// What has happened to the requests of a service, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServiceCounts {
+    /// Requests that were routed to it.
+    pub requests: u64,
+    /// Attempts that failed at an instance: no connection, a reset, no response in time, 502, 503, 504.
+    pub failures: u64,
+    /// Requests that were sent again after such a failure.
+    pub retries: u64,
+    /// Those that were not, since the budget was spent.
+    pub over_budget: u64,
+    /// Requests that were refused because too many were under way or waited.
+    pub overflows: u64,
+    /// Those that came too fast.
+    pub rate_limited: u64,
+    /// Those that took too long.
+    pub timeouts: u64,
+    /// How often an instance was left out because it failed.
+    pub ejections: u64,
+    /// Health checks that failed.
+    pub failed_checks: u64,
+    /// Requests that were refused because memory was short.
+    pub shed: u64,
+}
+
+/// What is known of a service.
+#[derive(Debug)]
+pub struct ServiceGuard {
+    /// Its name in the file.
+    pub name: String,
+    /// How long it may take.
+    pub timeouts: Timeouts,
+    /// What of it is sent again.
+    pub retry: Retry,
+    /// When its instances are left out.
+    pub rules: Rules,
+    /// How they are asked whether they are well.
+    pub health: Option<Health>,
+    /// Since the start.
+    pub counts: ServiceCounts,
+    bounds: Bounds,
+    budget: Budget,
+    rate: Option<RateLimiter>,
+    /// Requests under way.
+    open: u32,
+}
+
+/// What protects services and the sidecar.
+#[derive(Debug)]
+pub struct Guard {
+    /// By number.
+    pub services: Vec<ServiceGuard>,
+    /// Of each listener.
+    listeners: Vec<Option<RateLimiter>>,
+    /// Of exchanges, by number.
+    pub due: Deadlines,
+    notes: BTreeMap<(u32, ProxyError), (Time, u64)>,
+    on_note: Option<fn(&str)>,
+    /// What is held, if that is bounded.
+    held: Option<Held>,
+    /// Connections of clients that were closed because memory was short.
+    pub closed: u64,
+    /// When instances that were left out are looked at next.
+    tend_at: Time,
+    /// When connections that are idle are looked for next.
+    sweep_at: Time,
+    /// When the failures of instances are compared next.
+    compare_at: Time,
+}
+
+/// What is watched of an exchange.
+#[derive(Debug, Default)]
+pub struct Watched {
+    /// When all of it must be over.
+    pub request_due: Time,
+    /// Since when it waits for a connection.
+    pub waits_from: Time,
+    /// When a part of it was passed on last.
+    pub moved_at: Time,
+    /// How often it may be sent again that may have been processed.
+    pub attempts: u8,
+    /// It is a check of the sidecar's own whether this instance is well.
+    pub probes: Option<u32>,
+    /// The instance at which it has failed.
+    pub avoids: Option<u32>,
+    /// It is gRPC's: so are the sidecar's own answers.
+    pub is_grpc: bool,
+    /// It counts among the open requests of its service.
+    pub is_counted: bool,
+}
+
+impl Guard {
+    /// As the file says.
+    pub fn new(file: &File, on_note: Option<fn(&str)>) -> Self {
+        let services = file.service.iter().map(|(name, service)| {
+            let retry = service.retry.as_ref().unwrap_or(&file.retry).clone();
+            ServiceGuard {
+                name: name.clone(),
+                timeouts: file.timeouts.of(&service.timeouts),
+                rules: service.outlier.rules(),
+                health: service.health.clone(),
+                counts: ServiceCounts::default(),
+                bounds: service.limits.bounds(),
+                budget: Budget::new(retry.budget, retry.per_second),
+                rate: service.rate.as_ref().map(h2lab_proxy::config::Rate::limiter),
+                open: 0,
+                retry,
+            }
+        });
+        Self {
+            services: services.collect(),
+            listeners: file
+                .listen
+                .iter()
+                .map(|listen| listen.rate.as_ref().map(h2lab_proxy::config::Rate::limiter))
+                .collect(),
+            due: Deadlines::default(),
+            notes: BTreeMap::new(),
+            on_note,
+            held: file.memory.map(|memory| Held::new(memory.0)),
+            closed: 0,
+            tend_at: Time::ZERO,
+            sweep_at: Time::ZERO,
+            compare_at: Time::ZERO + outlier::INTERVAL,
+        }
+    }
+
+    /// Whether one more request of this client may go to this service; why not, if it may not.
+    fn admit(&mut self, service: u32, listener: u32, client: &str, now: Time) -> Result<(), Refusal> {
+        let too_fast = |after: Duration, whose: String| {
+            Refusal::new(429, format!("{whose} takes no more requests at this rate")).come_again_after(after)
+        };
+        if let Some(Some(rate)) = self.listeners.get_mut(listener as usize) {
+            rate.take(client, now).map_err(|after| too_fast(after, "the proxy".to_owned()))?;
+        }
+        let pressure = self.pressure();
+        let Some(of) = self.services.get_mut(service as usize) else { return Ok(()) };
+        of.counts.requests += 1;
+        if pressure >= Pressure::Shed {
+            of.counts.shed += 1;
+            let refusal = Refusal::new(503, "the proxy is short of memory").come_again_after(COME_AGAIN);
+            return Err(refusal.because(ProxyError::ProxyInternalResponse));
+        }
+        of.budget.request(now);
+        if let Some(rate) = &mut of.rate
+            && let Err(after) = rate.take(client, now)
+        {
+            of.counts.rate_limited += 1;
+            return Err(too_fast(after, format!("the service `{}`", of.name)));
+        }
+        of.bounds.may_open(of.open).map_err(|overflow| of.overflow(overflow))?;
+        of.open += 1;
+        Ok(())
+    }
+
+    /// A request is over.
+    pub fn release(&mut self, service: u32) {
+        if let Some(of) = self.services.get_mut(service as usize) {
+            of.open = of.open.saturating_sub(1);
+        }
+    }
+
+    /// Tells the operator what the client is not told; the same of a service only now and then.
+    pub fn note(&mut self, service: u32, error: ProxyError, detail: &str, now: Time) {
+        let (Some(write), Some(of)) = (self.on_note, self.services.get(service as usize)) else { return };
+        let (next, others) = self.notes.entry((service, error)).or_default();
+        if now < *next {
+            *others += 1;
+            return;
+        }
+        *next = now + NOTE_PERIOD;
+        match std::mem::take(others) {
+            0 => write(&format!("the service `{}`: {detail}", of.name)),
+            n => write(&format!(
+                "the service `{}`: {detail} (and {n} times since the last line like this)",
+                of.name
+            )),
+        }
+    }
+}
+
+impl ServiceGuard {
+    /// A bound is reached.
+    fn overflow(&mut self, overflow: Overflow) -> Refusal {
+        self.counts.overflows += 1;
+        Refusal::new(503, format!("the service `{}` takes no more requests: {overflow}", self.name))
+            .because(ProxyError::ConnectionLimitReached)
+            .come_again_after(COME_AGAIN)
+    }
+
+    /// What did not come within this time.
+    fn late(&mut self, what: &str, after: Duration) -> String {
+        self.counts.timeouts += 1;
+        format!("{what} of the service `{}` within {}", self.name, format_duration(after))
+    }
+}

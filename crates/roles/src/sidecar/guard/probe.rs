@@ -1,0 +1,82 @@
+//! Active health checks: requests of the sidecar's own, over the connections that requests of clients take.
+
+use h2lab_base::units::Time;
+use h2lab_proxy::head::Part;
+use h2lab_proxy::refusal::ProxyError;
+
+use super::super::Sidecar;
+use super::super::body::KEPT;
+
+impl Sidecar<'_> {
+    /// Asks the instances whose time has come.
+    pub(super) fn probe(&mut self, now: Time) {
+        for service in 0..self.guard.services.len() as u32 {
+            let Some(health) = &self.guard.services[service as usize].health else { continue };
+            let interval = health.interval;
+            for instance in self.pools.of(service).to_vec() {
+                let pool = self.pools.get(instance);
+                if pool.is_probed || now < pool.probe_at {
+                    continue;
+                }
+                (pool.is_probed, pool.probe_at) = (true, now + interval);
+                self.ask(service, instance, now);
+            }
+        }
+    }
+
+    fn ask(&mut self, service: u32, instance: u32, now: Time) {
+        let Some(health) = &self.guard.services[service as usize].health else { return };
+        let id = self.exchanges.begin();
+        let exchange = self.exchanges.get(id);
+        let pool = self.pools.get(instance);
+        pool.load.open += 1;
+        (exchange.service, exchange.instance, exchange.began_at) = (service, Some(instance), now);
+        let authority = pool.name.split("://").nth(1).unwrap_or_default();
+        let head = &mut exchange.head;
+        head.clear();
+        head.set(Part::Method, b"GET");
+        head.set(Part::Authority, authority.as_bytes());
+        head.set(Part::Path, health.path.as_bytes());
+        head.add(b"user-agent", &[b"h2lab-health"]);
+        exchange.request.push(&[], true);
+        let watched = &mut exchange.watched;
+        watched.probes = Some(instance);
+        (watched.request_due, watched.waits_from, watched.moved_at) = (now + health.timeout, now, now);
+        self.watch(id);
+    }
+
+    /// Whether an exchange is a check that goes on. One that is over has a result.
+    pub(in super::super) fn is_probing(&mut self, id: u32, now: Time) -> bool {
+        let exchange = self.exchanges.get(id);
+        let Some(instance) = exchange.watched.probes else { return false };
+        let is_over = exchange.response.has_ended() || exchange.response.waiting() >= KEPT;
+        let succeeded = match &exchange.answer {
+            _ if exchange.refusal.is_some() => false,
+            Some(answer) if is_over => (200..300).contains(&answer.status),
+            _ => return true,
+        };
+        exchange.watched.probes = None;
+        self.probed(instance, succeeded, now);
+        false
+    }
+
+    fn probed(&mut self, instance: u32, succeeded: bool, now: Time) {
+        let pool = self.pools.get(instance);
+        pool.is_probed = false;
+        let service = pool.service;
+        let Some(of) = self.guard.services.get_mut(service as usize) else { return };
+        let Some(health) = &of.health else { return };
+        of.counts.failed_checks += u64::from(!succeeded);
+        if pool.health.checked(succeeded, health.healthy, health.unhealthy) {
+            let words = if succeeded { "is well again" } else { "is not well, and is left out" };
+            let detail = format!("{} {words} (GET {})", pool.name, health.path);
+            let kind = if succeeded {
+                ProxyError::ProxyInternalResponse
+            } else {
+                ProxyError::DestinationUnavailable
+            };
+            self.guard.note(service, kind, &detail, now);
+            self.reconsider(service, now);
+        }
+    }
+}
