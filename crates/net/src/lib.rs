@@ -11,6 +11,7 @@ pub mod byte_stream;
 pub mod clock;
 pub mod cpu_budget;
 mod crossing;
+pub mod handover;
 pub mod lock;
 pub mod machine;
 pub mod ownership;

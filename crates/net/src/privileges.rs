@@ -56,6 +56,53 @@ pub fn renounce() {
     keep(NONE).expect("a thread may give up its rights: allow it capset(2) and prctl(2)");
 }
 
+/// A user that a process may become: a name of `/etc/passwd`, or a number, with that as its group, too, or `UID:GID`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    uid: u32,
+    gid: u32,
+}
+
+impl User {
+    /// Looks it up. Fails if there is no such user, or it is root.
+    pub fn named(name: &str) -> io::Result<Self> {
+        let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default(); // an image may have none
+        let none =
+            || io::Error::new(io::ErrorKind::NotFound, format!("there is no user `{name}` in /etc/passwd"));
+        let user = Self::in_text(name, &text).ok_or_else(none)?;
+        if user.uid == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the user `{name}` is root")));
+        }
+        Ok(user)
+    }
+
+    fn in_text(name: &str, passwd: &str) -> Option<Self> {
+        let (uid, gid) = name.split_once(':').unwrap_or((name, name));
+        if let (Ok(uid), Ok(gid)) = (uid.parse(), gid.parse()) {
+            return Some(Self { uid, gid });
+        }
+        let mut fields = passwd
+            .lines()
+            .map(|line| line.split(':'))
+            .find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
+        Some(Self { uid: fields.nth(1)?.parse().ok()?, gid: fields.next()?.parse().ok()? })
+    }
+
+    /// Makes it the user of the process, of all its threads, for good: with its group alone, and without a capability. Needs
+    /// `CAP_SETUID` and `CAP_SETGID`.
+    pub fn become_it(self) -> io::Result<()> {
+        let Self { uid, gid } = self;
+        let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        // SAFETY: it reads one number.
+        done(unsafe { libc::setgroups(1, &raw const gid) })?;
+        // SAFETY: these take numbers alone; the C library applies them to every thread.
+        done(unsafe { libc::setresgid(gid, gid, gid) })?;
+        // SAFETY: as above.
+        done(unsafe { libc::setresuid(uid, uid, uid) })?;
+        keep(NONE)
+    }
+}
+
 /// Takes all but `kept` from the set that bounds what an execution can gain.
 fn reduce_bounding_set(kept: CapabilitySet) -> io::Result<()> {
     for capability in (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number)) {
@@ -141,6 +188,15 @@ mod tests {
             assert!(gains_nothing);
         }
         assert_eq!(capabilities(None).unwrap(), had, "other threads keep theirs");
+    }
+
+    #[test]
+    fn a_user_is_a_name_or_a_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34:web:/var/www:/usr/sbin/nologin\nshort:x:1\n";
+        let of = |name: &str| User::in_text(name, passwd).map(|user| (user.uid, user.gid));
+        assert_eq!([of("web"), of("65532"), of("1:2")], [(33, 34), (65532, 65532), (1, 2)].map(Some));
+        assert_eq!([of("short"), of("nobody-else"), of("we"), of(""), of("1:x")], [None; 5]);
+        assert!(User::named("0").is_err() && User::named("no such user").is_err());
     }
 
     #[test]

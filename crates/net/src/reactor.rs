@@ -207,9 +207,13 @@ impl Reactor {
     /// It closes a listener or a connecting stream.
     pub fn forget(&mut self, token: Token) {
         let slot = self.slot(token);
-        slot.source = Source::None;
+        let source = std::mem::take(&mut slot.source);
         slot.generation = slot.generation.wrapping_add(1);
         slot.deadline = Time::NEVER;
+        if let Source::Listening(listener) = source {
+            // Closing is not enough where other descriptors of the socket remain, here or in another process.
+            let _ = epoll::delete(&self.epoll, listener); // it was added
+        }
     }
 
     /// Sleeps until a socket has events, a timer is due or `until` has come, and returns the time of waking.

@@ -170,6 +170,16 @@ impl StreamSocket {
         }
     }
 
+    /// Looks at what is there, up to `space`, and leaves it there.
+    pub fn peek(&self, space: &mut [u8]) -> io::Result<Read> {
+        match retry_on_intr(|| recv(&self.fd, &mut *space, RecvFlags::PEEK)) {
+            Ok((0, _)) => Ok(Read::Eof),
+            Ok((n, _)) => Ok(Read::Bytes(n)),
+            Err(Errno::AGAIN) => Ok(Read::WouldBlock),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// From now on completions report bytes when so many have come, or the end of the stream. The kernel takes less if the buffer
     /// holds less; a Unix socket does as if it were 1. If it cannot be set, nothing is lost: it only saves time.
     pub fn set_rcvlowat(&self, bytes: u32) {
@@ -397,6 +407,22 @@ impl Listener {
         bind(&fd, &address)?;
         listen(&fd, Self::BACKLOG)?;
         Ok(Self { fd, nodelay: true })
+    }
+
+    /// A socket that another process has made to listen. Fails if it is something else.
+    pub fn given(fd: OwnedFd) -> io::Result<Self> {
+        if !sockopt::socket_acceptconn(&fd)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no listening socket"));
+        }
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        let listener = Self { fd, nodelay: true };
+        listener.local_address()?; // of TCP
+        Ok(listener)
+    }
+
+    /// Another descriptor of the same socket.
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     /// The same, whose connections keep Nagle's algorithm (RFC 9293 §3.7.4): to show what it costs.

@@ -90,13 +90,23 @@ pub enum Refused {
 
 /// What a request asks of the proxy itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Asked {
     /// It is a WebSocket handshake: `Upgrade: websocket`, or CONNECT with this protocol (RFC 8441).
     pub websocket: bool,
+    /// It is a CONNECT that names no protocol: a tunnel (RFC 9110 §9.3.6).
+    pub connect: bool,
     /// It waits for 100 before it sends its body.
     pub expects_continue: bool,
     /// OPTIONS or TRACE with `Max-Forwards: 0`: the proxy answers itself (RFC 9110 §7.6.2).
     pub ends_here: bool,
+}
+
+impl Asked {
+    /// Whether bytes go both ways once it is accepted.
+    pub const fn is_tunnel(&self) -> bool {
+        self.websocket || self.connect
+    }
 }
 
 /// At most so many options of `Connection` are looked at: more is no real message, and all others are dropped with their names.
@@ -182,7 +192,11 @@ pub fn request(
     head.set(Part::Protocol, incoming.protocol);
     let fields = incoming.fields;
     let options = Options::of(fields);
-    let mut asked = Asked { websocket: incoming.protocol == b"websocket", ..Asked::default() };
+    let mut asked = Asked {
+        websocket: incoming.protocol == b"websocket",
+        connect: incoming.method == b"CONNECT" && incoming.protocol.is_empty(),
+        ..Asked::default()
+    };
     let (mut takes_trailers, mut cookies) = (false, 0);
     for Field { name, value } in fields.iter() {
         match name {

@@ -83,7 +83,7 @@ impl Routes {
 }
 
 /// The host of an authority, without user, port and the brackets of IPv6.
-fn host_of(authority: &[u8]) -> &[u8] {
+pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
     match authority.strip_prefix(b"[") {
         Some(rest) => rest.split(|byte| *byte == b']').next().unwrap_or_default(),
         None => authority.split(|byte| *byte == b':').next().unwrap_or_default(),

@@ -40,6 +40,12 @@ impl Connection {
         Self::H1(Box::new(h1::Connection::new(config)))
     }
 
+    /// A connection that is no HTTP: the one request that it takes (client role) sends nothing, has no response, and all that follows
+    /// in both directions is [`Event::Data`] of its stream. What the server says before is kept for it.
+    pub fn tunnel(config: Config) -> Self {
+        Self::H1(Box::new(h1::Connection::tunnel(config)))
+    }
+
     /// An HTTP/2 connection by prior knowledge or ALPN; the preface and SETTINGS are queued at once.
     pub fn h2(config: Config, now: Time) -> Self {
         Self::H2(Box::new(h2::Connection::new(config, now)))
@@ -411,6 +417,33 @@ impl Connection {
     /// Ends one stream. HTTP/2: RST_STREAM. HTTP/1.1: the connection ends with it.
     pub fn reset(&mut self, now: Time, stream: StreamId, code: ErrorCode) {
         forward!(self, engine => engine.reset(now, stream, code));
+    }
+
+    /// Whether it is a [`Connection::tunnel`].
+    pub const fn is_tunnel(&self) -> bool {
+        match self {
+            Self::H1(engine) => engine.is_raw(),
+            Self::H2(_) | Self::H3(_) => false,
+        }
+    }
+
+    /// The most bytes of fields that the peer takes in a message, as RFC 9113 §6.5.2 counts them; `u32::MAX` if it names no bound, and
+    /// always in HTTP/1.1 and HTTP/3.
+    pub fn most_fields_of_peer(&self) -> u32 {
+        match self {
+            Self::H2(engine) => engine.most_fields_of_peer(),
+            Self::H1(_) | Self::H3(_) => u32::MAX,
+        }
+    }
+
+    /// Announces the end (server role): requests are taken until the peer knows. HTTP/2 and HTTP/3: as [`Connection::goaway`] without
+    /// an error. HTTP/1.1: the next response says `Connection: close`, and until then the connection stays open.
+    pub fn announce_end(&mut self, now: Time, debug: &[u8]) {
+        match self {
+            Self::H1(engine) => engine.announce_end(),
+            Self::H2(engine) => engine.goaway(now, ErrorCode::NO_ERROR, debug),
+            Self::H3(engine) => engine.goaway(now, ErrorCode::NO_ERROR, debug),
+        }
     }
 
     /// Announces that no further requests are accepted; open ones finish. HTTP/1.1: the next head says

@@ -3,16 +3,19 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use clap::Args;
 use h2lab_proxy::config::{Config, Instance, Policy, Size};
-use h2lab_roles::sidecar::{self, SidecarConfig, SidecarError};
+use h2lab_roles::sidecar::{self, SidecarConfig, SidecarError, Sockets};
 
-use super::exit::Usage;
+use super::exit::{MissingRequirement, Usage};
 use super::listen::{announce, unannounced};
 use super::{Exit, help, rights, signals, values};
-use h2lab_net::privileges::CapabilitySet;
+use h2lab_net::handover::{self, Offer, Predecessor};
+use h2lab_net::privileges::{CapabilitySet, User};
 use h2lab_net::resources;
 
 /// A proxy between services: HTTP/1.1 and HTTP/2 on either side
@@ -47,6 +50,13 @@ pub struct SidecarArgs {
     /// Bound its memory: over 80 % of it new requests are answered 503, over 95 % connections are closed
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
+    /// Take the listening sockets over from the process that was started with the same SOCKET, which then passes on what it has begun
+    /// and ends; without one, listen anew. No request is lost. The next process takes over from this one
+    #[arg(long, value_name = "SOCKET")]
+    take_over: Option<PathBuf>,
+    /// When all sockets are open become this user, who needs no rights (name, or UID:GID); for root
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
     /// Check the configuration, and exit
     #[arg(long, requires = "config")]
     check: bool,
@@ -75,16 +85,79 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         writeln!(out, "{}", summary(&config.file))?;
         return Ok(Exit::Done);
     }
-    rights::reduce(CapabilitySet::NET_BIND_SERVICE)?;
+    let mut predecessor = take_sockets(&mut config, args.take_over.as_deref())?;
+    let user = args.user.as_deref().map(User::named).transpose();
+    let user = user.map_err(|error| Usage(format!("--user: {error}")))?;
+    let to_change = user.map_or(CapabilitySet::empty(), |_| CapabilitySet::SETUID | CapabilitySet::SETGID);
+    rights::reduce(CapabilitySet::NET_BIND_SERVICE | to_change)?;
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
-    let mut reported = Ok(());
-    let totals = sidecar::run(&config, &stop, &mut |sockets| reported = announce(sockets, &stop));
+    let (mut reported, mut changed) = (Ok(()), Ok(()));
+    let totals = sidecar::run(&config, &stop, &mut |sockets| {
+        if let Some(Err(error)) = user.map(User::become_it) {
+            changed = Err(error);
+            stop.store(true, Ordering::Relaxed);
+            return;
+        }
+        reported = announce(sockets, &stop);
+        for address in config.sockets.close_unused() {
+            crate::stderr::say(format_args!(
+                "the socket on {address} was given, and the configuration does not listen there: it is closed"
+            ));
+        }
+        if reported.is_ok()
+            && let Some(path) = &args.take_over
+            && let Err(error) = take_over(&config, predecessor.take(), path, &stop)
+        {
+            crate::stderr::say(format_args!("nobody can take over at {}: {error}", path.display()));
+        }
+    });
     let totals = totals.map_err(explained)?;
+    changed.map_err(|error| MissingRequirement(format!("--user: it takes root: {error}")))?;
     reported.map_err(|error| unannounced(&error))?;
     // If stdout's reader is gone, the line is lost; a proxy that has done its work has not failed.
     let _ = writeln!(std::io::stdout(), "{totals}");
     Ok(Exit::Done)
+}
+
+/// Sockets that the service manager has opened, or that the process before has.
+fn take_sockets(config: &mut SidecarConfig, path: Option<&Path>) -> Result<Option<Predecessor>> {
+    // SAFETY: at the start of the command nothing else has taken descriptors that were passed to the process.
+    let mut given = unsafe { handover::from_service_manager() };
+    let asked = path.map(handover::ask).transpose();
+    let asked = asked.map_err(|error| Usage(format!("--take-over {}: {error}", shown(path))))?.flatten();
+    let predecessor = asked.map(|(predecessor, sockets)| {
+        given.extend(sockets);
+        predecessor
+    });
+    config.sockets =
+        Sockets::given(given).map_err(|error| Usage(format!("a socket that was given: {error}")))?;
+    Ok(predecessor)
+}
+
+fn shown(path: Option<&Path>) -> String {
+    path.map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+/// The process before may end; the one after may ask.
+fn take_over(
+    config: &SidecarConfig,
+    predecessor: Option<Predecessor>,
+    path: &Path,
+    stop: &Arc<AtomicBool>,
+) -> std::io::Result<()> {
+    // First the place where the next one asks: who finds it there finds us.
+    let offer = Offer::at(path)?;
+    let (sockets, stop) = (config.sockets.clone(), Arc::clone(stop));
+    let wait = move || {
+        let is_replaced = offer.wait(|| sockets.copies()).is_ok();
+        if is_replaced {
+            sockets.handed_on();
+        }
+        stop.fetch_or(is_replaced, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("handover".to_owned()).spawn(wait)?;
+    predecessor.map_or(Ok(()), Predecessor::is_replaced)
 }
 
 fn read_config(path: &Path) -> Result<Config> {

@@ -146,6 +146,15 @@ mod sidecar;
 /// What the sidecar does about instances that fail, callers that are too many, and its own memory.
 mod sidecar_guard;
 
+/// The end of a sidecar, and its successor.
+mod sidecar_handover;
+
+/// What the sidecar tells its clients early.
+mod sidecar_hints;
+
+/// The sidecar and each version's own means.
+mod sidecar_protocol;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

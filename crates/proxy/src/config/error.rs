@@ -60,4 +60,34 @@ pub enum ConfigError {
     /// A path that matches nothing.
     #[error("`{0}` is no path of a route: it begins with /")]
     Path(String),
+    /// A target of CONNECT that is none.
+    #[error("`{0}` is no target of CONNECT: write HOST:PORT or *.DOMAIN:PORT")]
+    ConnectTarget(String),
+    /// A pattern to which the sidecar cannot connect by itself.
+    #[error(
+        "connect = [\"{0}\"] stands for many hosts: write connect-service = \"…\", whose instances take CONNECT, or each host"
+    )]
+    ConnectPattern(String),
+    /// A service for CONNECT that leads nowhere.
+    #[error("connect-service of the listener on {0} gets no CONNECT: write connect = [\"HOST:PORT\"]")]
+    ConnectNowhere(SocketAddr),
+    /// A hint that is none.
+    #[error("the hint of `{0}`: its path begins with /, and each link is <TARGET>; rel=preload (RFC 8288)")]
+    Hint(String),
+    /// A network that is none.
+    #[error("`{0}` is no address or network: write 10.0.0.7 or 10.0.0.0/8")]
+    Network(String),
+    /// Who is trusted with what is not read.
+    #[error(
+        "proxy-protocol-from of the listener on {0} is for the PROXY protocol: write proxy-protocol = true"
+    )]
+    NoProxyProtocol(SocketAddr),
+    /// An instance that takes no PROXY protocol from here.
+    #[error("proxy-protocol of the service `{service}` is for http:// instances, and {instance} is none")]
+    ProxyProtocol {
+        /// Its service.
+        service: String,
+        /// The instance.
+        instance: String,
+    },
 }

@@ -20,6 +20,8 @@ pub enum Speaks {
     H1s,
     /// `h2://`: HTTP/2 with TLS.
     H2,
+    /// No HTTP: the target of a CONNECT. It cannot be written.
+    Tcp,
 }
 
 /// An instance of a service.
@@ -91,6 +93,7 @@ impl fmt::Display for Instance {
             Speaks::Tls => "https",
             Speaks::H1s => "h1s",
             Speaks::H2 => "h2",
+            Speaks::Tcp => "tcp",
         };
         if host.contains(':') {
             write!(f, "{scheme}://[{host}]:{port}")

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::{ConnectTarget, Network};
+
 /// A socket that it listens on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -25,6 +27,18 @@ pub struct Listen {
     /// How many requests a second it takes.
     #[serde(default)]
     pub rate: Option<super::Rate>,
+    /// Where CONNECT may lead. Nowhere, unless it is given.
+    #[serde(default)]
+    pub connect: Vec<ConnectTarget>,
+    /// The service whose instances take these CONNECTs; without it the sidecar connects to the target itself.
+    #[serde(default)]
+    pub connect_service: Option<String>,
+    /// Each connection begins with a header of the PROXY protocol, version 1 or 2, that names its client. One without is closed.
+    #[serde(default)]
+    pub proxy_protocol: bool,
+    /// Only these may connect then. Everybody, if it is empty.
+    #[serde(default)]
+    pub proxy_protocol_from: Vec<Network>,
 }
 
 /// Which requests go to a service.

@@ -2,14 +2,17 @@
 //!
 //! A table of the file is a module.
 
+mod connect;
 mod error;
 #[cfg(test)]
 mod guard_tests;
 mod health;
+mod hints;
 mod instance;
 mod limits;
 mod listen;
 mod memory;
+mod network;
 mod outlier;
 mod policy;
 mod rate;
@@ -24,12 +27,15 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use connect::{ConnectTarget, Tunnels};
 pub use error::ConfigError;
 pub use health::Health;
+pub use hints::{Hint, Hints};
 pub use instance::{Instance, Speaks};
 pub use limits::ServiceLimits;
 pub use listen::{Listen, Route};
 pub use memory::Size;
+pub use network::Network;
 pub use outlier::Outlier;
 pub use policy::Policy;
 pub use rate::{Rate, RateKey};
@@ -57,6 +63,10 @@ pub struct Config {
     pub retry: Retry,
     /// How much memory it may use in all; without it there is no bound.
     pub memory: Option<Size>,
+    /// Links of pages that clients are told early.
+    pub hint: Vec<Hint>,
+    /// How clients are told.
+    pub hints: Hints,
 }
 
 /// A certificate and its key, as files.
@@ -88,6 +98,10 @@ impl Config {
             service: Some(NAME.to_owned()),
             route: Vec::new(),
             rate: None,
+            connect: Vec::new(),
+            connect_service: None,
+            proxy_protocol: false,
+            proxy_protocol_from: Vec::new(),
         };
         Self {
             listen: vec![listen],
@@ -101,12 +115,17 @@ impl Config {
         if self.listen.is_empty() {
             return Err(ConfigError::NoListener);
         }
+        self.hint.iter().try_for_each(Hint::check)?;
         for listen in &self.listen {
             if listen.service.is_none() && listen.route.is_empty() {
                 return Err(ConfigError::NoRoute(listen.address));
             }
             if listen.client_ca.is_some() && !listen.tls {
                 return Err(ConfigError::NeedsTls(listen.address));
+            }
+            listen.check_connect(&self.service)?;
+            if !listen.proxy_protocol_from.is_empty() && !listen.proxy_protocol {
+                return Err(ConfigError::NoProxyProtocol(listen.address));
             }
             let place = format!("the listener on {}", listen.address);
             for service in listen.service.iter().chain(listen.route.iter().map(|route| &route.service)) {
@@ -126,6 +145,7 @@ impl Config {
         {
             return Err(ConfigError::Via(via.clone()));
         }
+        self.service.iter().try_for_each(|(name, service)| service.check_proxy_protocol(name))?;
         match self.service.iter().find(|(_, service)| service.instances.is_empty()) {
             Some((name, _)) => Err(ConfigError::NoInstance(name.clone())),
             None => Ok(()),

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Health, Identity, Instance, Outlier, Policy, Rate, Retry, ServiceLimits, ServiceTimeouts};
+use super::{
+    ConfigError, Health, Identity, Instance, Outlier, Policy, Rate, Retry, ServiceLimits, ServiceTimeouts,
+    Speaks,
+};
+use crate::proxy_protocol::Version;
 
 /// A service: instances that answer the same requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -46,4 +50,20 @@ pub struct Service {
     /// How its instances are asked whether they are well; not at all, if there is none.
     #[serde(default)]
     pub health: Option<Health>,
+    /// Its instances are told of the client by the PROXY protocol: `v1` or `v2`. Each request has a connection of its own then.
+    #[serde(default)]
+    pub proxy_protocol: Option<Version>,
+}
+
+impl Service {
+    /// Checks that its instances can take the PROXY protocol: a connection is then of one client, and begins with its first request.
+    pub(super) fn check_proxy_protocol(&self, name: &str) -> Result<(), ConfigError> {
+        let others = self.instances.iter().find(|instance| instance.speaks != Speaks::H1);
+        match others.filter(|_| self.proxy_protocol.is_some()) {
+            Some(other) => {
+                Err(ConfigError::ProxyProtocol { service: name.to_owned(), instance: other.to_string() })
+            }
+            None => Ok(()),
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! An exchange is advanced: its request goes to an instance, its response to the client.
 
 use h2lab_base::units::Time;
+use h2lab_net::tcp::Written;
 use h2lab_proxy::fields::{self, Version};
 use h2lab_proxy::head::{Head, Part};
+use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::websocket;
 use h2lab_wire::connection::{Request, Response};
 use h2lab_wire::{ErrorCode, Field, StreamId};
@@ -45,6 +47,7 @@ impl Sidecar<'_> {
 
     /// Gives a request to a connection that has room for it.
     pub(super) fn send(&mut self, id: u32, slot: u32, now: Time) {
+        self.tell_client(id, slot);
         let exchange = self.exchanges.get(id);
         let Some(up) = side(&mut self.slots, slot) else { return };
         if exchange.asked.websocket
@@ -55,6 +58,10 @@ impl Sidecar<'_> {
         }
         let stream = match send_request(exchange, up, now) {
             Begun::On(stream) => stream,
+            Begun::TooLarge(most) => {
+                let why = format!("the instance takes at most {most} bytes of header fields in a request");
+                return exchange.refuse(431, why);
+            }
             Begun::Never(why) => return exchange.refuse(502, why),
             Begun::Later => return self.wait(id),
         };
@@ -64,13 +71,43 @@ impl Sidecar<'_> {
         mark(up, slot, &mut self.dirty);
         exchange.up = Some(StreamAt { slot, serial: up.serial, stream });
         (exchange.sent_at, exchange.watched.moved_at) = (now, now);
+        if exchange.instance.is_some_and(|instance| self.pools.get(instance).proxied.is_some()) {
+            up.engine.announce_end(now, b""); // the next client needs another connection
+        }
+        if up.engine.is_tunnel() {
+            // It is no HTTP: that it accepts the connection is its answer.
+            let mut answer = Head::default();
+            answer.status = 200;
+            exchange.answer = Some(answer);
+            exchange.is_tunnel = true;
+        }
         self.watch(id);
+    }
+
+    /// Tells an instance that takes the PROXY protocol whose request follows, which is the only one on its connection. Nothing was
+    /// written on that yet: the socket has room.
+    fn tell_client(&mut self, id: u32, slot: u32) {
+        let exchange = self.exchanges.get(id);
+        let Some(version) = exchange.instance.and_then(|instance| self.pools.get(instance).proxied) else {
+            return;
+        };
+        let client = exchange.down.and_then(|down| side_at(&mut self.slots, down)?.client);
+        let Some(up) = side(&mut self.slots, slot) else { return };
+        let Some(tcp) = up.transport.tcp() else { return };
+        if let (Some(client), Ok(instance)) = (client, tcp.peer_address()) {
+            let header = proxy_protocol::header(version, client, instance);
+            if !matches!(tcp.write(&header), Ok(Written::Bytes(n)) if n == header.len()) {
+                // It is broken, which the next write finds out.
+                up.engine.goaway(Time::ZERO, ErrorCode::NO_ERROR, b"");
+            }
+        }
     }
 
     fn pass_request(&mut self, id: u32, now: Time) {
         let exchange = self.exchanges.get(id);
-        // What follows a handshake of WebSocket waits for the answer to that.
-        if exchange.asked.websocket && !exchange.is_tunnel {
+        // What follows a request for a tunnel waits for the answer to that.
+        let waits = exchange.asked.is_tunnel() && !exchange.is_tunnel;
+        if waits && !(exchange.is_answered || exchange.answer.is_some()) {
             return;
         }
         let Exchange { up: Some(to), down, request, watched, .. } = exchange else { return };
@@ -94,7 +131,7 @@ impl Sidecar<'_> {
         if let Some(head) = exchange.answer.take() {
             let end_stream = exchange.response.is_none();
             let key = exchange.is_tunnel.then(|| exchange.head.field(websocket::KEY.as_bytes())).flatten();
-            if exchange.is_tunnel {
+            if exchange.is_tunnel && exchange.asked.websocket {
                 accept(&head, key, down, to, now);
             } else {
                 send_response(&head, end_stream, down, to, now);
@@ -242,6 +279,8 @@ enum Begun {
     Later,
     /// The instance does not take it.
     Never(&'static str),
+    /// The instance takes at most so many bytes of fields (RFC 9113 §6.5.2).
+    TooLarge(u32),
 }
 
 /// Begins a request on a connection.
@@ -252,6 +291,10 @@ fn send_request(exchange: &mut Exchange, up: &mut Side, now: Time) -> Begun {
     let head = &exchange.head;
     let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
     let fields: Vec<Field<'_>> = head.fields().chain(fields::te(head, up.version)).collect();
+    let most = up.engine.most_fields_of_peer();
+    if most != u32::MAX && size_of_fields(head) > most as usize {
+        return Begun::TooLarge(most);
+    }
     let end_stream = exchange.request.is_none();
     let request = Request {
         method: text(Part::Method),
@@ -268,6 +311,17 @@ fn send_request(exchange: &mut Exchange, up: &mut Side, now: Time) -> Begun {
         exchange.request.was_sent_with_head();
     }
     Begun::On(stream)
+}
+
+/// The fields of a request as RFC 9113 §6.5.2 counts them, pseudo-header fields and content-length included.
+fn size_of_fields(head: &Head) -> usize {
+    const ENTRY: usize = 32;
+    let parts = [(Part::Method, 7), (Part::Authority, 10), (Part::Path, 5)];
+    let control = parts.iter().map(|(part, name)| name + head.get(*part).len() + ENTRY).sum::<usize>();
+    let scheme = ":schemehttps".len() + ENTRY;
+    let length = head.body_length.map_or(0, |_| "content-length".len() + 20 + ENTRY);
+    let fields = head.fields().map(|field| field.name.len() + field.value.len() + ENTRY).sum::<usize>();
+    control + scheme + length + fields
 }
 
 /// Asks for a WebSocket: by GET and a key in HTTP/1.1, by CONNECT without one in HTTP/2.

@@ -8,6 +8,8 @@ use h2lab_net::tls::{Identity, ServerTlsOptions, TlsError, TlsOptions};
 use h2lab_proxy::config::{Config as File, ConfigError};
 use h2lab_wire::{Config, FlowControl, Role};
 
+use super::sockets::Sockets;
+
 /// Streams that a client may have open on a connection, as [`crate::origin::MAX_CONCURRENT_STREAMS`].
 const MAX_CONCURRENT_STREAMS: u32 = 1_000;
 /// Stream windows begin with so much and grow with the path, as far as the other side takes what comes.
@@ -36,16 +38,19 @@ pub struct SidecarConfig {
     pub seed: u64,
     /// Writes what the operator is told while it runs: why a service cannot be reached, which instance is left out.
     pub on_note: Option<fn(&str)>,
+    /// Where listening sockets come from, and are handed on.
+    pub sockets: Sockets,
 }
 
 impl SidecarConfig {
     /// A sidecar that behaves as `file` says. `read` reads the files that it names.
     pub fn new(
-        file: File,
+        mut file: File,
         seed: u64,
         read: &dyn Fn(&str) -> Result<Vec<u8>, SidecarError>,
     ) -> Result<Self, SidecarError> {
         file.check()?;
+        file.add_tunnels();
         let identity = |files: &h2lab_proxy::config::Identity| -> Result<Identity, SidecarError> {
             let identity =
                 Identity { certificates_pem: text(&read(&files.cert)?), key_pem: text(&read(&files.key)?) };
@@ -69,7 +74,16 @@ impl SidecarConfig {
         server.h2c_upgrade = Some(UPGRADE_BODY);
         server.connect_protocol = true;
         server.limits.idle = Some(file.timeouts.client_idle).filter(|idle| !idle.is_zero());
-        Ok(Self { server, client: engine(Role::Client), listeners, services, seed, file, on_note: None })
+        Ok(Self {
+            server,
+            client: engine(Role::Client),
+            listeners,
+            services,
+            seed,
+            on_note: None,
+            sockets: Sockets::default(),
+            file,
+        })
     }
 }
 

@@ -42,13 +42,14 @@ impl Sidecar<'_> {
                     exchange.began_at = now;
                     let Peer::Client { listener, address } = &side.peer else { continue };
                     let origin = Origin { version: side.version, address, tls: side.transport.is_tls() };
-                    let service = self.listeners.routes(*listener).service(head.authority, head.path);
+                    let service = self.listeners.service(*listener, &head);
                     take_request(exchange, &head, origin, &self.config.file.fields, service);
-                    // What follows a handshake of WebSocket, which has no body, is the tunnel's.
-                    if end_stream && !exchange.asked.websocket {
+                    // What follows a request for a tunnel, which has no body, is the tunnel's.
+                    if end_stream && !exchange.asked.is_tunnel() {
                         exchange.request.push(&[], true);
                     }
                     self.admit_request(id, *listener, address, now);
+                    self.hint(id, slot, side, now);
                 }
                 Event::Interim { stream, head } => {
                     self.change((&side.streams, side.version), stream, |exchange, version, own| {
@@ -65,12 +66,11 @@ impl Sidecar<'_> {
                     self.change((&side.streams, side.version), stream, |exchange, version, own| {
                         let mut answer = std::mem::take(&mut exchange.spare);
                         fields::response(&head, version, own, &mut answer);
-                        if exchange.asked.websocket {
-                            take_handshake(exchange, version, &mut answer);
-                        }
+                        take_tunnel(exchange, version, &mut answer);
                         exchange.answer = Some(answer);
                         exchange.response.push(&[], end_stream);
                     });
+                    self.learn(side.streams.get(stream), now);
                 }
                 Event::Data { stream, data, end_stream } => {
                     let n = data.len();
@@ -256,7 +256,7 @@ fn take_request(
     head: &RequestHead<'_>,
     origin: Origin<'_>,
     own: &fields::OwnFields,
-    service: Option<u32>,
+    service: Result<u32, (u16, &'static str)>,
 ) {
     match fields::request(head, origin, own, &mut exchange.head) {
         Err(refused) => {
@@ -274,15 +274,31 @@ fn take_request(
             );
         }
     }
-    if head.method == b"CONNECT" && !exchange.asked.websocket {
-        return exchange.refuse(501, "this proxy tunnels nothing but WebSocket");
-    }
     if exchange.asked.ends_here {
         return exchange.refuse(200, "Max-Forwards is 0: this proxy is the recipient");
     }
     match service {
-        Some(service) => exchange.service = service,
-        None => exchange.refuse(404, "no route of this proxy takes this host and path"),
+        Ok(service) => exchange.service = service,
+        Err((status, why)) => exchange.refuse(status, why),
+    }
+}
+
+/// The answer to a request has come: where that asked for a tunnel, does it begin?
+fn take_tunnel(exchange: &mut Exchange, version: Version, answer: &mut Head) {
+    if exchange.asked.websocket {
+        take_handshake(exchange, version, answer);
+    } else if exchange.asked.connect {
+        take_connect(exchange, answer);
+    }
+}
+
+/// The answer to a CONNECT has come: a tunnel follows a 2xx, which has no length (RFC 9110 §9.3.6).
+fn take_connect(exchange: &mut Exchange, answer: &mut Head) {
+    if (200..300).contains(&answer.status) {
+        answer.body_length = None;
+        exchange.is_tunnel = true;
+    } else {
+        exchange.request.push(&[], true); // there is no tunnel, and the request has no body
     }
 }
 
@@ -295,7 +311,6 @@ fn take_handshake(exchange: &mut Exchange, version: Version, answer: &mut Head) 
     if !is_taken {
         // There is no tunnel, and the request has no body.
         exchange.request.push(&[], true);
-        exchange.request.was_sent_with_head();
         return;
     }
     let proves = |key: &String| {

@@ -1,14 +1,19 @@
 //! The sockets that the sidecar listens on, and connections that have not said what they speak.
 
+use std::io;
+use std::net::SocketAddr;
+
 use h2lab_base::units::Time;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::reactor::{Reactor, Token};
-use h2lab_net::tcp::{Listener, StreamSocket};
+use h2lab_net::tcp::{Read, StreamSocket};
 use h2lab_net::tls::ServerTls;
 use h2lab_net::transport::{Transport, TransportError};
+use h2lab_proxy::config::{Network, Tunnels};
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::route::Routes;
-use h2lab_wire::{Config, Connection};
+use h2lab_wire::{Config, Connection, RequestHead};
 
 use super::config::{Listening, SidecarConfig, SidecarError};
 use crate::accepted::{Spoken, spoken};
@@ -26,6 +31,9 @@ pub struct Listeners {
 struct Place {
     tls: Option<ServerTls>,
     routes: Routes,
+    tunnels: Tunnels,
+    /// Whether connections begin with a header of the PROXY protocol, and who may connect then.
+    proxied: Option<Vec<Network>>,
 }
 
 impl Listeners {
@@ -38,12 +46,14 @@ impl Listeners {
             let names = ["localhost", ip.as_str()];
             let tls = listen.tls.then(|| ServerTls::new(options, &names, &["h2", "http/1.1"])).transpose()?;
             let wrong = |source| SidecarError::Listen { address: listen.address, source };
-            let listener = Listener::bind(listen.address).map_err(wrong)?;
+            let listener = config.sockets.listener(listen.address).map_err(wrong)?;
             let address = listener.local_address()?;
             reactor.submit_accept(Token(places.len() as u32), listener)?;
             listening.push(Listening { tls: listen.tls, address });
             let default = listen.service.as_deref().map(number);
-            places.push(Place { tls, routes: Routes::new(&listen.route, default, number) });
+            let tunnels = Tunnels::new(listen, number);
+            let proxied = listen.proxy_protocol.then(|| listen.proxy_protocol_from.clone());
+            places.push(Place { tls, routes: Routes::new(&listen.route, default, number), tunnels, proxied });
         }
         Ok(Self { listening, places, first_bytes_timeout: config.server.limits.head })
     }
@@ -58,15 +68,33 @@ impl Listeners {
         self.places.len() as u32
     }
 
-    /// The routes of a listener.
-    pub fn routes(&self, listener: u32) -> &Routes {
-        &self.places[listener as usize].routes
+    /// The service of a request that came to a listener; else the status with which it is refused, and why.
+    pub fn service(&self, listener: u32, head: &RequestHead<'_>) -> Result<u32, (u16, &'static str)> {
+        let place = &self.places[listener as usize];
+        match (head.method, head.protocol) {
+            (b"CONNECT", b"") => place.tunnels.service(head.authority),
+            (b"CONNECT", protocol) if protocol != b"websocket" => {
+                Err((501, "of the protocols of an extended CONNECT this proxy passes WebSocket"))
+            }
+            _ => {
+                let service = place.routes.service(head.authority, head.path);
+                service.ok_or((404, "no route of this proxy takes this host and path"))
+            }
+        }
     }
 
-    /// A connection that was accepted. `None` if there is no memory for TLS, and its client sees a closed connection.
+    /// A connection that was accepted. `None` if there is no memory for TLS, or it is of nobody who may say whose it is, and its client
+    /// sees a closed connection.
     pub fn opening(&self, listener: Token, stream: StreamSocket, now: Time) -> Option<Opening> {
-        let address = stream.peer_address().ok()?.ip().to_canonical().to_string();
-        let stream = match &self.places[listener.0 as usize].tls {
+        let client = stream.peer_address().ok()?;
+        let place = &self.places[listener.0 as usize];
+        let trusted = |networks: &Vec<Network>| {
+            networks.is_empty() || networks.iter().any(|network| network.contains(client.ip()))
+        };
+        if !place.proxied.as_ref().is_none_or(trusted) {
+            return None;
+        }
+        let stream = match &place.tls {
             Some(tls) => ByteStream::tls(stream, tls.session().ok()?),
             None => ByteStream::clear(stream),
         };
@@ -74,7 +102,8 @@ impl Listeners {
             transport: Transport::Stream(stream),
             first_bytes: Vec::new(),
             listener: listener.0,
-            address,
+            client,
+            is_header_due: place.proxied.is_some(),
             timeout_at: self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout),
         })
     }
@@ -93,19 +122,41 @@ pub struct Opening {
     first_bytes: Vec<u8>,
     /// The listener's number.
     pub listener: u32,
-    /// The client's address.
-    pub address: String,
+    /// The client's address: the connection's, or what a header of the PROXY protocol says.
+    pub client: SocketAddr,
+    /// That header is still to come.
+    is_header_due: bool,
     /// When it is given up.
     pub timeout_at: Time,
 }
 
 impl Opening {
+    /// Takes the header of the PROXY protocol off the socket, before TLS; `false` while it is incomplete. What follows is left there.
+    fn read_header(&mut self) -> Result<bool, TransportError> {
+        let Some(tcp) = self.transport.tcp() else { return Ok(true) };
+        let mut space = [0; proxy_protocol::LONGEST];
+        let come = match tcp.peek(&mut space)? {
+            Read::Bytes(n) => &space[..n],
+            Read::WouldBlock => return Ok(false),
+            Read::Eof | Read::Truncated => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        };
+        let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let Some(header) = proxy_protocol::parse(come).map_err(wrong)? else { return Ok(false) };
+        tcp.read(&mut space[..header.length])?;
+        self.client = header.client.unwrap_or(self.client);
+        self.is_header_due = false;
+        Ok(true)
+    }
+
     /// Reads what has come. The engine, once it is known which; an error if the client is gone.
     pub fn proceed(
         &mut self,
         config: &Config,
         now: Time,
     ) -> Result<Option<(Connection, Version)>, TransportError> {
+        if self.is_header_due && !self.read_header()? {
+            return Ok(None);
+        }
         if self.transport.is_handshaking() && !self.transport.handshake(now)? {
             self.transport.flush(now)?;
             return Ok(None);

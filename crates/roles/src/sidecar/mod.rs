@@ -9,13 +9,16 @@
 mod answer;
 mod body;
 mod config;
+mod drain;
 mod events;
 mod exchange;
 mod guard;
+mod hints;
 mod listeners;
 mod path;
 mod pool;
 mod side;
+mod sockets;
 mod streams;
 
 use std::fmt;
@@ -30,7 +33,8 @@ use h2lab_net::reactor::{Completion, Reactor, Token};
 use h2lab_net::transport::TransportError;
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::memory::Pressure;
-use h2lab_wire::{Connection, ErrorCode};
+use h2lab_proxy::hints::Pages;
+use h2lab_wire::Connection;
 
 pub use config::{Listening, SidecarConfig, SidecarError};
 use exchange::Exchanges;
@@ -39,6 +43,7 @@ pub use guard::ServiceCounts;
 use listeners::{Listeners, Opening};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
+pub use sockets::Sockets;
 
 /// How often the flag that stops it is looked at.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
@@ -54,6 +59,8 @@ pub struct Totals {
     pub broken: u64,
     /// How often a request was sent again.
     pub repeated: u64,
+    /// Responses that were pushed to clients.
+    pub pushed: u64,
     /// Connections of clients.
     pub clients: u64,
     /// Connections to instances.
@@ -63,7 +70,7 @@ pub struct Totals {
 impl fmt::Display for Totals {
     /// `passed 1000 requests of 3 clients' connections on 2 connections; 0 refused, 0 broken off, 12 sent again`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, refused, broken, repeated, clients, dialled } = self;
+        let Self { requests, refused, broken, repeated, pushed, clients, dialled } = self;
         write!(
             f,
             "{requests} {} on {clients} {} of clients went over {dialled} {} to instances; {refused} refused, {broken} broken off, \
@@ -71,7 +78,8 @@ impl fmt::Display for Totals {
             noun_of(*requests, "request"),
             noun_of(*clients, "connection"),
             noun_of(*dialled, "connection"),
-        )
+        )?;
+        if *pushed > 0 { write!(f, ", {pushed} pushed") } else { Ok(()) }
     }
 }
 
@@ -101,6 +109,8 @@ struct Sidecar<'a> {
     free: Vec<u32>,
     exchanges: Exchanges,
     pools: Pools,
+    /// What clients are told early.
+    pages: Pages,
     /// Connections that may have something to send.
     dirty: Vec<u32>,
     /// Connections of which more is to be read.
@@ -113,6 +123,8 @@ struct Sidecar<'a> {
     /// When the paths of connections are looked at next.
     look_at: Time,
     totals: Totals,
+    /// It is to end.
+    is_draining: bool,
 }
 
 /// Passes requests on until `stop` is set, which is checked ten times per second, and then until those under way are answered; returns
@@ -136,6 +148,7 @@ impl<'a> Sidecar<'a> {
             config,
             listeners: Listeners::open(config, &mut reactor)?,
             pools: Pools::new(config)?,
+            pages: Pages::new(&config.file.hint, &config.file.hints),
             reactor,
             clock,
             now: clock.now(),
@@ -149,6 +162,7 @@ impl<'a> Sidecar<'a> {
             serial: 0,
             look_at: clock.now(),
             totals: Totals::default(),
+            is_draining: false,
         })
     }
 
@@ -156,30 +170,7 @@ impl<'a> Sidecar<'a> {
         while !stop.load(Ordering::Relaxed) {
             self.turn(self.clock.now() + STOP_PERIOD)?;
         }
-        self.now = self.clock.now();
-        self.listeners.close(&mut self.reactor);
-        for slot in 0..self.slots.len() as u32 {
-            self.drain(slot);
-        }
-        self.settle();
-        let until = self.clock.now() + self.config.file.timeouts.drain;
-        while self.exchanges.open() > 0 && self.clock.now() < until {
-            self.turn(until.min(self.clock.now() + STOP_PERIOD))?;
-        }
-        self.totals.broken += self.exchanges.open() as u64;
-        Ok(())
-    }
-
-    /// A client is told that its connection takes no further requests.
-    fn drain(&mut self, slot: u32) {
-        match &mut self.slots[slot as usize] {
-            Slot::Open(side) if matches!(side.peer, Peer::Client { .. }) => {
-                side.engine.goaway(self.now, ErrorCode::NO_ERROR, b"the proxy is being stopped");
-                mark(side, slot, &mut self.dirty);
-            }
-            Slot::Opening(_) => self.vacate(slot),
-            _ => {}
-        }
+        self.drain()
     }
 
     /// Waits until something happens, or `until`, and deals with it.
@@ -269,10 +260,15 @@ impl<'a> Sidecar<'a> {
         match opening.proceed(&self.config.server, now) {
             Ok(None) => self.slots[slot as usize] = Slot::Opening(opening),
             Ok(Some((engine, version))) => {
-                let Opening { transport, listener, address, .. } = *opening;
+                let Opening { transport, listener, client, .. } = *opening;
+                let address = client.ip().to_canonical().to_string();
                 let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
+                side.client = Some(client);
                 side.used_at = now;
                 self.place(slot, side);
+                if self.is_draining {
+                    self.announce_end(slot);
+                }
                 self.with_side(slot, |sidecar, side| {
                     sidecar.take_events(slot, side, now);
                     Ok(())

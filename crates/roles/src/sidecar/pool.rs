@@ -16,6 +16,7 @@ use h2lab_proxy::guard::outlier::Record;
 use h2lab_proxy::pool::estimate::Estimate;
 use h2lab_proxy::pool::place::{self, Load, Room};
 use h2lab_proxy::pool::quota::Quota;
+use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::retry::Fate;
 use h2lab_wire::Connection;
 
@@ -61,6 +62,10 @@ pub struct Pool {
     pub probe_at: Time,
     /// Connections that it may have.
     most: usize,
+    /// It is no HTTP: the target of CONNECTs.
+    is_raw: bool,
+    /// It is told of the client before each request.
+    pub proxied: Option<proxy_protocol::Version>,
     pub policy: Policy,
     /// How it is dialled, in the order of preference.
     targets: Vec<DialTarget>,
@@ -135,7 +140,7 @@ impl Pools {
                 let mut address = address.map_err(|error| wrong(error.to_string()))?;
                 let address = address.next().ok_or_else(|| wrong("it has none".to_owned()))?;
                 let protocols: &[Protocol] = match instance.speaks {
-                    Speaks::H1 => &[Protocol::H1],
+                    Speaks::H1 | Speaks::Tcp => &[Protocol::H1],
                     Speaks::H2c => &[Protocol::H2c],
                     Speaks::Tls => &[Protocol::H2, Protocol::H1s],
                     Speaks::H1s => &[Protocol::H1s],
@@ -161,6 +166,8 @@ impl Pools {
                     is_probed: false,
                     probe_at: Time::ZERO,
                     most: service.limits.connections.map_or(usize::MAX, |most| most as usize),
+                    is_raw: instance.speaks == Speaks::Tcp,
+                    proxied: service.proxy_protocol,
                     policy: service.policy,
                     targets,
                     known: 0,
@@ -371,6 +378,8 @@ impl Sidecar<'_> {
         let number = pool.numbered;
         let (engine, version) = if target.protocol.is_multiplexed() {
             (Connection::h2(target.engine, now), Version::H2)
+        } else if pool.is_raw {
+            (Connection::tunnel(target.engine), Version::H1)
         } else {
             (Connection::h1(target.engine), Version::H1)
         };

@@ -1,5 +1,8 @@
 //! One connection of the sidecar, towards a client or towards an instance: transport, engine, and what its streams carry.
 
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
 use h2lab_base::units::Time;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
@@ -7,7 +10,7 @@ use h2lab_wire::Connection;
 
 use super::path::Path;
 use super::streams::Streams;
-use crate::accepted::{Lingering, TURN, flush};
+use crate::accepted::{LINGER, Lingering, TURN, flush};
 
 /// Whose connection it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,10 @@ pub struct Side {
     pub used_at: Time,
     /// What is known of its path.
     pub path: Path,
+    /// Its client's address.
+    pub client: Option<SocketAddr>,
+    /// Hashes of the paths that were pushed on it.
+    pub pushed: HashSet<u64>,
     /// The socket is full.
     blocked: bool,
     /// The socket may have more to read.
@@ -89,6 +96,8 @@ impl Side {
             requests: 0,
             used_at: Time::ZERO,
             path: Path::default(),
+            client: None,
+            pushed: HashSet::new(),
             blocked: false,
             unread: false,
             hangup: false,
@@ -149,6 +158,11 @@ impl Side {
     /// Whether all that the peer sends has been read, to its end.
     pub const fn has_ended(&self) -> bool {
         self.eof
+    }
+
+    /// Whether all was said for a while, and the client has had the time to read it.
+    pub fn has_lingered(&self, now: Time) -> bool {
+        self.lingering.is_some_and(|lingering| lingering.until <= now + LINGER / 5 * 4)
     }
 
     /// Whether to read now. After the peer has finished, always: there is no more to come.

@@ -74,6 +74,7 @@ pub(super) enum Life {
 
 /// A request and its response. It is over when both messages are complete.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "what each side has asked for is independent")]
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
     /// The response to HEAD has no body, whatever its fields say.
@@ -88,6 +89,8 @@ pub(super) struct Exchange {
     pub(super) interims: u32,
     /// The protocol that it asks to switch to (client role).
     pub(super) asks_for: Option<Box<str>>,
+    /// It is a CONNECT: a tunnel follows a 2xx (RFC 9110 §9.3.6).
+    pub(super) is_connect: bool,
     pub(super) sending: Sending,
 }
 
@@ -102,6 +105,7 @@ impl Exchange {
             close: false,
             interims: 0,
             asks_for: None,
+            is_connect: false,
             sending: Sending::Head,
         }
     }
@@ -166,6 +170,8 @@ pub struct Connection {
     pub(super) last_response: LastResponse,
     /// The switch to HTTP/2.
     pub(super) upgrade: Upgrade,
+    /// It carries one tunnel and no HTTP.
+    pub(super) is_raw: bool,
 }
 
 impl Connection {
@@ -188,6 +194,7 @@ impl Connection {
             last_request: LastRequest::default(),
             last_response: LastResponse::default(),
             upgrade: Upgrade::No,
+            is_raw: false,
         }
     }
 
@@ -247,7 +254,7 @@ impl Connection {
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
         // Between exchanges, after nearly every response: there is nothing to find out.
         if self.exchange.is_none()
-            && self.input.is_empty()
+            && (self.input.is_empty() || self.is_raw)
             && matches!(self.life, Life::Open)
             && !self.eof.has_come()
         {
@@ -310,7 +317,8 @@ impl Connection {
 
     /// 1 for a client whose connection is idle and may be used again, else 0.
     pub fn available_streams(&self) -> u32 {
-        let idle = self.exchange.is_none() && self.input.is_empty() && !self.eof.has_come();
+        let is_clean = self.input.is_empty() || self.awaits_its_tunnel();
+        let idle = self.exchange.is_none() && is_clean && !self.eof.has_come();
         u32::from(self.config.role == Role::Client && idle && !self.is_draining())
     }
 
@@ -322,7 +330,7 @@ impl Connection {
     /// Whether no further request will be accepted here.
     pub fn is_draining(&self) -> bool {
         let closing = self.exchange.as_ref().is_some_and(|exchange| exchange.close);
-        let used_up = self.counters.requests >= MAX_REQUESTS;
+        let used_up = self.counters.requests >= if self.is_raw { 1 } else { MAX_REQUESTS };
         self.draining || closing || used_up || self.eof.has_come() || !matches!(self.life, Life::Open)
     }
 
@@ -384,6 +392,9 @@ impl Connection {
         if self.available_streams() == 0 {
             return None;
         }
+        if self.is_raw {
+            return Some(self.claim_tunnel());
+        }
         let mark = self.output.len();
         let encoder = match queue(self) {
             Ok(encoder) => encoder,
@@ -395,8 +406,10 @@ impl Connection {
         let stream = StreamId::of_request(self.counters.requests as u32);
         self.counters.requests += 1;
         let exchange = Exchange::new(stream, request.method == "HEAD", Version::Http11);
-        let sending = if request.end_stream { Sending::Complete } else { Sending::Body(encoder) };
-        self.exchange = Some(Exchange { sending, ..exchange });
+        let is_connect = request.method == "CONNECT";
+        let is_whole = request.end_stream || is_connect;
+        let sending = if is_whole { Sending::Complete } else { Sending::Body(encoder) };
+        self.exchange = Some(Exchange { is_connect, sending, ..exchange });
         if matches!(self.upgrade, Upgrade::Wanted) {
             self.upgrade = Upgrade::Asked(now + self.config.peer_timeout);
         }
@@ -435,6 +448,13 @@ impl Connection {
         if response.status == SWITCHING {
             return self.switch(response.fields);
         }
+        if exchange.is_connect {
+            if (200..300).contains(&response.status) {
+                return self.accept_connect(response);
+            }
+            // A client that did not wait for the answer has sent what must not be taken for requests.
+            exchange.close = true;
+        }
         let encoder = response_encoder(exchange, response);
         exchange.close |= encoder == Encoder::UntilClose;
         let (close, announces_length) = (exchange.close, announces_length(exchange, response));
@@ -466,37 +486,6 @@ impl Connection {
         if response.end_stream {
             self.finish_body(&[]);
         }
-    }
-
-    /// Answers a request with 101: what follows in both directions is of another protocol, until the connection ends.
-    fn switch(&mut self, fields: &[Field<'_>]) {
-        let mark = self.output.len();
-        if !matches!(self.receiving, Receiving::Complete) {
-            return self.misuse(mark, "a switch of protocols in the middle of a request");
-        }
-        self.push_status_line(SWITCHING);
-        let fields_at = self.output.len();
-        self.output.push(b"connection: upgrade\r\n");
-        if let Err(misuse) = push_fields(&mut self.output, fields) {
-            return self.misuse(mark, misuse);
-        }
-        self.end_head(mark, fields_at);
-        self.begin_tunnel();
-    }
-
-    /// See [`crate::Connection::has_ended_its_direction`].
-    pub fn has_ended_its_direction(&self) -> bool {
-        let is_tunnel = matches!(self.receiving, Receiving::Body(Decoder::UntilClose));
-        let exchange = self.exchange.as_ref().filter(|exchange| is_tunnel && exchange.asks_for.is_some());
-        exchange.is_some_and(|exchange| exchange.sending == Sending::Complete) && self.output.is_empty()
-    }
-
-    /// From now on all bytes are DATA.
-    pub(super) fn begin_tunnel(&mut self) {
-        let Some(exchange) = &mut self.exchange else { return };
-        exchange.close = true;
-        exchange.sending = Sending::Body(Encoder::UntilClose);
-        self.receiving = Receiving::Body(Decoder::UntilClose);
     }
 
     /// Nothing: HTTP/1.1 has no push.
@@ -620,7 +609,9 @@ impl Connection {
         };
         let output = &mut self.output;
         let mark = output.len();
-        for part in [request.method, " ", request.path, " HTTP/1.1\r\n"] {
+        let is_connect = request.method == "CONNECT";
+        let target = if is_connect { request.authority } else { request.path };
+        for part in [request.method, " ", target, " HTTP/1.1\r\n"] {
             output.push(part.as_bytes());
         }
         let fields_at = output.len();
@@ -628,6 +619,10 @@ impl Connection {
             output.push(part.as_bytes());
         }
         push_fields(output, request.fields)?;
+        if is_connect {
+            self.end_head(mark, fields_at);
+            return Ok(Encoder::Length(0));
+        }
         let encoder = match (request.end_stream, request.body_length) {
             (true, Some(1..)) => return Err("a body shorter than its content-length"),
             (false, None) => Encoder::Chunked,
@@ -649,7 +644,7 @@ impl Connection {
         Ok(encoder)
     }
 
-    fn push_status_line(&mut self, status: u16) {
+    pub(super) fn push_status_line(&mut self, status: u16) {
         self.output.push(b"HTTP/1.1 ");
         self.output.push_decimal(u64::from(status));
         self.output.push(b" ");
@@ -666,7 +661,7 @@ impl Connection {
     }
 
     /// Our message is complete, after these trailers.
-    fn finish_body(&mut self, trailers: &[Field<'_>]) {
+    pub(super) fn finish_body(&mut self, trailers: &[Field<'_>]) {
         let Some(exchange) = &mut self.exchange else { return };
         let Some(&mut encoder) = exchange.sending.encoder() else { return };
         exchange.sending = Sending::Complete;
@@ -739,7 +734,7 @@ impl Connection {
     }
 
     /// The role used the API wrongly: what it queued since `mark` is removed and the connection ends.
-    fn misuse(&mut self, mark: usize, what: &'static str) {
+    pub(super) fn misuse(&mut self, mark: usize, what: &'static str) {
         self.output.truncate(mark);
         self.end(Some(Error::Misuse(what)));
     }
@@ -780,7 +775,7 @@ fn push_length(output: &mut Output, length: u64) {
 }
 
 /// Queues field lines. A line break inside one would let its author write further lines, so it is refused.
-fn push_fields(output: &mut Output, fields: &[Field<'_>]) -> Result<(), &'static str> {
+pub(super) fn push_fields(output: &mut Output, fields: &[Field<'_>]) -> Result<(), &'static str> {
     for field in fields {
         if breaks_line(field.name) || breaks_line(field.value) {
             return Err("a line break in a header field");

@@ -30,6 +30,10 @@ impl Refusal {
 
     /// The head or the trailers exceed `max_header_list_size`: 431.
     pub(super) const TOO_LARGE: Self = Self::with_status("header fields larger than our limit", 431);
+
+    /// The request line alone exceeds it: 414 (RFC 9112 §3).
+    pub(super) const LONG_TARGET: Self =
+        Self::with_status("the request target is longer than our limit", 414);
 }
 
 impl From<httparse::Error> for Refusal {
@@ -83,14 +87,33 @@ pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
     }
 }
 
-/// Whether the third word of the first line, where a request has its version, can be no version of HTTP.
+/// Whether no word of the first line, from the third on, where a request has its version, can be a version of HTTP. A space in a
+/// request target makes more words, and is an error of HTTP.
 pub(super) fn names_another_protocol(bytes: &[u8]) -> bool {
     const HTTP: &[u8] = b"HTTP/";
-    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    // A space too many is an error of HTTP, and no other protocol.
-    let version = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(2).unwrap_or_default();
-    let known = version.len().min(HTTP.len());
-    version[..known] != HTTP[..known]
+    // A space too many is no word.
+    let mut words = first_line(bytes).split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(2);
+    let is_version = |word: &[u8]| {
+        let known = word.len().min(HTTP.len());
+        word[..known] == HTTP[..known]
+    };
+    let third = words.next().unwrap_or_default();
+    !is_version(third) && !words.any(|word| word.starts_with(HTTP))
+}
+
+/// Whether the first line has a word more than a request line.
+pub(super) fn has_space_in_target(bytes: &[u8]) -> bool {
+    first_line(bytes).split(|byte| *byte == b' ').filter(|word| !word.is_empty()).count() > 3
+}
+
+/// Whether the first line has come as a whole.
+pub(super) fn has_first_line(bytes: &[u8]) -> bool {
+    first_line(bytes).len() < bytes.len()
+}
+
+/// What has come of the first line, without its end.
+pub(super) fn first_line(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default()
 }
 
 /// The version of a message.

@@ -8,6 +8,7 @@
 //! - `receive`: applies the peer's bytes to that state.
 //! - `limits`: reactions to a slow peer.
 //! - `upgrade`: the switch to HTTP/2 in clear.
+//! - `tunnel`: CONNECT.
 //!
 //! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the
 //! next pipelined request when its answer to the last is queued.
@@ -23,6 +24,7 @@ mod receive;
 mod repetition;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 mod upgrade;
 
 pub use connection::Connection;

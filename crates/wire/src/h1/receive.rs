@@ -92,8 +92,8 @@ impl Connection {
     }
 
     fn read(&mut self) -> Progress {
-        if !self.is_usable() {
-            return Progress::Starved; // see `upgrade`
+        if !self.is_usable() || self.awaits_its_tunnel() {
+            return Progress::Starved; // see `upgrade`, `tunnel`
         }
         if self.input.is_empty() && !matches!(self.receiving, Receiving::Body(_)) {
             return Progress::Starved;
@@ -140,12 +140,28 @@ impl Connection {
         let head = match self.parse(head::parse_request, |head| head.length) {
             Ok(Some(head)) => head,
             Ok(None) => return Progress::Starved,
+            // More than half of what is too much is the request line.
+            Err(Refusal { status: 431, .. })
+                if head::first_line(self.input.unread()).len()
+                    > self.config.max_header_list_size as usize / 2 =>
+            {
+                return self.refuse_and_go_on(Refusal::LONG_TARGET);
+            }
             Err(_) if self.counters.requests == 0 && head::names_another_protocol(self.input.unread()) => {
+                // A version of HTTP may still follow a target with a space.
+                let unread = self.input.unread();
+                if !head::has_first_line(unread) && unread.len() <= self.config.max_header_list_size as usize
+                {
+                    return Progress::Starved;
+                }
                 // The sender would not understand an answer; a client of HTTP/2 with a wrong preface would take it for frames
                 // (RFC 9113 §3.4).
                 let hint = "its first line names a protocol that is not HTTP";
                 self.end(Some(Error::WrongProtocol { expected: "HTTP/1.1", hint }));
                 return Progress::Again;
+            }
+            Err(Refusal { status: 505, .. }) if head::has_space_in_target(self.input.unread()) => {
+                return self.refuse_and_go_on(Refusal::bad("white space in the request target"));
             }
             Err(refusal) => return self.refuse_and_go_on(refusal),
         };
@@ -171,6 +187,10 @@ impl Connection {
         let mut exchange = Exchange::new(stream, self.input.get(target.method) == b"HEAD", version);
         exchange.close = framing.ends_connection(version);
         exchange.awaits_continue = awaits_continue;
+        exchange.is_connect = self.input.get(target.method) == b"CONNECT";
+        if exchange.is_connect && decoder.is_some() {
+            return self.refuse_and_go_on(Refusal::bad("CONNECT with content (RFC 9110 §9.3.6)"));
+        }
         self.exchange = Some(exchange);
         let end_stream = self.begin_body(decoder);
         Progress::Event(Ready::Request { stream, target, end_stream })
@@ -204,6 +224,10 @@ impl Connection {
                     let refusal = Refusal::bad("it switches to a protocol that we did not ask for");
                     return self.refuse_and_go_on(refusal);
                 }
+                self.begin_tunnel();
+                return Progress::Event(Ready::Response { stream, status, end_stream: false });
+            }
+            200..=299 if exchange.is_connect => {
                 self.begin_tunnel();
                 return Progress::Event(Ready::Response { stream, status, end_stream: false });
             }

@@ -138,6 +138,11 @@ impl Connection {
         }
     }
 
+    /// See [`super::super::Connection::most_fields_of_peer`].
+    pub const fn most_fields_of_peer(&self) -> u32 {
+        self.peer_settings.max_header_list_size
+    }
+
     /// See [`super::super::Connection::send_request`].
     pub fn send_request(&mut self, _now: Time, request: &Request<'_>) -> Option<StreamId> {
         let id = self.begin_stream_for(request)?;

@@ -38,7 +38,7 @@ impl Guard {
         let is_answered = exchange.is_answered || exchange.answer.is_some();
         if !is_answered && exchange.up.is_none() {
             bound(watched.waits_from + of.bounds.wait.unwrap_or(timeouts.response), Late::Connection);
-        } else if !is_answered && exchange.request.is_done() {
+        } else if !is_answered && (exchange.request.is_done() || exchange.asked.is_tunnel()) {
             bound(watched.moved_at + timeouts.response, Late::Response);
         } else if !timeouts.stream.is_zero() {
             bound(watched.moved_at + timeouts.stream, Late::Stream);

@@ -85,11 +85,27 @@ fn a_first_line_of_an_unknown_protocol_is_not_answered_and_a_wrong_version_is() 
         assert!(matches!(error, Some(Error::WrongProtocol { .. })), "{unknown}: {error:?}");
         assert_eq!(status, "", "{unknown}");
     }
-    for (wrong, status) in
-        [("GET / HTTP/3.0", "505"), ("GET /", "400"), ("GET", "400"), ("GET  / HTTP/1.1", "400")]
-    {
-        assert_eq!(answer(wrong).1, status, "{wrong}");
+    let long = format!("GET /{} HTTP/1.1", "x".repeat(70_000));
+    for (wrong, status) in [
+        ("GET / HTTP/3.0", "505"),
+        ("GET /", "400"),
+        ("GET", "400"),
+        ("GET  / HTTP/1.1", "400"),
+        ("GET /a b HTTP/1.1", "400"),
+        ("GET /a b c HTTP/1.0", "400"),
+        (&long, "414"),
+    ] {
+        assert_eq!(answer(wrong).1, status, "{wrong:.40}");
     }
+    let told = Error::BadHttp1("the request target is longer than our limit");
+    assert_eq!(refused(&long.as_bytes()[..66_000]), (Some(told), "414".to_owned()));
+    assert_eq!(answer("GET /a b HTTP/1.1").0, Some(Error::BadHttp1("white space in the request target")));
+    // The version may still come.
+    let mut server = server();
+    feed(&mut server, b"GET /a b", &mut Vec::new());
+    assert!(sent(&mut server).is_empty());
+    feed(&mut server, b" HTTP/1.1\r\n", &mut Vec::new());
+    assert!(text(&sent(&mut server)).starts_with("HTTP/1.1 400 "));
 }
 
 #[test]

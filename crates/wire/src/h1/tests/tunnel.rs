@@ -101,3 +101,83 @@ fn no_switch_in_the_middle_of_a_request() {
     }
     panic!("the connection goes on");
 }
+
+const CONNECT: Request<'_> = Request {
+    method: "CONNECT",
+    authority: "db.test:5432",
+    path: "",
+    fields: &[],
+    body_length: None,
+    end_stream: false,
+};
+
+#[test]
+fn connect_names_an_authority_and_what_follows_a_2xx_is_the_tunnels() {
+    let (mut client, mut server) =
+        (Connection::h1(Config::new(Role::Client)), Connection::h1(Config::new(Role::Server)));
+    let stream = client.send_request(NOW, &CONNECT).expect("it is idle");
+    assert_eq!(client.send_data(NOW, stream, b"early", false), 0, "nothing before the answer");
+    let head = client.take_transmit(NOW);
+    assert_eq!(head, b"CONNECT db.test:5432 HTTP/1.1\r\nhost: db.test:5432\r\n\r\n");
+    server.handle_input(NOW, &head);
+    let Some(Event::Request { head, end_stream: true, .. }) = server.poll_event(NOW) else { panic!("none") };
+    assert_eq!((head.method, head.authority, head.path), (&b"CONNECT"[..], &b"db.test:5432"[..], &b""[..]));
+    let response = Response { status: 200, fields: &[], body_length: None, end_stream: false };
+    server.send_response(NOW, stream, &response);
+    server.send_data(NOW, stream, b"hello", false);
+    assert_eq!(pass(&mut server, &mut client), ["200 false", "hello false"]);
+    client.send_data(NOW, stream, b"GET / HTTP/1.1\r\n\r\n", true);
+    assert_eq!(pass(&mut client, &mut server), ["GET / HTTP/1.1\r\n\r\n false"]);
+    assert!(client.has_ended_its_direction());
+    server.handle_eof(NOW);
+    assert_eq!(pass(&mut client, &mut server), [" true"]);
+    server.send_data(NOW, stream, b"last", true);
+    assert_eq!(pass(&mut server, &mut client), ["last false"], "the other direction goes on");
+}
+
+#[test]
+fn after_a_refused_connect_nothing_is_read_as_a_request() {
+    let mut server = Connection::h1(Config::new(Role::Server));
+    server.handle_input(NOW, b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let Some(Event::Request { stream, .. }) = server.poll_event(NOW) else { panic!("a request") };
+    let response = Response { status: 403, fields: &[], body_length: Some(0), end_stream: true };
+    server.send_response(NOW, stream, &response);
+    assert!(String::from_utf8_lossy(&server.take_transmit(NOW)).contains("connection: close"));
+    assert!(matches!(server.poll_event(NOW), Some(Event::Closed { error: None })));
+    let mut server = Connection::h1(Config::new(Role::Server));
+    server.handle_input(NOW, b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\ncontent-length: 1\r\n\r\nx");
+    let told = "CONNECT with content (RFC 9110 §9.3.6)";
+    assert!(server.poll_event(NOW).is_none());
+    let answer = String::from_utf8(server.take_transmit(NOW)).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(told), "{answer}");
+}
+
+#[test]
+fn a_connection_that_is_no_http_carries_one_tunnel_and_keeps_what_came_before_it() {
+    let mut raw = Connection::tunnel(Config::new(Role::Client));
+    raw.handle_input(NOW, b"SSH-2.0\r\n");
+    assert!(raw.poll_event(NOW).is_none() && raw.available_streams() == 1);
+    let stream = raw.send_request(NOW, &CONNECT).expect("it is free");
+    assert_eq!((raw.available_streams(), raw.is_draining()), (0, true));
+    assert_eq!(raw.send_data(NOW, stream, b"\x16\x03", false), 2);
+    assert_eq!(raw.take_transmit(NOW), b"\x16\x03");
+    let Some(Event::Data { data, end_stream: false, .. }) = raw.poll_event(NOW) else {
+        panic!("its greeting")
+    };
+    assert_eq!(data, b"SSH-2.0\r\n");
+    raw.handle_eof(NOW);
+    assert!(matches!(raw.poll_event(NOW), Some(Event::Data { data: b"", end_stream: true, .. })));
+}
+
+#[test]
+fn an_announced_end_waits_for_a_request_and_is_told_with_its_response() {
+    let mut server = Connection::h1(Config::new(Role::Server));
+    server.announce_end(NOW, b"");
+    assert!(server.poll_event(NOW).is_none(), "it stays open");
+    server.handle_input(NOW, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let Some(Event::Request { stream, .. }) = server.poll_event(NOW) else { panic!("a request") };
+    let response = Response { status: 204, fields: &[], body_length: None, end_stream: true };
+    server.send_response(NOW, stream, &response);
+    assert!(String::from_utf8_lossy(&server.take_transmit(NOW)).contains("connection: close"));
+    assert!(matches!(server.poll_event(NOW), Some(Event::Closed { error: None })));
+}

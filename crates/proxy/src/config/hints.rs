@@ -1,0 +1,75 @@
+//! `[[hint]]` and `[hints]`: what clients are told of a page before its response.
+
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+use crate::hints::members;
+
+/// Links of a page that clients are told when they ask for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Hint {
+    /// The host of the request's authority, without port. Any, if there is none.
+    #[serde(default)]
+    host: Option<String>,
+    /// The path of the page, without its query.
+    path: String,
+    /// Values of `Link` (RFC 8288): `</app.css>; rel=preload; as=style`.
+    #[serde(with = "joined")]
+    link: String,
+}
+
+impl Hint {
+    /// Links of the page at `path`.
+    pub fn new(host: Option<&str>, path: &str, link: &[&str]) -> Self {
+        Self { host: host.map(str::to_owned), path: path.to_owned(), link: link.join(", ") }
+    }
+
+    /// Whether a request is for its page.
+    pub fn is_of(&self, authority: &[u8], path: &[u8]) -> bool {
+        let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let is_host = |host: &String| crate::route::host_of(authority).eq_ignore_ascii_case(host.as_bytes());
+        path == self.path.as_bytes() && self.host.as_ref().is_none_or(is_host)
+    }
+
+    /// All of them as one value.
+    pub const fn links(&self) -> &[u8] {
+        self.link.as_bytes()
+    }
+
+    /// Checks that it is what a field can say.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let is_text = self.link.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let is_link = |member: &[u8]| member.starts_with(b"<") && member.contains(&b'>');
+        let mut links = members(self.link.as_bytes()).peekable();
+        if !self.path.starts_with('/') || !is_text || links.peek().is_none() || !links.all(is_link) {
+            return Err(ConfigError::Hint(self.path.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// A list in the file, one value in the field.
+mod joined {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub fn serialize<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+        [text].serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+        Ok(Vec::<String>::deserialize(from)?.join(", "))
+    }
+}
+
+/// How clients are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Hints {
+    /// Links of earlier responses to the same path are told, too.
+    pub learn: bool,
+    /// HTTP/2 clients that allow it are sent what is preloaded: PUSH_PROMISE.
+    pub push: bool,
+    /// HTTP/1.1 clients get 103, too. Some take it for the response.
+    pub http1: bool,
+}

@@ -1,0 +1,92 @@
+//! The end in good order: no request that a client has sent is lost.
+//!
+//! HTTP/2 clients are told in two steps (RFC 9113 §6.8): GOAWAY with the highest stream number, then, a round trip later, with that of the
+//! last stream that was taken. HTTP/1.1 has one step: the next response says `Connection: close`. A connection without a request
+//! stays open for [`LAST_CALL`], so that a request under way meets no closed connection.
+
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_wire::ErrorCode;
+
+use super::side::Peer;
+use super::{STOP_PERIOD, Sidecar, SidecarError, Slot, mark};
+
+/// For so long clients that have no request under way may still send one over HTTP/1.1.
+const LAST_CALL: Duration = Duration::from_secs(1);
+
+impl Sidecar<'_> {
+    /// Accepts no connections any more, passes on what clients send until they know, and returns when nothing is left, or after
+    /// `timeouts.drain`.
+    pub(super) fn drain(&mut self) -> Result<(), SidecarError> {
+        // What the kernel has established is taken: its client may have sent a request.
+        self.turn(Time::ZERO)?;
+        self.listeners.close(&mut self.reactor);
+        self.config.sockets.forget();
+        self.is_draining = true;
+        for slot in 0..self.slots.len() as u32 {
+            self.announce_end(slot);
+        }
+        self.settle();
+        let begun = self.now;
+        let drain = self.config.file.timeouts.drain;
+        // Where another process has taken over nobody waits for this one.
+        let last_call = begun + if self.config.sockets.are_handed_on() { drain / 8 * 7 } else { LAST_CALL };
+        let until = begun + drain;
+        let mut is_called = false;
+        loop {
+            let now = self.clock.now();
+            self.now = now;
+            if !is_called && now >= last_call {
+                is_called = true;
+                (0..self.slots.len() as u32).for_each(|slot| self.end_quiet(slot));
+                self.settle();
+            }
+            if now >= until || (self.exchanges.open() == 0 && !self.has_clients(now)) {
+                break;
+            }
+            let until = if is_called { until } else { until.min(last_call) };
+            self.turn(until.min(now + STOP_PERIOD))?;
+        }
+        self.totals.broken += self.exchanges.open() as u64;
+        Ok(())
+    }
+
+    /// A client is told that its connection takes no further requests, once it has said which version it speaks.
+    pub(super) fn announce_end(&mut self, slot: u32) {
+        if let Slot::Open(side) = &mut self.slots[slot as usize]
+            && matches!(side.peer, Peer::Client { .. })
+        {
+            side.engine.announce_end(self.now, b"the proxy is being stopped");
+            mark(side, slot, &mut self.dirty);
+        }
+    }
+
+    /// Ends what has no request under way and cannot be told.
+    fn end_quiet(&mut self, slot: u32) {
+        match &mut self.slots[slot as usize] {
+            Slot::Open(side)
+                if matches!(side.peer, Peer::Client { .. }) && side.engine.open_streams() == 0 =>
+            {
+                side.engine.goaway(self.now, ErrorCode::NO_ERROR, b"");
+                mark(side, slot, &mut self.dirty);
+                // HTTP/1.1 reports its end as an event.
+                self.with_side(slot, |sidecar, side| {
+                    sidecar.take_events(slot, side, sidecar.now);
+                    Ok(())
+                });
+            }
+            Slot::Opening(_) => self.vacate(slot),
+            _ => {}
+        }
+    }
+
+    /// Whether a client's connection is open that may still bring a request, or has not been sent all of a response.
+    fn has_clients(&self, now: Time) -> bool {
+        self.slots.iter().any(|slot| match slot {
+            Slot::Opening(_) => true,
+            Slot::Open(side) => matches!(side.peer, Peer::Client { .. }) && !side.has_lingered(now),
+            Slot::Empty | Slot::Dialling(_) => false,
+        })
+    }
+}
