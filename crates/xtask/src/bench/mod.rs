@@ -15,6 +15,7 @@ mod meter;
 mod pacing;
 mod peers;
 pub mod ratio;
+mod sidecar;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ enum Subject {
     Link,
     /// `h2lab bulk` beside raw TCP, rustls, Go, nginx with curl: rate and CPU per byte of each end.
     Bulk,
+    /// A pair of sidecars beside pairs of other proxies: CPU per request, added latency, memory per idle connection.
+    Sidecar,
 }
 
 /// Arguments of `cargo xtask bench`.
@@ -50,13 +53,13 @@ pub struct Arguments {
     #[arg(value_enum, default_value = "engine")]
     subject: Subject,
     /// Rounds per contest [default: 9, which a gate on CPU time needs at least; 3 for counts, which hardly vary, and for
-    /// pacing].
+    /// pacing; 5 for sidecar].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
     rounds: Option<u32>,
     /// Only the contests whose id begins with this; several may be given.
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
-    /// Bulk: a quarter of the bytes and three rounds, to see that all runs; gates are shown and decide nothing.
+    /// Bulk: a quarter of the bytes and three rounds; sidecar: three rounds, to see that all runs; gates are shown and decide nothing.
     #[arg(long)]
     quick: bool,
     /// Write the table here too, as Markdown, such as results/<date>-<machine>/bench-counts.md.
@@ -109,6 +112,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Subject::Load => return load::run(arguments),
         Subject::Link => return link::run(arguments),
         Subject::Bulk => return bulk::run(arguments),
+        Subject::Sidecar => return sidecar::run(arguments),
         Subject::Engine => "microseconds of CPU",
         Subject::Counts => "per request",
     };
