@@ -232,6 +232,13 @@ pub fn te(head: &Head, to: Version) -> Option<Field<'static>> {
     (to == Version::H1 && head.field(b"te").is_some()).then_some(Field::new("connection", "te"))
 }
 
+/// What the next hop is told of the length of a body. HTTP/1.1 has trailers only where it is told nothing, and sends chunks (RFC 9112
+/// §7.1.2): a message that announces some keeps them.
+pub fn body_length(head: &Head, to: Version) -> Option<u64> {
+    let has_trailers = to == Version::H1 && head.field(b"trailer").is_some();
+    head.body_length.filter(|_| !has_trailers)
+}
+
 /// The length of a body; the engine has checked that it is a number.
 fn number(value: &[u8]) -> Option<u64> {
     str::from_utf8(value).ok()?.parse().ok()

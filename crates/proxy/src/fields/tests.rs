@@ -214,3 +214,12 @@ proptest! {
         prop_assert!(lines.iter().all(is_known), "{:?}", lines);
     }
 }
+
+#[test]
+fn a_message_that_announces_trailers_is_told_no_length_in_http_1_1() {
+    let mut head = Head::default();
+    head.body_length = Some(3);
+    assert_eq!(body_length(&head, Version::H1), Some(3));
+    head.add(b"trailer", &[b"x-digest"]);
+    assert_eq!((body_length(&head, Version::H1), body_length(&head, Version::H2)), (None, Some(3)));
+}

@@ -56,9 +56,18 @@ pub fn route(now: Time, head: &RequestHead<'_>) -> ResponsePlan {
 /// this server is not.
 fn connect(now: Time, head: &RequestHead<'_>, first: &str) -> ResponsePlan {
     match first {
-        _ if head.protocol.is_empty() => ResponsePlan::text(now, 501, "this server is not a proxy\n"),
-        "anything" | "echo" => ResponsePlan { tunnel: true, ..ResponsePlan::filler(now, 0) },
-        _ => not_found(now),
+        "anything" | "echo" if !head.protocol.is_empty() => {
+            ResponsePlan { tunnel: true, ..ResponsePlan::filler(now, 0) }
+        }
+        // The client does not end a request whose tunnel it waits for.
+        _ => {
+            let plan = if head.protocol.is_empty() {
+                ResponsePlan::text(now, 501, "this server is not a proxy\n")
+            } else {
+                not_found(now)
+            };
+            ResponsePlan { is_final: true, ..plan }
+        }
     }
 }
 

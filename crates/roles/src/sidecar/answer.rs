@@ -134,7 +134,10 @@ impl Sidecar<'_> {
             if exchange.is_tunnel && exchange.asked.websocket {
                 accept(&head, key, down, to, now);
             } else {
-                send_response(&head, end_stream, down, to, now);
+                let is_head = exchange.head.get(Part::Method) == b"HEAD" || head.status == 304;
+                let body_length =
+                    if is_head { head.body_length } else { fields::body_length(&head, down.version) };
+                send_response(&head, body_length, end_stream, down, to, now);
             }
             mark(down, to.slot, &mut self.dirty);
             down.path.carries(1);
@@ -190,7 +193,7 @@ impl Sidecar<'_> {
             instance.streams.remove(stream);
             instance.engine.release(now, stream, owed[1] as u32);
             if !is_asked || !is_answered {
-                instance.engine.reset(now, stream, ErrorCode::CANCEL);
+                instance.cancel(stream, now);
             }
             mark(instance, slot, &mut self.dirty);
         }
@@ -238,7 +241,7 @@ impl Sidecar<'_> {
             && let Some(instance) = side_at(&mut self.slots, up)
         {
             instance.streams.remove(up.stream);
-            instance.engine.reset(now, up.stream, ErrorCode::CANCEL);
+            instance.cancel(up.stream, now);
             mark(instance, up.slot, &mut self.dirty);
         }
         self.leave(id);
@@ -295,13 +298,16 @@ fn send_request(exchange: &mut Exchange, up: &mut Side, now: Time) -> Begun {
     if most != u32::MAX && size_of_fields(head) > most as usize {
         return Begun::TooLarge(most);
     }
-    let end_stream = exchange.request.is_none();
+    let end_stream = match up.version {
+        Version::H1 => exchange.request.is_none(),
+        Version::H2 | Version::H3 => exchange.request.has_ended_with_head(),
+    };
     let request = Request {
         method: text(Part::Method),
         authority: text(Part::Authority),
         path: text(Part::Path),
         fields: &fields,
-        body_length: head.body_length,
+        body_length: fields::body_length(head, up.version),
         end_stream,
     };
     let Some(stream) = up.engine.send_request(now, &request) else {
@@ -366,9 +372,15 @@ fn accept(head: &Head, key: Option<&[u8]>, down: &mut Side, to: StreamAt, now: T
 }
 
 /// Begins a response.
-fn send_response(head: &Head, end_stream: bool, down: &mut Side, to: StreamAt, now: Time) {
+fn send_response(
+    head: &Head,
+    body_length: Option<u64>,
+    end_stream: bool,
+    down: &mut Side,
+    to: StreamAt,
+    now: Time,
+) {
     let fields: Vec<Field<'_>> = head.fields().collect();
-    let response =
-        Response { status: head.status, fields: &fields, body_length: head.body_length, end_stream };
+    let response = Response { status: head.status, fields: &fields, body_length, end_stream };
     down.engine.send_response(now, to.stream, &response);
 }

@@ -28,6 +28,8 @@ pub struct Body {
     /// All of it has come.
     ended: bool,
     trailers: Option<Box<Head>>,
+    /// The head said that nothing follows.
+    ended_with_head: bool,
     /// The next hop has all of it.
     done: bool,
 }
@@ -44,6 +46,16 @@ impl Body {
     pub fn push(&mut self, data: &[u8], ends: bool) {
         self.bytes.extend_from_slice(data);
         self.ended |= ends;
+    }
+
+    /// The head said that nothing follows.
+    pub const fn end_with_head(&mut self) {
+        (self.ended, self.ended_with_head) = (true, true);
+    }
+
+    /// Whether the head said that nothing follows. An empty DATA frame behind it is another message to gRPC, which wants that.
+    pub const fn has_ended_with_head(&self) -> bool {
+        self.ended_with_head
     }
 
     /// It ends with these trailers.

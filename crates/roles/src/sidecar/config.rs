@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use h2lab_net::tls::{Identity, ServerTlsOptions, TlsError, TlsOptions};
 use h2lab_proxy::config::{Config as File, ConfigError};
@@ -18,6 +19,11 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = i32::MAX as u32;
 /// The most that a window grows to: 1 Gbit/s at a round trip of 128 ms.
 const LARGEST_WINDOW: u32 = 16 << 20;
+/// A client whose request is not complete sends as much in each period, on all of its streams: streams of gRPC wait for minutes, also before
+/// their responses begin, and a client with `Expect: 100-continue` waits for its instance.
+const BODY_PERIOD: Duration = Duration::from_secs(300);
+/// Bytes per second of that period, of anything: one that is there answers or asks something.
+const BODY_RATE: u32 = 1;
 /// The longest body of a request that upgrades to HTTP/2.
 const UPGRADE_BODY: u32 = 64 * 1024;
 
@@ -74,6 +80,8 @@ impl SidecarConfig {
         server.h2c_upgrade = Some(UPGRADE_BODY);
         server.connect_protocol = true;
         server.limits.idle = Some(file.timeouts.client_idle).filter(|idle| !idle.is_zero());
+        server.limits.body_period = Some(BODY_PERIOD);
+        server.limits.body_rate = BODY_RATE;
         Ok(Self {
             server,
             client: engine(Role::Client),

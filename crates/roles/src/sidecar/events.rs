@@ -46,7 +46,7 @@ impl Sidecar<'_> {
                     take_request(exchange, &head, origin, &self.config.file.fields, service);
                     // What follows a request for a tunnel, which has no body, is the tunnel's.
                     if end_stream && !exchange.asked.is_tunnel() {
-                        exchange.request.push(&[], true);
+                        exchange.request.end_with_head();
                     }
                     self.admit_request(id, *listener, address, now);
                     self.hint(id, slot, side, now);
@@ -158,7 +158,7 @@ impl Sidecar<'_> {
     fn forsake(&mut self, side: &mut Side, stream: StreamId, is_over: bool, now: Time) {
         side.streams.remove(stream);
         if !is_over {
-            side.engine.reset(now, stream, ErrorCode::CANCEL);
+            side.cancel(stream, now);
         }
         self.call(side);
     }

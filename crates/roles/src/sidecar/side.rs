@@ -6,11 +6,15 @@ use std::net::SocketAddr;
 use h2lab_base::units::Time;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
-use h2lab_wire::Connection;
+use h2lab_wire::{Connection, ErrorCode, StreamId};
 
 use super::path::Path;
 use super::streams::Streams;
 use crate::accepted::{LINGER, Lingering, TURN, flush};
+
+/// Requests of a connection to an instance that are cancelled before another one takes its place: the fewest after which a known server
+/// may end it are 100.
+const MOST_CANCELLED: u32 = 90;
 
 /// Whose connection it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub struct Side {
     pub requests: u32,
     /// When a request came or ended last; of a client's.
     pub used_at: Time,
+    /// Requests on it that were cancelled.
+    cancelled: u32,
     /// What is known of its path.
     pub path: Path,
     /// Its client's address.
@@ -68,6 +74,8 @@ pub struct Side {
     pub is_closed: bool,
     /// Our direction is closed, and the other one is not.
     is_shut: bool,
+    /// When what is left to send of a connection that has ended is given up.
+    last_word_until: Option<Time>,
     /// Our direction is closed, and what still comes is thrown away.
     lingering: Option<Lingering>,
 }
@@ -95,6 +103,7 @@ impl Side {
             number: 0,
             requests: 0,
             used_at: Time::ZERO,
+            cancelled: 0,
             path: Path::default(),
             client: None,
             pushed: HashSet::new(),
@@ -104,6 +113,7 @@ impl Side {
             eof: false,
             is_closed: false,
             is_shut: false,
+            last_word_until: None,
             lingering: None,
         }
     }
@@ -155,6 +165,16 @@ impl Side {
         }
     }
 
+    /// Cancels a request at an instance. A connection with many of them takes no more: instances end one on which a peer resets many
+    /// streams (RFC 9113 §10.5), and clients who do that here must not end what others have under way.
+    pub fn cancel(&mut self, stream: StreamId, now: Time) {
+        self.engine.reset(now, stream, ErrorCode::CANCEL);
+        self.cancelled += 1;
+        if self.cancelled == MOST_CANCELLED && self.version != Version::H1 {
+            self.engine.goaway(now, ErrorCode::NO_ERROR, b"many requests were cancelled");
+        }
+    }
+
     /// Whether all that the peer sends has been read, to its end.
     pub const fn has_ended(&self) -> bool {
         self.eof
@@ -193,8 +213,13 @@ impl Side {
             self.is_shut = true;
             self.transport.shutdown(now)?;
         }
-        if self.is_closed && !self.blocked && !self.engine.has_output(now) {
-            return self.close(now);
+        if self.is_closed {
+            if !self.blocked && !self.engine.has_output(now) {
+                return self.close(now);
+            }
+            // Its last word waits, and no deadline of the engine's is left: one who does not read is not waited for.
+            let until = *self.last_word_until.get_or_insert(now + LINGER);
+            return Ok(if now >= until { Next::Drop } else { Next::Wait(until) });
         }
         Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(self.path.probe_at)))
     }

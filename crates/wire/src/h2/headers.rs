@@ -9,6 +9,7 @@ use super::stream::{Side, Stream};
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Received, Role};
 use crate::compression::CompressionError;
+use crate::connection::Response;
 use crate::content::Content;
 use crate::limits::accounts::Accounts;
 use crate::message;
@@ -196,7 +197,9 @@ impl Connection {
             let reason = "more streams than SETTINGS_MAX_CONCURRENT_STREAMS";
             return Err(Fault::Stream { stream: id, code: ErrorCode::REFUSED_STREAM, reason });
         }
-        self.check_block(opening)?;
+        if let Err(fault) = self.check_block(opening) {
+            return self.answer_too_large(opening, fault);
+        }
         let malformed = |reason| Fault::malformed(id, reason);
         let parts = RequestParts::check(&self.fields, self.config.connect_protocol).map_err(malformed)?;
         let mut stream = self.new_stream(id, Side::Head, Side::Body);
@@ -214,6 +217,23 @@ impl Connection {
         self.count_request();
         self.request = parts;
         Ok(Some(Occurrence::Request { stream: id, end_stream: opening.end_stream }))
+    }
+
+    /// A request with more fields than we announced is answered 431, as over HTTP/1.1 (RFC 9113 §10.5.1). What follows of it is of no use.
+    fn answer_too_large(&mut self, opening: Opening, fault: Fault) -> Received {
+        let Fault::Stream { stream, code: ErrorCode::ENHANCE_YOUR_CALM, reason } = fault else {
+            return Err(fault);
+        };
+        let response = Response { status: 431, fields: &[], body_length: Some(0), end_stream: true };
+        self.put_headers(stream, true, |block| {
+            block.response(&response);
+        });
+        if !opening.end_stream {
+            return Err(Fault::Stream { stream, code: ErrorCode::NO_ERROR, reason });
+        }
+        // Both sides have ended. Some clients take a reset for a failure that comes before they have read the answer, as curl 7.88.
+        self.streams.remember(stream, Ending::ResetByUs);
+        self.accounts.stream_error().map(|()| None)
     }
 
     /// A stream with the windows that both sides announced.

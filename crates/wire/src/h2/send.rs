@@ -80,7 +80,12 @@ impl Connection {
     }
 
     /// Appends HEADERS with the fields that `write` puts.
-    fn put_headers(&mut self, stream: u32, end_stream: bool, write: impl FnOnce(&mut Block<'_, Encoder>)) {
+    pub(super) fn put_headers(
+        &mut self,
+        stream: u32,
+        end_stream: bool,
+        write: impl FnOnce(&mut Block<'_, Encoder>),
+    ) {
         self.put_block(Lead::headers(stream, end_stream), write);
     }
 

@@ -311,7 +311,17 @@ fn a_field_list_that_is_too_large_costs_its_stream_only() {
     config.max_header_list_size = size + 4 * 32;
     assert_eq!(cost_of(config, 0, &ended()), Nothing);
     config.max_header_list_size -= 1;
-    assert_eq!(cost_of(config, 0, &ended()), Stream(1, ErrorCode::ENHANCE_YOUR_CALM));
+    for (request, kinds) in [
+        (ended(), &[kind::HEADERS][..]),
+        (frame(kind::HEADERS, OPEN, 1, &get_block()), &[kind::HEADERS, kind::RST_STREAM]),
+    ] {
+        let mut peer = Scripted::new(config);
+        assert_eq!(peer.receive(&request), [], "it is answered 431");
+        let sent = peer.sent();
+        let answer: Vec<u8> = sent.iter().filter(|sent| sent.0.stream == 1).map(|sent| sent.0.kind).collect();
+        assert_eq!(answer, kinds);
+        assert_eq!(peer.receive(&frame(kind::PING, 0, 0, &[0; 8])), [], "the connection goes on");
+    }
 }
 
 #[test]
