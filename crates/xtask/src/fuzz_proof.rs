@@ -27,7 +27,7 @@ struct Planted {
 }
 
 /// One bug for each target, of the kind that the target is to find.
-const BUGS: [Planted; 10] = [
+const BUGS: [Planted; 11] = [
     // Padding as long as the payload was refused: the range ends before it begins.
     Planted {
         target: "frames",
@@ -83,6 +83,14 @@ const BUGS: [Planted; 10] = [
         file: "wire/src/h2/send.rs",
         right: "            self.send_window.consume(taken);",
         wrong: "            self.send_window.consume(piece.len());",
+    },
+    // A client's own framing passes beside that of the next hop.
+    Planted {
+        target: "proxy",
+        test: "what_a_proxy_passes_on_is_the_one_message_that_was_meant",
+        file: "proxy/src/fields.rs",
+        right: "            | b\"transfer-encoding\"\n",
+        wrong: "",
     },
     // Names by reference go out as if they were of the dynamic table.
     Planted {

@@ -5,6 +5,7 @@
 //! `cargo xtask fuzz-proof` shows that each finds a bug that was planted for the purpose.
 
 mod mutate;
+mod proxy;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +26,7 @@ pub struct FuzzTarget {
 }
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 10] = [
+pub const TARGETS: [FuzzTarget; 11] = [
     FuzzTarget { name: "frames", run: h2::fuzz::frames, seeds: h2_conversations },
     FuzzTarget { name: "hpack", run: h2::fuzz::hpack, seeds: hpack_seeds },
     FuzzTarget { name: "h1_head", run: h1::fuzz::head, seeds: head_seeds },
@@ -35,6 +36,7 @@ pub const TARGETS: [FuzzTarget; 10] = [
     FuzzTarget { name: "pair", run: connections::pair, seeds: pair_seeds },
     FuzzTarget { name: "qpack", run: h3::fuzz::sections, seeds: qpack_seeds },
     FuzzTarget { name: "h3", run: h3::fuzz::streams, seeds: h3::fuzz::scripts },
+    FuzzTarget { name: "proxy", run: proxy::proxy, seeds: proxy::seeds },
     FuzzTarget { name: "scenario", run: scenario, seeds: scenario_seeds },
 ];
 

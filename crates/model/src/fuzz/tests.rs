@@ -68,6 +68,11 @@ fn two_engines_never_accuse_each_other() {
 }
 
 #[test]
+fn what_a_proxy_passes_on_is_the_one_message_that_was_meant() {
+    run("proxy", 700_000);
+}
+
+#[test]
 fn field_sections_decode_or_are_refused() {
     run("qpack", 1_000_000);
 }
