@@ -18,7 +18,7 @@ struct Summary {
 
 /// Fails unless every one of at least `least` cases passed.
 #[track_caller]
-fn assert_all_passed(said: &str, least: u32) {
+pub fn assert_all_passed(said: &str, least: u32) {
     let summary = said.lines().rev().find_map(|line| {
         let (tests, rest) = line.split_once(" tests, ")?;
         let (passed, _) = rest.split_once(" passed, ")?;
@@ -30,7 +30,7 @@ fn assert_all_passed(said: &str, least: u32) {
 }
 
 /// Runs h2spec against a socket of the origin.
-fn h2spec(program: &Path, address: SocketAddr, more: &[&str]) -> String {
+pub fn h2spec(program: &Path, address: SocketAddr, more: &[&str]) -> String {
     let port = address.port().to_string();
     let arguments = [&["-h", "127.0.0.1", "-p", &port, PATIENT[0], PATIENT[1]], more].concat();
     run_program(program, folder().path(), &arguments).stdout

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{DEADLINE, binary, folder, may_open_tun, need, on_a_hardened_machine};
+use crate::support::{DEADLINE, binary, folder, may_open_tun, need, on_a_hardened_machine, rounds};
 
 /// How long the kernel and pid 1 may take to clear away what has been killed.
 const CLEARING: Duration = Duration::from_secs(60);
@@ -242,7 +242,7 @@ impl Drop for Watched {
 /// Moments after the start of a run, in no order, from 1 ms on: within setting up, measuring and between cells.
 /// `cargo xtask verify` asks for more rounds than a test run wants to wait for.
 fn moments() -> impl Iterator<Item = Duration> {
-    let rounds: u64 = std::env::var("H2LAB_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    let rounds: u64 = rounds().unwrap_or(6);
     // The golden ratio's fractions spread evenly for any number of rounds; a seedless sequence that repeats.
     (1..=rounds).map(|round| Duration::from_micros(1_000 + (round * 1_618_034) % 4_000_000))
 }

@@ -155,6 +155,15 @@ mod sidecar_hints;
 /// The sidecar and each version's own means.
 mod sidecar_protocol;
 
+/// The sidecar under attack, and by the suites that the field goes by.
+mod sidecar_attacks;
+
+/// Clients and servers that nobody changed, through one sidecar and through two.
+mod sidecar_callers;
+
+/// A pair of sidecars whose instances are disturbed: every request is accounted for.
+mod sidecar_soak;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

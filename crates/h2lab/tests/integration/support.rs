@@ -112,6 +112,11 @@ pub fn run_program_for<S: AsRef<OsStr>>(
     }
 }
 
+/// How often to repeat what is tried in rounds, if `cargo xtask verify` asks for more than a test run does.
+pub fn rounds() -> Option<u64> {
+    std::env::var("H2LAB_TEST_ROUNDS").ok()?.parse().ok()
+}
+
 /// Runs h2lab in a folder of its own.
 #[track_caller]
 pub fn h2lab<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {

@@ -9,7 +9,6 @@ use h2lab_wire::connection::Request;
 use h2lab_wire::{Config, Connection, Event, Role};
 
 use super::SERVED;
-use crate::origin::Origin;
 use crate::support::{DEADLINE, read_once};
 
 /// Makes one request after the other, over HTTP/1.1 and HTTP/2 in turn, until it is stopped.
@@ -19,9 +18,9 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// Begins to ask `origin`.
-    pub fn begin(origin: &Origin) -> Self {
-        let (ending, address) = (Arc::new(AtomicBool::new(false)), origin.clear);
+    /// Begins to ask the server at `address` for `/` of an origin.
+    pub fn begin(address: SocketAddr) -> Self {
+        let ending = Arc::new(AtomicBool::new(false));
         let report = Arc::clone(&ending);
         let thread = std::thread::spawn(move || {
             let mut clients = [Client::new(address, false), Client::new(address, true)];

@@ -8,7 +8,7 @@
 /// The attacker: an HTTP/2 client that keeps to no rule.
 pub mod attacker;
 /// The client that behaves.
-mod bystander;
+pub mod bystander;
 /// More of something than anyone needs.
 mod floods;
 /// More memory than there is for all.
@@ -37,7 +37,7 @@ fn attack<T>(arguments: &[&str], attack: impl FnOnce(&Origin) -> T) -> T {
     let origin = Origin::start(arguments);
     origin.assert_serves();
     let before = origin.child.resident_bytes();
-    let bystander = Bystander::begin(&origin);
+    let bystander = Bystander::begin(origin.clear);
     let outcome = attack(&origin);
     let served = bystander.end();
     let after = origin.child.resident_bytes();

@@ -227,6 +227,22 @@ pub fn sidecar() -> Vec<Item> {
             sidecar::behaviour,
         ),
         item(
+            "attacks",
+            "h2spec, all cases, 10 times on each listener, before HTTP/1.1 and HTTP/2; each attack while another client is served",
+            sidecar::attacks,
+        ),
+        item(
+            "callers",
+            "one sidecar and two: curl, Go's net/http, Node, Python's requests and httpx, grpc-go's suite, a WebSocket, Chromium",
+            sidecar::callers,
+        ),
+        item(
+            "soak",
+            "1,000,000 mixed requests through a pair at 1 % loss while instances are killed, stopped and restarted: none lost, none \
+             repeated that was not safe, every body right; H2LAB_SOAK_REQUESTS for fewer",
+            sidecar::soak,
+        ),
+        item(
             "pool",
             "in virtual time, 1,000/s: p99 at 3 % loss <= 1.05 x the best of 4, 8, 16, 32 connections and <= 0.4 x HTTP/1.1; after a \
              step to 3 % within 1.2 x the settled one; at most 2 connections a minute after the last loss",

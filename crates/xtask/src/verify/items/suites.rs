@@ -43,9 +43,20 @@ pub fn calibration(h2lab: &H2lab) -> Result<ItemOutcome> {
 
 /// Runs the tests whose names contain `filter`; each is a figure, and so is each line `figure: …` that they print.
 pub fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<ItemOutcome> {
+    suite_with(h2lab, which, filter, &[])
+}
+
+/// The same, with these variables of the environment.
+pub fn suite_with(
+    h2lab: &H2lab,
+    which: &[&str],
+    filter: &str,
+    variables: &[(&str, &str)],
+) -> Result<ItemOutcome> {
     let mut command = process::cargo(["test", "--quiet"]);
     command.args(which).args(["--", "--show-output", "--format=pretty", filter]);
     command.env("H2LAB_TEST_BINARY", h2lab.path()).env("H2LAB_TEST_ROUNDS", ROUNDS);
+    command.envs(variables.iter().copied());
     let output =
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);

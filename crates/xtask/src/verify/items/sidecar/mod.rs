@@ -2,11 +2,14 @@
 
 use anyhow::{Context, Result};
 
+mod shows;
+
 use super::suites::suite;
 use crate::process;
 use crate::verify::binary::H2lab;
 use crate::verify::document::{Cell, Document};
 use crate::verify::outcome::ItemOutcome;
+pub use shows::{attacks, callers, soak};
 
 /// Our own, among the sidecars of a scenario.
 const OURS: &str = "h2lab";

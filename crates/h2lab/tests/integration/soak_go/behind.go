@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A program that dies with this one, and is ready when its socket is.
+func start(name string, arguments ...string) *exec.Cmd {
+	command := exec.Command(name, arguments...)
+	command.Stderr = os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	check(command.Start(), name)
+	return command
+}
+
+func ready(address string) {
+	for {
+		if connection, err := net.Dial("tcp", address); err == nil {
+			connection.Close()
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// A sidecar with this file; the address of its first listener.
+func sidecar(h2lab, file, config string) (*exec.Cmd, string) {
+	check(os.WriteFile(file, []byte(config), 0o600), file)
+	command := exec.Command(h2lab, "sidecar", "--config", file)
+	command.Stderr = os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	pipe, err := command.StdoutPipe()
+	check(err, "a pipe")
+	check(command.Start(), h2lab)
+	lines := bufio.NewReader(pipe)
+	line, err := lines.ReadString('\n')
+	check(err, "the sidecar listens")
+	go func() { _, _ = io.Copy(os.Stderr, lines) }()
+	return command, strings.TrimSpace(strings.TrimPrefix(line, "listening http://"))
+}
+
+type disturbed struct {
+	command *exec.Cmd
+	speaks  string
+	address string
+	ledger  string
+}
+
+func (d *disturbed) start() {
+	self, err := os.Executable()
+	check(err, "this program")
+	d.command = start(self, "instance", d.address, d.ledger)
+	ready(d.address)
+}
+
+func behind(h2lab, address, folder string, port int) {
+	note, err := os.OpenFile(filepath.Join(folder, "disturbed"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	check(err, "the notes")
+	// One speaks HTTP/1.1 and one HTTP/2.
+	instances := []*disturbed{
+		{speaks: "http", address: fmt.Sprintf("127.0.0.1:%d", port), ledger: filepath.Join(folder, "ledger-1")},
+		{speaks: "h2c", address: fmt.Sprintf("127.0.0.1:%d", port+1), ledger: filepath.Join(folder, "ledger-2")},
+	}
+	for _, instance := range instances {
+		instance.start()
+	}
+	ingress, _ := sidecar(h2lab, filepath.Join(folder, "ingress.toml"), fmt.Sprintf(
+		"[[listen]]\naddress = %q\nservice = \"a\"\nroute = [{ path = \"/ws\", service = \"sockets\" }]\n"+
+			"[service.a]\ninstances = [\"http://%s\", \"h2c://%s\"]\n"+
+			// Go's server takes no WebSocket over HTTP/2.
+			"[service.sockets]\ninstances = [\"http://%s\"]\n",
+		address, instances[0].address, instances[1].address, instances[0].address))
+	over := make(chan os.Signal, 1)
+	signal.Notify(over, syscall.SIGTERM, syscall.SIGINT)
+	ticks := time.NewTicker(4 * time.Second)
+	for turn := 0; ; turn++ {
+		select {
+		case <-over:
+			_ = ingress.Process.Signal(syscall.SIGTERM)
+			_ = ingress.Wait()
+			return
+		case <-ticks.C:
+		}
+		instance := instances[turn/3%2]
+		begun := time.Now()
+		kind := []string{"KILL", "STOP", "TERM"}[turn%3]
+		switch kind {
+		case "STOP":
+			check(instance.command.Process.Signal(syscall.SIGSTOP), "a signal")
+			time.Sleep(2 * time.Second)
+			check(instance.command.Process.Signal(syscall.SIGCONT), "a signal")
+		case "KILL":
+			check(instance.command.Process.Kill(), "a signal")
+			_ = instance.command.Wait()
+			time.Sleep(300 * time.Millisecond)
+			instance.start()
+		case "TERM":
+			check(instance.command.Process.Signal(syscall.SIGTERM), "a signal")
+			_ = instance.command.Wait()
+			instance.start()
+		}
+		fmt.Fprintf(note, "%s %s %d %d\n", kind, instance.speaks, begun.UnixMilli(), time.Now().UnixMilli())
+	}
+}

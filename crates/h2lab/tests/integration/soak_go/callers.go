@@ -1,0 +1,337 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// What became of a request that was not answered as it should have been.
+type failure struct {
+	number     int
+	method     string
+	size       int
+	begun, end time.Time
+	// None of its response had come.
+	early bool
+	why   string
+}
+
+type soak struct {
+	url      string
+	clients  []*http.Client
+	lock     sync.Mutex
+	failures []failure
+	// POSTs that were answered with 200, and those that were sent.
+	done, sent        map[int]bool
+	gets, others      atomic.Int64
+	cancelled, talked atomic.Int64
+}
+
+var sizes = []int{
+	0, 0, 1, 300, 300, 1_024, 1_024, 1_024, 1_024, 4_000, 4_000, 4_000, 4_000, 20_000, 20_000, 20_000, 64 * 1024, 70_000, 300_000, 1 << 20,
+}
+
+// Numbers that look drawn at random and are the same every time.
+func drawn(number, of int) int {
+	state := uint64(number)*0x9e3779b97f4a7c15 + 0x1234567
+	state ^= state >> 29
+	state *= 0xbf58476d1ce4e5b9
+	state ^= state >> 32
+	return int(state % uint64(of))
+}
+
+// Only a Reader: its length is not known.
+type unknown struct{ io.Reader }
+
+func (s *soak) request(number int) {
+	method := []string{"GET", "GET", "PUT", "POST", "POST"}[drawn(number, 5)]
+	up, down := sizes[drawn(number+1_000_003, len(sizes))], sizes[drawn(number+2_000_003, len(sizes))]
+	if method == "GET" {
+		up = 0
+	}
+	query := fmt.Sprintf("/do?n=%d&size=%d", number, down)
+	for key, one := range map[string]int{"length": 2, "early": 10} {
+		if drawn(number+len(key)*7_919, one) == 0 {
+			query += "&" + key
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	given := drawn(number+5_003, 50) == 0
+	if given {
+		query += "&wait"
+		ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+	}
+	sent := body(number, 0, up)
+	var reader io.Reader = bytes.NewReader(sent)
+	if drawn(number+3_001, 2) == 0 && method != "GET" {
+		reader = unknown{reader}
+	}
+	if method == "GET" {
+		reader = nil
+	}
+	if method == "POST" {
+		s.lock.Lock()
+		s.sent[number] = true
+		s.lock.Unlock()
+		s.others.Add(1)
+	} else {
+		s.gets.Add(1)
+	}
+	begun := time.Now()
+	early, why := s.exchange(ctx, method, query, reader, number, sent, down)
+	if given && (why == "" || ctx.Err() != nil) {
+		s.cancelled.Add(1)
+		return
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if why != "" {
+		s.failures = append(s.failures, failure{number, method, up, begun, time.Now(), early, why})
+	} else if method == "POST" {
+		s.done[number] = true
+	}
+}
+
+func (s *soak) exchange(ctx context.Context, method, query string, reader io.Reader, number int, sent []byte, down int) (bool, string) {
+	request, err := http.NewRequestWithContext(ctx, method, s.url+query, reader)
+	check(err, "a request")
+	// net/http of Go itself must not send again.
+	request.GetBody = nil
+	response, err := s.clients[number%len(s.clients)].Do(request)
+	if err != nil {
+		return true, err.Error()
+	}
+	defer response.Body.Close()
+	if response.StatusCode != 200 {
+		text, _ := io.ReadAll(response.Body)
+		return true, fmt.Sprintf("%d %s", response.StatusCode, bytes.TrimSpace(text))
+	}
+	var from io.Reader = response.Body
+	if drawn(number+4_001, 40) == 0 {
+		from = slow{from}
+	}
+	came, err := io.ReadAll(from)
+	if err != nil {
+		return false, fmt.Sprintf("after %d bytes: %v", len(came), err)
+	}
+	// It is a header field where nothing was sent before it was known.
+	told := cmp.Or(response.Trailer.Get("X-Digest"), response.Header.Get("X-Digest"))
+	digest := sha256.Sum256(sent)
+	switch {
+	case response.Header.Get("X-Number") != strconv.Itoa(number):
+		fail("%d: the answer to another request: %v", number, response.Header)
+	case !bytes.Equal(came, body(number, 1, down)):
+		fail("%d: another body of %d bytes instead of %d", number, len(came), down)
+	case told != hex.EncodeToString(digest[:]):
+		fail("%d: the instance got another body: %q, %v %v", number, told, response.Header, response.Trailer)
+	}
+	return false, ""
+}
+
+// Reads slowly for a while.
+type slow struct{ io.Reader }
+
+func (s slow) Read(into []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return s.Reader.Read(into[:min(len(into), 16*1024)])
+}
+
+func (s *soak) talk(number int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	begun := time.Now()
+	why := func() error {
+		socket, _, err := websocket.Dial(ctx, s.url+"/ws", nil)
+		if err != nil {
+			return err
+		}
+		defer socket.CloseNow()
+		socket.SetReadLimit(1 << 20)
+		for n := range 4 {
+			sent := body(number, n, sizes[drawn(number+n, len(sizes)-2)])
+			if err := socket.Write(ctx, websocket.MessageBinary, sent); err != nil {
+				return err
+			}
+			_, came, err := socket.Read(ctx)
+			if err != nil {
+				return err
+			}
+			if !bytes.Equal(came, sent) {
+				fail("%d: another message came back", number)
+			}
+		}
+		return socket.Close(websocket.StatusNormalClosure, "")
+	}()
+	s.talked.Add(1)
+	if why != nil {
+		s.lock.Lock()
+		s.failures = append(s.failures, failure{number, "WebSocket", 0, begun, time.Now(), false, why.Error()})
+		s.lock.Unlock()
+	}
+}
+
+func callers(h2lab, address, folder string, n int, hup bool) {
+	ready(address)
+	egress, clear := sidecar(h2lab, filepath.Join(folder, "egress.toml"), fmt.Sprintf(
+		"[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n[service.a]\ninstances = [\"h2c://%s\"]\n", address))
+	protocols := func(h2c bool) *http.Client {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(!h2c)
+		protocols.SetUnencryptedHTTP2(h2c)
+		return &http.Client{Transport: &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 32}}
+	}
+	s := &soak{url: "http://" + clear, clients: []*http.Client{protocols(false), protocols(true)}, done: map[int]bool{}, sent: map[int]bool{}}
+	var next, asked atomic.Int64
+	// So long at most, for people who have to go.
+	most, _ := time.ParseDuration(os.Getenv("SOAK_TIME"))
+	var group sync.WaitGroup
+	begun := time.Now()
+	over := make(chan struct{})
+	if hup {
+		go func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(5 * time.Second):
+					_ = egress.Process.Signal(syscall.SIGHUP)
+				}
+			}
+		}()
+	}
+	for range 24 {
+		group.Go(func() {
+			for {
+				number := int(next.Add(1))
+				if number > n || (most > 0 && time.Since(begun) > most) {
+					return
+				}
+				asked.Add(1)
+				if number%10_000 == 0 {
+					fmt.Fprintf(os.Stderr, "%d after %.0f s\n", number, time.Since(begun).Seconds())
+				}
+				if number%200 == 0 {
+					s.talk(number)
+				} else {
+					s.request(number)
+				}
+			}
+		})
+	}
+	group.Wait()
+	close(over)
+	_ = egress.Process.Signal(syscall.SIGTERM)
+	check(egress.Wait(), "the sidecar ends in order")
+	s.judge(folder, asked.Load(), time.Since(begun))
+}
+
+// When instances were disturbed, and how.
+type disturbance struct {
+	kind, speaks string
+	begun, end   time.Time
+}
+
+func disturbances(folder string) (all []disturbance) {
+	text, err := os.ReadFile(filepath.Join(folder, "disturbed"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	check(err, "the notes")
+	for line := range strings.Lines(string(text)) {
+		var kind, speaks string
+		var begun, end int64
+		_, err := fmt.Sscan(line, &kind, &speaks, &begun, &end)
+		check(err, line)
+		all = append(all, disturbance{kind, speaks, time.UnixMilli(begun), time.UnixMilli(end)})
+	}
+	return all
+}
+
+// A request may fail only if an instance that may have had it was killed meanwhile, and what it asked for was not safe to ask for
+// again, or was being answered already; or if the request was not safe, and its connection of HTTP/1.1 was closed by an instance that
+// ended in good order just when it came (RFC 9112 §9.5).
+func excused(f failure, all []disturbance) bool {
+	for _, d := range all {
+		during := f.begun.Before(d.end.Add(time.Second)) && f.end.After(d.begun)
+		// A body of more than 64 KiB is not kept.
+		again := f.early && (f.method == "GET" || f.method == "PUT") && f.size <= 64*1024
+		// Each of an instance's WebSockets ends with it.
+		if during && f.method == "WebSocket" && d.speaks == "http" && d.kind != "STOP" {
+			return true
+		}
+		closes := d.kind == "TERM" && d.speaks == "http" && f.early
+		if during && !again && (d.kind == "KILL" || closes) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *soak) judge(folder string, n int64, took time.Duration) {
+	all := disturbances(folder)
+	kinds := map[string]int{}
+	for _, d := range all {
+		kinds[d.kind]++
+	}
+	lost, cut := 0, 0
+	for _, f := range s.failures {
+		if excused(f, all) {
+			cut++
+			continue
+		}
+		lost++
+		if lost <= 20 {
+			fmt.Printf("lost: %d %s of %d bytes, after %v: %s\n", f.number, f.method, f.size, f.end.Sub(f.begun), f.why)
+		}
+	}
+	times := map[int]int{}
+	for _, name := range []string{"ledger-1", "ledger-2"} {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		check(err, name)
+		for line := range strings.Lines(string(text)) {
+			number, err := strconv.Atoi(strings.TrimSpace(line))
+			check(err, line)
+			times[number]++
+		}
+	}
+	repeated, missing := 0, 0
+	for number, count := range times {
+		if count > 1 || !s.sent[number] {
+			repeated++
+			fmt.Printf("repeated: POST %d was begun %d times\n", number, count)
+		}
+	}
+	for number := range s.done {
+		if times[number] != 1 {
+			missing++
+			fmt.Printf("missing: POST %d was answered and never begun\n", number)
+		}
+	}
+	fmt.Printf("%d requests in %.0f s: %d GET and PUT, %d POST, %d given up by their callers, %d WebSockets; instances killed %d times, "+
+		"stopped %d, ended in order %d: %d cut off or not safe to send again, %d lost, %d repeated, %d missing\n",
+		n, took.Seconds(), s.gets.Load(), s.others.Load(), s.cancelled.Load(), s.talked.Load(), kinds["KILL"], kinds["STOP"], kinds["TERM"],
+		cut, lost, repeated, missing)
+	if lost+repeated+missing > 0 {
+		os.Exit(1)
+	}
+	fmt.Println("done")
+}

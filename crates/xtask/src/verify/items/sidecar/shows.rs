@@ -1,0 +1,28 @@
+//! What the sidecar must show beside figures: suites of others, attacks, clients that nobody changed, a soak.
+
+use anyhow::Result;
+
+use super::super::suites::{suite, suite_with};
+use crate::verify::binary::H2lab;
+use crate::verify::outcome::ItemOutcome;
+
+const INTEGRATION: [&str; 4] = ["--package", "h2lab", "--test", "integration"];
+/// Requests of the soak, unless the variable says otherwise.
+const REQUESTS: (&str, &str) = ("H2LAB_SOAK_REQUESTS", "1000000");
+
+/// h2spec, ten times on each listener, and attacks while others are served.
+pub fn attacks(h2lab: &H2lab) -> Result<ItemOutcome> {
+    suite(h2lab, &INTEGRATION, "sidecar_attacks::")
+}
+
+/// Clients and servers of others.
+pub fn callers(h2lab: &H2lab) -> Result<ItemOutcome> {
+    suite(h2lab, &INTEGRATION, "sidecar_callers::")
+}
+
+/// A million requests over a link with loss.
+pub fn soak(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let (name, most) = REQUESTS;
+    let requests = std::env::var(name).unwrap_or_else(|_| most.to_owned());
+    suite_with(h2lab, &INTEGRATION, "sidecar_soak::", &[(name, &requests)])
+}
