@@ -142,6 +142,7 @@ mod smuggling;
 
 /// The sidecar between clients, servers and peers that misbehave.
 mod sidecar;
+mod sidecar_pool;
 
 /// What the sidecar does about instances that fail, callers that are too many, and its own memory.
 mod sidecar_guard;

@@ -6,6 +6,9 @@
 //! is expected to end first.
 
 pub mod estimate;
+pub mod idle;
+pub mod liveness;
 pub mod path;
 pub mod place;
+pub mod probe;
 pub mod quota;

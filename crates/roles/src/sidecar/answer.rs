@@ -66,7 +66,7 @@ impl Sidecar<'_> {
             Begun::Later => return self.wait(id),
         };
         up.streams.insert(stream, id);
-        up.requests += 1;
+        up.begin_request();
         up.path.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
         mark(up, slot, &mut self.dirty);
         exchange.up = Some(StreamAt { slot, serial: up.serial, stream });

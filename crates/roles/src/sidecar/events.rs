@@ -31,6 +31,7 @@ impl Sidecar<'_> {
                 | Event::Trailers { stream, .. } => Some(*stream),
                 _ => None,
             };
+            self.note_keep_alive(&side.peer, &mut side.liveness, &event);
             match event {
                 Event::Request { stream, head, end_stream } => {
                     let id = self.exchanges.begin();
@@ -108,7 +109,7 @@ impl Sidecar<'_> {
                 Event::GoAway { .. } | Event::PushPromise { .. } | Event::Pong { .. } => {}
                 Event::Closed { error } => {
                     side.is_closed = true;
-                    let fate = fate_of(side.version, error.as_ref());
+                    let fate = self.fate(side, error.as_ref(), now);
                     let why = error
                         .map_or_else(|| "it closed the connection".to_owned(), |error| error.to_string());
                     self.abandon(side, fate, &why);
@@ -172,6 +173,15 @@ impl Sidecar<'_> {
             self.judge(*instance, true, self.now);
         }
         self.cut(id, is_client, fate, &format!("the instance reset the stream ({code})"));
+    }
+
+    /// What is known of the requests of a connection that has ended.
+    fn fate(&mut self, side: &Side, error: Option<&Error>, now: Time) -> Fate {
+        self.note_end(side, now);
+        match fate_of(side.version, error) {
+            Fate::Unknown if side.was_never_reached() => Fate::Unprocessed,
+            fate => fate,
+        }
     }
 
     /// All that a connection carried has ended with it.

@@ -15,6 +15,7 @@ mod exchange;
 mod guard;
 mod hints;
 mod listeners;
+mod liveness;
 mod path;
 mod pool;
 mod side;
@@ -122,6 +123,8 @@ struct Sidecar<'a> {
     serial: u32,
     /// When the paths of connections are looked at next.
     look_at: Time,
+    /// When it is looked whether instances are still there.
+    check_at: Time,
     totals: Totals,
     /// It is to end.
     is_draining: bool,
@@ -161,6 +164,7 @@ impl<'a> Sidecar<'a> {
             random: Counter::new(config.seed, "instances"),
             serial: 0,
             look_at: clock.now(),
+            check_at: clock.now(),
             totals: Totals::default(),
             is_draining: false,
         })
@@ -177,6 +181,7 @@ impl<'a> Sidecar<'a> {
     fn turn(&mut self, until: Time) -> Result<(), SidecarError> {
         let until = until.min(self.guard.due.next()).min(self.pools.next_retry());
         self.now = self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
+        self.check_instances(self.now);
         for slot in std::mem::take(&mut self.unread) {
             self.read(slot);
         }
@@ -282,6 +287,7 @@ impl<'a> Sidecar<'a> {
     fn place(&mut self, slot: u32, mut side: Side) {
         side.is_dirty = true;
         side.serial = self.serial;
+        side.liveness.heard(self.now);
         self.serial = self.serial.wrapping_add(1);
         self.dirty.push(slot);
         self.slots[slot as usize] = Slot::Open(Box::new(side));

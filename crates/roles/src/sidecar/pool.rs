@@ -14,6 +14,7 @@ use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
 use h2lab_proxy::guard::outlier::Record;
 use h2lab_proxy::pool::estimate::Estimate;
+use h2lab_proxy::pool::idle::Idle;
 use h2lab_proxy::pool::place::{self, Load, Room};
 use h2lab_proxy::pool::quota::Quota;
 use h2lab_proxy::proxy_protocol;
@@ -32,6 +33,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// For so long a request waits where no instance can be reached: one that is restarted is back by then.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A connection that does not answer is taken only where there is no other.
+const DOUBTED: Duration = Duration::from_secs(60);
 /// Connections to an instance at most where each carries one request.
 const MOST: usize = 1_024;
 
@@ -90,6 +93,8 @@ pub struct Pool {
     is_woken: bool,
     /// After how many requests it ends a connection.
     pub quota: Quota,
+    /// After which time without a request it does.
+    pub idle: Idle,
     /// Connections that there have been.
     numbered: u32,
     /// How many connections its path needs.
@@ -106,6 +111,11 @@ impl Pool {
     /// Whether it may be asked as any other.
     pub fn is_fit(&self, now: Time) -> bool {
         self.health.is_well() && !self.record.is_out(now)
+    }
+
+    /// It does not answer: others are asked for a while.
+    pub fn doubt(&mut self, now: Time) {
+        self.down_until = now + LONGEST_PAUSE;
     }
 
     /// Whether each of its connections carries one request at a time.
@@ -152,6 +162,7 @@ impl Pools {
                     let mut target =
                         DialTarget::new(Endpoint::Tcp(address), *protocol, server_name, tls, congestion)?;
                     target.engine = h2lab_wire::Config { tls: target.engine.tls, ..config.client };
+                    target.engine.peer_timeout = target.engine.peer_timeout.max(config.file.timeouts.ping);
                     target.connect_timeout = config.file.timeouts.of(&service.timeouts).connect;
                     target.tap = false;
                     Ok(target)
@@ -181,6 +192,7 @@ impl Pools {
                     retry_at: Time::NEVER,
                     is_woken: false,
                     quota: Quota::default(),
+                    idle: Idle::default(),
                     numbered: 0,
                     estimate: Estimate::new(Time::ZERO),
                     wanted: 1,
@@ -385,6 +397,7 @@ impl Sidecar<'_> {
         };
         let mut side = Side::new(transport, engine, version, Peer::Instance(instance));
         side.number = number;
+        side.watch_peer(&self.config.file.timeouts);
         self.place(slot, side);
         self.wake(instance);
         self.read(slot);
@@ -515,7 +528,7 @@ impl Sidecar<'_> {
 fn is_lasting(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
     let Slot::Open(side) = &slots[slot as usize] else { return false };
     let is_open = !side.is_closed && !side.engine.is_draining();
-    is_open && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
+    is_open && !side.liveness.is_doubted() && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
 }
 
 /// The place among its connections of the one that takes an instance's next request, and whether that carries no other.
@@ -541,10 +554,10 @@ fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
         (false, Policy::PerRequest) if open > 0 => 0,
         (false, _) => side.engine.available_streams().min(left),
     };
-    let wait = if pool.policy == Policy::Adaptive && side.version != Version::H1 {
-        place::wait(&side.path.now, side.path.added)
-    } else {
-        Duration::ZERO
+    let wait = match pool.policy {
+        _ if side.liveness.is_doubted() => DOUBTED,
+        Policy::Adaptive if side.version != Version::H1 => place::wait(&side.path.now, side.path.added),
+        _ => Duration::ZERO,
     };
     Room { free, open, wait }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use h2lab_base::units::Time;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::pool::liveness::Liveness;
 use h2lab_wire::Connection;
 
 use super::path::Path;
@@ -50,12 +51,16 @@ pub struct Side {
     pub requests: u32,
     /// When a request came or ended last; of a client's.
     pub used_at: Time,
+    /// Bytes that had been written when the last of them was placed.
+    pub written_before: u64,
     /// What is known of its path.
     pub path: Path,
     /// Its client's address.
     pub client: Option<SocketAddr>,
     /// Hashes of the paths that were pushed on it.
     pub pushed: HashSet<u64>,
+    /// Whether its peer is there.
+    pub liveness: Liveness,
     /// The socket is full.
     blocked: bool,
     /// The socket may have more to read.
@@ -95,9 +100,11 @@ impl Side {
             number: 0,
             requests: 0,
             used_at: Time::ZERO,
+            written_before: 0,
             path: Path::default(),
             client: None,
             pushed: HashSet::new(),
+            liveness: Liveness::new(Time::ZERO),
             blocked: false,
             unread: false,
             hangup: false,
@@ -145,6 +152,7 @@ impl Side {
         match self.transport.receive(&mut self.engine, || now, &mut |_, _| ())? {
             Received::Bytes(n) => {
                 *turn += n;
+                self.liveness.heard(now);
                 Ok(true)
             }
             Received::WouldBlock => Ok(false),
@@ -196,7 +204,7 @@ impl Side {
         if self.is_closed && !self.blocked && !self.engine.has_output(now) {
             return self.close(now);
         }
-        Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(self.path.probe_at)))
+        Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(self.path.probe_at())))
     }
 
     /// Says that nothing follows. A client may still be reading.
@@ -219,7 +227,7 @@ impl Side {
         if self.lingering.is_some() {
             return false;
         }
-        if self.path.is_probe_due(now) {
+        if self.is_probe_due(now) {
             self.engine.ping(now);
         }
         let is_due = self.engine.poll_timeout() <= now;
