@@ -155,6 +155,9 @@ mod sidecar_hints;
 /// The sidecar and each version's own means.
 mod sidecar_protocol;
 
+/// What the sidecar tells of its work: log, traces, admin listener, diagnosis.
+mod sidecar_admin;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

@@ -8,4 +8,5 @@
 pub mod estimate;
 pub mod path;
 pub mod place;
+pub mod predict;
 pub mod quota;

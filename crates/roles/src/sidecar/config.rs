@@ -3,11 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use h2lab_net::tls::{Identity, ServerTlsOptions, TlsError, TlsOptions};
 use h2lab_proxy::config::{Config as File, ConfigError};
 use h2lab_wire::{Config, FlowControl, Role};
 
+use super::observe::{AccessLog, Desk};
 use super::sockets::Sockets;
 
 /// Streams that a client may have open on a connection, as [`crate::origin::MAX_CONCURRENT_STREAMS`].
@@ -40,6 +42,10 @@ pub struct SidecarConfig {
     pub on_note: Option<fn(&str)>,
     /// Where listening sockets come from, and are handed on.
     pub sockets: Sockets,
+    /// Where it answers questions about itself; nowhere, if there is none.
+    pub desk: Option<Arc<Desk>>,
+    /// The access log.
+    pub log: Option<AccessLog>,
 }
 
 impl SidecarConfig {
@@ -74,16 +80,9 @@ impl SidecarConfig {
         server.h2c_upgrade = Some(UPGRADE_BODY);
         server.connect_protocol = true;
         server.limits.idle = Some(file.timeouts.client_idle).filter(|idle| !idle.is_zero());
-        Ok(Self {
-            server,
-            client: engine(Role::Client),
-            listeners,
-            services,
-            seed,
-            on_note: None,
-            sockets: Sockets::default(),
-            file,
-        })
+        let client = engine(Role::Client);
+        let (on_note, desk, log, sockets) = (None, None, None, Sockets::default());
+        Ok(Self { file, server, client, listeners, services, seed, on_note, sockets, desk, log })
     }
 }
 

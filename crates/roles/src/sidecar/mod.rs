@@ -15,6 +15,7 @@ mod exchange;
 mod guard;
 mod hints;
 mod listeners;
+mod observe;
 mod path;
 mod pool;
 mod side;
@@ -41,6 +42,7 @@ use exchange::Exchanges;
 use guard::Guard;
 pub use guard::ServiceCounts;
 use listeners::{Listeners, Opening};
+pub use observe::{AccessLog, Desk, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
 pub use sockets::Sockets;
@@ -125,6 +127,8 @@ struct Sidecar<'a> {
     totals: Totals,
     /// It is to end.
     is_draining: bool,
+    /// What it sees of its own work.
+    observer: observe::Watch,
 }
 
 /// Passes requests on until `stop` is set, which is checked ten times per second, and then until those under way are answered; returns
@@ -161,6 +165,7 @@ impl<'a> Sidecar<'a> {
             random: Counter::new(config.seed, "instances"),
             serial: 0,
             look_at: clock.now(),
+            observer: observe::Watch::new(config, clock.now()),
             totals: Totals::default(),
             is_draining: false,
         })
@@ -191,6 +196,7 @@ impl<'a> Sidecar<'a> {
         self.relieve();
         self.look(now);
         self.settle();
+        self.observe(now);
         Ok(())
     }
 

@@ -181,6 +181,7 @@ impl Sidecar<'_> {
         self.pools.get(instance).connections.retain(|other| *other != slot);
         if let Some(side) = side(&mut self.slots, slot) {
             side.engine.goaway(now, ErrorCode::NO_ERROR, b"fewer connections are enough");
+            side.retire();
             mark(side, slot, &mut self.dirty);
         }
     }

@@ -1,5 +1,7 @@
 //! Instances of services: their connections, and the requests that wait for one.
 
+mod status;
+
 use std::collections::VecDeque;
 use std::net::ToSocketAddrs as _;
 use std::time::Duration;
@@ -280,6 +282,7 @@ impl Sidecar<'_> {
         }
         let exchange = self.exchanges.get(id);
         exchange.waits = true;
+        exchange.seen.waited = true;
         let waiting = (id, exchange.generation);
         if let Some(instance) = exchange.instance {
             self.pools.get(instance).waiting.push_back(waiting);
@@ -331,6 +334,7 @@ impl Sidecar<'_> {
         let token = self.token(slot);
         let number = self.totals.dialled as u32;
         self.totals.dialled += 1;
+        self.observer.dialled(instance);
         let pool = self.pools.get(instance);
         pool.dialling += 1;
         let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[pool.known], u32::MAX, now);
@@ -385,6 +389,7 @@ impl Sidecar<'_> {
         };
         let mut side = Side::new(transport, engine, version, Peer::Instance(instance));
         side.number = number;
+        side.watched = self.observer.connected(number, self.pools.get(instance).protocol(), now);
         self.place(slot, side);
         self.wake(instance);
         self.read(slot);
@@ -400,6 +405,8 @@ impl Sidecar<'_> {
             return self.dial(instance, now);
         }
         self.judge(instance, true, now);
+        let why = format!("cannot connect to {}: {error}", self.pools.name(instance));
+        self.observer.unreachable(instance, &why, now);
         let pool = self.pools.get(instance);
         pool.failures = pool.failures.saturating_add(1);
         pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
@@ -501,6 +508,7 @@ impl Sidecar<'_> {
     /// A connection is no more: what it carried has failed, and its place is free.
     pub(super) fn lose(&mut self, slot: u32, mut side: Side, why: &str) {
         self.abandon(&mut side, Fate::Unknown, why);
+        self.observer.lost(&mut side, why, self.clock.now());
         if let Peer::Instance(instance) = side.peer {
             self.pools.get(instance).connections.retain(|other| *other != slot);
             self.wake(instance);

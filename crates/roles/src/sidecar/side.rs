@@ -4,13 +4,16 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use h2lab_base::units::Time;
+use h2lab_model::record::CloseReason;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
 use h2lab_wire::Connection;
+use h2lab_wire::trace::{Crossing, Direction};
 
+use super::observe::Watched;
 use super::path::Path;
 use super::streams::Streams;
-use crate::accepted::{LINGER, Lingering, TURN, flush};
+use crate::accepted::{LINGER, Lingering, TURN, flush_seen};
 
 /// Whose connection it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +59,10 @@ pub struct Side {
     pub client: Option<SocketAddr>,
     /// Hashes of the paths that were pushed on it.
     pub pushed: HashSet<u64>,
+    /// What is recorded of it, if anything.
+    pub watched: Option<Box<Watched>>,
+    /// Segments sent, received and sent again, when they were last read.
+    pub counted: [u32; 3],
     /// The socket is full.
     blocked: bool,
     /// The socket may have more to read.
@@ -98,6 +105,8 @@ impl Side {
             path: Path::default(),
             client: None,
             pushed: HashSet::new(),
+            watched: None,
+            counted: [0; 3],
             blocked: false,
             unread: false,
             hangup: false,
@@ -142,7 +151,13 @@ impl Side {
             self.unread = true;
             return Ok(false);
         }
-        match self.transport.receive(&mut self.engine, || now, &mut |_, _| ())? {
+        let Self { transport, engine, watched, .. } = self;
+        let mut see = |now: Time, crossing: Crossing<'_>| {
+            if let Some(watched) = watched {
+                watched.see(now, Direction::Down, crossing);
+            }
+        };
+        match transport.receive(engine, || now, &mut see)? {
             Received::Bytes(n) => {
                 *turn += n;
                 Ok(true)
@@ -152,6 +167,13 @@ impl Side {
                 self.eof = true;
                 Ok(true)
             }
+        }
+    }
+
+    /// It takes no more requests, since fewer connections are enough.
+    pub fn retire(&mut self) {
+        if let Some(watched) = &mut self.watched {
+            watched.record.closed = CloseReason::Local { why: "fewer connections are enough".to_owned() };
         }
     }
 
@@ -184,7 +206,13 @@ impl Side {
         }
         if !self.blocked {
             let mut sent = 0;
-            self.blocked = !flush(&mut self.transport, &mut self.engine, now, &mut sent)?;
+            let Self { transport, engine, watched, .. } = self;
+            let mut see = |crossing: Crossing<'_>| {
+                if let Some(watched) = watched {
+                    watched.see(now, Direction::Up, crossing);
+                }
+            };
+            self.blocked = !flush_seen(transport, engine, now, &mut sent, &mut see)?;
             if sent > 0 {
                 self.path.sent(now);
             }
