@@ -62,6 +62,8 @@ pub mod pipe;
 pub mod reorder;
 pub mod script;
 pub mod segment;
+#[cfg(any(test, feature = "testing"))]
+pub mod tcp;
 #[cfg(test)]
 mod testing;
 

@@ -16,6 +16,7 @@ pub mod probe;
 pub mod record;
 pub mod scenario;
 pub mod settings;
+pub mod sidecar;
 pub mod timeline;
 pub mod workload;
 

@@ -8,6 +8,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
@@ -77,8 +78,10 @@ pub struct Offer(UnixListener);
 impl Offer {
     /// Listens at `path`, in place of a process that did before. Only this user and root are answered.
     pub fn at(path: &Path) -> io::Result<Self> {
-        match std::fs::remove_file(path) {
-            Ok(()) => {}
+        match std::fs::symlink_metadata(path) {
+            Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
+            // Whatever else it is, it is somebody's.
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -168,5 +171,9 @@ mod tests {
         // What is left of the one before is in nobody's way.
         assert!(ask(&path).unwrap().is_none());
         assert!(Offer::at(&path).is_ok());
+        // A file of somebody's is left alone.
+        let file = folder.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(Offer::at(&file).is_err() && std::fs::read(&file).unwrap() == b"x");
     }
 }

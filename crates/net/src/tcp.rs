@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
@@ -138,6 +139,22 @@ impl StreamSocket {
     fn accepted(fd: OwnedFd, nodelay: bool) -> io::Result<Self> {
         sockopt::set_tcp_nodelay(&fd, nodelay)?;
         Ok(Self { fd, calls: Cell::default(), written: Cell::default() })
+    }
+
+    /// Has the kernel end the connection, with [`io::ErrorKind::TimedOut`], where the peer's host is gone: after `silence` without a
+    /// segment it is asked for one (`SO_KEEPALIVE`), and what has no acknowledgement for `unacknowledged`, data or question, ends it
+    /// (`TCP_USER_TIMEOUT`, RFC 5482). Both are whole seconds at least. Without effect on a Unix socket, whose peer is a process of this
+    /// host.
+    pub fn watch_peer(&self, silence: Duration, unacknowledged: Duration) {
+        let silence = Duration::from_secs(silence.as_secs().clamp(1, 32_767));
+        let unacknowledged = u32::try_from(unacknowledged.as_millis()).unwrap_or(u32::MAX).max(1_000);
+        let set = || {
+            sockopt::set_tcp_keepidle(&self.fd, silence)?;
+            sockopt::set_tcp_keepintvl(&self.fd, silence)?;
+            sockopt::set_socket_keepalive(&self.fd, true)?;
+            sockopt::set_tcp_user_timeout(&self.fd, unacknowledged)
+        };
+        let _ = set(); // an old kernel finds out later
     }
 
     /// How often it was read from and written to: system calls.

@@ -88,6 +88,8 @@ pub struct TcpInfo {
     pub segment_bytes: u32,
     /// Bytes that the peer's kernel has acknowledged; if we dialled, one more for our SYN.
     pub bytes_acked: u64,
+    /// Bytes received in order.
+    pub bytes_received: u64,
     /// What limited sending.
     pub limits: TcpLimits,
 }
@@ -145,6 +147,7 @@ impl TcpInfo {
             segments_in: info.data_segs_in,
             segment_bytes: info.snd_mss,
             bytes_acked: info.bytes_acked,
+            bytes_received: info.bytes_received,
             limits: TcpLimits {
                 busy_us: info.busy_time,
                 rwnd_limited_us: info.rwnd_limited,

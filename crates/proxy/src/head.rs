@@ -93,6 +93,12 @@ impl Head {
         self.fields.push((name, value));
     }
 
+    /// Removes all field lines with this name, in lower case.
+    pub fn remove(&mut self, name: &[u8]) {
+        let Self { bytes, fields, .. } = self;
+        fields.retain(|(own, _)| &bytes[own.start as usize..own.end as usize] != name);
+    }
+
     /// The field lines in order.
     pub fn fields(&self) -> impl Iterator<Item = Field<'_>> {
         self.fields.iter().map(|(name, value)| Field { name: self.at(*name), value: self.at(*value) })

@@ -119,6 +119,11 @@ pub fn of_client(report: &Report<'_>, unread: u64, is_ours: bool, style: TextSty
     of_packets(report, none, &looked, style)
 }
 
+/// What a running sidecar has seen on its connections lately, for a terminal; `looked` says what that is and what was looked for.
+pub fn of_sidecar(report: &Report<'_>, looked: &str, style: TextStyle) -> String {
+    of_packets(report, NONE, looked, style)
+}
+
 /// From this share of failed requests on, why they fail matters more than what is slow.
 const FAILS: f64 = 0.1;
 /// The part of a difference that says where it arises.

@@ -34,6 +34,7 @@ mod prose;
 mod runs;
 mod sarif;
 mod sentences;
+mod sidecar;
 mod study;
 mod style;
 mod table;
@@ -49,7 +50,8 @@ pub use csv::csv;
 pub use diagnosis::{
     CauseDocument, Diagnosis, DiagnosisDocument, FixDocument, Fixing, SinceDocument, TrialDocument,
     junit_of_findings, of_capture as diagnosis_of_capture, of_client as diagnosis_of_client,
-    of_run as diagnosis_of_run, sarif_of_findings, since_document, since_text,
+    of_run as diagnosis_of_run, of_sidecar as diagnosis_of_sidecar, sarif_of_findings, since_document,
+    since_text,
 };
 pub use diff::{Diff, DiffSide, PrintedError, PrintedRun};
 pub use document::{
@@ -60,7 +62,8 @@ pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use format::{per_second, shell_line, without_flags};
 pub use history::{PastCell, PastRun, history_text, past_run, resume_line};
 pub use html::{
-    bulk_page, diagnosis_page, fleet_page, html, probe_page, study_page, timeline_page, timeline_svg,
+    bulk_page, diagnosis_page, fleet_page, html, probe_page, sidecar_page, study_page, timeline_page,
+    timeline_svg,
 };
 pub use live::repetition_figures;
 pub use load_text::load_text;
@@ -69,6 +72,7 @@ pub use notes::failing;
 pub use probe::{junit, probe_markdown, probe_text, sarif};
 pub use prose::{hanging, prose};
 pub use sentences::judged;
+pub use sidecar::sidecar_metrics;
 pub use style::{AnswerPlace, TextStyle};
 pub use table::wrap;
 pub use text::text;

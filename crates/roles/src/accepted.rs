@@ -9,6 +9,7 @@ use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::tcp::Read;
 use h2lab_net::transport::{Sent, Transport, TransportError};
 use h2lab_wire::Connection;
+use h2lab_wire::trace::Crossing;
 
 /// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes distinguish it from any real HTTP/1.1
 /// request; the engine checks the rest.
@@ -64,8 +65,19 @@ pub fn flush(
     now: Time,
     sent: &mut u64,
 ) -> Result<bool, TransportError> {
+    flush_seen(transport, engine, now, sent, &mut |_| ())
+}
+
+/// The same, observed by `see`.
+pub fn flush_seen(
+    transport: &mut Transport,
+    engine: &mut Connection,
+    now: Time,
+    sent: &mut u64,
+    see: &mut impl FnMut(Crossing<'_>),
+) -> Result<bool, TransportError> {
     loop {
-        match transport.send(engine, now, &mut |_| ())? {
+        match transport.send(engine, now, see)? {
             Sent::Bytes { bytes, .. } => *sent += bytes as u64,
             Sent::Nothing => return transport.flush(now),
             Sent::WouldBlock => return Ok(false),

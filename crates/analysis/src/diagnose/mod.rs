@@ -12,6 +12,7 @@ pub mod finding;
 mod hop;
 pub mod passive;
 pub mod rule;
+pub mod sidecar;
 #[cfg(test)]
 mod testing;
 pub mod waits;

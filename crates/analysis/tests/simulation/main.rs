@@ -1,7 +1,7 @@
 //! Engines and link against each other in virtual time: no sockets, no clock, no waiting (test level T2).
 //!
 //! `model` measures a cell as a lab does, with our client engine, our server engine and `h2lab_link` as they are, and with
-//! a model of TCP (`tcp`) between them where a lab has the kernel's. The outcome is a `CellRecord`, so that statistics,
+//! a model of TCP (`h2lab_link::tcp`) between them where a lab has the kernel's. The outcome is a `CellRecord`, so that statistics,
 //! rules and reports take it like any other. The model of TCP is small; its page lists what it leaves out. Figures
 //! from here are the model's: they are compared with measured ones in `claim`, and never mixed with them.
 //!
@@ -13,7 +13,7 @@
 //! scenario.matrix.protocols = Axis::one(Protocol::H2c);
 //! let mut setup = Setup::new();                         // the engines and TCP as the lab has them
 //! setup.client.flow.stream_window = 1 << 20;            // engine: any field of `wire::Config`, either role
-//! setup.server_tcp.congestion = Congestion::Reno;       // transport: any field of `tcp::Config`, either end
+//! setup.server_tcp.congestion = Congestion::Reno;       // transport: any field of `h2lab_link::tcp::Config`, either end
 //! setup.application = &at_once(10 << 20);               // server: a closure from (time, path) to an `Answer`
 //! setup.reader = Bandwidth::from_bits_per_second(8_000_000); // user: takes bodies at its own pace
 //! for cell in scenario.plan() {
@@ -37,6 +37,5 @@ mod flow_control;
 mod head_of_line;
 mod model;
 mod omission;
-mod tcp;
 mod trial;
 mod tuning;

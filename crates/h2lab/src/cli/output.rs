@@ -122,6 +122,24 @@ impl<'a> Concluded<'a> {
         concluded
     }
 
+    /// Of a running sidecar, seen at its own connections. `own`: what is configured for the instance of a cell.
+    pub fn of_sidecar(
+        run: &'a RunRecord,
+        notes: Vec<String>,
+        own: &dyn Fn(u32) -> diagnose::sidecar::Own,
+    ) -> Self {
+        let mut concluded = Self::new(run, None);
+        for cell in &mut concluded.analysis.cells {
+            cell.warnings.clear();
+            if matches!(cell.state, CellState::Unstable { .. } | CellState::Invalid { .. }) {
+                cell.state = CellState::Ok;
+            }
+        }
+        concluded.analysis.warnings = notes;
+        concluded.findings = diagnose::sidecar::of_sidecar(concluded.findings, own);
+        concluded
+    }
+
     /// Of a client of the user's, seen at its connections. Whether it carries a load is not asked.
     pub fn of_client(run: &'a RunRecord, notes: Vec<String>, client: &diagnose::client::Client<'_>) -> Self {
         let mut concluded = Self::of_capture(run, notes);

@@ -18,7 +18,8 @@ pub struct ServerArgs {
     /// The generator speaks HTTP/1.1 to its sidecar; --proto is the protocol over the link.
     #[arg(long, value_name = "LIST", value_parser = axis::<Topology>)]
     pub topology: Option<Axis<Topology>>,
-    /// Programs to use as sidecars: h2lab (ours), haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o
+    /// Programs to use as sidecars: h2lab (ours), haproxy, envoy, nghttpx, caddy, apache, nginx-proxy, h2o; and
+    /// haproxy-retry and envoy-retry, which send again what their upstream did not take
     #[arg(long, value_name = "LIST", value_parser = axis::<String>)]
     pub sidecar: Option<Axis<String>>,
     /// Requests after which a server behind the link closes a connection, or unlimited

@@ -1,5 +1,7 @@
 //! `h2lab sidecar`: the proxy.
 
+mod admin;
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_proxy::config::{Config, Instance, Policy, Size};
-use h2lab_roles::sidecar::{self, SidecarConfig, SidecarError, Sockets};
+use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size};
+use h2lab_roles::sidecar::{self, AccessLog, AccessLogWriter, SidecarConfig, SidecarError, Sockets};
 
 use super::exit::{MissingRequirement, Usage};
 use super::listen::{announce, unannounced};
@@ -31,6 +33,10 @@ use h2lab_net::resources;
     &[
         ("h2lab sidecar --listen 127.0.0.1:15001 --to h2c://10.0.0.7:8080", "callers speak HTTP/1.1, the service gets HTTP/2"),
         ("h2lab sidecar --listen 127.0.0.1:15001 --to h2c://10.0.0.7:8080 --policy fixed:8", "on eight connections"),
+        (
+            "h2lab sidecar --listen 127.0.0.1:15001 --to h2c://10.0.0.7:8080 --admin 127.0.0.1:9901 --access-log -",
+            "with metrics, a page and a log",
+        ),
         ("h2lab sidecar --config sidecar.toml --check", "whether a file is right"),
     ],
 ))]
@@ -57,6 +63,15 @@ pub struct SidecarArgs {
     /// When all sockets are open become this user, who needs no rights (name, or UID:GID); for root
     #[arg(long, value_name = "USER")]
     user: Option<String>,
+    /// Log each request to this file, or to standard output: -
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<String>,
+    /// How it is logged: text, or json (an object on each line)
+    #[arg(long, value_name = "FORMAT", requires = "access_log")]
+    log_format: Option<LogFormat>,
+    /// Serve metrics, status and a page for people here; a loopback address, unless the file has public = true
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<SocketAddr>,
     /// Check the configuration, and exit
     #[arg(long, requires = "config")]
     check: bool,
@@ -72,6 +87,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         }
     };
     file.memory = args.memory.map(Size).or(file.memory);
+    args.observe(&mut file);
     let folder = args.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let read = |name: &str| {
         // Files are beside the one that names them.
@@ -91,7 +107,9 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let to_change = user.map_or(CapabilitySet::empty(), |_| CapabilitySet::SETUID | CapabilitySet::SETGID);
     rights::reduce(CapabilitySet::NET_BIND_SERVICE | to_change)?;
     resources::raise_open_files();
-    let stop = signals::stop_flag()?;
+    let (stop, hangup) = signals::serving()?;
+    let writer = open_log(&mut config, folder, hangup)?;
+    let admin = admin::Admin::start(&mut config)?;
     let (mut reported, mut changed) = (Ok(()), Ok(()));
     let totals = sidecar::run(&config, &stop, &mut |sockets| {
         if let Some(Err(error)) = user.map(User::become_it) {
@@ -99,7 +117,8 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             stop.store(true, Ordering::Relaxed);
             return;
         }
-        reported = announce(sockets, &stop);
+        reported =
+            announce(sockets, &stop).and_then(|()| admin.as_ref().map_or(Ok(()), admin::Admin::announce));
         for address in config.sockets.close_unused() {
             crate::stderr::say(format_args!(
                 "the socket on {address} was given, and the configuration does not listen there: it is closed"
@@ -112,6 +131,10 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             crate::stderr::say(format_args!("nobody can take over at {}: {error}", path.display()));
         }
     });
+    drop((config, admin));
+    if let Some(writer) = writer {
+        writer.finish();
+    }
     let totals = totals.map_err(explained)?;
     changed.map_err(|error| MissingRequirement(format!("--user: it takes root: {error}")))?;
     reported.map_err(|error| unannounced(&error))?;
@@ -158,6 +181,35 @@ fn take_over(
     };
     std::thread::Builder::new().name("handover".to_owned()).spawn(wait)?;
     predecessor.map_or(Ok(()), Predecessor::is_replaced)
+}
+
+impl SidecarArgs {
+    /// Puts the flags of log and admin listener in place of what the file says.
+    fn observe(&self, file: &mut Config) {
+        if let Some(log) = &self.access_log {
+            file.log.file = Some(log.clone());
+            file.log.format = self.log_format.unwrap_or(file.log.format);
+        }
+        if self.admin.is_some() {
+            file.admin.address = self.admin;
+        }
+    }
+}
+
+/// Opens the access log. A file of the configuration is relative to its folder; one of a flag too, which is the working folder without a
+/// configuration.
+fn open_log(
+    config: &mut SidecarConfig,
+    folder: &Path,
+    hangup: Arc<AtomicBool>,
+) -> Result<Option<AccessLogWriter>> {
+    let Some(name) = &config.file.log.file else { return Ok(None) };
+    let path = if name == "-" { name.clone() } else { folder.join(name).display().to_string() };
+    let tell = |words: &str| super::note(&words);
+    let (log, writer) = AccessLog::open(&path, config.file.log.format, hangup, tell)
+        .map_err(|error| Usage(format!("cannot write the access log {path}: {error}")))?;
+    config.log = Some(log);
+    Ok(Some(writer))
 }
 
 fn read_config(path: &Path) -> Result<Config> {

@@ -9,6 +9,20 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 /// A flag that the signals set. A Ctrl-C after that removes what is drawn and ends the program at once. Another SIGTERM or SIGHUP does not: `timeout` sends
 /// its signal twice, to the program and to its group, and who cannot wait has SIGKILL.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = interrupted()?;
+    signal_hook::flag::register(SIGHUP, Arc::clone(&stop)).context("cannot catch signals")?;
+    Ok(stop)
+}
+
+/// For what serves until it is stopped: the same, and a flag that SIGHUP sets, which stops nothing here.
+pub fn serving() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
+    let (stop, hangup) = (interrupted()?, Arc::new(AtomicBool::new(false)));
+    signal_hook::flag::register(SIGHUP, Arc::clone(&hangup)).context("cannot catch signals")?;
+    Ok((stop, hangup))
+}
+
+/// The flag of Ctrl-C and SIGTERM.
+fn interrupted() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let repeated = Arc::clone(&stop);
     let erase = move || {
@@ -21,7 +35,7 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     // First: if the flag is set already, exit. Then: set it. In this order the first signal only sets the flag.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
         .context("cannot catch signals")?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }
     Ok(stop)

@@ -142,6 +142,7 @@ mod smuggling;
 
 /// The sidecar between clients, servers and peers that misbehave.
 mod sidecar;
+mod sidecar_pool;
 
 /// What the sidecar does about instances that fail, callers that are too many, and its own memory.
 mod sidecar_guard;
@@ -163,6 +164,9 @@ mod sidecar_callers;
 
 /// A pair of sidecars whose instances are disturbed: every request is accounted for.
 mod sidecar_soak;
+
+/// What the sidecar tells of its work: log, traces, admin listener, diagnosis.
+mod sidecar_admin;
 
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;

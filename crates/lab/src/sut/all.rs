@@ -5,10 +5,12 @@ use serde::Serialize;
 
 use super::error::SutError;
 use super::kind::{Sut, version};
-use super::{apache, caddy, envoy, go, h2lab, h2o, haproxy, nghttpx, nginx, nginx_proxy, origin, tomcat};
+use super::{
+    apache, caddy, envoy, go, h2lab, h2o, haproxy, nghttpx, nginx, nginx_proxy, origin, retry, tomcat,
+};
 
 /// Every server that can be started, by its name.
-pub const ALL: [&dyn Sut; 12] = [
+pub const ALL: [&dyn Sut; 14] = [
     &origin::Origin,
     &nginx::Nginx,
     &nginx_proxy::NginxProxy,
@@ -21,6 +23,8 @@ pub const ALL: [&dyn Sut; 12] = [
     &h2o::H2o,
     &go::Go,
     &tomcat::Tomcat,
+    &retry::ENVOY,
+    &retry::HAPROXY,
 ];
 
 /// A server and whether this machine has it.

@@ -30,6 +30,7 @@ pub mod nginx_proxy;
 pub mod origin;
 mod own;
 mod package;
+mod retry;
 mod server_namespace;
 mod start;
 #[cfg(test)]

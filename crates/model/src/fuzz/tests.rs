@@ -95,5 +95,5 @@ fn mutations_repeat_with_their_seed_and_differ_without() {
     };
     assert_eq!(inputs(1), inputs(1));
     assert_ne!(inputs(1), inputs(2));
-    assert_eq!(TARGETS.len(), 10);
+    assert_eq!(TARGETS.len(), 11);
 }

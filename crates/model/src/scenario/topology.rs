@@ -65,7 +65,7 @@ pub struct Sidecar {
 impl Sidecar {
     /// Programs whose number of HTTP/2 connections to the upstream can be configured: one for each worker, or
     /// by a setting (h2lab). All others decide by themselves. A test of the lab's servers checks this.
-    const CONFIGURABLE: [&str; 3] = ["envoy", "h2lab", "nghttpx"];
+    const CONFIGURABLE: [&str; 4] = ["envoy", "envoy-retry", "h2lab", "nghttpx"];
 
     /// Whether it holds as many connections of HTTP/2 over the link as its cell asks for.
     pub fn can_be_configured(&self) -> bool {

@@ -1,6 +1,9 @@
 //! What is wrong with a configuration.
 
 use std::net::SocketAddr;
+use std::time::Duration;
+
+use h2lab_base::units::format_duration;
 
 use super::policy::MOST_CONNECTIONS;
 
@@ -90,4 +93,13 @@ pub enum ConfigError {
         /// The instance.
         instance: String,
     },
+    /// An admin listener that others reach, by mistake.
+    #[error(
+        "the admin listener on {0} can be reached from other machines and asks nobody who they are: take a loopback address, or write \
+         public = true in [admin]"
+    )]
+    AdminIsPublic(SocketAddr),
+    /// A window that takes too much memory.
+    #[error("window = \"{}\" in [admin] is longer than 300s: what happens in it is kept in memory", format_duration(*.0))]
+    AdminWindow(Duration),
 }

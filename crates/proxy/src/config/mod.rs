@@ -2,6 +2,7 @@
 //!
 //! A table of the file is a module.
 
+mod admin;
 mod connect;
 mod error;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod hints;
 mod instance;
 mod limits;
 mod listen;
+mod log;
 mod memory;
 mod network;
 mod outlier;
@@ -21,12 +23,14 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use admin::Admin;
 pub use connect::{ConnectTarget, Tunnels};
 pub use error::ConfigError;
 pub use health::Health;
@@ -34,6 +38,7 @@ pub use hints::{Hint, Hints};
 pub use instance::{Instance, Speaks};
 pub use limits::ServiceLimits;
 pub use listen::{Listen, Route};
+pub use log::{Log, LogFormat};
 pub use memory::Size;
 pub use network::Network;
 pub use outlier::Outlier;
@@ -42,6 +47,7 @@ pub use rate::{Rate, RateKey};
 pub use retry::{Retry, RetryOn};
 pub use service::Service;
 pub use timeouts::{ServiceTimeouts, Timeouts};
+pub use trace::{Trace, TraceContext};
 
 use crate::fields::OwnFields;
 
@@ -67,6 +73,12 @@ pub struct Config {
     pub hint: Vec<Hint>,
     /// How clients are told.
     pub hints: Hints,
+    /// The access log.
+    pub log: Log,
+    /// Where it says how it does.
+    pub admin: Admin,
+    /// What becomes of trace context.
+    pub trace: Trace,
 }
 
 /// A certificate and its key, as files.
@@ -110,12 +122,20 @@ impl Config {
         }
     }
 
+    /// The configuration as TOML for people, without what may be a secret.
+    pub fn shown(&self) -> String {
+        let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
+        table.iter_mut().for_each(|(key, value)| hide(key, value));
+        toml::to_string_pretty(&table).unwrap_or_default()
+    }
+
     /// Checks what the types do not say.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.listen.is_empty() {
             return Err(ConfigError::NoListener);
         }
         self.hint.iter().try_for_each(Hint::check)?;
+        self.admin.check()?;
         for listen in &self.listen {
             if listen.service.is_none() && listen.route.is_empty() {
                 return Err(ConfigError::NoRoute(listen.address));
@@ -150,5 +170,18 @@ impl Config {
             Some((name, _)) => Err(ConfigError::NoInstance(name.clone())),
             None => Ok(()),
         }
+    }
+}
+
+/// Replaces what may be a secret, by the names of keys: tables of other modules may have some, too.
+fn hide(key: &str, value: &mut toml::Value) {
+    const SECRETS: [&str; 5] = ["token", "password", "secret", "credential", "key"];
+    match value {
+        toml::Value::Table(table) => table.iter_mut().for_each(|(key, value)| hide(key, value)),
+        toml::Value::Array(items) => items.iter_mut().for_each(|item| hide(key, item)),
+        value if SECRETS.iter().any(|secret| key.contains(secret)) => {
+            *value = toml::Value::String("(left out)".to_owned());
+        }
+        _ => {}
     }
 }

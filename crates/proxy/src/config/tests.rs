@@ -85,6 +85,9 @@ fn the_file_of_the_documentation_is_right() {
     assert_eq!((config.listen.len(), config.service.len()), (2, 3));
     assert_eq!(config.timeouts, Timeouts::default(), "the page says what the defaults are");
     assert_eq!(config.fields.client, crate::fields::ClientFields::default());
+    assert_eq!((config.trace, config.log.format), (Trace::default(), LogFormat::default()));
+    let admin = Admin { address: config.admin.address, ..Admin::default() };
+    assert_eq!(config.admin, admin);
 }
 
 #[test]
@@ -131,4 +134,55 @@ fn what_does_not_go_together_is_named() {
         let told = changed(change);
         assert!(told.contains(words), "{told}");
     }
+}
+
+#[test]
+fn the_admin_listener_is_for_this_machine_unless_told() {
+    let parse = |admin: &str| {
+        let text = format!(
+            "listen = [{{ address = '127.0.0.1:1', service = 'a' }}]\n[service.a]\ninstances = ['http://a']\n[admin]\n{admin}"
+        );
+        Config::parse(&text).map_err(|error| error.to_string())
+    };
+    for right in [
+        "",
+        "address = '127.0.0.1:9901'",
+        "address = '[::1]:9901'\nwindow = '0s'",
+        "address = '0.0.0.0:9901'\npublic = true",
+    ] {
+        assert!(parse(right).is_ok(), "{right}");
+    }
+    for (wrong, words) in [
+        ("address = '0.0.0.0:9901'", "write public = true in [admin]"),
+        ("address = '[::]:9901'", "write public = true"),
+        ("address = '10.0.0.1:9901'", "write public = true"),
+        ("window = '10m'", "longer than 300s"),
+        ("adress = '127.0.0.1:1'", "unknown field `adress`"),
+    ] {
+        let told = parse(wrong).expect_err("it is wrong");
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn what_may_be_a_secret_is_not_shown() {
+    let text = "listen = [{ address = '127.0.0.1:1', service = 'a' }]
+        [service.a]
+        instances = ['http://a']
+        identity = { cert = 'own.pem', key = 'own.key' }";
+    let shown = Config::parse(text).expect("it is right").shown();
+    assert!(shown.contains("cert = \"own.pem\"") && shown.contains("key = \"(left out)\""), "{shown}");
+    assert!(shown.contains("http://a:80") && !shown.contains("own.key"), "{shown}");
+    assert!(toml::from_str::<toml::Table>(&shown).is_ok(), "{shown}");
+}
+
+#[test]
+fn the_tables_of_observation_say_what_they_take() {
+    let wrong = |text: &str| Config::parse(text).expect_err("it is wrong").to_string();
+    assert!(wrong("[log]\nformat = 'xml'").contains("expected `text` or `json`"));
+    assert!(wrong("[trace]\ncontext = 'make'").contains("expected `pass` or `join`"));
+    let defaults = (Log::default(), Admin::default(), Trace::default());
+    assert_eq!((defaults.0.format, defaults.0.file), (LogFormat::Text, None));
+    assert_eq!((defaults.1.address, defaults.1.window), (None, Duration::from_secs(30)));
+    assert_eq!(defaults.2.context, TraceContext::Pass);
 }

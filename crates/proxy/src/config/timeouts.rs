@@ -25,6 +25,14 @@ pub struct Timeouts {
     /// For the whole of a request, to the end of its response; 0 is for ever. A gRPC deadline bounds it, too.
     #[serde(with = "duration_text")]
     pub request: Duration,
+    /// For a request on a connection to an instance: then that is closed, before the instance would. Less where the instance says so
+    /// (`Keep-Alive: timeout=`), or has shown it. 0 is for ever.
+    #[serde(with = "duration_text")]
+    pub idle: Duration,
+    /// For a byte of an instance that has requests, before it is asked by PING over HTTP/2, and then for the answer (20 round trips, if
+    /// those are longer): else the connection is given up. 0 never asks.
+    #[serde(with = "duration_text")]
+    pub ping: Duration,
     /// For requests under way when it is stopped.
     #[serde(with = "duration_text")]
     pub drain: Duration,
@@ -39,6 +47,8 @@ impl Default for Timeouts {
             client_idle: secs(75),
             stream: secs(300),
             request: Duration::ZERO,
+            idle: secs(60),
+            ping: secs(5),
             drain: secs(10),
         }
     }

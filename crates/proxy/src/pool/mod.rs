@@ -6,6 +6,10 @@
 //! is expected to end first.
 
 pub mod estimate;
+pub mod idle;
+pub mod liveness;
 pub mod path;
 pub mod place;
+pub mod predict;
+pub mod probe;
 pub mod quota;

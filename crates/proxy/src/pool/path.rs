@@ -7,18 +7,34 @@ use std::time::Duration;
 pub struct PathReading {
     /// Smoothed round trip.
     pub rtt: Duration,
+    /// Shortest round trip of the last minutes.
+    pub min_rtt: Duration,
     /// Congestion window, in segments.
     pub window: u32,
     /// Segments sent and not acknowledged in order.
     pub in_flight: u32,
     /// Bytes in the socket that were never sent.
     pub unsent: u32,
-    /// Whether it is repairing a loss: it knows of a segment that is missing.
+    /// Whether it is repairing a loss of either direction: it knows of a segment that is missing.
     pub is_repairing: bool,
     /// Segments with data that were sent so far, repetitions included.
     pub sent: u64,
     /// Segments that were sent again so far.
     pub retransmitted: u64,
-    /// Segments with data that were received so far.
+    /// Segments with data that were received so far, those that wait for a missing one included.
     pub received: u64,
+    /// Requests that it was given so far.
+    pub requests: u64,
+    /// Bytes that were sent and acknowledged so far.
+    pub bytes_sent: u64,
+    /// Bytes that were received in order so far.
+    pub bytes_received: u64,
+}
+
+impl PathReading {
+    /// Whether responses wait for a segment that is missing: segments have come since the reading `before`, and no byte in order. A
+    /// repetition that was not needed looks alike.
+    pub const fn has_gap_since(&self, before: &Self) -> bool {
+        self.received > before.received && self.bytes_received == before.bytes_received
+    }
 }

@@ -89,6 +89,15 @@ pub fn connection(rooms: &[Room], last: usize) -> Option<usize> {
     turn.filter(|index| rooms[*index].free > 0).min_by_key(|index| (rooms[*index].wait, rooms[*index].open))
 }
 
+/// The connection that is given up where one fewer is enough: the one with the fewest open requests. Only where the others have room for
+/// all that are open: else it would be dialled again at once. `None` if none is.
+pub fn to_retire(rooms: &[Room]) -> Option<usize> {
+    let (index, fewest) = rooms.iter().enumerate().min_by_key(|(_, room)| room.open)?;
+    let open: u64 = rooms.iter().map(|room| u64::from(room.open)).sum();
+    let free: u64 = rooms.iter().map(|room| u64::from(room.free)).sum();
+    (free - u64::from(fewest.free) >= open).then_some(index)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +153,22 @@ mod tests {
         let waiting = Room { wait: Duration::from_millis(1), ..room(9, 0) };
         assert_eq!(connection(&[waiting, room(9, 7)], 0), Some(1), "the wait counts before the number");
         assert_eq!(connection(&[], 0), None);
+    }
+
+    #[test]
+    fn the_least_busy_connection_is_given_up_where_the_others_have_room() {
+        let room = |free, open| Room { free, open, wait: Duration::ZERO };
+        assert_eq!(to_retire(&[room(90, 10), room(98, 2), room(95, 5)]), Some(1));
+        assert_eq!(to_retire(&[room(90, 10), room(100, 0)]), Some(1));
+        assert_eq!(
+            to_retire(&[room(4, 6), room(8, 2)]),
+            None,
+            "eight are open, and the other one takes four more"
+        );
+        assert_eq!(to_retire(&[room(8, 6), room(8, 2)]), Some(1));
+        assert_eq!(to_retire(&[room(u32::MAX, 0)]), Some(0), "nothing is open");
+        assert_eq!(to_retire(&[room(5, 1)]), None, "the only one");
+        assert_eq!(to_retire(&[]), None);
     }
 
     #[test]

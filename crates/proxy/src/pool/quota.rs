@@ -25,6 +25,11 @@ impl Quota {
         self.last = Some(requests);
     }
 
+    /// The quota, if it was learned.
+    pub const fn known(&self) -> Option<u32> {
+        self.known
+    }
+
     /// How many more requests the connection with this number takes that has had so many.
     pub fn left(&self, number: u32, requests: u32) -> u32 {
         match self.known {

@@ -1,9 +1,6 @@
 //! The pool of connections over TCP with losses, in virtual time: `estimate` says how many there are, `place` which one carries a
 //! request, against fixed numbers and HTTP/1.1 on the same path with the same arrivals.
 
-#[allow(dead_code, reason = "the model of TCP is that of the analysis's simulations, which use all of it")]
-#[path = "../../../analysis/tests/simulation/tcp/mod.rs"]
-mod tcp;
 mod world;
 
 use std::time::Duration;

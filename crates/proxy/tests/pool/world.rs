@@ -10,8 +10,9 @@ use h2lab_base::units::Time;
 use h2lab_proxy::pool::estimate::{Estimate, Interval};
 use h2lab_proxy::pool::path::PathReading;
 use h2lab_proxy::pool::place::{self, Room};
+use h2lab_proxy::pool::probe::Probe;
 
-use crate::tcp::{Config, Congestion, Segment, Socket};
+use h2lab_link::tcp::{Config, Congestion, Segment, Socket};
 
 /// Who decides how many connections there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,23 +37,11 @@ const LOSSY: f64 = 0.002;
 
 #[derive(Debug, Clone)]
 enum Event {
-    Segment {
-        connection: usize,
-        to_client: bool,
-        segment: Segment,
-    },
-    Timer {
-        connection: usize,
-        client: bool,
-    },
+    Segment { connection: usize, to_client: bool, segment: Segment },
+    Timer { connection: usize, client: bool },
     Due,
     Look,
-    /// Nothing has followed since so many messages.
-    Probe {
-        connection: usize,
-        client: bool,
-        after: u64,
-    },
+    Probe { connection: usize, client: bool },
 }
 
 /// One end of a connection.
@@ -61,12 +50,15 @@ struct End {
     received: Vec<u8>,
     unsent: VecDeque<u8>,
     timer: Time,
-    messages: u64,
+    probe: Probe,
+    /// When its event is due.
+    probe_at: Time,
 }
 
 struct Connection {
     ends: [End; 2],
     open: u32,
+    requests: u64,
     before: PathReading,
     ends_soon: bool,
 }
@@ -169,10 +161,17 @@ impl World {
             received: Vec::new(),
             unsent: VecDeque::new(),
             timer: Time::NEVER,
-            messages: 0,
+            probe: Probe::default(),
+            probe_at: Time::NEVER,
         };
         let ends = [end(Socket::dial(config, self.now)), end(Socket::listen(config))];
-        self.connections.push(Connection { ends, open: 0, before: PathReading::default(), ends_soon: false });
+        self.connections.push(Connection {
+            ends,
+            open: 0,
+            requests: 0,
+            before: PathReading::default(),
+            ends_soon: false,
+        });
         let connection = self.connections.len() - 1;
         self.pump(connection, true);
         connection
@@ -252,13 +251,39 @@ impl World {
         message[4..8].copy_from_slice(&(length as u32).to_be_bytes());
         let end = self.end(connection, client);
         end.unsent.extend(message);
-        end.messages += 1;
-        let after = end.messages;
         self.pump(connection, client);
         let is_probed = self.kind == Kind::Adaptive && self.estimate.loss() > LOSSY;
         if is_probed && number < PONG {
-            self.at(self.now + self.delay / 2, Event::Probe { connection, client, after });
+            let (now, rtt) = (self.now, self.delay * 2);
+            self.end(connection, client).probe.sent(now, rtt);
+            self.await_probe(connection, client);
         }
+    }
+
+    fn await_probe(&mut self, connection: usize, client: bool) {
+        let end = self.end(connection, client);
+        let at = end.probe.at();
+        if at.happened() && at < end.probe_at {
+            end.probe_at = at;
+            self.at(at, Event::Probe { connection, client });
+        }
+    }
+
+    fn probe(&mut self, connection: usize, client: bool) {
+        let (now, rtt) = (self.now, self.delay * 2);
+        let end = self.end(connection, client);
+        if end.probe_at == now {
+            end.probe_at = Time::NEVER;
+        }
+        let End { probe, socket, unsent, .. } = end;
+        let counts = || {
+            let (acknowledged, written) = socket.progress();
+            (acknowledged, written + unsent.len() as u64)
+        };
+        if probe.is_due(now, rtt, counts) {
+            self.send(connection, client, PING, 17);
+        }
+        self.await_probe(connection, client);
     }
 
     fn reading(&self, connection: usize) -> PathReading {
@@ -267,13 +292,17 @@ impl World {
         let (in_flight, known, unsent) = end.socket.flight();
         PathReading {
             rtt: figures.rtt,
+            min_rtt: figures.min_rtt,
             window: figures.cwnd,
             in_flight,
             unsent: unsent + end.unsent.len() as u32,
-            is_repairing: known > 0,
+            is_repairing: known > 0 || end.socket.has_hole(),
             sent: figures.segments_out.into(),
             retransmitted: figures.retransmits.into(),
             received: figures.segments_in.into(),
+            requests: self.connections[connection].requests,
+            bytes_sent: 0,
+            bytes_received: 0,
         }
     }
 
@@ -292,9 +321,13 @@ impl World {
             self.dial();
         }
         if wanted < there {
-            let open = self.connections.iter_mut().filter(|connection| !connection.ends_soon);
-            if let Some(connection) = open.min_by_key(|connection| connection.open) {
-                connection.ends_soon = true;
+            let lasting: Vec<usize> =
+                (0..self.connections.len()).filter(|index| !self.connections[*index].ends_soon).collect();
+            let room =
+                |index: &usize| Room { free: 100, open: self.connections[*index].open, wait: Duration::ZERO };
+            let rooms: Vec<Room> = lasting.iter().map(room).collect();
+            if let Some(index) = place::to_retire(&rooms) {
+                self.connections[lasting[index]].ends_soon = true;
             }
         }
         self.wanted.push((self.now, wanted));
@@ -331,6 +364,7 @@ impl World {
         self.next += 1;
         let connection = self.choose();
         self.connections[connection].open += 1;
+        self.connections[connection].requests += 1;
         self.begun.insert(number, (self.now, connection));
         self.send(connection, true, number, REQUEST);
     }
@@ -379,11 +413,7 @@ impl World {
                     end.socket.handle_timeout(at);
                     self.pump(connection, client);
                 }
-                Event::Probe { connection, client, after } => {
-                    if self.end(connection, client).messages == after {
-                        self.send(connection, client, PING, 17);
-                    }
-                }
+                Event::Probe { connection, client } => self.probe(connection, client),
             }
         }
     }

@@ -66,7 +66,8 @@ impl Sidecar<'_> {
             Begun::Later => return self.wait(id),
         };
         up.streams.insert(stream, id);
-        up.requests += 1;
+        up.begin_request();
+        self.observer.given(exchange, up, stream, now);
         up.path.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
         mark(up, slot, &mut self.dirty);
         exchange.up = Some(StreamAt { slot, serial: up.serial, stream });
@@ -141,6 +142,7 @@ impl Sidecar<'_> {
             }
             mark(down, to.slot, &mut self.dirty);
             down.path.carries(1);
+            exchange.seen.status = head.status;
             exchange.is_answered = true;
             exchange.spare = head;
             exchange.watched.moved_at = now;
@@ -171,6 +173,7 @@ impl Sidecar<'_> {
 
     /// Ends an exchange: what is left of it at either side is ended, too.
     fn end(&mut self, id: u32, now: Time) {
+        self.note_answered(id, now);
         let exchange = self.exchanges.get(id);
         let (is_asked, is_answered) = (exchange.request.is_done(), exchange.response.has_ended());
         let owed = [exchange.request.owed(), exchange.response.owed()];
@@ -210,6 +213,8 @@ impl Sidecar<'_> {
         let exchange = self.exchanges.get(id);
         let Some(to) = exchange.down else { return self.exchanges.stir(id) };
         let Some(refusal) = exchange.refusal.take() else { return };
+        let why = refusal.detail.as_deref().unwrap_or(&refusal.why);
+        self.observer.refused(exchange, refusal.status, why, now);
         if let Some(detail) = &refusal.detail {
             self.guard.note(exchange.service, refusal.error, detail, now);
         }
@@ -232,6 +237,7 @@ impl Sidecar<'_> {
         exchange.answer = Some(head);
         exchange.response.begin(false);
         exchange.response.push(text.as_bytes(), true);
+        exchange.seen.bytes[0] = text.len() as u64;
         exchange.response.owed(); // nobody sent it
         if exchange.head.get(Part::Method) == b"HEAD" {
             exchange.response.begin(false);

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_net::tls::{Identity, ServerTlsOptions, TlsError, TlsOptions};
 use h2lab_proxy::config::{Config as File, ConfigError};
 use h2lab_wire::{Config, FlowControl, Role};
 
+use super::observe::{AccessLog, Desk};
 use super::sockets::Sockets;
 
 /// Streams that a client may have open on a connection, as [`crate::origin::MAX_CONCURRENT_STREAMS`].
@@ -46,6 +48,10 @@ pub struct SidecarConfig {
     pub on_note: Option<fn(&str)>,
     /// Where listening sockets come from, and are handed on.
     pub sockets: Sockets,
+    /// Where it answers questions about itself; nowhere, if there is none.
+    pub desk: Option<Arc<Desk>>,
+    /// The access log.
+    pub log: Option<AccessLog>,
 }
 
 impl SidecarConfig {
@@ -82,16 +88,9 @@ impl SidecarConfig {
         server.limits.idle = Some(file.timeouts.client_idle).filter(|idle| !idle.is_zero());
         server.limits.body_period = Some(BODY_PERIOD);
         server.limits.body_rate = BODY_RATE;
-        Ok(Self {
-            server,
-            client: engine(Role::Client),
-            listeners,
-            services,
-            seed,
-            on_note: None,
-            sockets: Sockets::default(),
-            file,
-        })
+        let client = engine(Role::Client);
+        let (on_note, desk, log, sockets) = (None, None, None, Sockets::default());
+        Ok(Self { file, server, client, listeners, services, seed, on_note, sockets, desk, log })
     }
 }
 

@@ -19,6 +19,7 @@ impl Sidecar<'_> {
     /// Accepts no connections any more, passes on what clients send until they know, and returns when nothing is left, or after
     /// `timeouts.drain`.
     pub(super) fn drain(&mut self) -> Result<(), SidecarError> {
+        self.observer.drain();
         // What the kernel has established is taken: its client may have sent a request.
         self.turn(Time::ZERO)?;
         self.listeners.close(&mut self.reactor);

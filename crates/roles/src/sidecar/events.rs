@@ -4,7 +4,7 @@ use h2lab_base::units::Time;
 use h2lab_proxy::config::RetryOn;
 use h2lab_proxy::fields::{self, Origin, Version};
 use h2lab_proxy::guard::outlier;
-use h2lab_proxy::head::Head;
+use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
 use h2lab_proxy::websocket;
@@ -12,6 +12,7 @@ use h2lab_wire::{Error, ErrorCode, Event, RequestHead, StreamId};
 
 use super::Sidecar;
 use super::exchange::{Exchange, Refusal, StreamAt};
+use super::observe::Again;
 use super::side::{Peer, Side};
 use super::streams::Streams;
 
@@ -25,12 +26,9 @@ impl Sidecar<'_> {
         let is_client = matches!(side.peer, Peer::Client { .. });
         while let Some(event) = side.engine.poll_event(now) {
             were_any = true;
-            let complete = match &event {
-                Event::Response { stream, end_stream: true, .. }
-                | Event::Data { stream, end_stream: true, .. }
-                | Event::Trailers { stream, .. } => Some(*stream),
-                _ => None,
-            };
+            self.note_keep_alive(&side.peer, &mut side.liveness, &event);
+            self.observer.goaway(&side.peer, &mut side.watched, &event, now);
+            let complete = completed(&event);
             match event {
                 Event::Request { stream, head, end_stream } => {
                     let id = self.exchanges.begin();
@@ -44,6 +42,7 @@ impl Sidecar<'_> {
                     let origin = Origin { version: side.version, address, tls: side.transport.is_tls() };
                     let service = self.listeners.service(*listener, &head);
                     take_request(exchange, &head, origin, &self.config.file.fields, service);
+                    self.observer.began(exchange, &side.peer, side.version, service.ok());
                     // What follows a request for a tunnel, which has no body, is the tunnel's.
                     if end_stream && !exchange.asked.is_tunnel() {
                         exchange.request.end_with_head();
@@ -76,6 +75,7 @@ impl Sidecar<'_> {
                     let n = data.len();
                     let is_known = self.change((&side.streams, side.version), stream, |exchange, _, _| {
                         exchange.body_of(is_client).push(data, end_stream);
+                        exchange.seen.bytes[usize::from(is_client)] += n as u64;
                     });
                     if !is_known {
                         // Nobody takes it, and the connection's window needs the credit back.
@@ -108,21 +108,25 @@ impl Sidecar<'_> {
                 Event::GoAway { .. } | Event::PushPromise { .. } | Event::Pong { .. } => {}
                 Event::Closed { error } => {
                     side.is_closed = true;
-                    let fate = fate_of(side.version, error.as_ref());
+                    let fate = self.fate(side, error.as_ref(), now);
                     let why = error
                         .map_or_else(|| "it closed the connection".to_owned(), |error| error.to_string());
                     self.abandon(side, fate, &why);
                 }
             }
-            if let Some(stream) = complete
-                && !is_client
-            {
-                // The response is complete: the connection has room for another request, however slowly the client reads this one.
-                side.streams.remove(stream);
-                self.call(side);
+            if let Some(stream) = complete.filter(|_| !is_client) {
+                self.whole(side, stream, now);
             }
         }
         were_any
+    }
+
+    /// A response is complete: its connection has room for another request, however slowly the client reads this one.
+    fn whole(&mut self, side: &mut Side, stream: StreamId, now: Time) {
+        if let Some(id) = side.streams.remove(stream) {
+            self.exchanges.get(id).seen.whole_at = Some(now);
+        }
+        self.call(side);
     }
 
     /// Applies `work` to the exchange on a stream, which is then advanced; `false` if there is none.
@@ -145,12 +149,14 @@ impl Sidecar<'_> {
         if exchange.watched.probes.is_some() {
             return false;
         }
+        exchange.seen.head_at = Some(now);
         let (took, failed) = (now.since(exchange.sent_at), outlier::is_failure(status));
         if !failed {
             // One that fails at once is not quick.
             self.pools.answered(*instance, took);
         }
         self.judge(*instance, failed, now);
+        self.observer.reason = Again::Status;
         self.repeats_status(id, status, now)
     }
 
@@ -167,6 +173,7 @@ impl Sidecar<'_> {
     fn reset(&mut self, side: &mut Side, stream: StreamId, code: ErrorCode) {
         let Some(id) = side.streams.remove(stream) else { return };
         let is_client = matches!(side.peer, Peer::Client { .. });
+        self.observer.reset(side, code);
         let fate = if code == ErrorCode::REFUSED_STREAM { Fate::Unprocessed } else { Fate::Unknown };
         if let (Peer::Instance(instance), Fate::Unknown) = (&side.peer, fate) {
             self.judge(*instance, true, self.now);
@@ -174,8 +181,18 @@ impl Sidecar<'_> {
         self.cut(id, is_client, fate, &format!("the instance reset the stream ({code})"));
     }
 
+    /// What is known of the requests of a connection that has ended.
+    fn fate(&mut self, side: &Side, error: Option<&Error>, now: Time) -> Fate {
+        self.note_end(side, now);
+        match fate_of(side.version, error) {
+            Fate::Unknown if side.was_never_reached() => Fate::Unprocessed,
+            fate => fate,
+        }
+    }
+
     /// All that a connection carried has ended with it.
     pub(super) fn abandon(&mut self, side: &mut Side, fate: Fate, why: &str) {
+        self.observer.abandoned(side, why, self.clock.now());
         let is_client = matches!(side.peer, Peer::Client { .. });
         let is_busy = side.streams.len() > 0;
         if let Peer::Instance(instance) = &side.peer
@@ -226,6 +243,16 @@ impl Sidecar<'_> {
     }
 }
 
+/// The stream whose message is complete with this event.
+const fn completed(event: &Event<'_>) -> Option<StreamId> {
+    match event {
+        Event::Response { stream, end_stream: true, .. }
+        | Event::Data { stream, end_stream: true, .. }
+        | Event::Trailers { stream, .. } => Some(*stream),
+        _ => None,
+    }
+}
+
 /// The answer to a request whose stream or connection ended so.
 fn ended(service: &str, fate: Fate, why: &str) -> Refusal {
     let error = match fate {
@@ -260,7 +287,10 @@ fn take_request(
 ) {
     match fields::request(head, origin, own, &mut exchange.head) {
         Err(refused) => {
-            exchange.head.clear(); // nothing of the one before
+            exchange.head.clear(); // nothing of the one before; for the log, in which it is escaped:
+            exchange.head.set(Part::Method, head.method);
+            exchange.head.set(Part::Authority, head.authority);
+            exchange.head.set(Part::Path, head.path);
             return exchange.refuse(400, refused.to_string());
         }
         Ok(asked) => exchange.asked = asked,

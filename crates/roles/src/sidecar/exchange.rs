@@ -11,6 +11,7 @@ use h2lab_wire::StreamId;
 
 use super::body::{Body, KEPT};
 use super::guard::Watched;
+use super::observe::Seen;
 
 /// A stream of a connection: the place of the connection among all, and the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +104,8 @@ pub struct Exchange {
     pub is_tunnel: bool,
     /// The key that the sidecar made for a WebSocket, since its client, of HTTP/2, has none.
     pub key: Option<String>,
+    /// What the log and the figures say of it.
+    pub seen: Seen,
     /// It waits for a connection.
     pub waits: bool,
     /// It is to be advanced.
@@ -116,8 +119,9 @@ pub struct Exchange {
 impl Exchange {
     /// A new one in this place.
     fn begin(&mut self) {
-        let Self { head, spare, mut request, mut response, mut interims, is_stirred, generation, .. } =
+        let Self { mut head, spare, mut request, mut response, mut interims, is_stirred, generation, .. } =
             std::mem::take(self);
+        head.clear();
         request.begin(true);
         response.begin(false);
         interims.clear();

@@ -15,6 +15,8 @@ mod exchange;
 mod guard;
 mod hints;
 mod listeners;
+mod liveness;
+mod observe;
 mod path;
 mod pool;
 mod side;
@@ -41,6 +43,7 @@ use exchange::Exchanges;
 use guard::Guard;
 pub use guard::ServiceCounts;
 use listeners::{Listeners, Opening};
+pub use observe::{AccessLog, Desk, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
 pub use sockets::Sockets;
@@ -122,9 +125,13 @@ struct Sidecar<'a> {
     serial: u32,
     /// When the paths of connections are looked at next.
     look_at: Time,
+    /// When it is looked whether instances are still there.
+    check_at: Time,
     totals: Totals,
     /// It is to end.
     is_draining: bool,
+    /// What it sees of its own work.
+    observer: observe::Watch,
 }
 
 /// Passes requests on until `stop` is set, which is checked ten times per second, and then until those under way are answered; returns
@@ -161,6 +168,8 @@ impl<'a> Sidecar<'a> {
             random: Counter::new(config.seed, "instances"),
             serial: 0,
             look_at: clock.now(),
+            check_at: clock.now(),
+            observer: observe::Watch::new(config, clock.now()),
             totals: Totals::default(),
             is_draining: false,
         })
@@ -177,6 +186,7 @@ impl<'a> Sidecar<'a> {
     fn turn(&mut self, until: Time) -> Result<(), SidecarError> {
         let until = until.min(self.guard.due.next()).min(self.pools.next_retry());
         self.now = self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
+        self.check_instances(self.now);
         for slot in std::mem::take(&mut self.unread) {
             self.read(slot);
         }
@@ -191,6 +201,7 @@ impl<'a> Sidecar<'a> {
         self.relieve();
         self.look(now);
         self.settle();
+        self.observe(now);
         Ok(())
     }
 
@@ -282,6 +293,7 @@ impl<'a> Sidecar<'a> {
     fn place(&mut self, slot: u32, mut side: Side) {
         side.is_dirty = true;
         side.serial = self.serial;
+        side.liveness.heard(self.now);
         self.serial = self.serial.wrapping_add(1);
         self.dirty.push(slot);
         self.slots[slot as usize] = Slot::Open(Box::new(side));

@@ -1,17 +1,16 @@
 //! The paths of connections: what the kernel counts, how many connections an instance wants for that, and probes of the tail.
-//!
-//! TCP finds out that a segment was lost from those that arrive after it. Behind the last one of a request nothing comes, so that it
-//! would be repaired by a timeout: 200 ms and more in Linux (RFC 8985 §7 shortens that to two round trips where more than one segment is
-//! under way). On a path that loses packets a PING a quarter of a round trip later is what comes after it.
 
 use std::time::Duration;
 
 use h2lab_base::units::Time;
+use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_proxy::config::Policy;
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::estimate::Interval;
 use h2lab_proxy::pool::path::PathReading;
+use h2lab_proxy::pool::place::{self, Room};
+use h2lab_proxy::pool::probe::Probe;
 use h2lab_wire::ErrorCode;
 
 use super::side::{Peer, Side};
@@ -43,8 +42,10 @@ pub struct Path {
     is_probed: bool,
     /// Something was put into the engine that waits for an answer.
     is_asking: bool,
-    /// When nothing has followed for long enough.
-    pub probe_at: Time,
+    /// PINGs behind it.
+    probe: Probe,
+    /// What comes waits for a segment that is missing.
+    has_gap: bool,
 }
 
 impl Default for Path {
@@ -57,7 +58,8 @@ impl Default for Path {
             recent: [0.0; 2],
             is_probed: false,
             is_asking: false,
-            probe_at: Time::NEVER,
+            probe: Probe::default(),
+            has_gap: false,
         }
     }
 }
@@ -72,20 +74,21 @@ impl Path {
     /// All that the engine had went into the socket.
     pub fn sent(&mut self, now: Time) {
         if std::mem::take(&mut self.is_asking) && self.is_probed {
-            self.probe_at = now + self.now.rtt / 4;
+            self.probe.sent(now, self.now.rtt);
         }
     }
 
-    /// Whether a probe is due, which is then sent.
-    pub fn is_probe_due(&mut self, now: Time) -> bool {
-        let is_due = self.probe_at <= now;
-        if is_due {
-            self.probe_at = Time::NEVER;
-        }
-        is_due
+    /// When a probe may be due.
+    pub fn probe_at(&self) -> Time {
+        self.probe.at()
     }
 
-    fn read(&mut self, reading: PathReading) {
+    /// Takes a reading in. `waits`: responses are waited for.
+    fn read(&mut self, mut reading: PathReading, waits: bool) {
+        self.has_gap = waits
+            && (reading.has_gap_since(&self.now)
+                || self.has_gap && reading.bytes_received == self.now.bytes_received);
+        reading.is_repairing |= self.has_gap;
         (self.now, self.added) = (reading, 0);
     }
 
@@ -100,11 +103,37 @@ impl Path {
     }
 }
 
+impl Side {
+    /// Reads its path again.
+    fn read_path(&mut self) -> bool {
+        let Some(reading) = reading(self) else { return false };
+        self.path.read(reading, self.streams.len() > 0);
+        true
+    }
+
+    /// Whether a probe is due, which is then sent.
+    pub fn is_probe_due(&mut self, now: Time) -> bool {
+        if now < self.path.probe.at() {
+            return false;
+        }
+        let written = self.transport.tcp().map_or(0, StreamSocket::written);
+        if self.read_path() {
+            let Path { now: reading, probe, .. } = &mut self.path;
+            return probe.is_due(now, reading.rtt, || (reading.bytes_sent, written));
+        }
+        self.path.probe = Probe::default();
+        false
+    }
+}
+
 /// Asks the kernel.
 fn reading(side: &Side) -> Option<PathReading> {
     let info = TcpInfo::of(side.transport.tcp()?).ok()?;
+    // Of a connection that we dialled our SYN is acknowledged, too.
+    let syn = u64::from(matches!(side.peer, Peer::Instance(_)));
     Some(PathReading {
         rtt: Duration::from_micros(info.rtt_us.into()),
+        min_rtt: Duration::from_micros(info.min_rtt_us.into()),
         window: info.cwnd,
         in_flight: info.unacked,
         unsent: info.unsent_bytes,
@@ -112,6 +141,9 @@ fn reading(side: &Side) -> Option<PathReading> {
         sent: info.segments_out.into(),
         retransmitted: info.retransmits.into(),
         received: info.segments_in.into(),
+        requests: side.requests.into(),
+        bytes_sent: info.bytes_acked.saturating_sub(syn),
+        bytes_received: info.bytes_received,
     })
 }
 
@@ -125,12 +157,10 @@ impl Sidecar<'_> {
         for slot in &mut self.slots {
             if let Slot::Open(side) = slot
                 && side.version == Version::H2
-                && let Some(reading) = reading(side)
+                && side.read_path()
+                && matches!(side.peer, Peer::Client { .. })
             {
-                side.path.read(reading);
-                if matches!(side.peer, Peer::Client { .. }) {
-                    side.path.look();
-                }
+                side.path.look();
             }
         }
         for instance in 0..self.pools.count() {
@@ -168,19 +198,14 @@ impl Sidecar<'_> {
         }
     }
 
-    /// The connection with the fewest requests takes no more of them, and ends with the last one. Only where the others could carry all
-    /// requests under way: else it would be dialled again at once.
+    /// A connection takes no more requests, and ends with its last one, if the others have room for them.
     fn retire(&mut self, instance: u32, now: Time) {
-        let lasting = self.lasting(instance);
-        let Some(&(slot, fewest)) = lasting.iter().min_by_key(|(_, room)| room.open) else { return };
-        let open: u64 = lasting.iter().map(|(_, room)| u64::from(room.open)).sum();
-        let free: u64 = lasting.iter().map(|(_, room)| u64::from(room.free)).sum();
-        if free.saturating_sub(u64::from(fewest.free)) < open {
-            return;
-        }
+        let (slots, rooms): (Vec<u32>, Vec<Room>) = self.lasting(instance).into_iter().unzip();
+        let Some(slot) = place::to_retire(&rooms).map(|index| slots[index]) else { return };
         self.pools.get(instance).connections.retain(|other| *other != slot);
         if let Some(side) = side(&mut self.slots, slot) {
             side.engine.goaway(now, ErrorCode::NO_ERROR, b"fewer connections are enough");
+            side.retire();
             mark(side, slot, &mut self.dirty);
         }
     }
@@ -193,10 +218,8 @@ impl Sidecar<'_> {
         }
         pool.read_at = now;
         for slot in &pool.connections {
-            if let Some(side) = side(&mut self.slots, *slot)
-                && let Some(reading) = reading(side)
-            {
-                side.path.read(reading);
+            if let Some(side) = side(&mut self.slots, *slot) {
+                side.read_path();
             }
         }
     }

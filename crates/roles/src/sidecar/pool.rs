@@ -1,5 +1,7 @@
 //! Instances of services: their connections, and the requests that wait for one.
 
+mod status;
+
 use std::collections::VecDeque;
 use std::net::ToSocketAddrs as _;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
 use h2lab_proxy::guard::outlier::Record;
 use h2lab_proxy::pool::estimate::Estimate;
+use h2lab_proxy::pool::idle::Idle;
 use h2lab_proxy::pool::place::{self, Load, Room};
 use h2lab_proxy::pool::quota::Quota;
 use h2lab_proxy::proxy_protocol;
@@ -32,6 +35,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// For so long a request waits where no instance can be reached: one that is restarted is back by then.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A connection that does not answer is taken only where there is no other.
+const DOUBTED: Duration = Duration::from_secs(60);
 /// Connections to an instance at most where each carries one request.
 const MOST: usize = 1_024;
 
@@ -90,6 +95,8 @@ pub struct Pool {
     is_woken: bool,
     /// After how many requests it ends a connection.
     pub quota: Quota,
+    /// After which time without a request it does.
+    pub idle: Idle,
     /// Connections that there have been.
     numbered: u32,
     /// How many connections its path needs.
@@ -106,6 +113,11 @@ impl Pool {
     /// Whether it may be asked as any other.
     pub fn is_fit(&self, now: Time) -> bool {
         self.health.is_well() && !self.record.is_out(now)
+    }
+
+    /// It does not answer: others are asked for a while.
+    pub fn doubt(&mut self, now: Time) {
+        self.down_until = now + LONGEST_PAUSE;
     }
 
     /// Whether each of its connections carries one request at a time.
@@ -152,6 +164,7 @@ impl Pools {
                     let mut target =
                         DialTarget::new(Endpoint::Tcp(address), *protocol, server_name, tls, congestion)?;
                     target.engine = h2lab_wire::Config { tls: target.engine.tls, ..config.client };
+                    target.engine.peer_timeout = target.engine.peer_timeout.max(config.file.timeouts.ping);
                     target.connect_timeout = config.file.timeouts.of(&service.timeouts).connect;
                     target.tap = false;
                     Ok(target)
@@ -181,6 +194,7 @@ impl Pools {
                     retry_at: Time::NEVER,
                     is_woken: false,
                     quota: Quota::default(),
+                    idle: Idle::default(),
                     numbered: 0,
                     estimate: Estimate::new(Time::ZERO),
                     wanted: 1,
@@ -280,6 +294,7 @@ impl Sidecar<'_> {
         }
         let exchange = self.exchanges.get(id);
         exchange.waits = true;
+        exchange.seen.waited = true;
         let waiting = (id, exchange.generation);
         if let Some(instance) = exchange.instance {
             self.pools.get(instance).waiting.push_back(waiting);
@@ -331,6 +346,7 @@ impl Sidecar<'_> {
         let token = self.token(slot);
         let number = self.totals.dialled as u32;
         self.totals.dialled += 1;
+        self.observer.dialled(instance);
         let pool = self.pools.get(instance);
         pool.dialling += 1;
         let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[pool.known], u32::MAX, now);
@@ -385,6 +401,8 @@ impl Sidecar<'_> {
         };
         let mut side = Side::new(transport, engine, version, Peer::Instance(instance));
         side.number = number;
+        side.watch_peer(&self.config.file.timeouts);
+        side.watched = self.observer.connected(number, self.pools.get(instance).protocol(), now);
         self.place(slot, side);
         self.wake(instance);
         self.read(slot);
@@ -400,6 +418,8 @@ impl Sidecar<'_> {
             return self.dial(instance, now);
         }
         self.judge(instance, true, now);
+        let why = format!("cannot connect to {}: {error}", self.pools.name(instance));
+        self.observer.unreachable(instance, &why, now);
         let pool = self.pools.get(instance);
         pool.failures = pool.failures.saturating_add(1);
         pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
@@ -501,6 +521,7 @@ impl Sidecar<'_> {
     /// A connection is no more: what it carried has failed, and its place is free.
     pub(super) fn lose(&mut self, slot: u32, mut side: Side, why: &str) {
         self.abandon(&mut side, Fate::Unknown, why);
+        self.observer.lost(&mut side, why, self.clock.now());
         if let Peer::Instance(instance) = side.peer {
             self.pools.get(instance).connections.retain(|other| *other != slot);
             self.wake(instance);
@@ -515,7 +536,7 @@ impl Sidecar<'_> {
 fn is_lasting(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
     let Slot::Open(side) = &slots[slot as usize] else { return false };
     let is_open = !side.is_closed && !side.engine.is_draining();
-    is_open && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
+    is_open && !side.liveness.is_doubted() && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
 }
 
 /// The place among its connections of the one that takes an instance's next request, and whether that carries no other.
@@ -541,10 +562,10 @@ fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
         (false, Policy::PerRequest) if open > 0 => 0,
         (false, _) => side.engine.available_streams().min(left),
     };
-    let wait = if pool.policy == Policy::Adaptive && side.version != Version::H1 {
-        place::wait(&side.path.now, side.path.added)
-    } else {
-        Duration::ZERO
+    let wait = match pool.policy {
+        _ if side.liveness.is_doubted() => DOUBTED,
+        Policy::Adaptive if side.version != Version::H1 => place::wait(&side.path.now, side.path.added),
+        _ => Duration::ZERO,
     };
     Room { free, open, wait }
 }

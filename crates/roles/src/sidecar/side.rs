@@ -4,13 +4,17 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use h2lab_base::units::Time;
+use h2lab_model::record::CloseReason;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::pool::liveness::Liveness;
+use h2lab_wire::trace::{Crossing, Direction};
 use h2lab_wire::{Connection, ErrorCode, StreamId};
 
+use super::observe::Watched;
 use super::path::Path;
 use super::streams::Streams;
-use crate::accepted::{LINGER, Lingering, TURN, flush};
+use crate::accepted::{LINGER, Lingering, TURN, flush_seen};
 
 /// Requests of a connection to an instance that are cancelled before another one takes its place: the fewest after which a known server
 /// may end it are 100.
@@ -56,12 +60,20 @@ pub struct Side {
     pub used_at: Time,
     /// Requests on it that were cancelled.
     cancelled: u32,
+    /// Bytes that had been written when the last of them was placed.
+    pub written_before: u64,
     /// What is known of its path.
     pub path: Path,
     /// Its client's address.
     pub client: Option<SocketAddr>,
     /// Hashes of the paths that were pushed on it.
     pub pushed: HashSet<u64>,
+    /// Whether its peer is there.
+    pub liveness: Liveness,
+    /// What is recorded of it, if anything.
+    pub watched: Option<Box<Watched>>,
+    /// Segments sent, received and sent again, when they were last read.
+    pub counted: [u32; 3],
     /// The socket is full.
     blocked: bool,
     /// The socket may have more to read.
@@ -104,9 +116,13 @@ impl Side {
             requests: 0,
             used_at: Time::ZERO,
             cancelled: 0,
+            written_before: 0,
             path: Path::default(),
             client: None,
             pushed: HashSet::new(),
+            liveness: Liveness::new(Time::ZERO),
+            watched: None,
+            counted: [0; 3],
             blocked: false,
             unread: false,
             hangup: false,
@@ -152,9 +168,16 @@ impl Side {
             self.unread = true;
             return Ok(false);
         }
-        match self.transport.receive(&mut self.engine, || now, &mut |_, _| ())? {
+        let Self { transport, engine, watched, .. } = self;
+        let mut see = |now: Time, crossing: Crossing<'_>| {
+            if let Some(watched) = watched {
+                watched.see(now, Direction::Down, crossing);
+            }
+        };
+        match transport.receive(engine, || now, &mut see)? {
             Received::Bytes(n) => {
                 *turn += n;
+                self.liveness.heard(now);
                 Ok(true)
             }
             Received::WouldBlock => Ok(false),
@@ -172,6 +195,13 @@ impl Side {
         self.cancelled += 1;
         if self.cancelled == MOST_CANCELLED && self.version != Version::H1 {
             self.engine.goaway(now, ErrorCode::NO_ERROR, b"many requests were cancelled");
+        }
+    }
+
+    /// It takes no more requests, since fewer connections are enough.
+    pub fn retire(&mut self) {
+        if let Some(watched) = &mut self.watched {
+            watched.record.closed = CloseReason::Local { why: "fewer connections are enough".to_owned() };
         }
     }
 
@@ -204,7 +234,13 @@ impl Side {
         }
         if !self.blocked {
             let mut sent = 0;
-            self.blocked = !flush(&mut self.transport, &mut self.engine, now, &mut sent)?;
+            let Self { transport, engine, watched, .. } = self;
+            let mut see = |crossing: Crossing<'_>| {
+                if let Some(watched) = watched {
+                    watched.see(now, Direction::Up, crossing);
+                }
+            };
+            self.blocked = !flush_seen(transport, engine, now, &mut sent, &mut see)?;
             if sent > 0 {
                 self.path.sent(now);
             }
@@ -221,7 +257,7 @@ impl Side {
             let until = *self.last_word_until.get_or_insert(now + LINGER);
             return Ok(if now >= until { Next::Drop } else { Next::Wait(until) });
         }
-        Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(self.path.probe_at)))
+        Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(self.path.probe_at())))
     }
 
     /// Says that nothing follows. A client may still be reading.
@@ -244,7 +280,7 @@ impl Side {
         if self.lingering.is_some() {
             return false;
         }
-        if self.path.is_probe_due(now) {
+        if self.is_probe_due(now) {
             self.engine.ping(now);
         }
         let is_due = self.engine.poll_timeout() <= now;

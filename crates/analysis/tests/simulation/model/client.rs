@@ -13,7 +13,7 @@ use h2lab_wire::{Connection, Error, ErrorCode, Event, Field, Initiator, StreamId
 
 use super::end::{End, Role};
 use super::requests::Fate;
-use crate::tcp::{self, Socket};
+use h2lab_link::tcp::{self, Socket};
 
 /// The part shared by all requests of a repetition.
 pub struct Prepared<'a> {

@@ -3,7 +3,7 @@
 use h2lab_base::units::Time;
 use h2lab_wire::{Connection, Event};
 
-use crate::tcp::Socket;
+use h2lab_link::tcp::Socket;
 
 /// The reaction of an end to its engine's events.
 pub trait Role {

@@ -5,7 +5,7 @@ use h2lab_link::{Admission, DirectionTotals, FlowEndpoint, Flows, LinkSpec, Offl
 use h2lab_model::record::{Marks, PacketFate, PacketRecord};
 use h2lab_wire::trace::Direction;
 
-use crate::tcp::Segment;
+use h2lab_link::tcp::Segment;
 
 /// The port that all servers listen on.
 pub const SERVER_PORT: u16 = 8080;

@@ -9,7 +9,7 @@ use h2lab_wire::trace::FrameEvent;
 
 use super::network::Network;
 use super::setup::Setup;
-use crate::tcp::{Congestion, EndFigures};
+use h2lab_link::tcp::{Congestion, EndFigures};
 
 /// The result of a repetition.
 pub struct ModelOutcome {

@@ -9,7 +9,7 @@ use h2lab_wire::{Connection, ErrorCode, Event, Field, StreamId};
 
 use super::end::{End, Role};
 use super::setup::{Answer, Application};
-use crate::tcp::{self, Socket};
+use h2lab_link::tcp::{self, Socket};
 
 /// Body bytes handed to the engine at once.
 const BLOCK: [u8; 16 * 1024] = [b'x'; 16 * 1024];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use h2lab_base::units::{Bandwidth, Time};
 use h2lab_wire::{Config, ErrorCode, Role};
 
-use crate::tcp;
+use h2lab_link::tcp;
 
 /// How a request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

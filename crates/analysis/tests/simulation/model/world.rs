@@ -17,7 +17,7 @@ use super::requests::Requests;
 use super::server::Server;
 use super::setup::{Disturbance, DisturbanceKind, Setup, Side};
 use super::timers::Timers;
-use crate::tcp::{self, EndFigures};
+use h2lab_link::tcp::{self, EndFigures};
 
 /// Events at one moment after which the world counts as livelocked.
 const EVENTS_AT_ONCE: u32 = 1_000_000;

@@ -89,6 +89,11 @@ impl ClientRunArgs {
         Ok(Some(words))
     }
 
+    /// Whether there is a command.
+    pub(super) const fn is_given(&self) -> bool {
+        self.run.is_some()
+    }
+
     /// Whether `--tls` was given, which has no effect without `--run`.
     pub(super) const fn is_tls(&self) -> bool {
         self.tls

@@ -9,6 +9,7 @@ mod plan;
 mod progress;
 mod rate;
 mod recorded;
+mod sidecar;
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -52,7 +53,8 @@ use h2lab_net::clock::Clock;
 /// Without WHAT: the built-in origin, or --origin, behind an emulated link with 3 % loss. A URL gets as many requests per second
 /// as it carries in a short ramp, at most 50 unless -q, --concurrency or --i-own-this-host asks for more. A scenario must have one
 /// cell of HTTP/2, and at most one to compare it with; flags select them. A run folder, or a capture of packets, is read and not
-/// measured: what it shows is reported. With --run, a client of yours is run against h2lab's own server.
+/// measured: what it shows is reported. With --sidecar and the URL of a running sidecar's admin listener, the last half minute of its
+/// connections is read. With --run, a client of yours is run against h2lab's own server.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -66,6 +68,7 @@ use h2lab_net::clock::Clock;
         ("h2lab diagnose latest", "what the newest run shows, without measuring"),
         ("h2lab diagnose capture.pcapng --keylog keys.log", "what a capture shows"),
         ("h2lab diagnose --tls --run 'python3 client.py {url} {ca}'", "your own client: what its connections show"),
+        ("h2lab diagnose --sidecar http://127.0.0.1:9901", "a running sidecar: what it sees on its connections"),
         ("h2lab diagnose --again latest", "after a fix: how much of the difference is gone"),
     ],
 ))]
@@ -182,6 +185,9 @@ pub fn main(args: &DiagnoseArgs, command_line: Vec<String>) -> Result<Exit> {
     let what = args.what.as_deref().map(What::of).transpose()?;
     if args.i_own_this_host && !matches!(what, Some(What::Live(_))) {
         return Err(Usage(OWNED.to_owned()).into());
+    }
+    if let Some(address) = args.sidecar()? {
+        return args.of_sidecar(&address, command_line);
     }
     if let Some(words) = args.client.command()? {
         return args.run_client(words, command_line);

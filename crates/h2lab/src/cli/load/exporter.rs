@@ -16,7 +16,7 @@ use rustix::net::{Shutdown, shutdown};
 use super::metrics::Metrics;
 
 /// How long a scraper may take for its request, and for taking the answer: the end of the load waits for it.
-const TIMEOUT: Duration = Duration::from_millis(500);
+pub(in crate::cli) const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// More than any scraper sends.
 const MOST_HEAD: usize = 16 << 10;
@@ -99,7 +99,7 @@ fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
 }
 
 /// A request's head, as far as it comes in time.
-fn read_head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+pub(in crate::cli) fn read_head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let (until, mut head, mut piece) = (Instant::now() + TIMEOUT, Vec::new(), [0; 1024]);
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         let n = stream.read(&mut piece)?;

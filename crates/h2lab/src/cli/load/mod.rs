@@ -4,7 +4,7 @@
 //! it goes.
 
 mod dump;
-mod exporter;
+pub(super) mod exporter;
 mod flags;
 mod metrics;
 mod plan;

@@ -46,6 +46,7 @@ impl Sidecar<'_> {
             exchange.watched.avoids = exchange.instance;
         }
         self.totals.repeated += 1;
+        self.observer.repeated();
         self.leave(id);
         self.exchanges.stir(id);
         self.watch(id);

@@ -106,6 +106,11 @@ impl Receiver {
         n
     }
 
+    /// Whether bytes have come that wait for others before them.
+    pub fn has_hole(&self) -> bool {
+        !self.beyond.is_empty()
+    }
+
     /// Bytes that the application may read now.
     pub fn readable(&self) -> usize {
         self.ready.len()

@@ -419,6 +419,11 @@ impl Sender {
         (self.flights.len() as u32, known as u32, self.end().saturating_sub(self.next) as u32)
     }
 
+    /// Bytes that were acknowledged, and bytes that were written, so far.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.acknowledged - 1, self.end() - 1)
+    }
+
     /// What this end has done so far.
     pub fn figures(&self) -> EndFigures {
         EndFigures {

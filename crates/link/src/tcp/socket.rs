@@ -191,9 +191,18 @@ impl Socket {
     }
 
     /// Segments in flight, how many of them are known to be lost or beyond a lost one, and bytes that were never sent.
-    #[allow(dead_code, reason = "the pool of h2lab-proxy is simulated over this model, too, and asks")]
     pub fn flight(&self) -> (u32, u32, u32) {
         self.sender.flight()
+    }
+
+    /// Bytes that were written and acknowledged, and bytes that were written, so far.
+    pub fn progress(&self) -> (u64, u64) {
+        self.sender.progress()
+    }
+
+    /// Whether bytes have come that wait for others before them.
+    pub fn has_hole(&self) -> bool {
+        self.receiver.has_hole()
     }
 
     /// What this end has done so far.

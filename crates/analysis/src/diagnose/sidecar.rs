@@ -1,0 +1,98 @@
+//! A running sidecar, seen at its own connections to instances: what findings mean there.
+//!
+//! Nothing is compared, the packets are not seen, and the client of the rules is the sidecar: what a client could change, it changes by
+//! itself or by its configuration.
+
+use h2lab_model::Fix;
+use h2lab_model::settings::{Knob, Role};
+
+use super::Finding;
+
+/// The causes that its requests, connections, frames and readings of TCP show. Others take packets, a view of the server or of a CPU, or
+/// another client than the sidecar.
+pub const CHECKED: [&str; 8] =
+    ["CONN101", "FLOW101", "FLOW102", "FLOW103", "FLOW106", "FLOW108", "LOSS101", "MUX101"];
+
+/// What is needed for the others, in a sentence.
+pub const NOT_CHECKED: &str = "Not looked for: causes that take the packets of both directions (`h2lab diagnose capture.pcapng`), a \
+     comparison (`h2lab diagnose URL`), or a view of the instance's own host. A packet that is lost on the way from an instance is not \
+     seen here, only one on the way to it.";
+
+/// Who writes the settings of a sidecar.
+const OURS: &str = "h2lab sidecar";
+
+/// How a sidecar's connections to an instance are configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Own {
+    /// It decides by itself how many there are.
+    pub adapts: bool,
+    /// Their congestion control is bbr.
+    pub is_bbr: bool,
+}
+
+/// Findings as a sidecar's user can use them. `own`: what is configured for the instance of this cell.
+pub fn of_sidecar(findings: Vec<Finding>, own: &dyn Fn(u32) -> Own) -> Vec<Finding> {
+    let is_checked = |finding: &Finding| CHECKED.contains(&finding.rule.as_str());
+    let fixed = |mut finding: Finding| {
+        let of_cell = own(finding.cell);
+        finding.fixes = finding.fixes.into_iter().filter_map(|fix| of_own(fix, of_cell)).collect();
+        finding
+    };
+    findings.into_iter().filter(is_checked).map(fixed).collect()
+}
+
+/// A fix for the client is one of the sidecar's configuration, or none.
+fn of_own(fix: Fix, own: Own) -> Option<Fix> {
+    let wish = match fix.wish {
+        Some(wish) if wish.role == Role::Client => wish,
+        _ if fix.product == "client" => return None, // it sends again and dials once by itself
+        _ if fix.product == "kernel" && own.is_bbr => return None,
+        _ if fix.product == "kernel" => return Some(Fix::new(OURS, "congestion = \"bbr\"", fix.why)),
+        _ => return Some(fix),
+    };
+    match wish.knob {
+        Knob::UpstreamConnections if own.adapts => None,
+        Knob::UpstreamConnections => Some(Fix::new(OURS, "policy = \"adaptive\"", fix.why)),
+        Knob::UpstreamProtocol => Some(Fix::new(OURS, "policy = \"per-request\"", fix.why)),
+        // Its windows grow with the path.
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::Scene;
+    use crate::diagnose::{cause, run};
+
+    #[test]
+    fn what_is_checked_has_a_rule() {
+        for id in CHECKED {
+            assert!(cause(id).is_some_and(|cause| cause.rule().is_some()), "{id}");
+        }
+        assert!(CHECKED.is_sorted());
+    }
+
+    #[test]
+    fn fixes_are_those_of_the_sidecars_own_file() {
+        let record = Scene::with_shared_stall().record();
+        let fixes = |is_so: bool| -> Vec<String> {
+            let own = Own { adapts: is_so, is_bbr: is_so };
+            let findings = of_sidecar(run(std::slice::from_ref(&record)), &|_| own);
+            assert_eq!(findings.len(), 1, "LOSS101");
+            findings[0].fixes.iter().map(|fix| format!("{}: {}", fix.product, fix.setting)).collect()
+        };
+        let plain = fixes(false);
+        assert_eq!(plain[0], "h2lab sidecar: policy = \"adaptive\"", "{plain:?}");
+        assert!(plain.iter().all(|fix| !fix.starts_with("client")), "{plain:?}");
+        assert!(plain.contains(&"h2lab sidecar: congestion = \"bbr\"".to_owned()), "{plain:?}");
+        let adapting = fixes(true);
+        assert!(adapting.iter().all(|fix| !fix.contains("adaptive") && !fix.contains("bbr")), "{adapting:?}");
+    }
+
+    #[test]
+    fn other_causes_are_left_out() {
+        let other = Finding { rule: "HOST102".to_owned(), ..Finding::default() };
+        assert!(of_sidecar(vec![other], &|_| Own::default()).is_empty());
+    }
+}

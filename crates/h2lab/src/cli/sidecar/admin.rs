@@ -1,0 +1,231 @@
+//! The admin listener: how the sidecar does, over HTTP/1.1.
+//!
+//! One thread answers one client after the other. It asks the loops and waits for their answers: what it does never stops a request.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use h2lab_model::sidecar::SidecarStatus;
+use h2lab_proxy::config::Config;
+use h2lab_report::{sidecar_metrics, sidecar_page};
+use h2lab_roles::sidecar::{Desk, SidecarConfig};
+use rustix::net::{Shutdown, shutdown};
+
+use super::super::exit::Usage;
+use super::super::load::exporter::{TIMEOUT, read_head};
+
+/// How long the loops may take to answer; they look ten times per second.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take for what it gets: observations have some megabytes.
+const SENDING: Duration = Duration::from_secs(10);
+
+/// A running admin listener; dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Admin {
+    address: SocketAddr,
+    listener: Arc<TcpListener>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Listens where `config` says, and has the sidecar answer; `None` if it says nowhere.
+    pub(super) fn start(config: &mut SidecarConfig) -> Result<Option<Self>> {
+        let Some(address) = config.file.admin.address else { return Ok(None) };
+        let listener = TcpListener::bind(address)
+            .map_err(|error| Usage(format!("the admin listener cannot listen on {address}: {error}")))?;
+        let desk = Arc::new(Desk::default());
+        config.desk = Some(Arc::clone(&desk));
+        let address = listener.local_addr().context("the admin listener has no address")?;
+        let (listener, ended) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
+        let serving = Serving { desk, config: config.file.clone(), address };
+        let (of_thread, end) = (Arc::clone(&listener), Arc::clone(&ended));
+        let thread = std::thread::Builder::new()
+            .name("admin".to_owned())
+            .spawn(move || serving.run(&of_thread, &end))
+            .context("cannot start the thread of the admin listener")?;
+        Ok(Some(Self { address, listener, ended, thread: Some(thread) }))
+    }
+
+    /// Says where it listens, on standard output.
+    pub(super) fn announce(&self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "admin http://{}", self.address)?;
+        out.flush()
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        // It wakes `accept`. If it fails there is no thread that waits there.
+        let _ = shutdown(&*self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has shown it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread knows.
+struct Serving {
+    desk: Arc<Desk>,
+    config: Config,
+    address: SocketAddr,
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Answer {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+impl Answer {
+    const fn ok(kind: &'static str, body: String) -> Self {
+        Self { status: "200 OK", kind, body }
+    }
+
+    fn no(status: &'static str, why: &str) -> Self {
+        Self { status, kind: TEXT, body: format!("{why}\n") }
+    }
+}
+
+impl Serving {
+    fn run(&self, listener: &TcpListener, ended: &AtomicBool) {
+        for stream in listener.incoming() {
+            if ended.load(Ordering::Relaxed) {
+                return;
+            }
+            // A client that went away or says nothing is its own trouble.
+            let _ = stream.and_then(|stream| self.answer(stream));
+        }
+    }
+
+    /// Answers the one request of a connection.
+    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(SENDING))?;
+        let head = read_head(&mut stream)?;
+        let Answer { status, kind, body } = self.respond(&head);
+        let is_head = head.starts_with(b"HEAD ");
+        let length = body.len();
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\ncache-control: no-store\r\n\
+             x-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
+        )?;
+        if is_head { Ok(()) } else { stream.write_all(body.as_bytes()) }
+    }
+
+    fn respond(&self, head: &[u8]) -> Answer {
+        let head = String::from_utf8_lossy(head);
+        let mut lines = head.split("\r\n");
+        let mut words = lines.next().unwrap_or_default().split(' ');
+        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if !matches!(method, "GET" | "HEAD") {
+            return Answer::no("405 Method Not Allowed", "there is only GET");
+        }
+        let host =
+            lines.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        if !self.config.admin.public && !host.is_none_or(|(_, host)| is_this_machine(host.trim())) {
+            // A page of somebody else's whose name has got this address (DNS rebinding).
+            return Answer::no("421 Misdirected Request", "ask for localhost or an address");
+        }
+        match target.split('?').next().unwrap_or_default() {
+            "/ready" if self.desk.is_draining() => {
+                Answer::no("503 Service Unavailable", "it is being stopped")
+            }
+            "/healthz" | "/ready" => self.health(),
+            "/config" => Answer::ok(TEXT, self.config.shown()),
+            "/metrics" => self.status(|status| {
+                Answer::ok("text/plain; version=0.0.4; charset=utf-8", sidecar_metrics(status))
+            }),
+            "/status" => self.status(json),
+            "/" => self.status(|status| {
+                Answer::ok("text/html; charset=utf-8", sidecar_page(status, &self.address.to_string()))
+            }),
+            "/observations" => match self.desk.observations(self.config.admin.window, PATIENCE) {
+                Some(seen) => json(&seen),
+                None => busy(),
+            },
+            _ => Answer::no(
+                "404 Not Found",
+                "there are / (for people), /metrics, /status, /observations, /config, /healthz, /ready",
+            ),
+        }
+    }
+
+    fn status(&self, shown: impl FnOnce(&SidecarStatus) -> Answer) -> Answer {
+        self.desk.status(PATIENCE).map_or_else(busy, |status| shown(&status))
+    }
+
+    fn health(&self) -> Answer {
+        self.status(|_| Answer::ok(TEXT, "ok\n".to_owned()))
+    }
+}
+
+fn busy() -> Answer {
+    Answer::no("503 Service Unavailable", "a thread of the sidecar does not answer")
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Answer {
+    match serde_json::to_string(value) {
+        Ok(body) => Answer::ok(JSON, body + "\n"),
+        Err(error) => Answer::no("500 Internal Server Error", &error.to_string()),
+    }
+}
+
+/// Whether a `Host` field is an address, or names this machine.
+fn is_this_machine(host: &str) -> bool {
+    if host.parse::<SocketAddr>().is_ok() || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
+        return true;
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    name.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serving(public: bool) -> Serving {
+        let instances = vec!["h2c://127.0.0.1:1".parse().expect("an instance")];
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let mut config = Config::simple(listen, instances, h2lab_proxy::config::Policy::default());
+        config.admin.public = public;
+        Serving { desk: Arc::default(), config, address: listen }
+    }
+
+    #[test]
+    fn what_is_not_asked_here_is_refused() {
+        let of = |head: &[u8]| serving(false).respond(head).status;
+        assert_eq!(of(b"GET /config HTTP/1.1\r\nhost: 127.0.0.1:9901\r\n\r\n"), "200 OK");
+        assert_eq!(of(b"GET /config?a HTTP/1.1\r\nHost: [::1]\r\n\r\n"), "200 OK");
+        assert_eq!(of(b"GET /config HTTP/1.1\r\nHost: LOCALHOST:1\r\n\r\n"), "200 OK");
+        assert_eq!(of(b"GET /none HTTP/1.1\r\n\r\n"), "404 Not Found");
+        assert_eq!(of(b"POST /config HTTP/1.1\r\n\r\n"), "405 Method Not Allowed");
+        assert_eq!(of(b"\xff\xfe"), "405 Method Not Allowed");
+        let rebound = b"GET /config HTTP/1.1\r\nhost: evil.example\r\n\r\n";
+        assert_eq!(of(rebound), "421 Misdirected Request");
+        assert_eq!(serving(true).respond(rebound).status, "200 OK");
+    }
+
+    #[test]
+    fn it_is_not_ready_while_it_is_being_stopped_and_not_healthy_without_loops() {
+        let serving = serving(false);
+        assert_eq!(serving.respond(b"GET /healthz HTTP/1.1\r\n\r\n").status, "503 Service Unavailable");
+        serving.desk.drain();
+        let ready = serving.respond(b"GET /ready HTTP/1.1\r\n\r\n");
+        assert_eq!((ready.status, &*ready.body), ("503 Service Unavailable", "it is being stopped\n"));
+    }
+}

@@ -1,0 +1,322 @@
+//! A line of the access log. Whatever peers send is printable ASCII in it: no byte of theirs ends a line, a word or a string.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use crate::config::LogFormat;
+use crate::fields::Version;
+use crate::trace::Span;
+
+/// A request that is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// When it came, since 1970 UTC.
+    pub at: Duration,
+    /// The client's address.
+    pub client: &'a str,
+    /// The request's method.
+    pub method: &'a [u8],
+    /// Host and port that it asks for.
+    pub authority: &'a [u8],
+    /// Path and query.
+    pub path: &'a [u8],
+    /// What the client speaks.
+    pub version: Version,
+    /// The status that the client was given; 0 if none.
+    pub status: u16,
+    /// Bytes of the request's body.
+    pub received: u64,
+    /// Bytes of the response's body.
+    pub sent: u64,
+    /// From its coming until it was over.
+    pub took: Duration,
+    /// Its service; none where no route takes it.
+    pub service: Option<&'a str>,
+    /// The instance that it was given to; none where it was given to none.
+    pub instance: Option<&'a str>,
+    /// The number of the connection among those to the instance.
+    pub connection: u32,
+    /// How often it was sent.
+    pub tries: u32,
+    /// Its ids, where it has a trace.
+    pub span: Option<Span>,
+    /// Why it failed, if it did.
+    pub failed: Option<&'a str>,
+}
+
+impl Entry<'_> {
+    /// Adds the line to `out`, with its end.
+    pub fn write(&self, format: LogFormat, out: &mut Vec<u8>) {
+        match format {
+            LogFormat::Text => self.write_text(out),
+            LogFormat::Json => self.write_json(out),
+        }
+        out.push(b'\n');
+    }
+
+    /// `TIME CLIENT "METHOD AUTHORITY PATH VERSION" STATUS RECEIVED SENT TOOK SERVICE INSTANCE#CONNECTION ×TRIES TRACE-SPAN "WHY"`, with
+    /// `-` for what there is not.
+    fn write_text(&self, out: &mut Vec<u8>) {
+        write_time(self.at, out);
+        put(out, format_args!(" "));
+        word(self.client.as_bytes(), out);
+        out.extend_from_slice(b" \"");
+        for part in [self.method, self.authority, self.path] {
+            word(part, out);
+            out.push(b' ');
+        }
+        let (status, received, sent) = (self.status, self.received, self.sent);
+        let millis = self.took.as_secs_f64() * 1e3;
+        put(out, format_args!("{}\" {status} {received} {sent} {millis:.3}ms ", name(self.version)));
+        word(self.service.unwrap_or_default().as_bytes(), out);
+        out.push(b' ');
+        match self.instance {
+            Some(instance) => {
+                word(instance.as_bytes(), out);
+                put(out, format_args!("#{}", self.connection));
+            }
+            None => out.push(b'-'),
+        }
+        put(out, format_args!(" x{} ", self.tries));
+        match &self.span {
+            Some(span) => {
+                out.extend_from_slice(&span.trace);
+                out.push(b'-');
+                out.extend_from_slice(&span.id);
+            }
+            None => out.push(b'-'),
+        }
+        match self.failed {
+            Some(why) => {
+                out.extend_from_slice(b" \"");
+                escape_bytes(why.as_bytes(), out);
+                out.push(b'"');
+            }
+            None => out.extend_from_slice(b" -"),
+        }
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"time\":\"");
+        write_time(self.at, out);
+        out.push(b'"');
+        let texts: [(&str, Option<&[u8]>); 6] = [
+            ("client", Some(self.client.as_bytes())),
+            ("method", Some(self.method)),
+            ("authority", Some(self.authority)),
+            ("path", Some(self.path)),
+            ("version", Some(name(self.version).as_bytes())),
+            ("service", self.service.map(str::as_bytes)),
+        ];
+        for (key, value) in texts {
+            string(key, value, out);
+        }
+        string("instance", self.instance.map(str::as_bytes), out);
+        if self.instance.is_some() {
+            put(out, format_args!(",\"connection\":{}", self.connection));
+        }
+        put(
+            out,
+            format_args!(
+                ",\"status\":{},\"bytes_received\":{},\"bytes_sent\":{},\"duration_ms\":{:.3},\"tries\":{}",
+                self.status,
+                self.received,
+                self.sent,
+                self.took.as_secs_f64() * 1e3,
+                self.tries
+            ),
+        );
+        if let Some(span) = &self.span {
+            string("trace_id", Some(&span.trace), out);
+            string("span_id", Some(&span.id), out);
+        }
+        string("failed", self.failed.map(str::as_bytes), out);
+        out.push(b'}');
+    }
+}
+
+/// As in logs of other servers.
+const fn name(version: Version) -> &'static str {
+    match version {
+        Version::H1 => "HTTP/1.1",
+        Version::H2 => "HTTP/2",
+        Version::H3 => "HTTP/3",
+    }
+}
+
+fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // A vector takes everything.
+    let _ = out.write_fmt(text);
+}
+
+/// A word of the text form: `-` if there is none; blanks are escaped, too.
+fn word(bytes: &[u8], out: &mut Vec<u8>) {
+    match bytes {
+        [] => out.push(b'-'),
+        b"-" => out.extend_from_slice(b"\\x2d"),
+        bytes => {
+            for piece in bytes.split_inclusive(|byte| *byte == b' ') {
+                let (piece, blank) = match piece {
+                    [piece @ .., b' '] => (piece, true),
+                    piece => (piece, false),
+                };
+                escape_bytes(piece, out);
+                if blank {
+                    out.extend_from_slice(b"\\x20");
+                }
+            }
+        }
+    }
+}
+
+/// Bytes as printable ASCII: `\xHH` for others, and for `"` and `\`.
+fn escape_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    for byte in bytes {
+        match byte {
+            b'"' | b'\\' => put(out, format_args!("\\x{byte:02x}")),
+            b' '..=b'~' => out.push(*byte),
+            _ => put(out, format_args!("\\x{byte:02x}")),
+        }
+    }
+}
+
+/// A member of an object of JSON; none if there is no value. What is not UTF-8 becomes U+FFFD, what is not ASCII is escaped.
+fn string(key: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
+    let Some(value) = value else { return };
+    put(out, format_args!(",\"{key}\":\""));
+    for chunk in value.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match char {
+                '"' | '\\' => out.extend_from_slice(&[b'\\', char as u8]),
+                ' '..='~' => out.push(char as u8),
+                _ => {
+                    let mut units = [0; 2];
+                    for unit in char.encode_utf16(&mut units) {
+                        put(out, format_args!("\\u{unit:04x}"));
+                    }
+                }
+            }
+        }
+        if !chunk.invalid().is_empty() {
+            out.extend_from_slice(b"\\ufffd");
+        }
+    }
+    out.push(b'"');
+}
+
+/// `2026-11-28T17:22:58.123Z` (RFC 3339), of a time since 1970. By the rule of the Gregorian calendar with years that begin in March,
+/// which puts the leap day last.
+fn write_time(at: Duration, out: &mut Vec<u8>) {
+    let (days, second) = (at.as_secs() / 86_400, at.as_secs() % 86_400);
+    // Days since 0000-03-01.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * from_march + 2) / 5 + 1, (from_march + 2) % 12 + 1);
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let millis = at.subsec_millis();
+    put(out, format_args!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> Entry<'static> {
+        Entry {
+            at: Duration::from_millis(1_795_886_578_123),
+            client: "10.0.0.1",
+            method: b"GET",
+            authority: b"users.internal",
+            path: b"/a?b=c",
+            version: Version::H1,
+            status: 200,
+            received: 0,
+            sent: 1_024,
+            took: Duration::from_micros(12_345),
+            service: Some("users"),
+            instance: Some("h2c://10.0.0.7:8080"),
+            connection: 3,
+            tries: 1,
+            span: None,
+            failed: None,
+        }
+    }
+
+    fn line(entry: &Entry<'_>, format: LogFormat) -> String {
+        let mut out = Vec::new();
+        entry.write(format, &mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn a_line_of_text_has_everything_in_its_place() {
+        let told = line(&entry(), LogFormat::Text);
+        assert_eq!(
+            told,
+            "2026-11-28T17:22:58.123Z 10.0.0.1 \"GET users.internal /a?b=c HTTP/1.1\" 200 0 1024 12.345ms users \
+             h2c://10.0.0.7:8080#3 x1 - -\n"
+        );
+        let span = Span { trace: [b'a'; 32], id: [b'1'; 16], flags: *b"01" };
+        let failed = Entry {
+            version: Version::H2,
+            status: 404,
+            service: None,
+            instance: None,
+            tries: 0,
+            span: Some(span),
+            failed: Some("no \"route\""),
+            ..entry()
+        };
+        let told = line(&failed, LogFormat::Text);
+        let end = format!(
+            "404 0 1024 12.345ms - - x0 {}-{} \"no \\x22route\\x22\"\n",
+            "a".repeat(32),
+            "1".repeat(16)
+        );
+        assert!(told.ends_with(&end), "{told}");
+    }
+
+    #[test]
+    fn what_peers_send_ends_no_line_no_word_and_no_string() {
+        let hostile = Entry {
+            authority: b"a b\"\\",
+            path: b"/\r\n2026 \x1b[31m\xff\xe2\x80\xa8\xf0\x9f\x98\x80",
+            client: "-",
+            failed: Some("\n\u{202e}"),
+            ..entry()
+        };
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let told = line(&hostile, format);
+            assert!(told.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{told}");
+            assert_eq!(told.matches('\n').count(), 1, "{told}");
+        }
+        let text = line(&hostile, LogFormat::Text);
+        assert!(text.contains(r#" \x2d "GET a\x20b\x22\x5c /\x0d\x0a2026\x20\x1b[31m\xff"#), "{text}");
+        let json = line(&hostile, LogFormat::Json);
+        assert!(json.contains(r#""authority":"a b\"\\","#), "{json}");
+        assert!(json.contains(r#""path":"/\u000d\u000a2026 \u001b[31m\ufffd\u2028\ud83d\ude00""#), "{json}");
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        let told = |seconds: u64| {
+            let mut out = Vec::new();
+            write_time(Duration::from_secs(seconds), &mut out);
+            String::from_utf8(out).expect("ASCII")
+        };
+        for (seconds, day) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (951_868_800, "2000-03-01T00:00:00.000Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.000Z"),
+            (1_735_689_600, "2025-01-01T00:00:00.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(told(seconds), day);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! When a PING is sent behind what was sent, so that TCP finds out sooner that it was lost.
+//!
+//! TCP learns that a segment was lost from those that arrive after it. Behind the last one of a request nothing comes, so that it would
+//! be sent again by a timeout: 200 ms and more in Linux (RFC 8985 §7 shortens that to two round trips where more than one segment is
+//! under way). On a path that loses packets a PING a quarter of a round trip later, which is what RACK waits for reordering (§6.2), is
+//! what comes after it.
+//!
+//! The PING may be lost, too, and so may the repetition. What has no acknowledgement one round trip after the PING is followed by
+//! further ones, a half of a round trip apart: each of them, when it arrives, has what was sent before it sent again.
+
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+
+/// PINGs in a row that bring no acknowledgement, at most: then the path is interrupted, and TCP's own timeouts do the rest.
+const MOST: u8 = 8;
+
+/// The PINGs of a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Probe {
+    /// When nothing has followed a message for long enough.
+    tail_at: Time,
+    /// When the acknowledgement of what was written up to `mark` should be there.
+    check_at: Time,
+    mark: u64,
+    /// PINGs since one brought anything.
+    in_vain: u8,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self { tail_at: Time::NEVER, check_at: Time::NEVER, mark: 0, in_vain: 0 }
+    }
+}
+
+impl Probe {
+    /// The end of a message, as far as there is one, has gone into the socket.
+    pub fn sent(&mut self, now: Time, rtt: Duration) {
+        self.tail_at = now + rtt / 4;
+    }
+
+    /// When [`Probe::is_due`] is to be asked.
+    pub fn at(&self) -> Time {
+        self.tail_at.min(self.check_at)
+    }
+
+    /// Whether a PING is to be sent now. `counts` is asked for the bytes that were acknowledged and those that were written so far.
+    pub fn is_due(&mut self, now: Time, rtt: Duration, counts: impl FnOnce() -> (u64, u64)) -> bool {
+        if self.at() > now {
+            return false;
+        }
+        let (acknowledged, written) = counts();
+        let is_tail = self.tail_at <= now;
+        if is_tail {
+            self.tail_at = Time::NEVER;
+        }
+        if !self.check_at.happened() {
+            (self.check_at, self.mark, self.in_vain) = (now + rtt + rtt / 4, written, 0);
+        } else if self.check_at <= now {
+            if acknowledged < self.mark {
+                self.in_vain += 1;
+                self.check_at = if self.in_vain < MOST { now + rtt / 2 } else { Time::NEVER };
+                return true;
+            }
+            let is_more = acknowledged < written;
+            self.check_at = if is_more { now + rtt + rtt / 4 } else { Time::NEVER };
+            (self.mark, self.in_vain) = (written, 0);
+        }
+        is_tail
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(20);
+
+    /// When PINGs are sent behind a message of 100 bytes at 0 ms, of which all is acknowledged at `acknowledged`, in milliseconds.
+    fn pings(acknowledged: u64) -> Vec<u64> {
+        let (mut probe, mut sent) = (Probe::default(), Vec::new());
+        probe.sent(Time::ZERO, RTT);
+        let mut written = 100;
+        while probe.at().happened() {
+            let now = probe.at();
+            let is_acknowledged = now >= Time::from_millis(acknowledged);
+            let counts = (if is_acknowledged { written } else { 0 }, written);
+            if probe.is_due(now, RTT, || counts) {
+                sent.push(now.since(Time::ZERO).as_millis() as u64);
+                written += 17;
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn one_follows_at_once_and_others_while_nothing_is_acknowledged() {
+        assert_eq!(pings(29), [5]);
+        assert_eq!(pings(45), [5, 30, 40]);
+        assert_eq!(pings(10_000), [5, 30, 40, 50, 60, 70, 80, 90, 100], "it gives up");
+    }
+
+    #[test]
+    fn what_follows_puts_it_off() {
+        let mut probe = Probe::default();
+        for ms in 0..50 {
+            let now = Time::from_millis(ms);
+            assert!(!probe.is_due(now, RTT, || (ms, ms)));
+            probe.sent(now, RTT);
+        }
+        assert!(probe.is_due(Time::from_millis(54), RTT, || (54, 54)));
+    }
+}

@@ -1,0 +1,7 @@
+//! What a sidecar says of itself: metrics for Prometheus, sentences for people. Its page: `html/sidecar.rs`.
+
+mod metrics;
+mod sentences;
+
+pub use metrics::sidecar_metrics;
+pub(super) use sentences::{answer, instance, limits, since};

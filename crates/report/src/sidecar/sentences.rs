@@ -1,0 +1,231 @@
+//! Sentences about a sidecar.
+
+use std::time::Duration;
+
+use h2lab_base::counts::{count, number, plural};
+use h2lab_base::units::measured_time;
+use h2lab_model::sidecar::{InstanceStatus, SidecarStatus};
+
+/// A share below this is printed as none.
+const SOME: f64 = 0.0005;
+/// Fewer recent requests make no percentile.
+const ENOUGH: u64 = 100;
+
+/// One request of so many that waited is worth a word.
+const MANY_WAIT: u64 = 100;
+
+/// `2 h 5 min`, of a time since something.
+pub fn since(time: Duration) -> String {
+    let (hours, minutes, seconds) = (time.as_secs() / 3_600, time.as_secs() / 60 % 60, time.as_secs() % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds} s"),
+        (0, _) => format!("{minutes} min {seconds} s"),
+        _ => format!("{hours} h {minutes} min"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", number(share * 100.0))
+}
+
+/// How it is, in one to three sentences.
+pub fn answer(status: &SidecarStatus) -> Vec<String> {
+    let requests: u64 = status.services.iter().map(h2lab_model::sidecar::ServiceStatus::requests).sum();
+    let failed = |code: u16| code == 0 || code >= 500;
+    let counts = status.services.iter().flat_map(|service| &service.requests);
+    let failures: u64 = counts.filter(|one| failed(one.status)).map(|one| one.count).sum();
+    let up = status.instances.iter().filter(|instance| !instance.is_down).count();
+    let all = status.instances.len();
+    let state = match (status.draining, all - up) {
+        (true, _) => "The sidecar is being stopped".to_owned(),
+        (false, 0) => format!("The sidecar passes requests on to {}", plural(all as u64, "instance")),
+        (false, down) => format!("{down} of {} cannot be reached", plural(all as u64, "instance")),
+    };
+    let uptime = since(Duration::from_nanos(status.uptime_ns));
+    let lost = match failures {
+        0 => String::new(),
+        n => format!(", {} of which failed ({})", count(n), percent(n as f64 / requests.max(1) as f64)),
+    };
+    vec![
+        format!("{state}."),
+        format!(
+            "{} in {uptime}{lost}; {} under way.",
+            plural(requests, "request"),
+            count(status.requests_open)
+        ),
+    ]
+}
+
+/// An instance: `upstream h2c://10.0.0.7:8080 of users: 3.02 % of packets lost, 8 connections, p99 41.0 ms; …`.
+pub fn instance(one: &InstanceStatus) -> String {
+    let mut said: Vec<String> = Vec::new();
+    if one.is_down {
+        said.push("it cannot be reached".to_owned());
+    }
+    if let Some(path) = &one.path {
+        let loss = path.loss();
+        said.push(if loss < SOME {
+            "no packets lost".to_owned()
+        } else {
+            format!("{} of packets lost", percent(loss))
+        });
+        said.push(format!("RTT {}", measured_time(Duration::from_nanos(path.rtt_ns))));
+    }
+    said.push(plural(one.connections, "connection"));
+    said.push(match one.recent_percentile(99.0) {
+        Some(p99) if one.recent.n() >= ENOUGH => format!("p99 {}", measured_time(p99)),
+        Some(_) => {
+            let slowest = one.recent_percentile(100.0).unwrap_or_default();
+            format!("slowest of {} lately {}", plural(one.recent.n(), "request"), measured_time(slowest))
+        }
+        None => "no requests lately".to_owned(),
+    });
+    let alone = alone(one).map(|words| format!("; {words}")).unwrap_or_default();
+    let service = if one.service.is_empty() { String::new() } else { format!(" of {}", one.service) };
+    format!("Upstream `{}`{service}: {}{alone}.", one.name, said.join(", "))
+}
+
+/// What one connection would do.
+fn alone(one: &InstanceStatus) -> Option<String> {
+    let alone = one.alone.filter(|_| one.recent.n() > 0)?;
+    Some(match alone.p99_ns {
+        None => format!(
+            "one connection would carry about {:.0} % of this, and the rest would wait for ever longer (estimate)",
+            alone.carries * 100.0
+        ),
+        Some(p99) => format!(
+            "one connection would give a p99 of about {} (estimate)",
+            measured_time(rounded(Duration::from_nanos(p99)))
+        ),
+    })
+}
+
+/// To two digits: an estimate has no more.
+fn rounded(time: Duration) -> Duration {
+    let ns = time.as_nanos() as f64;
+    if ns < 1.0 {
+        return time;
+    }
+    let unit = 10_f64.powf(ns.log10().floor() - 1.0);
+    Duration::from_nanos(((ns / unit).round() * unit) as u64)
+}
+
+/// Which limits an instance has met, in sentences.
+pub fn limits(one: &InstanceStatus) -> Vec<String> {
+    let mut limits = Vec::new();
+    let name = &one.name;
+    // Fewer waited for the first connection.
+    let is_much = one.waited * MANY_WAIT >= one.requests;
+    if let Some(each) = one.waited_ns.checked_div(one.waited).filter(|_| is_much) {
+        let each = Duration::from_nanos(each);
+        let streams = one
+            .streams_allowed
+            .map(|n| format!("; it allows {} on a connection", plural(n.into(), "stream")));
+        limits.push(format!(
+            "`{name}`: {} waited for a connection or a stream, {} on average{}.",
+            plural(one.waited, "request"),
+            measured_time(each),
+            streams.unwrap_or_default()
+        ));
+    }
+    if let Some(quota) = one.quota {
+        let next = "the next one is there before that";
+        limits.push(format!(
+            "`{name}` ends each connection after {}; {next}.",
+            plural(quota.into(), "request")
+        ));
+    }
+    if one.refused > 0 {
+        limits.push(format!("`{name}` has refused {}.", plural(one.refused, "stream")));
+    }
+    if one.broken > 0 {
+        let broken = plural(one.broken, "connection");
+        limits.push(format!("{broken} to `{name}` ended while requests were under way."));
+    }
+    if one.dials_failed > 0 {
+        let (failed, all) = (count(one.dials_failed), plural(one.dialled, "dial"));
+        limits.push(format!("{failed} of {all} to `{name}` failed."));
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_model::record::Histogram;
+    use h2lab_model::sidecar::{Alone, PathStatus, RequestCount, ServiceStatus};
+
+    use super::*;
+
+    fn lossy() -> InstanceStatus {
+        InstanceStatus {
+            service: "users".to_owned(),
+            name: "h2c://10.0.0.7:8080".to_owned(),
+            connections: 8,
+            path: Some(PathStatus {
+                sent_per_s: 1_000.0,
+                again_per_s: 30.0,
+                rtt_ns: 25_000_000,
+                ..PathStatus::default()
+            }),
+            recent: Histogram::of((1..=200).map(|n| Duration::from_micros(n * 207))),
+            alone: Some(Alone { carries: 1.0, p99_ns: Some(2_043_000_000) }),
+            ..InstanceStatus::default()
+        }
+    }
+
+    #[test]
+    fn an_instance_is_told_with_what_one_connection_would_do() {
+        assert_eq!(
+            instance(&lossy()),
+            "Upstream `h2c://10.0.0.7:8080` of users: 3 % of packets lost, RTT 25 ms, 8 connections, p99 41.0 ms; one connection \
+             would give a p99 of about 2 s (estimate)."
+        );
+        let overloaded = InstanceStatus { alone: Some(Alone { carries: 0.28, p99_ns: None }), ..lossy() };
+        assert!(instance(&overloaded).contains("one connection would carry about 28 % of this"));
+        let idle = InstanceStatus { recent: Histogram::default(), connections: 1, path: None, ..lossy() };
+        assert_eq!(
+            instance(&idle),
+            "Upstream `h2c://10.0.0.7:8080` of users: 1 connection, no requests lately."
+        );
+        let few =
+            InstanceStatus { recent: Histogram::of([Duration::from_millis(5)]), alone: None, ..lossy() };
+        assert!(instance(&few).ends_with("slowest of 1 request lately 5 ms."), "{}", instance(&few));
+    }
+
+    #[test]
+    fn a_healthy_instance_has_met_no_limit() {
+        assert!(limits(&lossy()).is_empty());
+        let met = InstanceStatus {
+            waited: 10,
+            waited_ns: 50_000_000,
+            streams_allowed: Some(20),
+            quota: Some(137),
+            refused: 3,
+            broken: 1,
+            dialled: 4,
+            dials_failed: 2,
+            ..lossy()
+        };
+        let said = limits(&met);
+        assert_eq!(said.len(), 5, "{said:?}");
+        assert!(said[0].ends_with("10 requests waited for a connection or a stream, 5 ms on average; it allows 20 streams on a connection."), "{said:?}");
+        assert!(said[1].contains("after 137 requests"), "{said:?}");
+    }
+
+    #[test]
+    fn the_answer_counts_what_failed_and_who_is_down() {
+        let requests = [(200, 90), (503, 9), (0, 1), (404, 100)];
+        let requests =
+            requests.map(|(status, count)| RequestCount { protocol: "h1".to_owned(), status, count });
+        let down = InstanceStatus { is_down: true, ..lossy() };
+        let status = SidecarStatus {
+            uptime_ns: 7_500_000_000_000,
+            services: vec![ServiceStatus { requests: requests.into(), ..ServiceStatus::default() }],
+            instances: vec![lossy(), down],
+            ..SidecarStatus::default()
+        };
+        let said = answer(&status);
+        assert_eq!(said[0], "1 of 2 instances cannot be reached.");
+        assert!(said[1].starts_with("200 requests in 2 h 5 min, 10 of which failed (5 %)"), "{said:?}");
+    }
+}

@@ -1,0 +1,181 @@
+//! Connections to instances that are given up: those whose peer is gone, and those that it is about to close.
+
+use std::time::Duration;
+
+use h2lab_base::units::{Time, format_duration};
+use h2lab_net::tcp::StreamSocket;
+use h2lab_net::tcp_info::TcpInfo;
+use h2lab_proxy::config::Timeouts;
+use h2lab_proxy::fields::Version;
+use h2lab_proxy::pool::liveness::{Liveness, Verdict};
+use h2lab_wire::{ErrorCode, Event};
+
+use super::side::{Peer, Side};
+use super::{Sidecar, Slot, mark};
+
+/// How often connections are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Sidecar<'_> {
+    /// Looks at every connection to an instance. Before requests are placed: after a pause of ours, too, they get none that is about to
+    /// be closed.
+    pub(super) fn check_instances(&mut self, now: Time) {
+        if now < self.check_at {
+            return;
+        }
+        self.check_at = now + LOOK;
+        let Timeouts { idle, ping, .. } = self.config.file.timeouts;
+        let idle = if idle.is_zero() { Duration::MAX } else { idle };
+        for slot in 0..self.slots.len() as u32 {
+            let Slot::Open(side) = &mut self.slots[slot as usize] else { continue };
+            let Peer::Instance(instance) = side.peer else { continue };
+            if side.is_closed {
+                continue;
+            }
+            let pool = self.pools.get(instance);
+            let waits = side.streams.len() > 0;
+            if !waits && now.since(side.liveness.heard_at()) >= pool.idle.limit(now, idle) {
+                pool.connections.retain(|other| *other != slot);
+                side.engine.goaway(now, ErrorCode::NO_ERROR, b"idle");
+                mark(side, slot, &mut self.dirty);
+                continue;
+            }
+            if side.version != Version::H2 || ping.is_zero() || pool.refuses_pings {
+                continue;
+            }
+            match side.liveness.look(now, waits, ping, side.path.now.rtt) {
+                Verdict::Fine => {}
+                Verdict::Ask => {
+                    side.engine.ping(now);
+                    mark(side, slot, &mut self.dirty);
+                }
+                Verdict::Dead => {
+                    let why = format!("it did not answer a PING within {}", format_duration(ping));
+                    self.pools.get(instance).doubt(now);
+                    if let Some(side) = self.take_side(slot) {
+                        self.lose(slot, *side, &why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes what a connection to an instance says of how long it lasts.
+    pub(super) fn note_keep_alive(&mut self, peer: &Peer, liveness: &mut Liveness, event: &Event<'_>) {
+        let Peer::Instance(instance) = peer else { return };
+        match event {
+            Event::Response { head, .. } => {
+                liveness.progressed();
+                // HTTP/2 has no such field (RFC 9113 §8.2.2), and its engine refuses it.
+                if let Some(value) = head.fields.get("keep-alive") {
+                    self.pools.get(*instance).idle.told(value);
+                }
+            }
+            Event::Interim { .. } | Event::Data { .. } | Event::Trailers { .. } => liveness.progressed(),
+            _ => {}
+        }
+    }
+
+    /// A connection has ended; if the instance closed it while nothing was under way, that shows for how long it keeps one.
+    pub(super) fn note_end(&mut self, side: &Side, now: Time) {
+        if let Peer::Instance(instance) = side.peer
+            && side.has_ended()
+            && side.streams.len() == 0
+        {
+            self.pools.get(instance).idle.closed_after(now, now.since(side.liveness.heard_at()));
+        }
+    }
+}
+
+impl Side {
+    /// It gets one more request.
+    pub fn begin_request(&mut self) {
+        self.requests += 1;
+        self.written_before = self.transport.tcp().map_or(0, StreamSocket::written);
+    }
+
+    /// Whether the instance closed the connection before it had any of the one request under way, of HTTP/1.1: its FIN is there, and no
+    /// byte that was written for the request was ever acknowledged. What arrives behind a close is not read any more, so that the
+    /// request was not processed. Without a FIN nothing is certain: the acknowledgement may have been lost.
+    pub fn was_never_reached(&self) -> bool {
+        self.version == Version::H1
+            && self.has_ended()
+            && self.transport.tcp().is_some_and(|tcp| {
+                // Our SYN is acknowledged, too.
+                TcpInfo::of(tcp).is_ok_and(|info| info.bytes_acked <= self.written_before + 1)
+            })
+    }
+
+    /// Has the kernel give up the connection where the peer acknowledges nothing.
+    pub fn watch_peer(&self, timeouts: &Timeouts) {
+        if timeouts.ping.is_zero() {
+            return;
+        }
+        let unacknowledged = match self.version {
+            // As long as a PING and its answer may take.
+            Version::H2 | Version::H3 => timeouts.ping * 2,
+            // A window of the peer that stays closed counts, too: it may be slow.
+            Version::H1 => timeouts.response.max(timeouts.ping * 2),
+        };
+        if let Some(tcp) = self.transport.tcp() {
+            tcp.watch_peer(timeouts.ping, unacknowledged);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use h2lab_net::byte_stream::ByteStream;
+    use h2lab_net::tcp::{ConnectOptions, Listener};
+    use h2lab_net::transport::Transport;
+    use h2lab_wire::{Config, Connection, Role};
+
+    use super::*;
+
+    /// A connection to an instance that has been used, and the instance's end of it.
+    fn connection() -> (Side, StreamSocket) {
+        let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = listener.local_address().unwrap();
+        // On loopback the three-way handshake is over when connect returns.
+        let ours = StreamSocket::connect(&address.into(), &ConnectOptions::default()).unwrap();
+        let theirs = listener.accept().unwrap().expect("it is established");
+        let transport = Transport::Stream(ByteStream::clear(ours));
+        let mut side =
+            Side::new(transport, Connection::h1(Config::new(Role::Client)), Version::H1, Peer::Instance(0));
+        write(&side, b"GET / HTTP/1.1\r\n\r\n");
+        theirs.read(&mut [0; 64]).unwrap();
+        side.begin_request();
+        (side, theirs)
+    }
+
+    fn write(side: &Side, bytes: &[u8]) {
+        side.transport.tcp().expect("TCP").write(bytes).expect("the kernel takes it");
+    }
+
+    /// Reads to the end of what the instance sends.
+    fn end(mut side: Side) -> Side {
+        while !side.has_ended() {
+            side.receive(Time::ZERO, &mut 0, false).expect("no error");
+        }
+        side
+    }
+
+    #[test]
+    fn a_request_that_meets_a_close_was_never_there() {
+        let (side, theirs) = connection();
+        drop(theirs);
+        write(&side, b"POST / HTTP/1.1\r\n\r\n");
+        assert!(end(side).was_never_reached());
+    }
+
+    #[test]
+    fn one_that_was_read_before_the_close_may_have_been_processed() {
+        let (side, theirs) = connection();
+        write(&side, b"POST / HTTP/1.1\r\n\r\n");
+        theirs.read(&mut [0; 64]).unwrap();
+        drop(theirs);
+        assert!(!end(side).was_never_reached());
+    }
+}

@@ -1,0 +1,345 @@
+//! The access log's file. Lines are gathered by the loops and written by a thread of their own: a slow disk stops no request. What does
+//! not fit is dropped and counted.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use h2lab_base::units::Time;
+use h2lab_proxy::config::LogFormat;
+use h2lab_proxy::log::Entry;
+
+/// So many bytes are handed to the writer at once.
+const PIECE: usize = 32 * 1024;
+/// Pieces that wait for the disk at most: 8 MiB of all loops.
+const MOST_PIECES: usize = 256;
+/// A line waits for others no longer than this.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How often it is looked whether the file was renamed or removed.
+const LOOK: Duration = Duration::from_secs(1);
+/// At the end a disk that takes nothing is waited for so long.
+const LAST: Duration = Duration::from_secs(2);
+
+/// An access log that is open. Its handles are shared by the loops.
+#[derive(Debug, Clone)]
+pub struct AccessLog {
+    pieces: SyncSender<Piece>,
+    dropped: Arc<AtomicU64>,
+    format: LogFormat,
+}
+
+/// Lines for the writer.
+#[derive(Debug)]
+struct Piece {
+    bytes: Vec<u8>,
+    lines: u64,
+}
+
+/// The thread that writes; it ends when all handles are gone.
+#[derive(Debug)]
+pub struct Writer {
+    thread: JoinHandle<()>,
+}
+
+/// Where lines go.
+#[derive(Debug)]
+enum Sink {
+    /// Standard output.
+    Standard,
+    /// A file, which may be renamed and made again.
+    Named { path: PathBuf, file: File, reopen: Arc<AtomicBool>, looked_at: Instant },
+}
+
+impl AccessLog {
+    /// Opens it: `-` is standard output. It is opened again when `reopen` is set, and when the file has another place. `tell` is called
+    /// once when lines cannot be written, and once when they can again.
+    pub fn open(
+        file: &str,
+        format: LogFormat,
+        reopen: Arc<AtomicBool>,
+        tell: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<(Self, Writer)> {
+        let sink = match file {
+            "-" => Sink::Standard,
+            path => {
+                let path = PathBuf::from(path);
+                Sink::Named { file: append(&path)?, path, reopen, looked_at: Instant::now() }
+            }
+        };
+        let (pieces, taken) = sync_channel(MOST_PIECES);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let lost = Arc::clone(&dropped);
+        let thread = std::thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || Writing { sink, lost, is_told: false, is_cut: false, tell }.run(&taken))?;
+        Ok((Self { pieces, dropped, format }, Writer { thread }))
+    }
+
+    /// Lines that were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Writer {
+    /// Waits until the last line is written, or the disk has taken nothing for a while. Handles must be gone.
+    pub fn finish(self) {
+        let until = Instant::now() + LAST;
+        while !self.thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn append(path: &std::path::Path) -> io::Result<File> {
+    // Paths and addresses of clients are not for everybody.
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+}
+
+impl Sink {
+    /// Opens the file again where it has another place, or that is asked for. One that cannot be opened leaves the old one in use.
+    fn look(&mut self) -> io::Result<()> {
+        let Self::Named { path, file, reopen, looked_at } = self else { return Ok(()) };
+        let is_asked = reopen.swap(false, Ordering::Relaxed);
+        if !is_asked && looked_at.elapsed() < LOOK {
+            return Ok(());
+        }
+        *looked_at = Instant::now();
+        let own = file.metadata().map(|own| (own.dev(), own.ino()))?;
+        let there = std::fs::metadata(&*path).map(|there| (there.dev(), there.ino())).ok();
+        if is_asked || there != Some(own) {
+            *file = append(path)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Standard => {
+                let mut out = io::stdout().lock();
+                out.write_all(bytes)?;
+                out.flush()
+            }
+            Self::Named { file, .. } => file.write_all(bytes),
+        }
+    }
+}
+
+/// The thread's state.
+struct Writing<T> {
+    sink: Sink,
+    lost: Arc<AtomicU64>,
+    /// It was said that lines are lost.
+    is_told: bool,
+    /// The last line in the file may not be whole.
+    is_cut: bool,
+    tell: T,
+}
+
+impl<T: Fn(&str)> Writing<T> {
+    fn run(mut self, pieces: &Receiver<Piece>) {
+        loop {
+            let piece = match pieces.recv_timeout(LOOK) {
+                Ok(piece) => Some(piece),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let result = self.sink.look();
+            if let Some(piece) = piece {
+                let result = result.and_then(|()| self.write(&piece.bytes));
+                if let Err(error) = result {
+                    self.lost.fetch_add(piece.lines, Ordering::Relaxed);
+                    self.is_cut = true;
+                    if !std::mem::replace(&mut self.is_told, true) {
+                        (self.tell)(&format!(
+                            "the access log cannot be written, and lines are lost: {error}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_cut {
+            // A part of a line may be there.
+            self.sink.write(b"\n")?;
+            self.is_cut = false;
+        }
+        self.sink.write(bytes)?;
+        if std::mem::take(&mut self.is_told) {
+            let lost = self.lost.load(Ordering::Relaxed);
+            (self.tell)(&format!("the access log is written again; {lost} lines were lost so far"));
+        }
+        Ok(())
+    }
+}
+
+/// The lines of a loop that are not written yet.
+#[derive(Debug)]
+pub struct LogBuffer {
+    log: AccessLog,
+    bytes: Vec<u8>,
+    lines: u64,
+    /// When the first of them is to be written.
+    due_at: Time,
+}
+
+impl LogBuffer {
+    /// For a loop.
+    pub const fn new(log: AccessLog) -> Self {
+        Self { log, bytes: Vec::new(), lines: 0, due_at: Time::NEVER }
+    }
+
+    /// Adds a line.
+    pub fn add(&mut self, entry: &Entry<'_>, now: Time) {
+        if self.bytes.is_empty() {
+            self.due_at = now + PATIENCE;
+        }
+        entry.write(self.log.format, &mut self.bytes);
+        self.lines += 1;
+        if self.bytes.len() >= PIECE {
+            self.hand_over();
+        }
+    }
+
+    /// Hands over what has waited for long enough.
+    pub fn look(&mut self, now: Time) {
+        if self.due_at <= now {
+            self.hand_over();
+        }
+    }
+
+    /// Lines that were dropped, of all loops.
+    pub fn dropped(&self) -> u64 {
+        self.log.dropped()
+    }
+
+    fn hand_over(&mut self) {
+        self.due_at = Time::NEVER;
+        let piece = Piece { bytes: std::mem::take(&mut self.bytes), lines: std::mem::take(&mut self.lines) };
+        if let Err(TrySendError::Full(piece) | TrySendError::Disconnected(piece)) =
+            self.log.pieces.try_send(piece)
+        {
+            self.log.dropped.fetch_add(piece.lines, Ordering::Relaxed);
+            // Its memory is of use.
+            self.bytes = piece.bytes;
+            self.bytes.clear();
+        }
+    }
+}
+
+impl Drop for LogBuffer {
+    fn drop(&mut self) {
+        if !self.bytes.is_empty() {
+            self.hand_over();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use h2lab_proxy::fields::Version;
+
+    use super::*;
+
+    fn entry(path: &str) -> Entry<'_> {
+        Entry {
+            at: Duration::ZERO,
+            client: "a",
+            method: b"GET",
+            authority: b"b",
+            path: path.as_bytes(),
+            version: Version::H1,
+            status: 200,
+            received: 0,
+            sent: 0,
+            took: Duration::ZERO,
+            service: None,
+            instance: None,
+            connection: 0,
+            tries: 1,
+            span: None,
+            failed: None,
+        }
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !what() {
+            assert!(began.elapsed() < Duration::from_secs(120), "it does not come");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn lines_are_added_to_the_file_and_to_the_new_one_after_it_was_renamed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
+        std::fs::write(&path, "before\n").expect("a file");
+        let reopen = Arc::new(AtomicBool::new(false));
+        let name = path.to_str().expect("a name");
+        let (log, writer) =
+            AccessLog::open(name, LogFormat::Text, Arc::clone(&reopen), |_| ()).expect("it opens");
+        let mut buffer = LogBuffer::new(log);
+        buffer.add(&entry("/first"), Time::ZERO);
+        buffer.look(Time::ZERO);
+        assert!(!buffer.bytes.is_empty(), "it waits for others");
+        buffer.look(Time::ZERO + PATIENCE);
+        let has = |path: &PathBuf, words: &str| {
+            std::fs::read_to_string(path).is_ok_and(|text| text.contains(words))
+        };
+        until(|| has(&path, "/first"));
+        assert!(has(&path, "before\n"));
+        std::fs::rename(&path, &old).expect("it is renamed");
+        reopen.store(true, Ordering::Relaxed);
+        until(|| !reopen.load(Ordering::Relaxed) && path.exists());
+        buffer.add(&entry("/second"), Time::ZERO);
+        drop(buffer);
+        writer.finish();
+        until(|| has(&path, "/second"));
+        assert!(!has(&old, "/second") && has(&old, "/first"));
+    }
+
+    #[test]
+    fn a_full_disk_loses_lines_counts_them_and_says_so_once() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let tell = move |words: &str| telling.lock().expect("nobody panics").push(words.to_owned());
+        let (log, writer) =
+            AccessLog::open("/dev/full", LogFormat::Json, Arc::default(), tell).expect("it opens");
+        let counted = log.clone();
+        let mut buffer = LogBuffer::new(log);
+        for n in 0..5 {
+            buffer.add(&entry("/"), Time::ZERO);
+            buffer.look(Time::NEVER);
+            until(|| counted.dropped() == n + 1);
+        }
+        drop((buffer, counted));
+        writer.finish();
+        let told = told.lock().expect("nobody panics");
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("lines are lost"), "{told:?}");
+    }
+
+    #[test]
+    fn what_the_writer_does_not_take_is_dropped_and_counted() {
+        let (pieces, taken) = sync_channel(1);
+        let log = AccessLog { pieces, dropped: Arc::default(), format: LogFormat::Text };
+        let mut buffer = LogBuffer::new(log.clone());
+        for _ in 0..3 {
+            buffer.add(&entry("/"), Time::ZERO);
+            buffer.add(&entry("/"), Time::ZERO);
+            buffer.look(Time::NEVER);
+        }
+        assert_eq!((log.dropped(), taken.try_recv().map(|piece| piece.lines)), (4, Ok(2)));
+    }
+}

@@ -1,0 +1,561 @@
+//! What the sidecar sees of its own work: counters, the access log, trace context, and what `h2lab diagnose --sidecar` reads.
+//!
+//! Each loop counts for itself, without locks. Nothing is counted where nobody asks: no admin listener and no log.
+
+mod desk;
+mod log;
+mod snapshot;
+mod window;
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use h2lab_base::random::Counter;
+use h2lab_base::text::PeerText;
+use h2lab_base::units::Time;
+use h2lab_model::record::histogram::DurationMeter;
+use h2lab_model::record::{CloseReason, GoAwayRecord, Histogram, Outcome, Sample};
+use h2lab_model::sidecar::{Durations, MOST_ERRORS, PathStatus};
+use h2lab_net::tcp_info::TcpInfo;
+use h2lab_proxy::config::TraceContext;
+use h2lab_proxy::fields::Version;
+use h2lab_proxy::head::Part;
+use h2lab_proxy::log::Entry;
+use h2lab_proxy::trace::{self, Span};
+use h2lab_wire::{ErrorCode, Event, StreamId};
+
+pub use desk::{Clerk, Desk, Snapshot};
+pub use log::{AccessLog, Writer};
+pub use window::Watched;
+
+use super::config::SidecarConfig;
+use super::exchange::Exchange;
+use super::side::{Peer, Side};
+use super::{Sidecar, Slot};
+use log::LogBuffer;
+use window::Window;
+
+/// How often paths are read, and questions answered.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often connections of HTTP/2 are read for the diagnosis: what was sent again is to be seen beside what waited for it.
+const TICK: Duration = Duration::from_millis(10);
+/// Rates are averaged over this.
+const AVERAGED: Duration = Duration::from_secs(10);
+/// Recent response times are those of one to two of these.
+const RECENT: Duration = Duration::from_secs(30);
+/// GOAWAYs of a connection that are kept.
+const MOST_GOAWAYS: usize = 16;
+/// Bytes of a peer's text that are kept.
+const MOST_TEXT: usize = 256;
+
+/// What was seen of a request.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    client: String,
+    version: Option<Version>,
+    service: Option<u32>,
+    /// The instance that it was given to last.
+    instance: Option<u32>,
+    connection: u32,
+    stream: StreamId,
+    tries: u32,
+    /// It had to wait for a connection or a stream.
+    pub waited: bool,
+    /// The status that the client was given.
+    pub status: u16,
+    /// Bytes of the response's body, and of the request's.
+    pub bytes: [u64; 2],
+    /// When it was first given to a connection.
+    given_at: Option<Time>,
+    /// When the head of the response came from the instance.
+    pub head_at: Option<Time>,
+    /// When the response was complete.
+    pub whole_at: Option<Time>,
+    span: Option<Span>,
+    failed: Option<String>,
+}
+
+/// Why a request was sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Again {
+    /// It was above the last stream of a GOAWAY.
+    Goaway,
+    /// Its stream was refused.
+    Refused,
+    /// Its stream was reset.
+    Reset,
+    /// Its connection ended.
+    #[default]
+    Ended,
+    /// Its response had a status that asks for that.
+    Status,
+}
+
+impl Again {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Goaway, "goaway"),
+        (Self::Refused, "refused-stream"),
+        (Self::Reset, "reset"),
+        (Self::Ended, "connection-ended"),
+        (Self::Status, "status"),
+    ];
+}
+
+/// Counters of a service.
+#[derive(Debug, Default)]
+struct OfService {
+    name: String,
+    requests: Vec<(Version, u16, u64)>,
+    durations: Durations,
+}
+
+/// Counters of an instance.
+#[derive(Debug, Default)]
+struct OfInstance {
+    dialled: u64,
+    dials_failed: u64,
+    goaways: u64,
+    refused: u64,
+    resets: u64,
+    broken: u64,
+    requests: u64,
+    waited: u64,
+    waited_for: Duration,
+    path: PathStatus,
+    streams_allowed: Option<u32>,
+    /// Response times since `recent` began, before they are added to it.
+    meter: DurationMeter,
+    recent: Histogram,
+    before: Histogram,
+}
+
+/// Something that went wrong.
+#[derive(Debug)]
+struct Wrong {
+    at: Time,
+    service: Option<u32>,
+    status: u16,
+    what: String,
+    times: u64,
+}
+
+/// What a loop sees.
+#[derive(Debug)]
+pub struct Watch {
+    is_on: bool,
+    /// By number; the last one is for requests that no route takes.
+    services: Vec<OfService>,
+    /// By number.
+    instances: Vec<OfInstance>,
+    again: [u64; Again::ALL.len()],
+    /// What ends the attempt that is being ended.
+    pub reason: Again,
+    errors: VecDeque<Wrong>,
+    log: Option<LogBuffer>,
+    window: Option<Window>,
+    trace: Option<Counter>,
+    clerk: Option<Clerk>,
+    began_at: Time,
+    look_at: Time,
+    tick_at: Time,
+    looked_at: Time,
+    recent_until: Time,
+    /// What added to our clock's time makes it one since 1970.
+    since_1970: Duration,
+}
+
+impl Watch {
+    /// As configured.
+    pub fn new(config: &SidecarConfig, now: Time) -> Self {
+        let clerk = config.desk.as_ref().map(Desk::join);
+        let log = config.log.clone().map(LogBuffer::new);
+        let keeps = config.file.admin.window;
+        let is_recorded = clerk.is_some() && !keeps.is_zero();
+        let names = config.file.service.keys().cloned().chain([String::new()]);
+        let joins = config.file.trace.context == TraceContext::Join;
+        // The ids of two sidecars must not be the same: what the operating system gives as random, and not the seed of ours.
+        let random = || Counter::new(RandomState::new().hash_one(std::process::id()), "trace");
+        Self {
+            is_on: clerk.is_some() || log.is_some() || joins,
+            services: names.map(|name| OfService { name, ..OfService::default() }).collect(),
+            instances: Vec::new(),
+            again: [0; Again::ALL.len()],
+            reason: Again::default(),
+            errors: VecDeque::new(),
+            window: is_recorded.then(|| Window::new(keeps)),
+            log,
+            trace: joins.then(random),
+            clerk,
+            began_at: now,
+            look_at: now,
+            tick_at: if is_recorded { now } else { Time::NEVER },
+            looked_at: now,
+            recent_until: now + RECENT,
+            since_1970: unix().saturating_sub(now.since(Time::ZERO)),
+        }
+    }
+
+    /// The sidecar is being stopped.
+    pub fn drain(&self) {
+        if let Some(clerk) = &self.clerk {
+            clerk.drain();
+        }
+    }
+
+    fn at(&mut self, instance: u32) -> &mut OfInstance {
+        let place = instance as usize;
+        if place >= self.instances.len() {
+            self.instances.resize_with(place + 1, OfInstance::default);
+        }
+        &mut self.instances[place]
+    }
+
+    /// A request has come. `service`: where it goes, if a route takes it.
+    pub fn began(&mut self, exchange: &mut Exchange, peer: &Peer, version: Version, service: Option<u32>) {
+        if !self.is_on {
+            return;
+        }
+        let seen = &mut exchange.seen;
+        (seen.version, seen.service) = (Some(version), service);
+        if let Some(random) = &mut self.trace {
+            seen.span = trace::join(&mut exchange.head, random);
+        } else if self.log.is_some() {
+            seen.span = Span::of(&exchange.head);
+        }
+        if let (Peer::Client { address, .. }, Some(_)) = (peer, &self.log) {
+            seen.client.clone_from(address);
+        }
+    }
+
+    /// A request was given to a connection.
+    pub fn given(&mut self, exchange: &mut Exchange, up: &Side, stream: StreamId, now: Time) {
+        let Peer::Instance(instance) = up.peer else { return };
+        if !self.is_on || exchange.watched.probes.is_some() {
+            return;
+        }
+        let seen = &mut exchange.seen;
+        (seen.instance, seen.connection, seen.stream) = (Some(instance), up.number, stream);
+        seen.tries += 1;
+        let is_first = seen.given_at.is_none();
+        let given_at = *seen.given_at.get_or_insert(now);
+        let waited = if seen.waited && is_first { given_at.since(exchange.began_at) } else { Duration::ZERO };
+        let counts = self.at(instance);
+        counts.requests += 1;
+        if !waited.is_zero() {
+            counts.waited += 1;
+            counts.waited_for += waited;
+        }
+    }
+
+    /// The sidecar answers a request by itself, or breaks its response off.
+    pub fn refused(&mut self, exchange: &mut Exchange, status: u16, why: &str, now: Time) {
+        if !self.is_on || status < 400 {
+            return;
+        }
+        exchange.seen.failed = Some(why.to_owned());
+        self.wrong(exchange.seen.service, status, why, now);
+    }
+
+    fn wrong(&mut self, service: Option<u32>, status: u16, what: &str, now: Time) {
+        if self.clerk.is_none() {
+            return;
+        }
+        let is_same = |last: &&mut Wrong| (last.service, last.status, &*last.what) == (service, status, what);
+        if let Some(last) = self.errors.iter_mut().find(is_same) {
+            (last.at, last.times) = (now, last.times + 1);
+            return;
+        }
+        self.errors.truncate(MOST_ERRORS - 1);
+        self.errors.push_front(Wrong { at: now, service, status, what: what.to_owned(), times: 1 });
+    }
+
+    /// An exchange is over. `instance`: what the one is called that it was given to last.
+    fn over(&mut self, exchange: &mut Exchange, instance: Option<&str>, now: Time) {
+        let is_done = exchange.is_answered && exchange.response.is_done();
+        let seen = &mut exchange.seen;
+        if exchange.down.is_none() && !is_done && seen.failed.is_none() {
+            seen.failed = Some("the client has gone away".to_owned());
+        }
+        let version = seen.version.unwrap_or(Version::H1);
+        let took = now.since(exchange.began_at);
+        let last = self.services.len() - 1;
+        let place = seen.service.map_or(last, |service| (service as usize).min(last));
+        let service = &mut self.services[place];
+        match service.requests.iter_mut().find(|(of, status, _)| (*of, *status) == (version, seen.status)) {
+            Some((.., count)) => *count += 1,
+            None => service.requests.push((version, seen.status, 1)),
+        }
+        service.durations.record(took);
+        if let Some(number) = seen.instance {
+            self.at(number).meter.record(took.as_nanos() as u64);
+        }
+        if let (Some(window), Some(number)) = (&mut self.window, exchange.seen.instance) {
+            window.ended(number, sample(exchange, is_done, now));
+        }
+        let since_1970 = self.since_1970 + exchange.began_at.since(Time::ZERO);
+        if let Some(log) = &mut self.log {
+            let seen = &exchange.seen;
+            let entry = Entry {
+                at: since_1970,
+                client: &seen.client,
+                method: exchange.head.get(Part::Method),
+                authority: exchange.head.get(Part::Authority),
+                path: exchange.head.get(Part::Path),
+                version,
+                status: seen.status,
+                received: seen.bytes[1],
+                sent: seen.bytes[0],
+                took,
+                service: seen.service.map(|_| &*self.services[place].name),
+                instance,
+                connection: seen.connection,
+                tries: seen.tries,
+                span: seen.span,
+                failed: seen.failed.as_deref(),
+            };
+            log.add(&entry, now);
+        }
+    }
+
+    /// A request is sent again.
+    pub fn repeated(&mut self) {
+        self.again[self.reason as usize] += 1;
+    }
+
+    /// A stream of an instance ended before its time.
+    pub fn reset(&mut self, side: &Side, code: ErrorCode) {
+        self.reason = match code {
+            ErrorCode::REFUSED_STREAM if side.engine.is_draining() => Again::Goaway,
+            ErrorCode::REFUSED_STREAM => Again::Refused,
+            _ => Again::Reset,
+        };
+        let (Peer::Instance(instance), true) = (&side.peer, self.is_on) else { return };
+        let reason = self.reason;
+        let counts = self.at(*instance);
+        match reason {
+            Again::Refused => counts.refused += 1,
+            Again::Reset => counts.resets += 1,
+            Again::Goaway | Again::Ended | Again::Status => {}
+        }
+    }
+
+    /// A connection has ended; `why` is told where it carried requests of ours.
+    pub fn abandoned(&mut self, side: &Side, why: &str, now: Time) {
+        self.reason = Again::Ended;
+        let Peer::Instance(instance) = side.peer else { return };
+        if self.is_on && side.streams.len() > 0 {
+            self.at(instance).broken += 1;
+            self.wrong(None, 0, &format!("a connection to an instance ended under way: {why}"), now);
+        }
+    }
+
+    /// Notes it where an instance announces the end of a connection.
+    pub fn goaway(&mut self, peer: &Peer, watched: &mut Option<Box<Watched>>, event: &Event<'_>, now: Time) {
+        let Event::GoAway { last_stream, code, debug } = *event else { return };
+        let (Peer::Instance(instance), true) = (peer, self.is_on) else { return };
+        self.at(*instance).goaways += 1;
+        if let Some(watched) = watched {
+            let goaways = &mut watched.record.goaways;
+            goaways.truncate(MOST_GOAWAYS - 1);
+            goaways.push(GoAwayRecord {
+                at: now,
+                code: code.0,
+                last_stream: last_stream.0,
+                debug: PeerText::cut(debug, MOST_TEXT),
+            });
+        }
+        if code != ErrorCode::NO_ERROR {
+            self.wrong(None, 0, &format!("an instance ended a connection by GOAWAY with {code}"), now);
+        }
+    }
+
+    /// An instance is dialled.
+    pub fn dialled(&mut self, instance: u32) {
+        if self.is_on {
+            self.at(instance).dialled += 1;
+        }
+    }
+
+    /// In vain.
+    pub fn unreachable(&mut self, instance: u32, why: &str, now: Time) {
+        if self.is_on {
+            self.at(instance).dials_failed += 1;
+            self.wrong(None, 0, why, now);
+        }
+    }
+
+    /// A connection was made: what is watched of it.
+    pub fn connected(
+        &self,
+        number: u32,
+        protocol: h2lab_model::workload::Protocol,
+        now: Time,
+    ) -> Option<Box<Watched>> {
+        self.window.as_ref().map(|_| Box::new(Watched::new(number, protocol, now, now)))
+    }
+
+    /// A connection is no more.
+    pub fn lost(&mut self, side: &mut Side, why: &str, now: Time) {
+        let (Some(mut watched), Peer::Instance(instance)) = (side.watched.take(), &side.peer) else { return };
+        let record = &mut watched.record;
+        record.closed_at = now;
+        if record.closed == CloseReason::Cell {
+            record.closed = match side.version {
+                _ if !record.goaways.is_empty() => CloseReason::Server,
+                Version::H1 if side.has_ended() => CloseReason::Server,
+                _ => CloseReason::Broken { why: why.to_owned() },
+            };
+        }
+        if let Some(window) = &mut self.window {
+            window.closed(*instance, &mut watched, (&side.transport, &side.engine, side.requests));
+        }
+    }
+}
+
+/// A request as rules read it.
+fn sample(exchange: &Exchange, is_done: bool, now: Time) -> Sample {
+    let seen = &exchange.seen;
+    let given_at = seen.given_at.unwrap_or(now);
+    let outcome = match seen.status {
+        0 => Outcome::Cancelled,
+        _ if !is_done || seen.failed.is_some() => Outcome::Closed,
+        200..400 => Outcome::Succeeded,
+        _ => Outcome::Status,
+    };
+    let waited = if seen.waited { given_at.nanos_since(exchange.began_at) } else { 0 };
+    Sample {
+        connection: seen.connection,
+        stream: seen.stream,
+        sent_at: given_at,
+        first_byte_at: seen.head_at.unwrap_or(Time::NEVER),
+        // A client that reads slowly is not the instance's affair.
+        completed_at: seen.whole_at.unwrap_or(now),
+        outcome,
+        status: seen.status,
+        body_bytes: seen.bytes[0],
+        replays: seen.tries.saturating_sub(1).min(255) as u8,
+        stall_open_ns: waited,
+        ..Sample::due(exchange.began_at, true)
+    }
+}
+
+/// The time since 1970.
+fn unix() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+impl Sidecar<'_> {
+    /// An exchange is over.
+    pub(super) fn note_answered(&mut self, id: u32, now: Time) {
+        if !self.observer.is_on {
+            return;
+        }
+        let exchange = self.exchanges.get(id);
+        if exchange.watched.probes.is_some() {
+            return; // our own
+        }
+        let instance = exchange.seen.instance.map(|number| self.pools.name(number));
+        self.observer.over(exchange, instance, now);
+    }
+
+    /// Writes the log, reads the paths, and answers questions: most of it ten times per second.
+    pub(super) fn observe(&mut self, now: Time) {
+        let watch = &mut self.observer;
+        if let Some(log) = &mut watch.log {
+            log.look(now);
+        }
+        if now >= watch.tick_at {
+            watch.tick_at = now + TICK;
+            self.tick_paths(now);
+        }
+        let watch = &mut self.observer;
+        if now < watch.look_at {
+            return;
+        }
+        watch.look_at = now + LOOK;
+        watch.since_1970 = unix().saturating_sub(now.since(Time::ZERO));
+        if watch.clerk.is_none() {
+            return;
+        }
+        self.read_paths(now);
+        let watch = &mut self.observer;
+        if let Some(window) = &mut watch.window {
+            window.look(now);
+        }
+        if now >= watch.recent_until {
+            watch.recent_until = now + RECENT;
+            for instance in &mut watch.instances {
+                let mut recent = std::mem::take(&mut instance.recent);
+                recent.merge(&instance.meter.take());
+                instance.before = recent;
+            }
+        }
+        if let Some(question) = watch.clerk.as_ref().and_then(Clerk::question) {
+            let snapshot = self.snapshot(question.of_records(), now);
+            if let Some(clerk) = &mut self.observer.clerk {
+                clerk.answer(question, snapshot);
+            }
+        }
+    }
+
+    /// A point of the time series of each connection of HTTP/2 to an instance.
+    fn tick_paths(&mut self, now: Time) {
+        for instance in 0..self.pools.count() {
+            for slot in &self.pools.get(instance).connections {
+                let Slot::Open(side) = &self.slots[*slot as usize] else { continue };
+                if side.version == Version::H1 {
+                    continue; // there may be a thousand, and none waits for another one's packets
+                }
+                let info = side.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok());
+                if let (Some(info), Some(window)) = (info, &mut self.observer.window) {
+                    window.tick(instance, info.tick(now, side.number));
+                }
+            }
+        }
+    }
+
+    /// Reads what the kernel knows of the connections to instances.
+    fn read_paths(&mut self, now: Time) {
+        let Self { observer: watch, slots, .. } = self;
+        let lasted = now.since(std::mem::replace(&mut watch.looked_at, now)).as_secs_f64();
+        if lasted <= 0.0 {
+            return;
+        }
+        let mut sums: Vec<PathStatus> = vec![PathStatus::default(); watch.instances.len()];
+        for slot in slots.iter_mut() {
+            let Slot::Open(side) = slot else { continue };
+            let Peer::Instance(instance) = side.peer else { continue };
+            let Some(info) = side.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok()) else { continue };
+            watch.at(instance);
+            sums.resize(watch.instances.len(), PathStatus::default());
+            let sum = &mut sums[instance as usize];
+            let counted = [info.segments_out, info.segments_in, info.retransmits];
+            let before = std::mem::replace(&mut side.counted, counted);
+            let [sent, received, again] = [0, 1, 2].map(|n| f64::from(counted[n].wrapping_sub(before[n])));
+            sum.sent_per_s += sent;
+            sum.received_per_s += received;
+            sum.again_per_s += again;
+            sum.rtt_ns += u64::from(info.rtt_us) * 1_000;
+            sum.window += f64::from(info.cwnd);
+            sum.connections += 1;
+            if let (Some(watched), Some(window)) = (&mut side.watched, &mut watch.window) {
+                window.gather(instance, watched);
+            }
+        }
+        let weight = 1.0 - (-lasted / AVERAGED.as_secs_f64()).exp();
+        for (counts, sum) in watch.instances.iter_mut().zip(sums) {
+            let path = &mut counts.path;
+            for (rate, count) in [
+                (&mut path.sent_per_s, sum.sent_per_s),
+                (&mut path.received_per_s, sum.received_per_s),
+                (&mut path.again_per_s, sum.again_per_s),
+            ] {
+                *rate += (count / lasted - *rate) * weight;
+            }
+            path.connections = sum.connections;
+            let each = f64::from(sum.connections.max(1));
+            (path.rtt_ns, path.window) = ((sum.rtt_ns as f64 / each) as u64, sum.window / each);
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! What was seen on connections to instances lately: requests, frames, readings of TCP. Rules read it as the records of a run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use h2lab_base::counters::TcpTick;
+use h2lab_base::units::Time;
+use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
+use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
+use h2lab_model::workload::{Arrival, Protocol};
+use h2lab_net::tcp_info::TcpInfo;
+use h2lab_net::transport::Transport;
+use h2lab_wire::Connection;
+use h2lab_wire::StreamId;
+use h2lab_wire::h2::setting;
+use h2lab_wire::trace::{Crossing, Dialect, Direction, FrameEvent, FrameKind, Tap};
+
+/// Requests of an instance that are kept at most, in each thread: 8 MB.
+const MOST_SAMPLES: usize = 65_536;
+/// Frames, likewise: 8 MB.
+const MOST_FRAMES: usize = 262_144;
+/// Readings, likewise: 8 MB. 64 connections are read 100 times per second each.
+const MOST_TICKS: usize = 262_144;
+/// Connections that have ended, likewise.
+const MOST_ENDED: usize = 4_096;
+/// Stands for the streams of before the window in the account of a connection's flow control; no peer gets as far.
+const BEFORE: StreamId = StreamId(0x7fff_ffff);
+/// The largest increment of a window (RFC 9113 §6.9.1).
+const LARGEST: u64 = 0x7fff_ffff;
+
+/// A connection to an instance that is watched.
+#[derive(Debug)]
+pub struct Watched {
+    /// What is known of it; what its engine and TCP know is added when it is asked for.
+    pub record: ConnectionRecord,
+    /// What it speaks.
+    pub protocol: Protocol,
+    tap: Tap,
+    /// Frames since the last look.
+    frames: Vec<FrameEvent>,
+}
+
+impl Watched {
+    /// The connection with this number, established at `now`.
+    pub fn new(number: u32, protocol: Protocol, dialled_at: Time, now: Time) -> Self {
+        let record = ConnectionRecord {
+            index: number,
+            dialled_at,
+            connected_at: now,
+            ready_at: now,
+            closed_at: Time::NEVER,
+            ..ConnectionRecord::default()
+        };
+        let tap = Tap::new(Dialect::of(protocol.is_multiplexed(), false), number);
+        Self { record, protocol, tap, frames: Vec::new() }
+    }
+
+    /// These bytes crossed.
+    pub fn see(&mut self, now: Time, direction: Direction, crossing: Crossing<'_>) {
+        let Self { tap, frames, .. } = self;
+        tap.cross(now, direction, crossing, &mut |frame| {
+            if frames.len() < MOST_FRAMES {
+                frames.push(frame);
+            }
+        });
+    }
+
+    /// What is known of it now.
+    fn known(&self, transport: &Transport, engine: &Connection, requests: u32) -> ConnectionRecord {
+        let mut record = self.record.clone();
+        record.requests = requests;
+        record.counters = *engine.counters();
+        (record.http.settings_local, record.http.settings_remote) = engine.settings_in_effect();
+        if let Some(tcp) = transport.tcp()
+            && let (Ok(info), Ok(congestion)) = (TcpInfo::of(tcp), tcp.congestion())
+        {
+            record.tcp_client = Some(info.summary(congestion));
+        }
+        record.tls_records = transport.tls_records();
+        record
+    }
+}
+
+/// What is kept of an instance.
+#[derive(Debug, Default)]
+struct Kept {
+    samples: VecDeque<Sample>,
+    frames: VecDeque<FrameEvent>,
+    ticks: VecDeque<TcpTick>,
+    ended: VecDeque<(Protocol, ConnectionRecord)>,
+    /// Bytes of DATA and of credit for it that are no longer kept, by connection, of both directions of data: credit less data.
+    before: BTreeMap<u32, [i64; 2]>,
+    /// All requests and frames since then are here.
+    since: Time,
+}
+
+impl Kept {
+    /// Forgets what is older than this.
+    fn forget(&mut self, oldest: Time) {
+        self.since = self.since.max(oldest);
+        while self.samples.len() > MOST_SAMPLES {
+            let sample = self.samples.pop_front();
+            self.since = self.since.max(sample.map_or(Time::ZERO, |sample| sample.completed_at));
+        }
+        while self.frames.len() > MOST_FRAMES
+            || self.frames.front().is_some_and(|frame| frame.at < self.since)
+        {
+            let Some(frame) = self.frames.pop_front() else { break };
+            self.since = self.since.max(frame.at);
+            account(self.before.entry(frame.connection).or_default(), &frame);
+        }
+        while self.samples.front().is_some_and(|sample| sample.completed_at < self.since) {
+            self.samples.pop_front();
+        }
+        while self.ticks.len() > MOST_TICKS || self.ticks.front().is_some_and(|tick| tick.at < self.since) {
+            self.ticks.pop_front();
+        }
+        while self.ended.len() > MOST_ENDED
+            || self.ended.front().is_some_and(|(_, record)| record.closed_at < self.since)
+        {
+            let Some((_, record)) = self.ended.pop_front() else { break };
+            self.before.remove(&record.index);
+        }
+    }
+
+    /// Frames that stand for those that are no longer kept: a connection's windows are what they were at the begin of what is kept.
+    fn opening(&self) -> impl Iterator<Item = FrameEvent> {
+        let frames = self.before.iter().flat_map(|(&connection, credits)| {
+            let of = move |(data, credit): (Direction, i64)| {
+                let frame = FrameEvent {
+                    at: self.since,
+                    connection,
+                    stream: StreamId::CONNECTION,
+                    length: 4,
+                    value: 0,
+                    kind: FrameKind::WINDOW_UPDATE,
+                    flags: 0,
+                    direction: data.opposite(),
+                };
+                let (mut left, is_credit) = (credit.unsigned_abs(), credit >= 0);
+                std::iter::from_fn(move || {
+                    let part = left.min(LARGEST);
+                    left -= part;
+                    let data = FrameEvent {
+                        length: part as u32,
+                        stream: BEFORE,
+                        kind: FrameKind::DATA,
+                        direction: data,
+                        ..frame
+                    };
+                    let frame = if is_credit { FrameEvent { value: part as u32, ..frame } } else { data };
+                    (part > 0).then_some(frame)
+                })
+            };
+            [(Direction::Up, credits[0]), (Direction::Down, credits[1])].into_iter().flat_map(of)
+        });
+        frames.collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// Counts a frame that is forgotten.
+fn account(credits: &mut [i64; 2], frame: &FrameEvent) {
+    let of = |data: Direction| usize::from(data == Direction::Down);
+    match frame.kind {
+        FrameKind::DATA => credits[of(frame.direction)] -= i64::from(frame.length),
+        FrameKind::WINDOW_UPDATE if frame.stream == StreamId::CONNECTION => {
+            credits[of(frame.direction.opposite())] += i64::from(frame.value);
+        }
+        _ => {}
+    }
+}
+
+/// What is kept of all instances, by number.
+#[derive(Debug)]
+pub struct Window {
+    keeps: Duration,
+    instances: Vec<Kept>,
+}
+
+impl Window {
+    /// Keeps what happens for so long.
+    pub const fn new(keeps: Duration) -> Self {
+        Self { keeps, instances: Vec::new() }
+    }
+
+    fn at(&mut self, instance: u32) -> &mut Kept {
+        let place = instance as usize;
+        if place >= self.instances.len() {
+            self.instances.resize_with(place + 1, Kept::default);
+        }
+        &mut self.instances[place]
+    }
+
+    /// A request to this instance is over.
+    pub fn ended(&mut self, instance: u32, sample: Sample) {
+        self.at(instance).samples.push_back(sample);
+    }
+
+    /// A reading of TCP.
+    pub fn tick(&mut self, instance: u32, tick: TcpTick) {
+        self.at(instance).ticks.push_back(tick);
+    }
+
+    /// Takes the frames of a connection.
+    pub fn gather(&mut self, instance: u32, watched: &mut Watched) {
+        self.at(instance).frames.extend(watched.frames.drain(..));
+    }
+
+    /// A connection is no more.
+    pub fn closed(
+        &mut self,
+        instance: u32,
+        watched: &mut Watched,
+        (transport, engine, requests): (&Transport, &Connection, u32),
+    ) {
+        self.gather(instance, watched);
+        let record = watched.known(transport, engine, requests);
+        self.at(instance).ended.push_back((watched.protocol, record));
+    }
+
+    /// Forgets what is too old.
+    pub fn look(&mut self, now: Time) {
+        let oldest = Time::from_nanos(now.nanos_since(Time::from_nanos(self.keeps.as_nanos() as u64)));
+        self.instances.iter_mut().for_each(|kept| kept.forget(oldest));
+    }
+
+    /// The records of an instance: one of each protocol. `open` are its connections that are open.
+    pub fn records<'a>(
+        &self,
+        instance: u32,
+        url: &str,
+        open: impl Iterator<Item = (&'a Watched, &'a Transport, &'a Connection, u32)>,
+    ) -> Vec<CellRecord> {
+        let Some(kept) = self.instances.get(instance as usize) else { return Vec::new() };
+        let open = open.map(|(watched, transport, engine, requests)| {
+            (watched.protocol, watched.known(transport, engine, requests))
+        });
+        let mut by_protocol: BTreeMap<Protocol, Vec<ConnectionRecord>> = BTreeMap::new();
+        for (protocol, record) in kept.ended.iter().cloned().chain(open) {
+            by_protocol.entry(protocol).or_default().push(record);
+        }
+        by_protocol
+            .into_iter()
+            .filter_map(|(protocol, connections)| kept.record(protocol, url, connections))
+            .collect()
+    }
+}
+
+impl Kept {
+    fn record(
+        &self,
+        protocol: Protocol,
+        url: &str,
+        mut connections: Vec<ConnectionRecord>,
+    ) -> Option<CellRecord> {
+        connections.sort_by_key(|connection| connection.index);
+        let is_own = |index: u32| connections.binary_search_by_key(&index, |one| one.index).is_ok();
+        let samples = self.samples.iter().filter(|sample| is_own(sample.connection));
+        let mut samples: Vec<Sample> =
+            samples.filter(|sample| sample.scheduled_at >= self.since).copied().collect();
+        samples.sort_by_key(|sample| sample.scheduled_at);
+        let first = samples.first()?.scheduled_at;
+        let last = samples.iter().map(|sample| sample.completed_at).max()?;
+        let mut record = CellRecord::empty(cell(protocol, url, &connections)?);
+        record.started_at = first;
+        let spans = || samples.iter().map(|sample| (sample.sent_at, sample.completed_at));
+        record.cell.work.arrival = Arrival::Closed { concurrency: most(spans()) };
+        record.cell.work.phases.warmup = Duration::ZERO;
+        record.cell.work.phases.measure = last.since(first);
+        let live = connections.iter().map(|one| (one.connected_at, one.closed_at));
+        record.cell.connections = most(live);
+        record.cell.max_connections = record.cell.connections;
+        let frames = self.opening().chain(self.frames.iter().copied());
+        record.frames = frames.filter(|frame| is_own(frame.connection)).collect();
+        // Each connection's are in order.
+        record.frames.sort_by_key(|frame| frame.at);
+        record.tcp = self.ticks.iter().filter(|tick| is_own(tick.connection)).copied().collect();
+        for (number, sample) in samples.into_iter().enumerate() {
+            record.samples.push(&Sample { number: number as u32, ..sample });
+        }
+        let uploaded: u64 = sent_data(&record.frames);
+        record.cell.work.body_bytes = uploaded / (record.samples.len() as u64).max(1);
+        record.cell.work.body = None;
+        record.connections = connections;
+        Some(record)
+    }
+}
+
+fn sent_data(frames: &[FrameEvent]) -> u64 {
+    let is_sent = |frame: &&FrameEvent| {
+        frame.kind == FrameKind::DATA && frame.direction == Direction::Up && frame.stream != BEFORE
+    };
+    frames.iter().filter(is_sent).map(|frame| u64::from(frame.length)).sum()
+}
+
+/// The cell of an instance that others use: a live one.
+fn cell(protocol: Protocol, url: &str, connections: &[ConnectionRecord]) -> Option<Cell> {
+    let live = LiveTarget { url: url.to_owned(), path: "/".to_owned(), protocols: Axis::one(protocol) };
+    let mut scenario = Scenario { repetitions: 1, ..Scenario::default() };
+    scenario.matrix.live = vec![live];
+    scenario.matrix.protocols = Axis::one(protocol);
+    scenario.matrix.connections = Axis::one(1.into());
+    let mut cell = scenario.plan().into_iter().next()?;
+    // The sidecar takes all streams that it is allowed.
+    let allowed = connections.iter().filter_map(streams_allowed).min();
+    cell.streams = cell.streams.max(allowed.unwrap_or(0));
+    Some(cell)
+}
+
+/// The streams that the settings of a server allow, if they set a bound.
+pub fn streams_allowed(connection: &ConnectionRecord) -> Option<u32> {
+    let mut settings = connection.http.settings_remote.iter();
+    settings.find(|(id, _)| *id == setting::MAX_CONCURRENT_STREAMS).map(|(_, value)| *value)
+}
+
+/// The most of these that there were at a time; at least 1.
+fn most(spans: impl Iterator<Item = (Time, Time)>) -> u32 {
+    let mut events: Vec<(Time, bool)> =
+        spans.flat_map(|(from, until)| [(from, true), (until, false)]).collect();
+    events.sort_unstable();
+    let (mut open, mut most) = (0_u32, 1);
+    for (_, begins) in events {
+        open = if begins { open + 1 } else { open.saturating_sub(1) };
+        most = most.max(open);
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::record::Outcome;
+
+    fn frame(ms: u64, stream: u32, kind: FrameKind, direction: Direction, n: u32) -> FrameEvent {
+        let (length, value) = if kind == FrameKind::DATA { (n, 0) } else { (4, n) };
+        FrameEvent {
+            at: Time::from_millis(ms),
+            connection: 1,
+            stream: StreamId(stream),
+            length,
+            value,
+            kind,
+            flags: 0,
+            direction,
+        }
+    }
+
+    fn credit(frames: impl Iterator<Item = FrameEvent>) -> [i64; 2] {
+        let mut credits = [65_535; 2];
+        frames.for_each(|frame| account(&mut credits, &frame));
+        credits
+    }
+
+    #[test]
+    fn what_is_forgotten_stays_in_the_account_of_the_connection() {
+        let all = [
+            frame(1, 0, FrameKind::WINDOW_UPDATE, Direction::Up, i32::MAX as u32 - 65_535),
+            frame(2, 0, FrameKind::WINDOW_UPDATE, Direction::Up, 60_000),
+            frame(3, 1, FrameKind::DATA, Direction::Up, 50_000),
+            frame(4, 1, FrameKind::DATA, Direction::Down, 10),
+            frame(5, 1, FrameKind::WINDOW_UPDATE, Direction::Down, 7),
+            frame(6, 0, FrameKind::WINDOW_UPDATE, Direction::Down, 1_000),
+        ];
+        let whole = credit(all.into_iter());
+        for oldest in 0..8 {
+            let mut kept = Kept { frames: all.into(), ..Kept::default() };
+            kept.forget(Time::from_millis(oldest));
+            let seen: Vec<FrameEvent> = kept.opening().chain(kept.frames.iter().copied()).collect();
+            assert_eq!(credit(seen.iter().copied()), whole, "{oldest}");
+            assert!(
+                seen.iter().all(|frame| frame.at >= Time::from_millis(oldest).min(kept.since)),
+                "{oldest}"
+            );
+        }
+    }
+
+    #[test]
+    fn requests_that_began_before_what_is_kept_are_left_out() {
+        let mut window = Window::new(Duration::from_secs(1));
+        let sample = |from: u64, until: u64| Sample {
+            connection: 1,
+            sent_at: Time::from_millis(from),
+            first_byte_at: Time::from_millis(until),
+            completed_at: Time::from_millis(until),
+            outcome: Outcome::Succeeded,
+            status: 200,
+            ..Sample::due(Time::from_millis(from), true)
+        };
+        for (from, until) in [(100, 200), (900, 1_100), (1_200, 1_300), (1_250, 1_300)] {
+            window.ended(0, sample(from, until));
+        }
+        let record = ConnectionRecord { index: 1, closed_at: Time::NEVER, ..ConnectionRecord::default() };
+        window.at(0).ended.push_back((Protocol::H2c, record));
+        window.look(Time::from_millis(2_000));
+        let records = window.records(0, "http://10.0.0.7:8080", std::iter::empty());
+        let [record] = &records[..] else { panic!("one: {records:?}") };
+        assert_eq!(record.samples.len(), 2);
+        assert_eq!(
+            (record.started_at, record.cell.work.arrival),
+            (Time::from_millis(1_200), Arrival::Closed { concurrency: 2 })
+        );
+        assert!(record.is_of_packets());
+        assert!(window.records(7, "http://a", std::iter::empty()).is_empty());
+        window.look(Time::from_millis(9_000));
+        assert!(window.records(0, "http://a", std::iter::empty()).is_empty());
+    }
+}
