@@ -9,6 +9,17 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 /// A flag that the signals set. A Ctrl-C after that removes what is drawn and ends the program at once. Another SIGTERM or SIGHUP does not: `timeout` sends
 /// its signal twice, to the program and to its group, and who cannot wait has SIGKILL.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
+    stop_flag_of(&[SIGINT, SIGTERM, SIGHUP])
+}
+
+/// The same for a server that reads its configuration again at SIGHUP: the first flag stops it, the second one says to read.
+pub fn stop_and_reload_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
+    let reload = Arc::default();
+    signal_hook::flag::register(SIGHUP, Arc::clone(&reload)).context("cannot catch signals")?;
+    Ok((stop_flag_of(&[SIGINT, SIGTERM])?, reload))
+}
+
+fn stop_flag_of(signals: &[i32]) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let repeated = Arc::clone(&stop);
     let erase = move || {
@@ -21,8 +32,8 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     // First: if the flag is set already, exit. Then: set it. In this order the first signal only sets the flag.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
         .context("cannot catch signals")?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
+    for signal in signals {
+        signal_hook::flag::register(*signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }
     Ok(stop)
 }

@@ -155,6 +155,12 @@ mod sidecar_hints;
 /// The sidecar and each version's own means.
 mod sidecar_protocol;
 
+/// Instances of a sidecar that appear and disappear: files, DNS, Consul.
+mod sidecar_registry;
+
+/// A sidecar whose configuration changes while it runs.
+mod sidecar_reload;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

@@ -9,3 +9,4 @@ pub mod estimate;
 pub mod path;
 pub mod place;
 pub mod quota;
+pub mod ramp;

@@ -108,7 +108,7 @@ impl Sidecar<'_> {
                 Event::GoAway { .. } | Event::PushPromise { .. } | Event::Pong { .. } => {}
                 Event::Closed { error } => {
                     side.is_closed = true;
-                    let fate = fate_of(side.version, error.as_ref());
+                    let fate = self.fate_after(side, error.as_ref());
                     let why = error
                         .map_or_else(|| "it closed the connection".to_owned(), |error| error.to_string());
                     self.abandon(side, fate, &why);
@@ -123,6 +123,11 @@ impl Sidecar<'_> {
             }
         }
         were_any
+    }
+
+    /// What is known of the requests of a connection that has ended.
+    fn fate_after(&mut self, side: &Side, error: Option<&Error>) -> Fate {
+        if self.falls_back(side, error) { Fate::Unprocessed } else { fate_of(side.version, error) }
     }
 
     /// Applies `work` to the exchange on a stream, which is then advanced; `false` if there is none.
