@@ -118,6 +118,14 @@ impl Child {
         Ok(self.ended)
     }
 
+    /// Sends it a signal, unless it has ended.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match self.ended {
+            Some(_) => Ok(()),
+            None => Ok(kill_process(self.pid, signal)?),
+        }
+    }
+
     /// Asks it to end by `signal`; kills it if it has not ended after `timeout`.
     pub fn stop(&mut self, signal: Signal, timeout: Duration) -> io::Result<ChildExit> {
         if self.ended.is_none() {

@@ -1,9 +1,9 @@
 //! What a proxy decides, without I/O: its configuration ([`config`]), which service a request is for ([`route`]), the fields of a
 //! message between two hops ([`fields`]), the heads that it keeps to send them again ([`head`]), which requests it may send again
-//! ([`retry`]), which instance and connection take the next one, and how many connections there are ([`pool`]), what protects services
-//! and itself ([`guard`]), what it says of its own answers ([`refusal`], [`grpc`]), the handshake of WebSocket ([`websocket`]),
-//! what clients are told early ([`hints`]), how proxies tell whose connection it is ([`proxy_protocol`]), trace context
-//! ([`trace`]), and a line of the access log ([`log`]).
+//! ([`retry`]), which instance and connection take the next one, and how many connections there are ([`pool`]), what registries answer
+//! ([`registry`]), what protects services and itself ([`guard`]), what it says of its own answers ([`refusal`], [`grpc`]), the
+//! handshake of WebSocket ([`websocket`]), what clients are told early ([`hints`]), how proxies tell whose connection it is
+//! ([`proxy_protocol`]), trace context ([`trace`]), and a line of the access log ([`log`]).
 //!
 //! Never contains: sockets, a clock, an engine of a protocol, the loop that moves bytes (`roles::sidecar`).
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ pub mod log;
 pub mod pool;
 pub mod proxy_protocol;
 pub mod refusal;
+pub mod registry;
 pub mod retry;
 pub mod route;
 pub mod trace;

@@ -7,18 +7,25 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size};
-use h2lab_roles::sidecar::{self, AccessLog, AccessLogWriter, SidecarConfig, SidecarError, Sockets};
+use h2lab_roles::sidecar::registry::Registries;
+use h2lab_roles::sidecar::{self, AccessLog, AccessLogWriter, Live, SidecarConfig, SidecarError, Sockets};
 
 use super::exit::{MissingRequirement, Usage};
 use super::listen::{announce, unannounced};
-use super::{Exit, help, rights, signals, values};
+use super::{Exit, help, quotable, rights, signals, values};
 use h2lab_net::handover::{self, Offer, Predecessor};
 use h2lab_net::privileges::{CapabilitySet, User};
 use h2lab_net::resources;
+
+mod reload;
+
+/// For so long the first answers of registries are waited for before it listens.
+const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// A proxy between services: HTTP/1.1 and HTTP/2 on either side
 ///
@@ -27,7 +34,8 @@ use h2lab_net::resources;
 /// stream of a GOAWAY, and `REFUSED_STREAM`) are sent again, whatever their method.
 ///
 /// Prints one line `listening URL` per socket when ready, and serves until it is stopped. It passes open requests on before it exits;
-/// the last line says what it did. What the file may have: docs/sidecar.md.
+/// the last line says what it did. At SIGHUP, and with --watch whenever it has changed, the file is read again, and requests under way
+/// go on. What the file may have: docs/sidecar.md.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -63,6 +71,9 @@ pub struct SidecarArgs {
     /// When all sockets are open become this user, who needs no rights (name, or UID:GID); for root
     #[arg(long, value_name = "USER")]
     user: Option<String>,
+    /// Read the file again when it, or a certificate or key that it names, has changed; SIGHUP always does that
+    #[arg(long, requires = "config")]
+    watch: bool,
     /// Log each request to this file, or to standard output: -
     #[arg(long, value_name = "FILE")]
     access_log: Option<String>,
@@ -88,14 +99,11 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     };
     file.memory = args.memory.map(Size).or(file.memory);
     args.observe(&mut file);
-    let folder = args.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-    let read = |name: &str| {
-        // Files are beside the one that names them.
-        let path = folder.join(name);
-        std::fs::read(&path).map_err(|source| SidecarError::File { path: path.display().to_string(), source })
-    };
-    let mut config = SidecarConfig::new(file, std::process::id().into(), &read).map_err(explained)?;
-    config.on_note = Some(|text: &str| say!("{text}"));
+    let path = args.config.as_deref().unwrap_or(Path::new(""));
+    let mut config = prepared(path, file)?;
+    for warning in config.file.warnings() {
+        say!("warning: {}", quotable(&warning));
+    }
     if args.check {
         let mut out = std::io::stdout();
         writeln!(out, "{}", summary(&config.file))?;
@@ -107,31 +115,45 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let to_change = user.map_or(CapabilitySet::empty(), |_| CapabilitySet::SETUID | CapabilitySet::SETGID);
     rights::reduce(CapabilitySet::NET_BIND_SERVICE | to_change)?;
     resources::raise_open_files();
-    let (stop, hangup) = signals::serving()?;
-    let writer = open_log(&mut config, folder, hangup)?;
-    let admin = admin::Admin::start(&mut config)?;
+    let (stop, [hangup, reload]) = signals::serving()?;
+    let writer = open_log(&mut config, &folder_of(path), hangup)?;
+    let admin = admin::Admin::bind(&mut config)?;
+    let (file, sockets) = (config.file.clone(), config.sockets.clone());
+    let live = Live::new(config, |line| say!("{}", quotable(line))).map_err(explained)?;
+    let live = Arc::new(live);
+    let admin = admin.map(|admin| admin.serve(Arc::clone(&live))).transpose()?;
+    let mut registries = Registries::new(Arc::clone(&live), folder_of(path));
+    registries.follow(&file, FIRST_ANSWERS);
+    let mut follow = Some((registries, reload)).filter(|_| args.config.is_some());
     let (mut reported, mut changed) = (Ok(()), Ok(()));
-    let totals = sidecar::run(&config, &stop, &mut |sockets| {
+    let totals = sidecar::run(&live, &stop, &mut |listening| {
         if let Some(Err(error)) = user.map(User::become_it) {
             changed = Err(error);
             stop.store(true, Ordering::Relaxed);
             return;
         }
         reported =
-            announce(sockets, &stop).and_then(|()| admin.as_ref().map_or(Ok(()), admin::Admin::announce));
-        for address in config.sockets.close_unused() {
+            announce(listening, &stop).and_then(|()| admin.as_ref().map_or(Ok(()), admin::Admin::announce));
+        for address in sockets.close_unused() {
             crate::stderr::say(format_args!(
                 "the socket on {address} was given, and the configuration does not listen there: it is closed"
             ));
         }
         if reported.is_ok()
             && let Some(path) = &args.take_over
-            && let Err(error) = take_over(&config, predecessor.take(), path, &stop)
+            && let Err(error) = take_over(&sockets, predecessor.take(), path, &stop)
         {
             crate::stderr::say(format_args!("nobody can take over at {}: {error}", path.display()));
         }
+        // After the change of user: threads have their own rights.
+        if let Some((registries, reload)) = follow.take()
+            && let Err(error) = reload::start(path, args.watch, &file, Arc::clone(&live), registries, reload)
+        {
+            say!("{error:#}: the file is not read again");
+        }
     });
-    drop((config, admin));
+    drop(admin);
+    live.end_log();
     if let Some(writer) = writer {
         writer.finish();
     }
@@ -164,14 +186,14 @@ fn shown(path: Option<&Path>) -> String {
 
 /// The process before may end; the one after may ask.
 fn take_over(
-    config: &SidecarConfig,
+    sockets: &Sockets,
     predecessor: Option<Predecessor>,
     path: &Path,
     stop: &Arc<AtomicBool>,
 ) -> std::io::Result<()> {
     // First the place where the next one asks: who finds it there finds us.
     let offer = Offer::at(path)?;
-    let (sockets, stop) = (config.sockets.clone(), Arc::clone(stop));
+    let (sockets, stop) = (sockets.clone(), Arc::clone(stop));
     let wait = move || {
         let is_replaced = offer.wait(|| sockets.copies()).is_ok();
         if is_replaced {
@@ -212,6 +234,22 @@ fn open_log(
     Ok(Some(writer))
 }
 
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(Path::new("")).to_owned()
+}
+
+/// Reads the files that a configuration names, which are beside it.
+fn prepared(path: &Path, file: Config) -> Result<SidecarConfig> {
+    let folder = folder_of(path);
+    let read = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read(&path).map_err(|source| SidecarError::File { path: path.display().to_string(), source })
+    };
+    let mut config = SidecarConfig::new(file, std::process::id().into(), &read).map_err(explained)?;
+    config.on_note = Some(|text: &str| say!("{text}"));
+    Ok(config)
+}
+
 fn read_config(path: &Path) -> Result<Config> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
@@ -230,8 +268,14 @@ fn explained(error: SidecarError) -> anyhow::Error {
 fn summary(config: &Config) -> String {
     use h2lab_base::counts::plural;
     let instances: usize = config.service.values().map(|service| service.instances.len()).sum();
+    let registries = config.service.values().filter(|service| service.registry().is_some()).count() as u64;
+    let registries = match registries {
+        0 => String::new(),
+        1 => ", 1 registry".to_owned(),
+        n => format!(", {n} registries"),
+    };
     format!(
-        "{}, {}, {}: right",
+        "{}, {}, {}{registries}: right",
         plural(config.listen.len() as u64, "listener"),
         plural(config.service.len() as u64, "service"),
         plural(instances as u64, "instance")

@@ -14,11 +14,14 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// For what serves until it is stopped: the same, and a flag that SIGHUP sets, which stops nothing here.
-pub fn serving() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
-    let (stop, hangup) = (interrupted()?, Arc::new(AtomicBool::new(false)));
-    signal_hook::flag::register(SIGHUP, Arc::clone(&hangup)).context("cannot catch signals")?;
-    Ok((stop, hangup))
+/// For what serves until it is stopped: the same, and two flags that SIGHUP sets, which stops nothing here: one to open the log again,
+/// and one to read the configuration again.
+pub fn serving() -> Result<(Arc<AtomicBool>, [Arc<AtomicBool>; 2])> {
+    let (stop, hangups) = (interrupted()?, [Arc::default(), Arc::default()]);
+    for hangup in &hangups {
+        signal_hook::flag::register(SIGHUP, Arc::clone(hangup)).context("cannot catch signals")?;
+    }
+    Ok((stop, hangups))
 }
 
 /// The flag of Ctrl-C and SIGTERM.

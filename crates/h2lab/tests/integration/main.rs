@@ -168,6 +168,12 @@ mod sidecar_soak;
 /// What the sidecar tells of its work: log, traces, admin listener, diagnosis.
 mod sidecar_admin;
 
+/// Instances of a sidecar that appear and disappear: files, DNS, Consul.
+mod sidecar_registry;
+
+/// A sidecar whose configuration changes while it runs.
+mod sidecar_reload;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

@@ -72,7 +72,7 @@ impl Sidecar {
 }
 
 /// An HTTP/1.1 server that plays a part with each connection, and the first bytes of each.
-fn scripted(play: fn(TcpStream)) -> (String, mpsc::Receiver<String>) {
+pub fn scripted(play: fn(TcpStream)) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let (seen, heads) = mpsc::channel();

@@ -197,7 +197,7 @@ mod tests {
         config.add_tunnels();
         let names: Vec<&str> = config.service.keys().map(String::as_str).collect();
         assert_eq!(names, ["a", "connect [::1]:7", "connect db.test:5432"]);
-        assert_eq!(config.service[names[2]].instances[0].to_string(), "tcp://db.test:5432");
+        assert_eq!(config.service[names[2]].instances[0].url.to_string(), "tcp://db.test:5432");
         let number = |name: &str| names.iter().position(|other| *other == name).expect("it is there") as u32;
         let of = |listen: usize| Tunnels::new(&config.listen[listen], number);
         assert_eq!(of(0).service(b"db.test:5432"), Ok(2));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use h2lab_base::units::format_duration;
 
+use super::listen::MOST_LISTENERS;
 use super::policy::MOST_CONNECTIONS;
 
 /// What is wrong with a configuration. It is the user's fault.
@@ -41,8 +42,47 @@ pub enum ConfigError {
     #[error("the listener on {0} has neither a service nor a route")]
     NoRoute(SocketAddr),
     /// A service without an instance.
-    #[error("the service `{0}` has no instance")]
+    #[error("the service `{0}` has no instance: write instances, file, dns, dns-srv or consul")]
     NoInstance(String),
+    /// A service with instances of several sources.
+    #[error("the service `{0}` has more than one of instances, file, dns, dns-srv and consul")]
+    SeveralSources(String),
+    /// A registry that cannot be asked.
+    #[error("consul of the service `{service}`: {why}")]
+    Consul {
+        /// The service.
+        service: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A name of service records that is none.
+    #[error("`{text}` is no name of service records: {why}; write _h2c._tcp.NAME")]
+    SrvName {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A key without effect.
+    #[error("refresh of the service `{0}` is of dns and dns-srv, which it has not")]
+    Refresh(String),
+    /// Registries are not to be flooded.
+    #[error("refresh of the service `{0}` is less than 1s")]
+    ShortRefresh(String),
+    /// Too many sockets.
+    #[error("{0} listeners: {MOST_LISTENERS} at most")]
+    ManyListeners(usize),
+    /// Two listeners at one address.
+    #[error("two listeners have the address {0}")]
+    SameAddress(SocketAddr),
+    /// A route that takes nothing.
+    #[error("the listener on {address} has two routes for {what}: the second one takes nothing")]
+    SameRoute {
+        /// The listener.
+        address: SocketAddr,
+        /// What both take.
+        what: String,
+    },
     /// A key that needs TLS.
     #[error("client-ca of the listener on {0} is for TLS: write tls = true")]
     NeedsTls(SocketAddr),

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConnectTarget, Network};
 
+/// Listeners of a configuration at most.
+pub const MOST_LISTENERS: usize = 64;
+
 /// A socket that it listens on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -53,4 +56,12 @@ pub struct Route {
     pub path: Option<String>,
     /// The service.
     pub service: String,
+}
+
+impl Route {
+    /// What it takes, in words: two routes of which this is the same take the same.
+    pub(super) fn takes(&self) -> String {
+        let host = self.host.as_deref().unwrap_or("any host").to_ascii_lowercase();
+        format!("{host} and {}", self.path.as_deref().unwrap_or("any path"))
+    }
 }

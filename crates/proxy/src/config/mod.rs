@@ -13,11 +13,13 @@ mod instance;
 mod limits;
 mod listen;
 mod log;
+mod member;
 mod memory;
 mod network;
 mod outlier;
 mod policy;
 mod rate;
+mod registry;
 mod retry;
 mod service;
 #[cfg(test)]
@@ -37,13 +39,15 @@ pub use health::Health;
 pub use hints::{Hint, Hints};
 pub use instance::{Instance, Speaks};
 pub use limits::ServiceLimits;
-pub use listen::{Listen, Route};
+pub use listen::{Listen, MOST_LISTENERS, Route};
 pub use log::{Log, LogFormat};
+pub use member::{LARGEST_WEIGHT, Member};
 pub use memory::Size;
 pub use network::Network;
 pub use outlier::Outlier;
 pub use policy::Policy;
 pub use rate::{Rate, RateKey};
+pub use registry::{Consul, REFRESH, Registry, SrvName, Token};
 pub use retry::{Retry, RetryOn};
 pub use service::Service;
 pub use timeouts::{ServiceTimeouts, Timeouts};
@@ -63,6 +67,8 @@ pub struct Config {
     pub fields: OwnFields,
     /// Its certificate, for listeners with TLS; without one it makes a self-signed one.
     pub identity: Option<Identity>,
+    /// Where the sidecar stands: instances of this zone are preferred. None are, if there is none.
+    pub zone: Option<String>,
     /// How long it waits, and for what.
     pub timeouts: Timeouts,
     /// Which requests are sent again.
@@ -102,6 +108,7 @@ impl Config {
     /// One listener for one service: what flags without a file ask for.
     pub fn simple(address: SocketAddr, instances: Vec<Instance>, policy: Policy) -> Self {
         const NAME: &str = "service";
+        let instances = instances.into_iter().map(Member::from).collect();
         let service = Service { instances, policy, ..Service::default() };
         let listen = Listen {
             address,
@@ -136,6 +143,7 @@ impl Config {
         }
         self.hint.iter().try_for_each(Hint::check)?;
         self.admin.check()?;
+        self.check_listeners()?;
         for listen in &self.listen {
             if listen.service.is_none() && listen.route.is_empty() {
                 return Err(ConfigError::NoRoute(listen.address));
@@ -166,10 +174,94 @@ impl Config {
             return Err(ConfigError::Via(via.clone()));
         }
         self.service.iter().try_for_each(|(name, service)| service.check_proxy_protocol(name))?;
-        match self.service.iter().find(|(_, service)| service.instances.is_empty()) {
-            Some((name, _)) => Err(ConfigError::NoInstance(name.clone())),
-            None => Ok(()),
+        self.service.iter().try_for_each(|(name, service)| check_service(name, service))
+    }
+
+    /// The files that it names, but those of instances, which are watched by themselves.
+    pub fn files(&self) -> Vec<&String> {
+        let identities =
+            self.identity.iter().chain(self.service.values().filter_map(|service| service.identity.as_ref()));
+        let pairs = identities.flat_map(|identity| [&identity.cert, &identity.key]);
+        let clients = self.listen.iter().filter_map(|listen| listen.client_ca.as_ref());
+        pairs.chain(clients).chain(self.service.values().filter_map(|service| service.ca.as_ref())).collect()
+    }
+
+    /// Listeners and routes that are there twice.
+    fn check_listeners(&self) -> Result<(), ConfigError> {
+        if self.listen.len() > MOST_LISTENERS {
+            return Err(ConfigError::ManyListeners(self.listen.len()));
         }
+        for (n, listen) in self.listen.iter().enumerate() {
+            let address = listen.address;
+            if address.port() != 0 && self.listen[..n].iter().any(|other| other.address == address) {
+                return Err(ConfigError::SameAddress(address));
+            }
+            let takes: Vec<String> = listen.route.iter().map(Route::takes).collect();
+            let same = (1..takes.len()).find(|n| takes[..*n].contains(&takes[*n]));
+            if let Some(same) = same {
+                return Err(ConfigError::SameRoute { address, what: takes[same].clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is right and of no use: lines for its author.
+    pub fn warnings(&self) -> Vec<String> {
+        let is_used = |name: &String| {
+            let names = |listen: &Listen| {
+                listen.service.as_ref() == Some(name)
+                    || listen.connect_service.as_ref() == Some(name)
+                    || listen.connect.iter().any(|target| target.service_name() == *name)
+                    || listen.route.iter().any(|route| route.service == *name)
+            };
+            self.listen.iter().any(names)
+        };
+        let unused = self.service.keys().filter(|name| !is_used(name));
+        let mut warnings: Vec<String> =
+            unused.map(|name| format!("no listener sends requests to the service `{name}`")).collect();
+        let is_tls = self.listen.iter().any(|listen| listen.tls);
+        match (&self.identity, is_tls) {
+            (None, true) => warnings.push(
+                "a listener has TLS and there is no [identity]: its certificate is self-signed, made at each start".to_owned(),
+            ),
+            (Some(_), false) => warnings.push("no listener has TLS: [identity] is of no use".to_owned()),
+            _ => {}
+        }
+        let zones =
+            self.service.values().flat_map(|service| &service.instances).any(|member| member.zone.is_some());
+        if zones && self.zone.is_none() {
+            warnings.push("instances have a zone, and the sidecar has none: no zone is preferred".to_owned());
+        }
+        for (name, service) in &self.service {
+            let is_useless =
+                !service.instances.is_empty() && service.instances.iter().all(|member| member.weight == 0);
+            if is_useless {
+                warnings.push(format!(
+                    "all instances of the service `{name}` have the weight 0: its requests are answered 503"
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+fn check_service(name: &str, service: &Service) -> Result<(), ConfigError> {
+    match service.sources() {
+        0 => return Err(ConfigError::NoInstance(name.to_owned())),
+        1 => {}
+        _ => return Err(ConfigError::SeveralSources(name.to_owned())),
+    }
+    if let Some(why) = service.consul.as_ref().and_then(Consul::wrong) {
+        return Err(ConfigError::Consul { service: name.to_owned(), why });
+    }
+    match service.refresh {
+        Some(_) if service.dns.is_none() && service.dns_srv.is_none() => {
+            Err(ConfigError::Refresh(name.to_owned()))
+        }
+        Some(refresh) if refresh < std::time::Duration::from_secs(1) => {
+            Err(ConfigError::ShortRefresh(name.to_owned()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -2,9 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use std::time::Duration;
+
+use h2lab_base::units::optional_duration_text;
+
 use super::{
-    ConfigError, Health, Identity, Instance, Outlier, Policy, Rate, Retry, ServiceLimits, ServiceTimeouts,
-    Speaks,
+    ConfigError, Consul, Health, Identity, Instance, Member, Outlier, Policy, Rate, Retry, ServiceLimits,
+    ServiceTimeouts, Speaks, SrvName,
 };
 use crate::proxy_protocol::Version;
 
@@ -12,8 +16,27 @@ use crate::proxy_protocol::Version;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Service {
-    /// Its instances.
-    pub instances: Vec<Instance>,
+    /// Its instances, where no registry names them.
+    #[serde(default)]
+    pub instances: Vec<Member>,
+    /// A file of instances, TOML or JSON, which is watched.
+    #[serde(default)]
+    pub file: Option<String>,
+    /// A name whose addresses are all instances: `h2c://users.internal:8080`.
+    #[serde(default)]
+    pub dns: Option<Instance>,
+    /// The name of service records (RFC 2782): `_h2c._tcp.users.internal`.
+    #[serde(default)]
+    pub dns_srv: Option<SrvName>,
+    /// A service of Consul.
+    #[serde(default)]
+    pub consul: Option<Consul>,
+    /// How often DNS is asked again, [`super::REFRESH`] unless set; service records earlier, if they live shorter.
+    #[serde(default, with = "optional_duration_text")]
+    pub refresh: Option<Duration>,
+    /// For so long an instance that appears while the sidecar runs gets less than its share, which grows from a tenth.
+    #[serde(default, with = "optional_duration_text")]
+    pub slow_start: Option<Duration>,
     /// How many connections to each of them.
     #[serde(default)]
     pub policy: Policy,
@@ -58,7 +81,8 @@ pub struct Service {
 impl Service {
     /// Checks that its instances can take the PROXY protocol: a connection is then of one client, and begins with its first request.
     pub(super) fn check_proxy_protocol(&self, name: &str) -> Result<(), ConfigError> {
-        let others = self.instances.iter().find(|instance| instance.speaks != Speaks::H1);
+        let others =
+            self.instances.iter().map(|member| &member.url).find(|instance| instance.speaks != Speaks::H1);
         match others.filter(|_| self.proxy_protocol.is_some()) {
             Some(other) => {
                 Err(ConfigError::ProxyProtocol { service: name.to_owned(), instance: other.to_string() })

@@ -100,6 +100,57 @@ fn policies_are_read_and_written() {
     }
 }
 
+fn change(config: &mut Config, change: impl Fn(&mut Service)) {
+    config.service.values_mut().for_each(change);
+}
+
+#[test]
+fn what_is_of_no_use_is_a_warning() {
+    let text = r#"
+        listen = [{ address = "127.0.0.1:1", tls = true, service = "a" }]
+        [service.a]
+        instances = [{ url = "http://a", zone = "x", weight = 0 }]
+        [service.b]
+        file = "b.json"
+    "#;
+    let warnings = Config::parse(text).expect("it is right").warnings();
+    let words = ["to the service `b`", "self-signed", "no zone is preferred", "the weight 0"];
+    assert_eq!(warnings.len(), words.len(), "{warnings:?}");
+    assert!(warnings.iter().zip(words).all(|(line, words)| line.contains(words)), "{warnings:?}");
+    let identity = "[identity]\ncert = 'a'\nkey = 'b'";
+    let text =
+        format!("listen = [{{ address = '[::1]:1', service = 'a' }}]\nservice.a.dns = 'h2c://a'\n{identity}");
+    let warnings = Config::parse(&text).expect("it is right").warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("of no use"), "{warnings:?}");
+}
+
+#[test]
+fn a_service_has_one_registry() {
+    let of = |keys: &str| -> Result<Option<Registry>, String> {
+        let service: Service = toml::from_str(keys).map_err(|error| error.to_string())?;
+        Ok(service.registry())
+    };
+    assert_eq!(of("instances = ['http://a']"), Ok(None));
+    assert_eq!(of("file = 'a.json'"), Ok(Some(Registry::File("a.json".to_owned()))));
+    let url = "h2c://a:1".parse::<Instance>().expect("one");
+    assert_eq!(of("dns = 'h2c://a:1'"), Ok(Some(Registry::Dns { url, refresh: REFRESH })));
+    let name = SrvName { name: "_h2c._tcp.a.b".to_owned(), speaks: Speaks::H2c };
+    let refresh = Duration::from_secs(3);
+    assert_eq!(
+        of("dns-srv = '_h2c._tcp.a.b.'\nrefresh = '3s'"),
+        Ok(Some(Registry::DnsSrv { name, refresh }))
+    );
+    assert!(
+        matches!(of("consul = { service = 'a' }"), Ok(Some(Registry::Consul(consul))) if consul.address.port == 8_500)
+    );
+    for name in ["_ftp._tcp.a", "_h2c._udp.a", "_h2c._tcp", "_h2c._tcp.", "_h2c._tcp.a..b", "a"] {
+        assert!(
+            of(&format!("dns-srv = '{name}'")).is_err_and(|told| told.contains("no name of service records")),
+            "{name}"
+        );
+    }
+}
+
 #[test]
 fn what_does_not_go_together_is_named() {
     let simple = || {
@@ -113,8 +164,45 @@ fn what_does_not_go_together_is_named() {
         change(&mut config);
         config.check().expect_err("it is wrong").to_string()
     };
-    let wrong: [(Change<'_>, &str); 6] = [
+    let wrong: &[(Change<'_>, &str)] = &[
         (&|config| config.fields.via = Some("a b".to_owned()), "is no name"),
+        (&|config| config.listen.push(config.listen[0].clone()), "two listeners have the address"),
+        (
+            &|config| {
+                let host = |host: &str| Route {
+                    host: Some(host.to_owned()),
+                    path: None,
+                    service: "service".to_owned(),
+                };
+                config.listen[0].route.extend([host("a"), host("b"), host("A")]);
+            },
+            "two routes for a and any path",
+        ),
+        (&|config| config.listen = vec![config.listen[0].clone(); 65], "64 at most"),
+        (&|config| change(config, |service| service.file = Some("f".to_owned())), "more than one of"),
+        (
+            &|config| change(config, |service| service.refresh = Some(Duration::from_secs(5))),
+            "which it has not",
+        ),
+        (
+            &|config| {
+                change(config, |service| {
+                    service.instances.clear();
+                    service.dns = "http://a".parse().ok();
+                    service.refresh = Some(Duration::from_millis(5));
+                });
+            },
+            "less than 1s",
+        ),
+        (
+            &|config| {
+                change(config, |service| {
+                    service.instances.clear();
+                    service.consul = toml::from_str("service = 'a'\naddress = 'https://a'").ok();
+                });
+            },
+            "no http:// URL",
+        ),
         (&|config| config.listen[0].service = None, "neither a service nor a route"),
         (&|config| config.listen[0].service = Some("b".to_owned()), "write [service.b]"),
         (&|config| config.listen[0].client_ca = Some("f".to_owned()), "write tls = true"),

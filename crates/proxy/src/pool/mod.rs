@@ -13,3 +13,4 @@ pub mod place;
 pub mod predict;
 pub mod probe;
 pub mod quota;
+pub mod ramp;

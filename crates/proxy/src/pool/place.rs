@@ -15,41 +15,75 @@ pub struct Load {
     pub takes: Option<Duration>,
     /// Whether it could not be reached lately.
     pub is_down: bool,
-    /// Its share of the requests beside others that are as fast; 0 takes none.
+    /// Its share of the requests beside others that are as fast; 0 takes none. Only relative to the others'.
     pub weight: u32,
+    /// Instances of a higher number are asked only where all of the lower ones are down.
+    pub priority: u16,
+    /// Whether it is in the proxy's own zone.
+    pub is_near: bool,
 }
 
-impl Load {
-    /// How long one more request is expected to take there, as a number that only compares: those before it and itself, each for as long
-    /// as one takes, divided by the weight. An instance without a response yet counts as quick, so that it is tried.
-    fn delay(&self) -> f64 {
-        let each = self.takes.map_or(0.0, |takes| takes.as_secs_f64()).max(1e-6);
-        f64::from(self.open + 1) * each / f64::from(self.weight.max(1))
-    }
-}
+/// An instance counts as slower than another one only from this ratio on: else of two that are equal, and never measured as equal, one
+/// would get all requests of a quiet service.
+const CLEARLY: f64 = 1.25;
+/// The share of the own zone's instances, in percent, that carries all requests of this proxy's zone when it is up: 100 / 1.4, as Envoy
+/// has it. Below, requests spill over in proportion.
+const ENOUGH: u64 = 71;
 
-/// The instance for the next request: of two drawn at random, the one with the lower expected delay, so that no two proxies choose the
-/// same one (Mitzenmacher 2001, "The Power of Two Choices in Randomized Load Balancing"). Those that are down are asked only where all
-/// are. `None` if there is none.
+/// The instance for the next request: of two drawn at random by their weights, the one with the lower expected delay, so that no two
+/// proxies choose the same one (Mitzenmacher 2001, "The Power of Two Choices in Randomized Load Balancing"). Those that are down are
+/// asked only where all are; of the others the lowest priority goes first, and within it the own zone as long as enough of it is up.
+/// `None` if there is none.
 pub fn instance(loads: &[Load], random: &mut Counter) -> Option<usize> {
-    let of = |is_down: bool| {
-        let fit =
-            loads.iter().enumerate().filter(move |(_, load)| load.weight > 0 && load.is_down == is_down);
-        fit.map(|(index, _)| index).collect::<Vec<usize>>()
+    let lowest = loads.iter().filter(|load| is_up(load)).map(|load| load.priority).min();
+    let Some(priority) = lowest else { return of_two(loads, random, |load| load.weight > 0) };
+    let of = |is_near: bool| {
+        move |load: &Load| is_up(load) && load.priority == priority && load.is_near == is_near
     };
-    let up = of(false);
-    let candidates = if up.is_empty() { of(true) } else { up };
-    let draw = |random: &mut Counter, n: usize| random.below(n as u64) as usize;
-    match candidates.len() {
-        0 => None,
-        1 => Some(candidates[0]),
-        n => {
-            let first = draw(random, n);
-            let second = (first + 1 + draw(random, n - 1)) % n;
-            let [first, second] = [candidates[first], candidates[second]];
-            Some(if loads[second].delay() < loads[first].delay() { second } else { first })
-        }
+    let weigh = |fits: &dyn Fn(&Load) -> bool| -> u64 {
+        loads.iter().filter(|load| fits(load)).map(|load| u64::from(load.weight)).sum()
+    };
+    let (near, far) = (weigh(&of(true)), weigh(&of(false)));
+    if near == 0 || far == 0 {
+        return of_two(loads, random, of(near > 0));
     }
+    let whole = weigh(&|load| load.is_near && load.priority == priority);
+    let takes_all = near * 100 >= whole * ENOUGH;
+    let is_near = takes_all || random.below(whole * ENOUGH) < near * 100;
+    of_two(loads, random, of(is_near))
+}
+
+fn is_up(load: &Load) -> bool {
+    load.weight > 0 && !load.is_down
+}
+
+/// Two of those that fit are drawn by weight, and the one where a response is expected clearly earlier is taken; the first drawn, if
+/// there is none.
+fn of_two(loads: &[Load], random: &mut Counter, fits: impl Fn(&Load) -> bool) -> Option<usize> {
+    let fitting = || loads.iter().enumerate().filter(|(_, load)| fits(load));
+    let draw = |random: &mut Counter, without: Option<usize>| {
+        let fitting = || fitting().filter(|(index, _)| Some(*index) != without);
+        let total: u64 = fitting().map(|(_, load)| u64::from(load.weight)).sum();
+        let mut left = if total == 0 { return None } else { random.below(total) };
+        let mut fitting = fitting();
+        fitting.find(|(_, load)| match left.checked_sub(u64::from(load.weight)) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        })
+    };
+    let (first, one) = draw(random, None)?;
+    let Some((second, other)) = draw(random, Some(first)) else { return Some(first) };
+    // One without a response yet counts as the quickest: it is tried, and does not get all requests until its first response.
+    let quickest = fitting().filter_map(|(_, load)| load.takes).min().unwrap_or_default();
+    let heaviest = one.weight.max(other.weight);
+    let delay = |load: &Load| {
+        let each = load.takes.unwrap_or(quickest).as_secs_f64().max(1e-6);
+        (f64::from(load.open) * f64::from(heaviest) / f64::from(load.weight) + 1.0) * each
+    };
+    Some(if delay(other) * CLEARLY < delay(one) { second } else { first })
 }
 
 /// Smooths what responses take: each counts for a sixteenth, an unusually slow one as well.
@@ -102,7 +136,14 @@ pub fn to_retire(rooms: &[Room]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const UP: Load = Load { open: 0, takes: Some(Duration::from_millis(10)), is_down: false, weight: 1 };
+    const UP: Load = Load {
+        open: 0,
+        takes: Some(Duration::from_millis(10)),
+        is_down: false,
+        weight: 1,
+        priority: 0,
+        is_near: false,
+    };
 
     fn shares(loads: &[Load]) -> Vec<usize> {
         let mut random = Counter::new(7, "instances");
@@ -140,7 +181,47 @@ mod tests {
             let index = instance(&loads, &mut random).expect("one");
             loads[index].open += 1;
         }
-        assert!((95..=105).contains(&loads[0].open), "{loads:?}");
+        assert!((90..=110).contains(&loads[0].open), "{loads:?}");
+        let quiet = shares(&[UP, Load { weight: 3, takes: Some(Duration::from_millis(11)), ..UP }]);
+        assert!(
+            (2_300..2_700).contains(&quiet[0]),
+            "by weight where none is busy or clearly slower: {quiet:?}"
+        );
+    }
+
+    #[test]
+    fn one_that_has_just_appeared_is_tried_and_not_buried() {
+        let new = Load { takes: None, ..UP };
+        let of = shares(&[UP, UP, UP, new]);
+        assert!((2_300..2_700).contains(&of[3]), "{of:?}");
+        let waits = shares(&[UP, UP, UP, Load { open: 3, ..new }]);
+        assert_eq!(waits[3], 0, "what it has not answered counts");
+        assert!(shares(&[new; 2]).iter().all(|share| *share > 4_500));
+    }
+
+    #[test]
+    fn a_lower_priority_takes_all_while_any_of_it_is_up() {
+        let down = Load { is_down: true, ..UP };
+        let spare = Load { priority: 1, ..UP };
+        assert_eq!(shares(&[down, UP, spare])[1..], [10_000, 0]);
+        assert_eq!(shares(&[down, spare, Load { priority: 2, ..UP }]), [0, 10_000, 0]);
+        assert_eq!(shares(&[Load { weight: 0, ..UP }, spare]), [0, 10_000]);
+    }
+
+    #[test]
+    fn the_own_zone_takes_all_until_too_much_of_it_is_down() {
+        let near = Load { is_near: true, ..UP };
+        let lost = Load { is_down: true, ..near };
+        let far = |loads: &[Load]| {
+            shares(loads).iter().zip(loads).filter(|(_, load)| !load.is_near).map(|(n, _)| n).sum::<usize>()
+        };
+        assert_eq!(far(&[near, near, UP, UP]), 0);
+        assert_eq!(far(&[near, near, near, lost, UP]), 0, "three of four are enough");
+        let half = far(&[near, lost, UP, UP]);
+        assert!((2_700..3_200).contains(&half), "1 - 50 / 71 of them: {half}");
+        assert_eq!(far(&[lost, lost, UP, UP]), 10_000);
+        assert_eq!(far(&[near, near]), 0);
+        assert_eq!(far(&[lost, Load { is_down: true, ..UP }, UP]), 10_000);
     }
 
     #[test]

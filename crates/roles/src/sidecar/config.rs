@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use h2lab_net::tls::{Identity, ServerTlsOptions, TlsError, TlsOptions};
+use h2lab_net::tls::{ClientTls, Identity, ServerTlsOptions, TlsError, TlsOptions, check_authorities};
 use h2lab_proxy::config::{Config as File, ConfigError};
+use h2lab_proxy::registry;
 use h2lab_wire::{Config, FlowControl, Role};
 
 use super::observe::{AccessLog, Desk};
@@ -66,19 +67,33 @@ impl SidecarConfig {
         let identity = |files: &h2lab_proxy::config::Identity| -> Result<Identity, SidecarError> {
             let identity =
                 Identity { certificates_pem: text(&read(&files.cert)?), key_pem: text(&read(&files.key)?) };
-            identity.check()?;
+            let path = format!("{} and {}", files.cert, files.key);
+            identity.check().map_err(|source| SidecarError::Pem { path, source })?;
             Ok(identity)
+        };
+        let authorities = |path: &String| -> Result<Vec<u8>, SidecarError> {
+            let pem = read(path)?;
+            check_authorities(&pem).map_err(|source| SidecarError::Pem { path: path.clone(), source })?;
+            Ok(pem)
         };
         let own = file.identity.as_ref().map(identity).transpose()?;
         let listeners = file.listen.iter().map(|listen| {
-            let client_ca_pem = listen.client_ca.as_deref().map(read).transpose()?;
+            let client_ca_pem = listen.client_ca.as_ref().map(authorities).transpose()?;
             Ok(ServerTlsOptions { identity: own.clone(), client_ca_pem, full_handshakes: false })
         });
         let listeners = listeners.collect::<Result<_, SidecarError>>()?;
         let services = file.service.values().map(|service| {
-            let ca_pem = service.ca.as_deref().map(read).transpose()?;
+            let ca_pem = service.ca.as_ref().map(authorities).transpose()?;
             let identity = service.identity.as_ref().map(identity).transpose()?;
-            Ok(TlsOptions { insecure: service.insecure, ca_pem, identity, full_handshakes: false })
+            let tls = TlsOptions { insecure: service.insecure, ca_pem, identity, full_handshakes: false };
+            if let Some(name) = &service.server_name {
+                ClientTls::new(name, "h2", &tls)?;
+            }
+            if let Some(path) = &service.file {
+                let instances = registry::file::instances(path, &text(&read(path)?));
+                instances.map_err(|why| SidecarError::Registry { path: path.clone(), why })?;
+            }
+            Ok(tls)
         });
         let services = services.collect::<Result<_, SidecarError>>()?;
         let mut server = engine(Role::Server);
@@ -142,6 +157,22 @@ pub enum SidecarError {
         path: String,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// Certificates or a key cannot be used.
+    #[error("{path}: {source}")]
+    Pem {
+        /// The file or files.
+        path: String,
+        /// What is wrong with it.
+        source: TlsError,
+    },
+    /// A file of instances is wrong.
+    #[error("{path}: {why}")]
+    Registry {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// An instance has no address.
     #[error("the service `{service}`: no address for {host}: {why}")]

@@ -184,6 +184,9 @@ impl Sidecar<'_> {
     /// What is known of the requests of a connection that has ended.
     fn fate(&mut self, side: &Side, error: Option<&Error>, now: Time) -> Fate {
         self.note_end(side, now);
+        if self.falls_back(side, error) {
+            return Fate::Unprocessed;
+        }
         match fate_of(side.version, error) {
             Fate::Unknown if side.was_never_reached() => Fate::Unprocessed,
             fate => fate,

@@ -237,6 +237,11 @@ impl Exchanges {
         }
     }
 
+    /// Whether any is for this service.
+    pub fn use_service(&self, service: u32) -> bool {
+        self.all.iter().any(|exchange| exchange.is_open && exchange.service == service)
+    }
+
     /// How many are in use.
     pub const fn open(&self) -> usize {
         self.all.len() - self.free.len()

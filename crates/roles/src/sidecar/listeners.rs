@@ -7,55 +7,159 @@ use h2lab_base::units::Time;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::reactor::{Reactor, Token};
 use h2lab_net::tcp::{Read, StreamSocket};
-use h2lab_net::tls::ServerTls;
+use h2lab_net::tls::{ServerTls, ServerTlsOptions};
 use h2lab_net::transport::{Transport, TransportError};
-use h2lab_proxy::config::{Network, Tunnels};
+use h2lab_proxy::config::{Listen, Network, Tunnels};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::route::Routes;
 use h2lab_wire::{Config, Connection, RequestHead};
 
 use super::config::{Listening, SidecarConfig, SidecarError};
+use super::live::Live;
+use super::sockets::Sockets;
 use crate::accepted::{Spoken, spoken};
+
+/// Tokens of listeners, from 0 on: twice as many as a configuration may have, so that all can be replaced by others.
+const TOKENS: u32 = 2 * h2lab_proxy::config::MOST_LISTENERS as u32;
 
 /// All of them. Their tokens are the lowest ones: their places in here.
 #[derive(Debug)]
 pub struct Listeners {
     listening: Vec<Listening>,
     places: Vec<Place>,
+    /// How many tokens are theirs, from 0 on.
+    tokens: u32,
     /// How long a client may take to say what it speaks.
     first_bytes_timeout: Option<std::time::Duration>,
 }
 
 #[derive(Debug)]
 struct Place {
-    tls: Option<ServerTls>,
+    /// As it is written; with port 0 not the one that was taken.
+    written: SocketAddr,
+    /// It is in the configuration. Without it, it accepts nothing and serves the connections that it has.
+    is_open: bool,
+    tls: Option<(ServerTlsOptions, ServerTls)>,
     routes: Routes,
     tunnels: Tunnels,
     /// Whether connections begin with a header of the PROXY protocol, and who may connect then.
     proxied: Option<Vec<Network>>,
 }
 
+impl Place {
+    /// What a listener does with connections. `before`: what it did, whose TLS goes on if nothing of it has changed.
+    fn new(
+        listen: &Listen,
+        options: &ServerTlsOptions,
+        number: &dyn Fn(&str) -> u32,
+        before: Option<&Self>,
+    ) -> Result<Self, SidecarError> {
+        let before = before.and_then(|place| place.tls.clone()).filter(|(old, _)| old == options);
+        let ip = listen.address.ip().to_string();
+        let tls = || ServerTls::new(options, &["localhost", ip.as_str()], &["h2", "http/1.1"]);
+        let tls = match (listen.tls, before) {
+            (false, _) => None,
+            (true, Some(before)) => Some(before),
+            (true, None) => Some((options.clone(), tls()?)),
+        };
+        let routes = Routes::new(&listen.route, listen.service.as_deref().map(number), number);
+        let tunnels = Tunnels::new(listen, number);
+        let proxied = listen.proxy_protocol.then(|| listen.proxy_protocol_from.clone());
+        Ok(Self { written: listen.address, is_open: true, tls, routes, tunnels, proxied })
+    }
+}
+
 impl Listeners {
     /// Listens where `config` says.
     pub fn open(config: &SidecarConfig, reactor: &mut Reactor) -> Result<Self, SidecarError> {
-        let (mut listening, mut places) = (Vec::new(), Vec::new());
+        let first_bytes_timeout = config.server.limits.head;
+        let mut listeners =
+            Self { listening: Vec::new(), places: Vec::new(), tokens: TOKENS, first_bytes_timeout };
         let number = |name: &str| config.file.service.keys().position(|key| key == name).unwrap_or(0) as u32;
         for (listen, options) in config.file.listen.iter().zip(&config.listeners) {
-            let ip = listen.address.ip().to_string();
-            let names = ["localhost", ip.as_str()];
-            let tls = listen.tls.then(|| ServerTls::new(options, &names, &["h2", "http/1.1"])).transpose()?;
-            let wrong = |source| SidecarError::Listen { address: listen.address, source };
-            let listener = config.sockets.listener(listen.address).map_err(wrong)?;
-            let address = listener.local_address()?;
-            reactor.submit_accept(Token(places.len() as u32), listener)?;
-            listening.push(Listening { tls: listen.tls, address });
-            let default = listen.service.as_deref().map(number);
-            let tunnels = Tunnels::new(listen, number);
-            let proxied = listen.proxy_protocol.then(|| listen.proxy_protocol_from.clone());
-            places.push(Place { tls, routes: Routes::new(&listen.route, default, number), tunnels, proxied });
+            let place = Place::new(listen, options, &number, None)?;
+            let listening = listen_at(&config.sockets, listen, listeners.places.len() as u32, reactor)?;
+            listeners.listening.push(listening);
+            listeners.places.push(place);
         }
-        Ok(Self { listening, places, first_bytes_timeout: config.server.limits.head })
+        Ok(listeners)
+    }
+
+    /// Listens where `config` says now: what is gone is closed, what is new is opened, the rest has other routes and certificates.
+    /// `number` gives the number of a service; `is_used`, whether a place has connections. Returns the places that were closed, whose
+    /// clients are to be told. What cannot be done is reported.
+    pub fn follow(
+        &mut self,
+        config: &SidecarConfig,
+        number: &dyn Fn(&str) -> u32,
+        is_used: &dyn Fn(u32) -> bool,
+        reactor: &mut Reactor,
+        live: &Live,
+    ) -> Vec<u32> {
+        let is_there =
+            |place: &Place| config.file.listen.iter().any(|listen| listen.address == place.written);
+        let mut closed = Vec::new();
+        for (token, place) in (0..).zip(&mut self.places) {
+            if place.is_open && !is_there(place) {
+                place.is_open = false;
+                reactor.forget(Token(token));
+                config.sockets.close(self.listening[token as usize].address);
+                closed.push(token);
+            }
+        }
+        let mut taken = Vec::new();
+        for (listen, options) in config.file.listen.iter().zip(&config.listeners) {
+            let is_its = |at: &usize| {
+                let place = &self.places[*at];
+                place.is_open && place.written == listen.address && !taken.contains(at)
+            };
+            let kept = (0..self.places.len()).find(is_its);
+            taken.extend(kept);
+            let place = Place::new(listen, options, number, kept.map(|at| &self.places[at]));
+            let result = place.and_then(|place| match kept {
+                Some(at) => {
+                    self.listening[at].tls = listen.tls;
+                    self.places[at] = place;
+                    Ok(())
+                }
+                None => self.add((&config.sockets, listen), place, is_used, reactor, live),
+            });
+            if let Err(error) = result {
+                live.report(&error.to_string());
+            }
+        }
+        closed
+    }
+
+    fn add(
+        &mut self,
+        (sockets, listen): (&Sockets, &Listen),
+        place: Place,
+        is_used: &dyn Fn(u32) -> bool,
+        reactor: &mut Reactor,
+        live: &Live,
+    ) -> Result<(), SidecarError> {
+        let is_free = |at: &usize| !self.places[*at].is_open && !is_used(*at as u32);
+        let at = (0..self.places.len()).find(is_free).unwrap_or(self.places.len());
+        if at >= self.tokens as usize {
+            let source = std::io::Error::other("too many listeners that are gone still have connections");
+            return Err(SidecarError::Listen { address: listen.address, source });
+        }
+        let listening = listen_at(sockets, listen, at as u32, reactor)?;
+        live.report(&format!("listening {listening}"));
+        if at == self.places.len() {
+            self.listening.push(listening);
+            self.places.push(place);
+        } else {
+            (self.listening[at], self.places[at]) = (listening, place);
+        }
+        Ok(())
+    }
+
+    /// The number of the listener with this address, as it is written.
+    pub fn place(&self, written: SocketAddr) -> Option<usize> {
+        self.places.iter().position(|place| place.is_open && place.written == written)
     }
 
     /// All sockets, in the order of their tokens.
@@ -63,9 +167,9 @@ impl Listeners {
         &self.listening
     }
 
-    /// How many there are; the tokens from there on are free.
+    /// How many tokens are theirs; those from there on are free.
     pub const fn count(&self) -> u32 {
-        self.places.len() as u32
+        self.tokens
     }
 
     /// The service of a request that came to a listener; else the status with which it is refused, and why.
@@ -95,7 +199,7 @@ impl Listeners {
             return None;
         }
         let stream = match &place.tls {
-            Some(tls) => ByteStream::tls(stream, tls.session().ok()?),
+            Some((_, tls)) => ByteStream::tls(stream, tls.session().ok()?),
             None => ByteStream::clear(stream),
         };
         Some(Opening {
@@ -110,8 +214,22 @@ impl Listeners {
 
     /// Accepts no connections any more.
     pub fn close(&self, reactor: &mut Reactor) {
-        (0..self.count()).for_each(|place| reactor.forget(Token(place)));
+        (0..self.places.len() as u32).for_each(|place| reactor.forget(Token(place)));
     }
+}
+
+/// Listens, under this token.
+fn listen_at(
+    sockets: &Sockets,
+    listen: &Listen,
+    token: u32,
+    reactor: &mut Reactor,
+) -> Result<Listening, SidecarError> {
+    let wrong = |source| SidecarError::Listen { address: listen.address, source };
+    let listener = sockets.listener(listen.address).map_err(wrong)?;
+    let address = listener.local_address()?;
+    reactor.submit_accept(Token(token), listener)?;
+    Ok(Listening { tls: listen.tls, address })
 }
 
 /// A connection that was accepted, until its client has said what it speaks.

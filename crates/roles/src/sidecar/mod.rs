@@ -15,15 +15,20 @@ mod exchange;
 mod guard;
 mod hints;
 mod listeners;
+mod live;
 mod liveness;
+mod members;
 mod observe;
 mod path;
 mod pool;
+pub mod registry;
+mod reload;
 mod side;
 mod sockets;
 mod streams;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -43,6 +48,7 @@ use exchange::Exchanges;
 use guard::Guard;
 pub use guard::ServiceCounts;
 use listeners::{Listeners, Opening};
+pub use live::{Live, Resolved, State};
 pub use observe::{AccessLog, Desk, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
@@ -101,7 +107,10 @@ enum Slot {
 
 /// The event loop.
 struct Sidecar<'a> {
-    config: &'a SidecarConfig,
+    /// What all loops follow, and the version of it that this one has.
+    live: &'a Live,
+    seen: u64,
+    config: Arc<SidecarConfig>,
     reactor: Reactor,
     clock: Clock,
     /// When the turn under way began, or what came with it was taken: the clock is not asked for each message.
@@ -137,25 +146,28 @@ struct Sidecar<'a> {
 /// Passes requests on until `stop` is set, which is checked ten times per second, and then until those under way are answered; returns
 /// what it did. `ready` is called with every socket once it listens.
 pub fn run(
-    config: &SidecarConfig,
+    live: &Live,
     stop: &AtomicBool,
     ready: &mut dyn FnMut(&[Listening]),
 ) -> Result<Totals, SidecarError> {
-    let mut sidecar = Sidecar::new(config)?;
+    let mut sidecar = Sidecar::new(live)?;
     ready(sidecar.listeners.listening());
     sidecar.serve(stop)?;
     Ok(sidecar.totals)
 }
 
 impl<'a> Sidecar<'a> {
-    fn new(config: &'a SidecarConfig) -> Result<Self, SidecarError> {
+    fn new(live: &'a Live) -> Result<Self, SidecarError> {
+        let (seen, state) = live.state();
+        let config = Arc::clone(&state.config);
         let clock = Clock::start();
         let mut reactor = Reactor::new(clock)?;
         Ok(Self {
-            config,
-            listeners: Listeners::open(config, &mut reactor)?,
-            pools: Pools::new(config)?,
+            listeners: Listeners::open(&config, &mut reactor)?,
+            pools: Pools::new(&state)?,
             pages: Pages::new(&config.file.hint, &config.file.hints),
+            live,
+            seen,
             reactor,
             clock,
             now: clock.now(),
@@ -169,7 +181,8 @@ impl<'a> Sidecar<'a> {
             serial: 0,
             look_at: clock.now(),
             check_at: clock.now(),
-            observer: observe::Watch::new(config, clock.now()),
+            observer: observe::Watch::new(&config, clock.now()),
+            config,
             totals: Totals::default(),
             is_draining: false,
         })
@@ -177,6 +190,7 @@ impl<'a> Sidecar<'a> {
 
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), SidecarError> {
         while !stop.load(Ordering::Relaxed) {
+            self.catch_up();
             self.turn(self.clock.now() + STOP_PERIOD)?;
         }
         self.drain()

@@ -3,13 +3,10 @@
 mod status;
 
 use std::collections::VecDeque;
-use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_model::workload::Protocol;
 use h2lab_net::reactor::Token;
-use h2lab_net::tcp::Endpoint;
 use h2lab_net::transport::Transport;
 use h2lab_proxy::config::{Policy, Speaks};
 use h2lab_proxy::fields::Version;
@@ -23,7 +20,7 @@ use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::retry::Fate;
 use h2lab_wire::Connection;
 
-use super::config::{SidecarConfig, SidecarError};
+use super::members::{Group, Part};
 use super::path::MOST_ADAPTIVE;
 use super::side::{Peer, Side};
 use super::{Sidecar, Slot, guard};
@@ -45,6 +42,8 @@ const MOST: usize = 1_024;
 pub struct Dialling {
     dial: Option<Dial>,
     instance: u32,
+    /// Which of the instance's targets it dials.
+    target: usize,
 }
 
 /// An instance of a service.
@@ -53,6 +52,8 @@ pub struct Dialling {
 pub struct Pool {
     /// What it is called in messages.
     pub name: String,
+    /// What it is beside the others.
+    pub part: Part,
     /// The number of its service.
     pub service: u32,
     /// What is known of its failures.
@@ -66,16 +67,16 @@ pub struct Pool {
     /// When the next one is due.
     pub probe_at: Time,
     /// Connections that it may have.
-    most: usize,
+    pub most: usize,
     /// It is no HTTP: the target of CONNECTs.
     is_raw: bool,
     /// It is told of the client before each request.
     pub proxied: Option<proxy_protocol::Version>,
     pub policy: Policy,
     /// How it is dialled, in the order of preference.
-    targets: Vec<DialTarget>,
+    pub targets: Vec<DialTarget>,
     /// The one of them that it is known to speak.
-    known: usize,
+    pub known: usize,
     /// Places of its connections, without those that end.
     pub connections: Vec<u32>,
     /// The place in there of the one that got the last request.
@@ -90,7 +91,7 @@ pub struct Pool {
     /// How often in a row it could not be reached.
     failures: u32,
     /// When it is dialled again for those that wait.
-    retry_at: Time,
+    pub retry_at: Time,
     /// Requests that wait may get a connection.
     is_woken: bool,
     /// After how many requests it ends a connection.
@@ -120,93 +121,67 @@ impl Pool {
         self.down_until = now + LONGEST_PAUSE;
     }
 
+    /// Without a connection.
+    pub fn new(part: Part, service: u32, policy: Policy, targets: Vec<DialTarget>) -> Self {
+        let is_raw = part.at.member.url.speaks == Speaks::Tcp;
+        Self {
+            name: part.at.member.url.to_string(),
+            part,
+            service,
+            record: Record::default(),
+            is_avoided: false,
+            health: Health::default(),
+            is_probed: false,
+            probe_at: Time::ZERO,
+            most: usize::MAX,
+            is_raw,
+            proxied: None,
+            policy,
+            targets,
+            known: 0,
+            connections: Vec::new(),
+            last: 0,
+            dialling: 0,
+            waiting: VecDeque::new(),
+            load: Load::default(),
+            down_until: Time::ZERO,
+            failures: 0,
+            retry_at: Time::NEVER,
+            is_woken: false,
+            quota: Quota::default(),
+            idle: Idle::default(),
+            numbered: 0,
+            estimate: Estimate::new(Time::ZERO),
+            wanted: 1,
+            read_at: Time::ZERO,
+            refuses_pings: false,
+        }
+    }
+
     /// Whether each of its connections carries one request at a time.
     pub fn is_single(&self) -> bool {
         self.policy == Policy::PerRequest || !self.targets[self.known].protocol.is_multiplexed()
     }
+
+    /// Whether nothing is under way there but what connections that end still carry.
+    pub const fn is_idle(&self) -> bool {
+        self.load.open == 0 && self.dialling == 0
+    }
 }
 
 /// The instances of all services.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pools {
-    all: Vec<Pool>,
+    pub all: Vec<Pool>,
     /// Numbers of each service's instances.
-    services: Vec<Vec<u32>>,
+    pub services: Vec<Vec<u32>>,
+    /// Each service, by its number.
+    pub groups: Vec<Group>,
     /// Those at which requests that wait may get a connection.
     woken: Vec<u32>,
 }
 
 impl Pools {
-    /// Resolves names and sets up TLS.
-    pub fn new(config: &SidecarConfig) -> Result<Self, SidecarError> {
-        let (mut all, mut services) = (Vec::new(), Vec::new());
-        for ((name, service), tls) in config.file.service.iter().zip(&config.services) {
-            let first = all.len() as u32;
-            for instance in &service.instances {
-                let wrong = |why: String| SidecarError::Address {
-                    service: name.clone(),
-                    host: instance.host.clone(),
-                    why,
-                };
-                let address = (instance.host.as_str(), instance.port).to_socket_addrs();
-                let mut address = address.map_err(|error| wrong(error.to_string()))?;
-                let address = address.next().ok_or_else(|| wrong("it has none".to_owned()))?;
-                let protocols: &[Protocol] = match instance.speaks {
-                    Speaks::H1 | Speaks::Tcp => &[Protocol::H1],
-                    Speaks::H2c => &[Protocol::H2c],
-                    Speaks::Tls => &[Protocol::H2, Protocol::H1s],
-                    Speaks::H1s => &[Protocol::H1s],
-                    Speaks::H2 => &[Protocol::H2],
-                };
-                let server_name = service.server_name.as_ref().unwrap_or(&instance.host);
-                let target = |protocol: &Protocol| -> Result<DialTarget, SidecarError> {
-                    let congestion = service.congestion.clone();
-                    let mut target =
-                        DialTarget::new(Endpoint::Tcp(address), *protocol, server_name, tls, congestion)?;
-                    target.engine = h2lab_wire::Config { tls: target.engine.tls, ..config.client };
-                    target.engine.peer_timeout = target.engine.peer_timeout.max(config.file.timeouts.ping);
-                    target.connect_timeout = config.file.timeouts.of(&service.timeouts).connect;
-                    target.tap = false;
-                    Ok(target)
-                };
-                let targets = protocols.iter().map(target).collect::<Result<Vec<_>, _>>()?;
-                all.push(Pool {
-                    name: instance.to_string(),
-                    service: services.len() as u32,
-                    record: Record::default(),
-                    is_avoided: false,
-                    health: Health::default(),
-                    is_probed: false,
-                    probe_at: Time::ZERO,
-                    most: service.limits.connections.map_or(usize::MAX, |most| most as usize),
-                    is_raw: instance.speaks == Speaks::Tcp,
-                    proxied: service.proxy_protocol,
-                    policy: service.policy,
-                    targets,
-                    known: 0,
-                    connections: Vec::new(),
-                    last: 0,
-                    dialling: 0,
-                    waiting: VecDeque::new(),
-                    load: Load { weight: 1, ..Load::default() },
-                    down_until: Time::ZERO,
-                    failures: 0,
-                    retry_at: Time::NEVER,
-                    is_woken: false,
-                    quota: Quota::default(),
-                    idle: Idle::default(),
-                    numbered: 0,
-                    estimate: Estimate::new(Time::ZERO),
-                    wanted: 1,
-                    read_at: Time::ZERO,
-                    refuses_pings: false,
-                });
-            }
-            services.push((first..all.len() as u32).collect());
-        }
-        Ok(Self { all, services, woken: Vec::new() })
-    }
-
     /// How many instances there are.
     pub const fn count(&self) -> u32 {
         self.all.len() as u32
@@ -238,6 +213,11 @@ impl Sidecar<'_> {
     /// Finds an instance and a connection for a request; if there is none, it waits for one.
     pub(super) fn find_connection(&mut self, id: u32, now: Time) {
         let service = self.exchanges.get(id).service as usize;
+        if let Some(instance) = self.exchanges.get(id).instance
+            && self.pools.get(instance).part.is_leaving
+        {
+            self.leave(id);
+        }
         let exchange = self.exchanges.get(id);
         let instance = match exchange.instance {
             Some(instance) => instance,
@@ -250,7 +230,7 @@ impl Sidecar<'_> {
                 let load = |number: &u32| {
                     let pool = &self.pools.all[*number as usize];
                     let is_down = now < pool.down_until || pool.is_avoided || avoids == Some(*number);
-                    Load { is_down, ..pool.load }
+                    Load { is_down, ..pool.part.load(pool.load, now) }
                 };
                 let loads: Vec<Load> = numbers.iter().map(load).collect();
                 let Some(chosen) = place::instance(&loads, &mut self.random) else {
@@ -305,6 +285,9 @@ impl Sidecar<'_> {
     pub(super) fn dial_more(&mut self, instance: u32, now: Time) {
         loop {
             let pool = self.pools.get(instance);
+            if pool.part.is_leaving {
+                return;
+            }
             let lasting =
                 pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool)).count();
             let there = lasting + pool.dialling as usize;
@@ -349,8 +332,9 @@ impl Sidecar<'_> {
         self.observer.dialled(instance);
         let pool = self.pools.get(instance);
         pool.dialling += 1;
-        let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[pool.known], u32::MAX, now);
-        self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance }));
+        let target = pool.known;
+        let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], u32::MAX, now);
+        self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance, target }));
         self.advance_dial(slot, instance, step, now);
     }
 
@@ -358,14 +342,18 @@ impl Sidecar<'_> {
     pub(super) fn step(&mut self, slot: u32, advance: impl FnOnce(Dial, &DialTarget, Time) -> DialState) {
         let now = self.now;
         let Slot::Dialling(dialling) = &mut self.slots[slot as usize] else { return };
-        let instance = dialling.instance;
+        let (instance, target) = (dialling.instance, dialling.target);
         let Some(dial) = dialling.dial.take() else { return };
         let pool = self.pools.get(instance);
-        let step = advance(dial, &pool.targets[pool.known], now);
+        let step = advance(dial, &pool.targets[target], now);
         self.advance_dial(slot, instance, step, now);
     }
 
     fn advance_dial(&mut self, slot: u32, instance: u32, step: DialState, now: Time) {
+        let target = match &self.slots[slot as usize] {
+            Slot::Dialling(dialling) => dialling.target,
+            _ => 0,
+        };
         match step {
             DialState::Pending(dial) => {
                 self.reactor.set_timer(Token(self.listeners.count() + slot), dial.deadline());
@@ -374,22 +362,25 @@ impl Sidecar<'_> {
                 }
             }
             DialState::Established(Established { transport, .. }) => {
-                self.connected(slot, instance, transport, now);
+                self.connected(slot, (instance, target), transport, now);
             }
             DialState::Failed(_, error) => {
                 self.vacate(slot);
-                self.failed(instance, &error, now);
+                self.failed((instance, target), &error, now);
             }
         }
     }
 
     /// A connection to an instance is there.
-    fn connected(&mut self, slot: u32, instance: u32, transport: Transport, now: Time) {
+    fn connected(&mut self, slot: u32, (instance, target): (u32, usize), transport: Transport, now: Time) {
         let pool = self.pools.get(instance);
         pool.dialling -= 1;
+        if pool.part.is_leaving {
+            return self.vacate(slot); // before the transport is closed
+        }
         (pool.down_until, pool.failures, pool.retry_at) = (Time::ZERO, 0, Time::NEVER);
         pool.connections.push(slot);
-        let target = &pool.targets[pool.known];
+        let target = &pool.targets[target];
         pool.numbered += 1;
         let number = pool.numbered;
         let (engine, version) = if target.protocol.is_multiplexed() {
@@ -409,13 +400,20 @@ impl Sidecar<'_> {
     }
 
     /// A connection to an instance could not be made.
-    fn failed(&mut self, instance: u32, error: &ConnectError, now: Time) {
+    fn failed(&mut self, (instance, target): (u32, usize), error: &ConnectError, now: Time) {
         let pool = self.pools.get(instance);
         pool.dialling -= 1;
-        if error.is_not_spoken() && pool.known + 1 < pool.targets.len() {
+        if pool.part.is_leaving {
+            return;
+        }
+        if error.is_not_spoken() && target + 1 < pool.targets.len() {
             // It is remembered: the next ones begin with what it speaks.
-            pool.known += 1;
+            pool.known = pool.known.max(target + 1);
             return self.dial(instance, now);
+        }
+        if error.is_not_there() {
+            // It is being started anew, and may speak something else then.
+            pool.known = 0;
         }
         self.judge(instance, true, now);
         let why = format!("cannot connect to {}: {error}", self.pools.name(instance));

@@ -16,7 +16,7 @@ struct Held {
     /// From another process, and not in use yet.
     given: Vec<Listener>,
     /// Copies of those in use.
-    used: Vec<OwnedFd>,
+    used: Vec<(SocketAddr, OwnedFd)>,
     /// Another process uses them, too.
     is_handed_on: bool,
 }
@@ -36,7 +36,7 @@ impl Sockets {
             Some(at) => held.given.swap_remove(at),
             None => Listener::bind(address)?,
         };
-        held.used.push(listener.try_clone_fd()?);
+        held.used.push((listener.local_address()?, listener.try_clone_fd()?));
         Ok(listener)
     }
 
@@ -46,10 +46,16 @@ impl Sockets {
         given.iter().filter_map(|listener| listener.local_address().ok()).collect()
     }
 
+    /// The sidecar does not listen on this local address any more.
+    pub fn close(&self, local: SocketAddr) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.used.retain(|(address, _)| *address != local);
+    }
+
     /// Copies of all sockets in use.
     pub fn copies(&self) -> io::Result<Vec<OwnedFd>> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.used.iter().map(OwnedFd::try_clone).collect()
+        held.used.iter().map(|(_, fd)| fd.try_clone()).collect()
     }
 
     /// Another process has taken them over.

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_model::sidecar::SidecarStatus;
-use h2lab_proxy::config::Config;
 use h2lab_report::{sidecar_metrics, sidecar_page};
-use h2lab_roles::sidecar::{Desk, SidecarConfig};
+use h2lab_roles::sidecar::{Desk, Live, SidecarConfig};
 use rustix::net::{Shutdown, shutdown};
 
 use super::super::exit::Usage;
@@ -23,6 +22,20 @@ use super::super::load::exporter::{TIMEOUT, read_head};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may take for what it gets: observations have some megabytes.
 const SENDING: Duration = Duration::from_secs(10);
+
+/// An admin listener that nobody serves yet.
+#[derive(Debug)]
+pub(super) struct Bound {
+    listener: TcpListener,
+    desk: Arc<Desk>,
+}
+
+impl Bound {
+    /// Serves what the sidecar of `live` says, in a thread.
+    pub(super) fn serve(self, live: Arc<Live>) -> Result<Admin> {
+        Admin::start(self, live)
+    }
+}
 
 /// A running admin listener; dropping it ends it.
 #[derive(Debug)]
@@ -35,21 +48,27 @@ pub(super) struct Admin {
 
 impl Admin {
     /// Listens where `config` says, and has the sidecar answer; `None` if it says nowhere.
-    pub(super) fn start(config: &mut SidecarConfig) -> Result<Option<Self>> {
+    pub(super) fn bind(config: &mut SidecarConfig) -> Result<Option<Bound>> {
         let Some(address) = config.file.admin.address else { return Ok(None) };
         let listener = TcpListener::bind(address)
             .map_err(|error| Usage(format!("the admin listener cannot listen on {address}: {error}")))?;
         let desk = Arc::new(Desk::default());
         config.desk = Some(Arc::clone(&desk));
+        Ok(Some(Bound { listener, desk }))
+    }
+
+    /// Serves what the sidecar of `live` says.
+    fn start(bound: Bound, live: Arc<Live>) -> Result<Self> {
+        let Bound { listener, desk } = bound;
         let address = listener.local_addr().context("the admin listener has no address")?;
         let (listener, ended) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
-        let serving = Serving { desk, config: config.file.clone(), address };
+        let serving = Serving { desk, live, address };
         let (of_thread, end) = (Arc::clone(&listener), Arc::clone(&ended));
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
             .spawn(move || serving.run(&of_thread, &end))
             .context("cannot start the thread of the admin listener")?;
-        Ok(Some(Self { address, listener, ended, thread: Some(thread) }))
+        Ok(Self { address, listener, ended, thread: Some(thread) })
     }
 
     /// Says where it listens, on standard output.
@@ -75,7 +94,7 @@ impl Drop for Admin {
 /// What the thread knows.
 struct Serving {
     desk: Arc<Desk>,
-    config: Config,
+    live: Arc<Live>,
     address: SocketAddr,
 }
 
@@ -137,7 +156,9 @@ impl Serving {
         }
         let host =
             lines.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("host"));
-        if !self.config.admin.public && !host.is_none_or(|(_, host)| is_this_machine(host.trim())) {
+        let config = self.live.state().1.config;
+        let config = &config.file;
+        if !config.admin.public && !host.is_none_or(|(_, host)| is_this_machine(host.trim())) {
             // A page of somebody else's whose name has got this address (DNS rebinding).
             return Answer::no("421 Misdirected Request", "ask for localhost or an address");
         }
@@ -146,7 +167,7 @@ impl Serving {
                 Answer::no("503 Service Unavailable", "it is being stopped")
             }
             "/healthz" | "/ready" => self.health(),
-            "/config" => Answer::ok(TEXT, self.config.shown()),
+            "/config" => Answer::ok(TEXT, config.shown()),
             "/metrics" => self.status(|status| {
                 Answer::ok("text/plain; version=0.0.4; charset=utf-8", sidecar_metrics(status))
             }),
@@ -154,7 +175,7 @@ impl Serving {
             "/" => self.status(|status| {
                 Answer::ok("text/html; charset=utf-8", sidecar_page(status, &self.address.to_string()))
             }),
-            "/observations" => match self.desk.observations(self.config.admin.window, PATIENCE) {
+            "/observations" => match self.desk.observations(config.admin.window, PATIENCE) {
                 Some(seen) => json(&seen),
                 None => busy(),
             },
@@ -196,6 +217,8 @@ fn is_this_machine(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_proxy::config::Config;
+
     use super::*;
 
     fn serving(public: bool) -> Serving {
@@ -203,7 +226,9 @@ mod tests {
         let listen = "127.0.0.1:0".parse().expect("an address");
         let mut config = Config::simple(listen, instances, h2lab_proxy::config::Policy::default());
         config.admin.public = public;
-        Serving { desk: Arc::default(), config, address: listen }
+        let config = SidecarConfig::new(config, 1, &|_| Ok(Vec::new())).expect("it is right");
+        let live = Arc::new(Live::new(config, |_| ()).expect("addresses"));
+        Serving { desk: Arc::default(), live, address: listen }
     }
 
     #[test]

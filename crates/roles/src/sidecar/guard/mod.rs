@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_duration};
-use h2lab_proxy::config::{Config as File, Health, Retry, Timeouts};
+use h2lab_proxy::config::{Config as File, Health, Listen, Retry, Service, Timeouts};
 use h2lab_proxy::guard::breaker::{Bounds, Overflow};
 use h2lab_proxy::guard::budget::Budget;
 use h2lab_proxy::guard::deadlines::Deadlines;
@@ -123,21 +123,7 @@ pub struct Watched {
 impl Guard {
     /// As the file says.
     pub fn new(file: &File, on_note: Option<fn(&str)>) -> Self {
-        let services = file.service.iter().map(|(name, service)| {
-            let retry = service.retry.as_ref().unwrap_or(&file.retry).clone();
-            ServiceGuard {
-                name: name.clone(),
-                timeouts: file.timeouts.of(&service.timeouts),
-                rules: service.outlier.rules(),
-                health: service.health.clone(),
-                counts: ServiceCounts::default(),
-                bounds: service.limits.bounds(),
-                budget: Budget::new(retry.budget, retry.per_second),
-                rate: service.rate.as_ref().map(h2lab_proxy::config::Rate::limiter),
-                open: 0,
-                retry,
-            }
-        });
+        let services = file.service.iter().map(|(name, service)| ServiceGuard::new(name, service, file));
         Self {
             services: services.collect(),
             listeners: file
@@ -154,6 +140,38 @@ impl Guard {
             sweep_at: Time::ZERO,
             compare_at: Time::ZERO + outlier::INTERVAL,
         }
+    }
+
+    /// Another configuration takes the place of `before`: `number` gives the number of a service, which is new where it is the next one.
+    /// What is counted goes on. The bound of memory stays.
+    pub fn follow(&mut self, before: &File, file: &File, number: &dyn Fn(&str) -> Option<u32>) {
+        for of in &mut self.services {
+            of.health = None; // services that are gone are not asked any more
+        }
+        for (name, service) in &file.service {
+            let mut new = ServiceGuard::new(name, service, file);
+            let Some(old) = number(name).and_then(|number| self.services.get_mut(number as usize)) else {
+                self.services.push(new);
+                continue;
+            };
+            (new.counts, new.open) = (old.counts, old.open);
+            if new.retry == old.retry {
+                std::mem::swap(&mut new.budget, &mut old.budget);
+            }
+            if before.service.get(name).is_some_and(|old| old.rate == service.rate) {
+                std::mem::swap(&mut new.rate, &mut old.rate);
+            }
+            *old = new;
+        }
+    }
+
+    /// A listener takes so many requests; it begins anew.
+    pub fn limit_listener(&mut self, place: Option<usize>, listen: &Listen) {
+        let Some(place) = place else { return };
+        if self.listeners.len() <= place {
+            self.listeners.resize_with(place + 1, || None);
+        }
+        self.listeners[place] = listen.rate.as_ref().map(h2lab_proxy::config::Rate::limiter);
     }
 
     /// Whether one more request of this client may go to this service; why not, if it may not.
@@ -211,6 +229,22 @@ impl Guard {
 }
 
 impl ServiceGuard {
+    fn new(name: &str, service: &Service, file: &File) -> Self {
+        let retry = service.retry.as_ref().unwrap_or(&file.retry).clone();
+        Self {
+            name: name.to_owned(),
+            timeouts: file.timeouts.of(&service.timeouts),
+            rules: service.outlier.rules(),
+            health: service.health.clone(),
+            counts: ServiceCounts::default(),
+            bounds: service.limits.bounds(),
+            budget: Budget::new(retry.budget, retry.per_second),
+            rate: service.rate.as_ref().map(h2lab_proxy::config::Rate::limiter),
+            open: 0,
+            retry,
+        }
+    }
+
     /// A bound is reached.
     fn overflow(&mut self, overflow: Overflow) -> Refusal {
         self.counts.overflows += 1;

@@ -203,6 +203,24 @@ impl Watch {
         }
     }
 
+    /// There are these services, by number. A service keeps its number.
+    pub fn follow<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let of_no_service = self.services.pop();
+        let new = names.skip(self.services.len());
+        let new: Vec<OfService> =
+            new.map(|name| OfService { name: name.to_owned(), ..OfService::default() }).collect();
+        self.services.extend(new);
+        self.services.extend(of_no_service);
+    }
+
+    /// This number is now another instance's.
+    pub fn replaced(&mut self, instance: u32) {
+        *self.at(instance) = OfInstance::default();
+        if let Some(window) = &mut self.window {
+            window.replaced(instance);
+        }
+    }
+
     fn at(&mut self, instance: u32) -> &mut OfInstance {
         let place = instance as usize;
         if place >= self.instances.len() {

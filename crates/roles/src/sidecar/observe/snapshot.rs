@@ -22,16 +22,18 @@ impl Sidecar<'_> {
         let Some(window) = self.observer.window.as_ref().filter(|_| records) else {
             return Snapshot { status, ..Snapshot::default() };
         };
-        let all = (0..self.pools.count()).flat_map(|instance| {
-            let url = url(self.pools.name(instance));
-            let open = self.slots.iter().filter_map(|slot| match slot {
-                Slot::Open(side) if side.peer == Peer::Instance(instance) => {
-                    Some((side.watched.as_deref()?, &side.transport, &side.engine, side.requests))
-                }
-                _ => None,
-            });
-            window.records(instance, &url, open)
-        });
+        let all = (0..self.pools.count()).filter(|instance| !self.pools.is_leaving(*instance)).flat_map(
+            |instance| {
+                let url = url(self.pools.name(instance));
+                let open = self.slots.iter().filter_map(|slot| match slot {
+                    Slot::Open(side) if side.peer == Peer::Instance(instance) => {
+                        Some((side.watched.as_deref()?, &side.transport, &side.engine, side.requests))
+                    }
+                    _ => None,
+                });
+                window.records(instance, &url, open)
+            },
+        );
         Snapshot { status, records: all.collect(), notes: Vec::new() }
     }
 
@@ -42,7 +44,9 @@ impl Sidecar<'_> {
             Slot::Empty | Slot::Dialling(_) => false,
         };
         let clients_open = self.slots.iter().filter(is_client).count() as u64;
-        let instances = (0..self.pools.count()).map(|instance| self.instance_status(instance)).collect();
+        let here: Vec<u32> =
+            (0..self.pools.count()).filter(|number| !self.pools.is_leaving(*number)).collect();
+        let instances = here.into_iter().map(|instance| self.instance_status(instance)).collect();
         let watch = &self.observer;
         let services = watch.services.iter().filter(|one| !one.name.is_empty() || !one.requests.is_empty());
         let services = services.map(|one| ServiceStatus {

@@ -191,6 +191,11 @@ impl Window {
         &mut self.instances[place]
     }
 
+    /// This number is now another instance's.
+    pub fn replaced(&mut self, instance: u32) {
+        *self.at(instance) = Kept::default();
+    }
+
     /// A request to this instance is over.
     pub fn ended(&mut self, instance: u32, sample: Sample) {
         self.at(instance).samples.push_back(sample);

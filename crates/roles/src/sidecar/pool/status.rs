@@ -11,6 +11,11 @@ impl Pools {
         &self.all[instance as usize].name
     }
 
+    /// Whether this instance is none any more.
+    pub fn is_leaving(&self, instance: u32) -> bool {
+        self.all[instance as usize].part.is_leaving
+    }
+
     /// The number of an instance's service.
     pub fn service_of(&self, instance: u32) -> Option<usize> {
         self.services.iter().position(|numbers| numbers.contains(&instance))

@@ -1,0 +1,218 @@
+//! Instances of a sidecar that appear and disappear while requests come: a watched file, Consul's health endpoint, a name; and
+//! instances that do not speak what they should.
+
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use h2lab_net::process::Child;
+
+use crate::origin::Origin;
+use crate::sidecar::{Sidecar, scripted};
+use crate::sidecar_reload::{one, two, until, until_it_answers, until_it_says};
+use crate::support::{DEADLINE, folder, h2lab, need};
+
+/// A sidecar whose service says this of its instances. The folder has its file.
+fn sidecar(folder: &std::path::Path, service: &str) -> Sidecar {
+    let path = folder.join("sidecar.toml");
+    let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n[service.a]\n{service}\n");
+    fs::write(&path, text).expect("a file");
+    Sidecar::with(&path)
+}
+
+/// Puts another file in the place of one, as careful writers do.
+fn replace(path: &std::path::Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).expect("a file");
+    fs::rename(new, path).expect("it is in its place");
+}
+
+#[test]
+fn a_file_of_instances_is_followed_and_a_broken_one_is_not() {
+    let (one, two) = (one(), two());
+    let folder = folder();
+    let path = folder.path().join("a.json");
+    let list = |url: &str| format!(r#"{{"instances": [{{"url": "{url}", "weight": 2}}]}}"#);
+    replace(&path, &list(&one));
+    let sidecar = sidecar(folder.path(), "file = \"a.json\"");
+    until_it_answers(&sidecar, "one");
+    replace(&path, &list(&two));
+    until_it_answers(&sidecar, "two");
+    fs::write(&path, "{\"instances\": [").expect("a file");
+    until_it_says(&sidecar, "it keeps what it knows: 1 instance", 1);
+    until_it_answers(&sidecar, "two");
+    fs::write(&path, list(&one)).expect("written in place");
+    until_it_answers(&sidecar, "one");
+    until_it_says(&sidecar, "its registry answers again", 1);
+    replace(&path, r#"{"instances": []}"#);
+    until_it_answers(&sidecar, "the service has no instance\n");
+}
+
+#[test]
+fn no_request_is_lost_while_instances_come_and_go() {
+    let [first, second] = [Origin::start(&[]), Origin::start(&[])];
+    for (scheme, policy) in [("h2c", "adaptive"), ("http", "adaptive")] {
+        let folder = folder();
+        let path = folder.path().join("a.toml");
+        let urls = [&first, &second].map(|origin| format!("\"{scheme}://{}\"", origin.clear));
+        let lists = [urls[0].clone(), urls.join(", "), urls[1].clone(), urls.join(", ")];
+        replace(&path, &format!("instances = [{}]", lists[0]));
+        let sidecar = sidecar(folder.path(), &format!("file = \"a.toml\"\npolicy = \"{policy}\""));
+        let url = format!("http://{}/anything", sidecar.clear);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let arguments = [
+                    "load",
+                    &url,
+                    "--proto=h1",
+                    "-X",
+                    "POST",
+                    "-d",
+                    "x",
+                    "-c",
+                    "16",
+                    "-q",
+                    "400",
+                    "-z",
+                    "6s",
+                    "--json",
+                ];
+                let finished = h2lab(&arguments);
+                is_over.store(true, Ordering::Relaxed);
+                finished
+            });
+            for list in lists.iter().cycle().skip(1) {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                replace(&path, &format!("instances = [{list}]"));
+                thread::sleep(Duration::from_millis(600)); // the next one is to be seen, too
+            }
+            let finished = load.join().expect("the load ends");
+            let requests = &finished.json()["requests"];
+            assert_eq!(
+                (&requests["failed"], &requests["succeeded"]),
+                (&0.into(), &requests["sent"]),
+                "{requests}"
+            );
+        });
+        let last = sidecar.stop();
+        assert!(last.contains("; 0 refused, 0 broken off"), "{scheme}: {last}");
+    }
+}
+
+/// Consul's health endpoint with its blocking queries: the list is in a file, and the index is how often that has changed.
+const CONSUL: &str = r#"
+import http.server, json, os, sys, time, urllib.parse
+
+class Agent(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        url = urllib.parse.urlsplit(self.path)
+        query = urllib.parse.parse_qs(url.query)
+        if url.path != "/v1/health/service/users" or query.get("passing") != ["true"] or query.get("tag") != ["v1"]:
+            return self.answer(404, 0, "no such service: " + self.path)
+        if self.headers.get("X-Consul-Token") != "s3cret":
+            return self.answer(403, 0, "Permission denied")
+        index = int(query.get("index", ["0"])[0])
+        print("asked index", index, flush=True)
+        until = time.monotonic() + 5
+        while True:
+            text = open(sys.argv[1]).read()
+            now, rest = text.split("\n", 1)
+            if int(now) != index or time.monotonic() > until:
+                return self.answer(200, now, rest)
+            time.sleep(0.02)
+    def answer(self, status, index, text):
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("X-Consul-Index", str(index))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *arguments):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent)
+print("port", server.server_address[1], flush=True)
+server.serve_forever()
+"#;
+
+#[test]
+fn consuls_healthy_instances_are_followed() {
+    let Some(python) = need("python3") else { return };
+    let (one, two) = (one(), two());
+    let folder = folder();
+    let path = folder.path().join("health");
+    let entry = |url: &str| {
+        let port = url.rsplit(':').next().expect("a port");
+        format!(
+            r#"{{"Node": {{"Node": "n", "Address": "127.0.0.1", "Datacenter": "dc1", "Meta": null}},
+                "Service": {{"ID": "users-1", "Service": "users", "Tags": ["v1"], "Address": "", "Meta": {{}}, "Port": {port},
+                             "Weights": {{"Passing": 1, "Warning": 1}}}},
+                "Checks": [{{"CheckID": "service:users", "Status": "passing"}}]}}"#
+        )
+    };
+    replace(&path, &format!("7\n[{}]", entry(&one)));
+    let mut command = Command::new(python);
+    command.args(["-c", CONSUL]).arg(&path);
+    let consul = Child::spawn(command, None).expect("python runs");
+    let port: u16 = consul
+        .wait_for_line(DEADLINE, |line| line.strip_prefix("port ")?.parse().ok())
+        .unwrap_or_else(|error| panic!("{error}: {}", consul.log()));
+    let keys = |token: &str| {
+        format!(
+            "consul = {{ address = \"http://127.0.0.1:{port}\", service = \"users\", tag = \"v1\", token = \"{token}\", wait = \"2s\" }}"
+        )
+    };
+    let sidecar = self::sidecar(folder.path(), &keys("s3cret"));
+    until_it_answers(&sidecar, "one");
+    replace(&path, &format!("8\n[{}]", entry(&two)));
+    until_it_answers(&sidecar, "two");
+    // None healthy is no reason to send requests nowhere; an index that goes back begins anew.
+    replace(&path, "9\n[]");
+    until_it_says(&sidecar, "no healthy instance of users; it keeps what it knows: 1 instance", 1);
+    until_it_answers(&sidecar, "two");
+    replace(&path, &format!("3\n[{}]", entry(&one)));
+    until_it_answers(&sidecar, "one");
+    let asked =
+        |index: &str| consul.log().lines().filter(|line| *line == format!("asked index {index}")).count();
+    until(|| asked("0") > 1 && asked("3") > 0 && asked("7") > 0, || consul.log());
+    let refused = self::sidecar(folder.path(), &keys("wrong"));
+    until_it_says(&refused, "answers 403: Permission denied", 1);
+    assert!(!refused.child.log().contains("wrong"), "{}", refused.child.log());
+}
+
+#[test]
+fn all_addresses_of_a_name_are_instances() {
+    let one = one();
+    let port = one.rsplit(':').next().expect("a port");
+    let folder = folder();
+    let sidecar = sidecar(folder.path(), &format!("dns = \"http://localhost:{port}\"\nrefresh = \"1s\""));
+    until_it_answers(&sidecar, "one");
+}
+
+#[test]
+fn an_instance_that_speaks_no_http2_gets_http1_and_loses_no_request() {
+    let (url, heads) = scripted(|mut stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 3\r\n\r\none"));
+    });
+    let sidecar = Sidecar::to(&[url.replace("http://", "h2c://")], &[]);
+    for n in 0..3 {
+        let told =
+            sidecar.ask("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx");
+        assert!(told.starts_with("HTTP/1.1 200 ") && told.ends_with("one"), "{n}: {told}");
+    }
+    until_it_says(&sidecar, "does not speak HTTP/2: it gets HTTP/1.1", 1);
+    let asked: Vec<String> = heads.try_iter().collect();
+    assert_eq!(
+        asked.iter().filter(|head| head.starts_with("PRI ")).count(),
+        1,
+        "it is remembered: {asked:?}"
+    );
+}

@@ -1,0 +1,174 @@
+//! Where a service's instances are known: `file`, `dns`, `dns-srv` and `[service.NAME.consul]`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use h2lab_base::units::duration_text;
+use serde::{Deserialize, Serialize};
+
+use super::{ConfigError, Instance, Service, Speaks};
+
+/// How often names are resolved again, unless `refresh` says otherwise.
+pub const REFRESH: Duration = Duration::from_secs(10);
+
+/// What knows the instances of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Registry {
+    /// A file, TOML or, if its name ends in `.json`, JSON.
+    File(String),
+    /// The addresses of a name, which all speak the same.
+    Dns {
+        /// The name, the port and what is spoken.
+        url: Instance,
+        /// How often it is resolved.
+        refresh: Duration,
+    },
+    /// Service records (RFC 2782).
+    DnsSrv {
+        /// Their name.
+        name: SrvName,
+        /// How long an answer is used at most; its time to live, if that is shorter.
+        refresh: Duration,
+    },
+    /// Consul's list of healthy instances.
+    Consul(Consul),
+}
+
+impl Service {
+    /// What knows its instances, if they are not written here.
+    pub fn registry(&self) -> Option<Registry> {
+        let refresh = self.refresh.unwrap_or(REFRESH);
+        let file = self.file.clone().map(Registry::File);
+        let dns = || self.dns.clone().map(|url| Registry::Dns { url, refresh });
+        let srv = || self.dns_srv.clone().map(|name| Registry::DnsSrv { name, refresh });
+        file.or_else(dns).or_else(srv).or_else(|| self.consul.clone().map(Registry::Consul))
+    }
+
+    /// How many of the keys that say where its instances are it has: it should be one.
+    pub(super) fn sources(&self) -> usize {
+        let all = [
+            !self.instances.is_empty(),
+            self.file.is_some(),
+            self.dns.is_some(),
+            self.dns_srv.is_some(),
+            self.consul.is_some(),
+        ];
+        all.into_iter().filter(|is_there| *is_there).count()
+    }
+}
+
+/// The name of service records, `_h2c._tcp.users.internal`: its first label says what the instances speak.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct SrvName {
+    /// The whole name, without a dot at its end.
+    pub name: String,
+    /// What the instances speak.
+    pub speaks: Speaks,
+}
+
+impl FromStr for SrvName {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let wrong = |why| ConfigError::SrvName { text: text.to_owned(), why };
+        let name = text.strip_suffix('.').unwrap_or(text);
+        let mut labels = name.split('.');
+        let speaks = match labels.next() {
+            Some("_http") => Speaks::H1,
+            Some("_h2c") => Speaks::H2c,
+            Some("_https") => Speaks::Tls,
+            _ => return Err(wrong("its first label is none of _http, _h2c, _https")),
+        };
+        if labels.next() != Some("_tcp") {
+            return Err(wrong("its second label is not _tcp"));
+        }
+        if name.len() > 253
+            || labels.clone().count() == 0
+            || labels.any(|label| label.is_empty() || label.len() > 63)
+        {
+            return Err(wrong("a label is empty or longer than 63 bytes, or the name is longer than 253"));
+        }
+        Ok(Self { name: name.to_owned(), speaks })
+    }
+}
+
+impl TryFrom<String> for SrvName {
+    type Error = ConfigError;
+
+    fn try_from(text: String) -> Result<Self, ConfigError> {
+        text.parse()
+    }
+}
+
+impl From<SrvName> for String {
+    fn from(name: SrvName) -> Self {
+        name.name
+    }
+}
+
+/// `[service.NAME.consul]`: a service of a Consul agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Consul {
+    /// The agent, `http://HOST:PORT`.
+    #[serde(default = "agent")]
+    pub address: Instance,
+    /// The name of the service.
+    pub service: String,
+    /// Only instances with this tag.
+    #[serde(default)]
+    pub tag: Option<String>,
+    /// Only of this data centre; the agent's, if there is none.
+    #[serde(default)]
+    pub datacenter: Option<String>,
+    /// What the agent asks for, if it does.
+    #[serde(default)]
+    pub token: Option<Token>,
+    /// How long a question may wait for news, 1 s to 10 min.
+    #[serde(default = "wait", with = "duration_text")]
+    pub wait: Duration,
+}
+
+fn agent() -> Instance {
+    Instance { speaks: Speaks::H1, host: "127.0.0.1".to_owned(), port: 8_500 }
+}
+
+const fn wait() -> Duration {
+    Duration::from_secs(60)
+}
+
+impl Consul {
+    /// What is wrong with it.
+    pub(super) fn wrong(&self) -> Option<&'static str> {
+        if self.address.speaks != Speaks::H1 {
+            return Some(
+                "the agent's address is no http:// URL: the sidecar asks an agent on the same machine, in clear",
+            );
+        }
+        if self.service.is_empty() {
+            return Some("its service has no name");
+        }
+        let range = Duration::from_secs(1)..=Duration::from_secs(600);
+        (!range.contains(&self.wait)).then_some("wait is 1s to 10m")
+    }
+}
+
+/// A secret: it is not shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(String);
+
+impl Token {
+    /// What is sent.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}

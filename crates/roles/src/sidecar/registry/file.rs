@@ -1,0 +1,166 @@
+//! A file of instances, and files that are watched.
+//!
+//! Looked at, not subscribed to (inotify): that works on every file system, and where a file, its folder or a link to either is replaced.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use h2lab_proxy::registry;
+
+use super::super::live::Resolved;
+use super::Source;
+
+/// How often files are looked at.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// What changes when a file is written, or another one takes its place. `None`: it is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint(Option<(u64, u64, u64, i64, i64)>);
+
+impl Fingerprint {
+    /// Of the file that has this name now.
+    pub fn of(path: &Path) -> Self {
+        let of = |at: fs::Metadata| (at.dev(), at.ino(), at.size(), at.mtime(), at.mtime_nsec());
+        Self(fs::metadata(path).ok().map(of))
+    }
+}
+
+/// Files of which one may change. A change counts when nothing has changed further since the look before: what is being written is not
+/// read in the midst of it.
+#[derive(Debug)]
+pub struct Watched {
+    files: Vec<PathBuf>,
+    /// As they were when they were read.
+    read: Vec<Fingerprint>,
+    /// At the last look.
+    seen: Vec<Fingerprint>,
+}
+
+impl Watched {
+    /// Files as they are now, which are about to be read.
+    pub fn new(files: Vec<PathBuf>) -> Self {
+        let read: Vec<Fingerprint> = files.iter().map(|path| Fingerprint::of(path)).collect();
+        Self { files, seen: read.clone(), read }
+    }
+
+    /// Whether they have changed, and are to be read again.
+    pub fn has_changed(&mut self) -> bool {
+        let now: Vec<Fingerprint> = self.files.iter().map(|path| Fingerprint::of(path)).collect();
+        let is_settled = now == self.seen;
+        self.seen = now;
+        let has_changed = is_settled && self.seen != self.read;
+        if has_changed {
+            self.read.clone_from(&self.seen);
+        }
+        has_changed
+    }
+}
+
+/// A file of instances.
+pub struct File {
+    path: PathBuf,
+    watched: Option<Watched>,
+    /// The last time it was wrong: it is read again, since a name that it has may be known by now.
+    is_wrong: bool,
+}
+
+impl File {
+    pub const fn new(path: PathBuf) -> Self {
+        Self { path, watched: None, is_wrong: false }
+    }
+}
+
+impl Source for File {
+    fn look(&mut self) -> Result<Option<Vec<Resolved>>, String> {
+        let is_new = match &mut self.watched {
+            Some(watched) => watched.has_changed() || self.is_wrong,
+            None => {
+                self.watched = Some(Watched::new(vec![self.path.clone()]));
+                true
+            }
+        };
+        if !is_new {
+            return Ok(None);
+        }
+        let set = read(&self.path);
+        self.is_wrong = set.is_err();
+        set.map(Some)
+    }
+
+    fn pause(&self) -> Duration {
+        PERIOD
+    }
+
+    fn longest_pause(&self) -> Duration {
+        PERIOD
+    }
+}
+
+/// The instances of a file, with their addresses.
+fn read(path: &Path) -> Result<Vec<Resolved>, String> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    let members = registry::file::instances(&name, &text).map_err(|why| format!("{name}: {why}"))?;
+    let resolved = members.iter().map(|member| {
+        let all =
+            Resolved::all(member).map_err(|why| format!("no address for {}: {why}", member.url.host))?;
+        all.into_iter().next().ok_or_else(|| format!("no address for {}", member.url.host))
+    });
+    resolved.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_counts_once_it_has_settled() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("f");
+        let mut watched = Watched::new(vec![path.clone()]);
+        assert!(!watched.has_changed());
+        fs::write(&path, "1").expect("a file");
+        assert_eq!(
+            [watched.has_changed(), watched.has_changed(), watched.has_changed()],
+            [false, true, false]
+        );
+        fs::write(&path, "22").expect("a file");
+        assert!(!watched.has_changed());
+        fs::write(&path, "333").expect("a file");
+        assert_eq!(
+            [watched.has_changed(), watched.has_changed()],
+            [false, true],
+            "it was still being written"
+        );
+        fs::write(folder.path().join("g"), "444").expect("a file");
+        fs::rename(folder.path().join("g"), &path).expect("renamed");
+        assert_eq!(
+            [watched.has_changed(), watched.has_changed()],
+            [false, true],
+            "of equal size, and another file"
+        );
+        fs::remove_file(&path).expect("it is there");
+        assert_eq!([watched.has_changed(), watched.has_changed()], [false, true]);
+    }
+
+    #[test]
+    fn a_file_that_is_wrong_is_an_error_until_it_is_right() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("f.json");
+        let mut file = File::new(path.clone());
+        assert!(file.look().is_err_and(|why| why.contains("cannot read")));
+        fs::write(&path, r#"{"instances": ["http://127.0.0.1:1"#).expect("a file");
+        let mut look = || {
+            let _ = file.look(); // it may still be being written
+            file.look()
+        };
+        assert!(look().is_err_and(|why| why.contains("EOF")));
+        assert!(look().is_err(), "it is still wrong");
+        fs::write(&path, r#"{"instances": ["http://127.0.0.1:1", "h2c://[::1]:2"]}"#).expect("a file");
+        let set = look().expect("it is right").expect("it is new");
+        assert_eq!(set[1].address.to_string(), "[::1]:2");
+        assert_eq!(look(), Ok(None));
+    }
+}
