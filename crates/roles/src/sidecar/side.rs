@@ -253,7 +253,7 @@ impl Side {
             if !self.blocked && !self.engine.has_output(now) {
                 return self.close(now);
             }
-            // Its last word waits, and no deadline of the engine's is left: one who does not read is not waited for.
+            // The engine has closed and has no timer left, and its last frames cannot be written: a peer that does not read is dropped.
             let until = *self.last_word_until.get_or_insert(now + LINGER);
             return Ok(if now >= until { Next::Drop } else { Next::Wait(until) });
         }

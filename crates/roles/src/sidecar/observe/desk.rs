@@ -134,7 +134,7 @@ impl Clerk {
     }
 
     fn notify(&self) {
-        // Behind the lock: who asks has looked before, or waits by now.
+        // The lock is taken first: a thread that asks has not read the answers yet, or waits for the notification already.
         drop(self.desk.seats.lock().unwrap_or_else(PoisonError::into_inner));
         self.desk.answered.notify_all();
     }
