@@ -35,6 +35,10 @@ pub struct Cell {
     pub throughput_rps: f64,
     /// Connections that were opened.
     pub connections_opened: u64,
+    /// Connections between two proxies in all repetitions; null where there is only one proxy, or none.
+    pub hop_connections: Option<u64>,
+    /// How often the cell was measured.
+    pub repetitions: u64,
     /// Those that never carried a request.
     pub useless_dials: u64,
     /// How requests ended.
@@ -304,7 +308,7 @@ mod tests {
         "cells": [{
             "index": 0, "server": null, "sidecar": null,
             "protocol": "h2c", "target": "origin", "max_requests_per_connection": null, "dial_policy": "single-flight",
-            "useless_dials": 0, "connections": 16, "state": "ok", "throughput_rps": 998.5, "connections_opened": 16,
+            "useless_dials": 0, "connections": 16, "repetitions": 1, "state": "ok", "throughput_rps": 998.5, "connections_opened": 16,
             "requests": {"sent": 3000, "succeeded": 2999, "failed": 1, "unfinished": 0},
             "latency_us": {"response": null}, "reasons": [],
             "findings": [{"rule": "CONN101", "symptom": "s", "evidence": [], "fixes": [{"product": "nginx", "setting": "k", "why": "w"}]}]
