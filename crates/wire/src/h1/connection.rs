@@ -159,6 +159,8 @@ pub struct Connection {
     pub(super) life: Life,
     /// No further exchange will begin.
     pub(super) draining: bool,
+    /// The next response says `Connection: close`, and is the last.
+    pub(super) announces_close: bool,
     /// Whether the peer has closed its sending side.
     pub(super) eof: Eof,
     /// The first bytes were found to be HTTP/1.1.
@@ -187,6 +189,7 @@ impl Connection {
             receiving: Receiving::Head,
             life: Life::Open,
             draining: false,
+            announces_close: false,
             eof: Eof::NotYet,
             opened: false,
             looked_at: 0,
@@ -436,6 +439,7 @@ impl Connection {
     pub fn send_response(&mut self, _now: Time, stream: StreamId, response: &Response<'_>) {
         // A client that has sent all and closed its side still expects every answer.
         let last = self.draining
+            || self.announces_close
             || (self.eof.has_come() && self.input.unread().is_empty())
             || self.counters.requests >= MAX_REQUESTS
             || self.config.max_requests.is_some_and(|max| self.counters.requests >= u64::from(max));

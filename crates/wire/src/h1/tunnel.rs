@@ -5,7 +5,7 @@ use super::body::{Decoder, Encoder};
 use super::connection::{Connection, Exchange, Receiving, SWITCHING, Sending, push_fields};
 use super::head::Version;
 use crate::connection::{Config, Response};
-use crate::{Field, StreamId};
+use crate::{Field, Role, StreamId};
 
 impl Connection {
     /// See [`crate::Connection::tunnel`].
@@ -82,7 +82,12 @@ impl Connection {
     }
 
     /// See [`crate::Connection::announce_end`].
-    pub const fn announce_end(&mut self) {
-        self.draining = true;
+    pub fn announce_end(&mut self) {
+        match self.config.role {
+            // Its peer learns it by the close.
+            Role::Client => self.draining = true,
+            // A response under way whose head did not say it is not the last: its client may have sent the next request already.
+            Role::Server => self.announces_close = true,
+        }
     }
 }

@@ -130,7 +130,7 @@ impl Connection {
             settings,
             is_head: self.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
             eof: self.eof.has_come(),
-            draining: self.draining,
+            draining: self.draining || self.announces_close,
         }
     }
 

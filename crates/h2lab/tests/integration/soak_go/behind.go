@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -33,20 +34,56 @@ func ready(address string) {
 	}
 }
 
-// A sidecar with this file; the address of its first listener.
-func sidecar(h2lab, file, config string) (*exec.Cmd, string) {
-	check(os.WriteFile(file, []byte(config), 0o600), file)
-	command := exec.Command(h2lab, "sidecar", "--config", file)
+// A sidecar that reads its file again at SIGHUP, and whose successors take its listener over.
+type sidecar struct {
+	h2lab, file, socket string
+	command             *exec.Cmd
+	// Of its listener.
+	address string
+	// Those that a successor has replaced, until they have ended.
+	replaced sync.WaitGroup
+}
+
+func newSidecar(h2lab, folder, name, config string) *sidecar {
+	s := &sidecar{h2lab: h2lab, file: filepath.Join(folder, name+".toml"), socket: filepath.Join(folder, name+".sock")}
+	check(os.WriteFile(s.file, []byte(config), 0o600), s.file)
+	s.start()
+	return s
+}
+
+// Starts a process; it is ready when it says where it listens.
+func (s *sidecar) start() {
+	command := exec.Command(s.h2lab, "sidecar", "--config", s.file, "--take-over", s.socket)
 	command.Stderr = os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	pipe, err := command.StdoutPipe()
 	check(err, "a pipe")
-	check(command.Start(), h2lab)
+	check(command.Start(), s.h2lab)
 	lines := bufio.NewReader(pipe)
 	line, err := lines.ReadString('\n')
 	check(err, "the sidecar listens")
 	go func() { _, _ = io.Copy(os.Stderr, lines) }()
-	return command, strings.TrimSpace(strings.TrimPrefix(line, "listening http://"))
+	s.command, s.address = command, strings.TrimSpace(strings.TrimPrefix(line, "listening http://"))
+}
+
+func (s *sidecar) reload() {
+	check(s.command.Process.Signal(syscall.SIGHUP), "a signal")
+}
+
+// Another process takes its listener over, and it ends by itself.
+func (s *sidecar) handOver() {
+	before, address := s.command, s.address
+	s.start()
+	if s.address != address {
+		fail("the successor listens at %s instead of %s", s.address, address)
+	}
+	s.replaced.Go(func() { check(before.Wait(), "the replaced sidecar ends in order") })
+}
+
+func (s *sidecar) stop() {
+	check(s.command.Process.Signal(syscall.SIGTERM), "a signal")
+	check(s.command.Wait(), "the sidecar ends in order")
+	s.replaced.Wait()
 }
 
 type disturbed struct {
@@ -74,7 +111,7 @@ func behind(h2lab, address, folder string, port int) {
 	for _, instance := range instances {
 		instance.start()
 	}
-	ingress, _ := sidecar(h2lab, filepath.Join(folder, "ingress.toml"), fmt.Sprintf(
+	ingress := newSidecar(h2lab, folder, "ingress", fmt.Sprintf(
 		"[[listen]]\naddress = %q\nservice = \"a\"\nroute = [{ path = \"/ws\", service = \"sockets\" }]\n"+
 			"[service.a]\ninstances = [\"http://%s\", \"h2c://%s\"]\n"+
 			// Go's server takes no WebSocket over HTTP/2.
@@ -86,15 +123,18 @@ func behind(h2lab, address, folder string, port int) {
 	for turn := 0; ; turn++ {
 		select {
 		case <-over:
-			_ = ingress.Process.Signal(syscall.SIGTERM)
-			_ = ingress.Wait()
+			ingress.stop()
 			return
 		case <-ticks.C:
 		}
-		instance := instances[turn/3%2]
+		kinds := []string{"KILL", "RELOAD", "STOP", "HANDOVER", "TERM"}
+		kind, instance := kinds[turn%len(kinds)], instances[turn/len(kinds)%2]
 		begun := time.Now()
-		kind := []string{"KILL", "STOP", "TERM"}[turn%3]
 		switch kind {
+		case "RELOAD":
+			ingress.reload()
+		case "HANDOVER":
+			ingress.handOver()
 		case "STOP":
 			check(instance.command.Process.Signal(syscall.SIGSTOP), "a signal")
 			time.Sleep(2 * time.Second)

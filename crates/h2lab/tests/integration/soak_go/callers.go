@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -42,6 +42,8 @@ type soak struct {
 	done, sent        map[int]bool
 	gets, others      atomic.Int64
 	cancelled, talked atomic.Int64
+	// Of the callers' sidecar.
+	reloads, handOvers int
 }
 
 var sizes = []int{
@@ -189,35 +191,44 @@ func (s *soak) talk(number int) {
 	}
 }
 
-func callers(h2lab, address, folder string, n int, hup bool) {
+func callers(h2lab, address, folder string, n int) {
 	ready(address)
-	egress, clear := sidecar(h2lab, filepath.Join(folder, "egress.toml"), fmt.Sprintf(
-		"[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n[service.a]\ninstances = [\"h2c://%s\"]\n", address))
+	// A port that is free: a successor of a sidecar at port 0 would get another one.
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err, "a port")
+	free.Close()
+	egress := newSidecar(h2lab, folder, "egress", fmt.Sprintf(
+		"[[listen]]\naddress = %q\nservice = \"a\"\n[service.a]\ninstances = [\"h2c://%s\"]\n", free.Addr(), address))
 	protocols := func(h2c bool) *http.Client {
 		protocols := new(http.Protocols)
 		protocols.SetHTTP1(!h2c)
 		protocols.SetUnencryptedHTTP2(h2c)
 		return &http.Client{Transport: &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 32}}
 	}
-	s := &soak{url: "http://" + clear, clients: []*http.Client{protocols(false), protocols(true)}, done: map[int]bool{}, sent: map[int]bool{}}
+	s := &soak{url: "http://" + egress.address, clients: []*http.Client{protocols(false), protocols(true)}, done: map[int]bool{}, sent: map[int]bool{}}
 	var next, asked atomic.Int64
 	// So long at most, for people who have to go.
 	most, _ := time.ParseDuration(os.Getenv("SOAK_TIME"))
 	var group sync.WaitGroup
 	begun := time.Now()
 	over := make(chan struct{})
-	if hup {
-		go func() {
-			for {
-				select {
-				case <-over:
-					return
-				case <-time.After(5 * time.Second):
-					_ = egress.Process.Signal(syscall.SIGHUP)
-				}
+	disturbed := make(chan struct{})
+	go func() {
+		defer close(disturbed)
+		for turn := 0; ; turn++ {
+			select {
+			case <-over:
+				return
+			case <-time.After(5 * time.Second):
 			}
-		}()
-	}
+			if turn%2 == 0 {
+				egress.reload()
+			} else {
+				egress.handOver()
+			}
+			s.reloads, s.handOvers = turn/2+1, (turn+1)/2
+		}
+	}()
 	for range 24 {
 		group.Go(func() {
 			for {
@@ -239,8 +250,8 @@ func callers(h2lab, address, folder string, n int, hup bool) {
 	}
 	group.Wait()
 	close(over)
-	_ = egress.Process.Signal(syscall.SIGTERM)
-	check(egress.Wait(), "the sidecar ends in order")
+	<-disturbed
+	egress.stop()
 	s.judge(folder, asked.Load(), time.Since(begun))
 }
 
@@ -275,7 +286,7 @@ func excused(f failure, all []disturbance) bool {
 		// A body of more than 64 KiB is not kept.
 		again := f.early && (f.method == "GET" || f.method == "PUT") && f.size <= 64*1024
 		// Each of an instance's WebSockets ends with it.
-		if during && f.method == "WebSocket" && d.speaks == "http" && d.kind != "STOP" {
+		if during && f.method == "WebSocket" && d.speaks == "http" && (d.kind == "KILL" || d.kind == "TERM") {
 			return true
 		}
 		closes := d.kind == "TERM" && d.speaks == "http" && f.early
@@ -327,9 +338,9 @@ func (s *soak) judge(folder string, n int64, took time.Duration) {
 		}
 	}
 	fmt.Printf("%d requests in %.0f s: %d GET and PUT, %d POST, %d given up by their callers, %d WebSockets; instances killed %d times, "+
-		"stopped %d, ended in order %d: %d cut off or not safe to send again, %d lost, %d repeated, %d missing\n",
+		"stopped %d, ended in order %d; sidecars reloaded %d times, replaced %d: %d cut off or not safe to send again, %d lost, %d repeated, %d missing\n",
 		n, took.Seconds(), s.gets.Load(), s.others.Load(), s.cancelled.Load(), s.talked.Load(), kinds["KILL"], kinds["STOP"], kinds["TERM"],
-		cut, lost, repeated, missing)
+		s.reloads+kinds["RELOAD"], s.handOvers+kinds["HANDOVER"], cut, lost, repeated, missing)
 	if lost+repeated+missing > 0 {
 		os.Exit(1)
 	}

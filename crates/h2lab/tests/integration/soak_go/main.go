@@ -2,9 +2,10 @@
 //
 //	instance ADDRESS LEDGER      a server; it writes the number of every POST that it begins to the ledger
 //	behind H2LAB ADDRESS FOLDER PORT  two instances, at PORT and the next one, and a sidecar before them at ADDRESS; each instance in turn
-//	                             is killed, stopped for two seconds, ended in order and started again, until SIGTERM
-//	callers H2LAB ADDRESS FOLDER N [HUP]  a sidecar that leads to ADDRESS, N requests through it, and the verdict; HUP: it is told to
-//	                             read its file again meanwhile
+//	                             is killed, stopped for two seconds, ended in order and started again, until SIGTERM; in between
+//	                             the sidecar reads its file again, or another process takes its listener over
+//	callers H2LAB ADDRESS FOLDER N  a sidecar that leads to ADDRESS, N requests through it, and the verdict; the sidecar is
+//	                             reloaded and replaced, too
 //
 // What both ends must agree on lies in FOLDER: the ledgers, and when an instance was disturbed.
 package main
@@ -16,8 +17,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 4 && len(os.Args) < 6 {
-		fail("usage: instance ADDRESS LEDGER | behind H2LAB ADDRESS FOLDER PORT | callers H2LAB ADDRESS FOLDER N [HUP]")
+	if len(os.Args) != 4 && len(os.Args) != 6 {
+		fail("usage: instance ADDRESS LEDGER | behind H2LAB ADDRESS FOLDER PORT | callers H2LAB ADDRESS FOLDER N")
 	}
 	switch os.Args[1] {
 	case "instance":
@@ -29,7 +30,7 @@ func main() {
 	case "callers":
 		n, err := strconv.Atoi(os.Args[5])
 		check(err, "a number")
-		callers(os.Args[2], os.Args[3], os.Args[4], n, len(os.Args) > 6)
+		callers(os.Args[2], os.Args[3], os.Args[4], n)
 	}
 }
 

@@ -181,3 +181,25 @@ fn an_announced_end_waits_for_a_request_and_is_told_with_its_response() {
     assert!(String::from_utf8_lossy(&server.take_transmit(NOW)).contains("connection: close"));
     assert!(matches!(server.poll_event(NOW), Some(Event::Closed { error: None })));
 }
+
+#[test]
+fn an_end_announced_behind_a_responses_head_is_told_with_the_next_response() {
+    let mut server = Connection::h1(Config::new(Role::Server));
+    let ask = |server: &mut Connection| {
+        server.handle_input(NOW, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let Some(Event::Request { stream, .. }) = server.poll_event(NOW) else { panic!("a request") };
+        stream
+    };
+    let stream = ask(&mut server);
+    let response = Response { status: 200, fields: &[], body_length: Some(1), end_stream: false };
+    server.send_response(NOW, stream, &response);
+    server.announce_end(NOW, b"");
+    server.send_data(NOW, stream, b"x", true);
+    assert!(!String::from_utf8_lossy(&server.take_transmit(NOW)).contains("close"), "its head had gone");
+    assert!(server.poll_event(NOW).is_none(), "its client was told nothing, and may ask again");
+    let stream = ask(&mut server);
+    let response = Response { status: 204, fields: &[], body_length: None, end_stream: true };
+    server.send_response(NOW, stream, &response);
+    assert!(String::from_utf8_lossy(&server.take_transmit(NOW)).contains("connection: close"));
+    assert!(matches!(server.poll_event(NOW), Some(Event::Closed { error: None })));
+}
