@@ -43,6 +43,8 @@ pub struct SidecarStatus {
     pub draining: bool,
     /// Threads that pass requests on.
     pub threads: u32,
+    /// Each of them.
+    pub by_thread: Vec<ThreadStatus>,
     /// Resident memory of the process, in bytes; 0 if that is not known.
     pub memory_bytes: u64,
     /// Connections of clients that are open.
@@ -61,6 +63,18 @@ pub struct SidecarStatus {
     pub instances: Vec<InstanceStatus>,
     /// The last errors, the newest first.
     pub errors: Vec<LastError>,
+}
+
+/// A thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadStatus {
+    /// Its number, from 0 on; the first one accepts connections.
+    pub number: u32,
+    /// Connections of clients that it has.
+    pub clients_open: u64,
+    /// Requests so far.
+    pub requests: u64,
 }
 
 /// Requests of a service; those that no route takes have the name "".
@@ -248,6 +262,8 @@ impl SidecarStatus {
         // The log is one for all.
         self.log_lines_dropped = self.log_lines_dropped.max(other.log_lines_dropped);
         self.threads += other.threads;
+        self.by_thread.extend(other.by_thread);
+        self.by_thread.sort_by_key(|thread| thread.number);
         self.clients_open += other.clients_open;
         self.clients_accepted += other.clients_accepted;
         self.requests_open += other.requests_open;

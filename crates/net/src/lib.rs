@@ -34,3 +34,4 @@ pub mod tls;
 pub mod transport;
 pub mod udp;
 mod wake_timer;
+pub mod wakeup;

@@ -8,6 +8,7 @@
 //! submit_accept(token, listener)  → many Accepted { token, result }
 //! submit_stream(token, &stream)   → many Ready { token, readable, writable, hangup }
 //! submit_datagrams(token, &socket) → many Ready { token, readable, writable }
+//! submit_wakeups(token, &wakeup)  → many Ready { token, … }
 //! set_timer(token, at)            → one  Timer { token } at or after `at`
 //! ```
 //!
@@ -43,6 +44,7 @@ use super::cpu_budget::REST;
 use super::precise_wakeup::PreciseWakeup;
 use super::tcp::{Listener, StreamSocket};
 use super::wake_timer::WakeTimer;
+use super::wakeup::Wakeup;
 
 /// A role's name for one of its sources. Tokens index a table in the reactor, so they must be small and dense: the index in the
 /// role's own table of connections is the natural choice. A token may have a timer, a socket, or both.
@@ -188,6 +190,11 @@ impl Reactor {
         self.register(token, socket, STREAM_EVENTS)?;
         self.slot(token).source = Source::Datagrams;
         Ok(())
+    }
+
+    /// Reports each [`Wakeup::wake`] that another thread has done, several of them perhaps at once. The first report may come without one.
+    pub fn submit_wakeups(&mut self, token: Token, wakeup: &Wakeup) -> io::Result<()> {
+        self.submit_datagrams(token, wakeup)
     }
 
     /// Sets the timer of `token` to `at`, in place of what it was set to before; [`Time::NEVER`] disarms it.

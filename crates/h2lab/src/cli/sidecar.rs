@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size};
+use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size, Threads};
 use h2lab_roles::sidecar::registry::Registries;
 use h2lab_roles::sidecar::{self, AccessLog, AccessLogWriter, Live, SidecarConfig, SidecarError, Sockets};
 
@@ -61,6 +61,9 @@ pub struct SidecarArgs {
     /// Read listeners, services and routes from this file (TOML) instead
     #[arg(long, value_name = "FILE", required_unless_present = "listen")]
     config: Option<PathBuf>,
+    /// Pass requests on in so many threads, or in as many as there are CPUs that it may use: auto [default: 1]
+    #[arg(long, value_name = "N")]
+    threads: Option<Threads>,
     /// Bound its memory: over 80 % of it new requests are answered 503, over 95 % connections are closed
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
@@ -98,6 +101,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         }
     };
     file.memory = args.memory.map(Size).or(file.memory);
+    file.threads = args.threads.unwrap_or(file.threads);
     args.observe(&mut file);
     let path = args.config.as_deref().unwrap_or(Path::new(""));
     let mut config = prepared(path, file)?;

@@ -174,6 +174,9 @@ mod sidecar_registry;
 /// A sidecar whose configuration changes while it runs.
 mod sidecar_reload;
 
+/// A sidecar with several threads: what is bounded is bounded for all of them together.
+mod sidecar_threads;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

@@ -16,9 +16,9 @@ use crate::origin::Origin;
 use crate::support::{DEADLINE, binary, folder, h2lab};
 
 /// A running `h2lab sidecar` with an admin listener.
-struct Watched {
-    child: Child,
-    clear: SocketAddr,
+pub struct Watched {
+    pub child: Child,
+    pub clear: SocketAddr,
     admin: SocketAddr,
 }
 
@@ -31,7 +31,7 @@ impl Watched {
         Self::run(command)
     }
 
-    fn run(command: Command) -> Self {
+    pub fn run(command: Command) -> Self {
         let child = Child::spawn(command, None).expect("the binary starts");
         let line = |prefix: &str| {
             child
@@ -43,7 +43,7 @@ impl Watched {
     }
 
     /// Head and body of the answer to a GET.
-    fn get(&self, path: &str) -> (String, String) {
+    pub fn get(&self, path: &str) -> (String, String) {
         exchange(self.admin, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
     }
 

@@ -13,12 +13,12 @@ use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, closed_port, folder};
 
 /// A response with this status and body.
-fn response(status: u16, body: &str) -> String {
+pub fn response(status: u16, body: &str) -> String {
     format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
 /// An HTTP/1.1 server; `answer` gets each head, and `None` of it is silence until the client is gone.
-fn server(answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> String {
+pub fn server(answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let answer = Arc::new(answer);

@@ -100,7 +100,7 @@ fn ask_h2(address: &str, stop: &AtomicBool, answered: &AtomicU64) {
 }
 
 /// Runs clients of both versions at `address` while `work` does something; no request of theirs fails. How many there were.
-fn under_load(address: &str, work: impl FnOnce(&AtomicU64)) -> u64 {
+pub fn under_load(address: &str, work: impl FnOnce(&AtomicU64)) -> u64 {
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -117,7 +117,7 @@ fn under_load(address: &str, work: impl FnOnce(&AtomicU64)) -> u64 {
 }
 
 /// Waits until so many more requests were answered.
-fn wait_for(more: u64, answered: &AtomicU64) {
+pub fn wait_for(more: u64, answered: &AtomicU64) {
     let until = answered.load(Ordering::Relaxed) + more;
     let end = std::time::Instant::now() + DEADLINE;
     while answered.load(Ordering::Relaxed) < until {
@@ -140,7 +140,7 @@ fn start(port: u16, origin: &Origin, socket: &Path) -> Sidecar {
     Sidecar::run(command)
 }
 
-fn ended(child: &mut Child) -> String {
+pub fn ended(child: &mut Child) -> String {
     let exit = child.wait(DEADLINE).expect("it can be waited for").expect("it ends");
     assert_eq!(exit.status.code(), Some(0), "{}", child.log());
     child.log().lines().last().unwrap_or_default().to_owned()

@@ -322,3 +322,22 @@ fn below_the_mark_nobody_is_woken_but_by_its_end() {
     assert!(readable(&mut reactor, CLIENT), "the end is reported at any mark");
     assert_eq!(client.read(&mut space).unwrap(), Read::Bytes(10));
 }
+
+#[test]
+fn another_thread_wakes_it_each_time() {
+    const WAKEUP: Token = Token(3);
+    let mut reactor = reactor();
+    let wakeup = Wakeup::new().unwrap();
+    reactor.submit_wakeups(WAKEUP, &wakeup).unwrap();
+    let is_woken = |reactor: &mut Reactor| matches!(next(reactor), Completion::Ready { token: WAKEUP, .. });
+    assert!(is_woken(&mut reactor), "an eventfd is writable from the start");
+    for _ in 0..3 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| wakeup.wake());
+            assert!(is_woken(&mut reactor));
+        });
+    }
+    let now = reactor.clock().now();
+    reactor.wait(now).unwrap();
+    assert!(reactor.next_completion().is_none(), "nothing is reported twice");
+}

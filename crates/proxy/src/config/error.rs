@@ -7,6 +7,7 @@ use h2lab_base::units::format_duration;
 
 use super::listen::MOST_LISTENERS;
 use super::policy::MOST_CONNECTIONS;
+use super::threads::MOST_THREADS;
 
 /// What is wrong with a configuration. It is the user's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,23 @@ pub enum ConfigError {
         text: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// A number of threads that is none.
+    #[error(
+        "`{0}` is no number of threads: 1 to {MOST_THREADS}, or auto (as many as there are CPUs that it may use)"
+    )]
+    Threads(String),
+    /// More threads than connections.
+    #[error(
+        "the service `{service}` has {bound}, which is too few for {threads} threads: each has connections of its own; write {threads} or more, or fewer threads"
+    )]
+    TooManyThreads {
+        /// The service.
+        service: String,
+        /// The bound on its connections.
+        bound: String,
+        /// How many threads there are.
+        threads: u32,
     },
     /// Nothing listens.
     #[error("it listens nowhere: write [[listen]] with an address")]

@@ -24,6 +24,7 @@ mod retry;
 mod service;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod timeouts;
 mod trace;
 
@@ -50,6 +51,7 @@ pub use rate::{Rate, RateKey};
 pub use registry::{Consul, REFRESH, Registry, SrvName, Token};
 pub use retry::{Retry, RetryOn};
 pub use service::Service;
+pub use threads::{MOST_THREADS, Threads};
 pub use timeouts::{ServiceTimeouts, Timeouts};
 pub use trace::{Trace, TraceContext};
 
@@ -69,6 +71,8 @@ pub struct Config {
     pub identity: Option<Identity>,
     /// Where the sidecar stands: instances of this zone are preferred. None are, if there is none.
     pub zone: Option<String>,
+    /// How many threads pass requests on.
+    pub threads: Threads,
     /// How long it waits, and for what.
     pub timeouts: Timeouts,
     /// Which requests are sent again.
@@ -167,6 +171,9 @@ impl Config {
             }
         }
         self.check_guards()?;
+        if let Threads::Fixed(threads) = self.threads {
+            self.check_threads(threads)?;
+        }
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         if let Some(via) =
             self.fields.via.as_ref().filter(|via| via.is_empty() || !via.bytes().all(is_of_name))

@@ -48,11 +48,11 @@ impl Budget {
         &mut self.seconds[(self.second % SECONDS as u64) as usize]
     }
 
-    /// A request has come.
-    pub fn request(&mut self, now: Time) {
+    /// So many requests have come.
+    pub fn requests(&mut self, n: u64, now: Time) {
         self.advance(now);
-        self.newest().requests += 1;
-        self.sum.requests += 1;
+        self.newest().requests += n;
+        self.sum.requests += n;
     }
 
     /// Takes a retry from the budget; `false` if nothing is left of it.
@@ -82,9 +82,9 @@ mod tests {
     fn a_fifth_of_the_requests_of_ten_seconds_may_be_sent_again() {
         let mut budget = Budget::new(20, 0);
         assert!(!budget.retry(at(0)), "there was no request");
-        (0..1_000).for_each(|n| budget.request(at(n)));
+        (0..1_000).for_each(|n| budget.requests(1, at(n)));
         assert_eq!((0..1_000).filter(|_| budget.retry(at(1_000))).count(), 200);
-        (0..100).for_each(|n| budget.request(at(5_000 + n)));
+        (0..100).for_each(|n| budget.requests(1, at(5_000 + n)));
         assert_eq!((0..1_000).filter(|_| budget.retry(at(5_200))).count(), 20);
         // The first thousand are forgotten, with the retries of that second.
         assert_eq!((0..1_000).filter(|_| budget.retry(at(11_500))).count(), 0, "100 requests, 20 retries");
@@ -104,7 +104,7 @@ mod tests {
         let mut budget = Budget::new(20, 1);
         let mut retries = 0;
         for n in 0..60_000_u64 {
-            budget.request(at(n));
+            budget.requests(1, at(n));
             retries += u32::from(budget.retry(at(n))) + u32::from(budget.retry(at(n)));
         }
         assert!((12_000..12_200).contains(&retries), "{retries}");

@@ -37,7 +37,7 @@ pub const fn is_failure(status: u16) -> bool {
 }
 
 /// What is known of an instance.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Record {
     in_a_row: u32,
     /// In this interval.
@@ -57,6 +57,16 @@ impl Record {
     /// Until when it is left out.
     pub const fn until(&self) -> Time {
         self.until
+    }
+
+    /// So many requests have ended well, of which nobody said so when they did: they end no row of failures.
+    pub fn count(&mut self, n: u32) {
+        self.requests = self.requests.saturating_add(n);
+    }
+
+    /// Whether the last request has failed.
+    pub const fn is_failing(&self) -> bool {
+        self.in_a_row > 0
     }
 
     /// A request has ended. Whether it should be left out.

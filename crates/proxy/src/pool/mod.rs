@@ -10,6 +10,7 @@ pub mod idle;
 pub mod liveness;
 pub mod path;
 pub mod place;
+pub mod portion;
 pub mod predict;
 pub mod probe;
 pub mod quota;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use h2lab_model::sidecar::{BOUNDS, Durations, InstanceStatus, SidecarStatus};
+use h2lab_model::sidecar::{BOUNDS, Durations, InstanceStatus, SidecarStatus, ThreadStatus};
 
 /// The status of a sidecar as metrics.
 pub fn sidecar_metrics(status: &SidecarStatus) -> String {
@@ -169,12 +169,26 @@ fn paths(out: &mut Metrics, status: &SidecarStatus) {
     out.of_instances(status, window, |one| one.path.map(|path| path.window));
 }
 
+fn threads(out: &mut Metrics, status: &SidecarStatus) {
+    let mut of_each = |name, kind, help, value: fn(&ThreadStatus) -> u64| {
+        out.head(name, kind, help);
+        for thread in &status.by_thread {
+            out.line(name, &[("thread", &thread.number.to_string())], value(thread));
+        }
+    };
+    of_each("thread_clients_open", "gauge", "Connections of clients that a thread has.", |one| {
+        one.clients_open
+    });
+    of_each("thread_requests_total", "counter", "Requests that came to a thread.", |one| one.requests);
+}
+
 fn whole(out: &mut Metrics, status: &SidecarStatus) {
     out.single("clients_open", "gauge", "Connections of clients.", status.clients_open);
     out.single("clients_total", "counter", "Connections of clients so far.", status.clients_accepted);
     out.single("requests_open", "gauge", "Requests under way.", status.requests_open);
     out.single("memory_bytes", "gauge", "Resident memory of the process.", status.memory_bytes);
     out.single("threads", "gauge", "Threads that pass requests on.", status.threads);
+    threads(out, status);
     out.single("draining", "gauge", "Whether it is being stopped.", u8::from(status.draining));
     out.single("uptime_seconds", "gauge", "Since it began.", status.uptime_ns as f64 / 1e9);
     let help = "Lines of the access log that were dropped, since the disk did not take them.";

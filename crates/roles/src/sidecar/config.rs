@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use h2lab_net::tls::{ClientTls, Identity, ServerTlsOptions, TlsError, TlsOptions, check_authorities};
@@ -45,6 +46,8 @@ pub struct SidecarConfig {
     pub services: Vec<TlsOptions>,
     /// Decides which instances are drawn.
     pub seed: u64,
+    /// Threads that pass requests on.
+    pub threads: u32,
     /// Writes what the operator is told while it runs: why a service cannot be reached, which instance is left out.
     pub on_note: Option<fn(&str)>,
     /// Where listening sockets come from, and are handed on.
@@ -104,8 +107,11 @@ impl SidecarConfig {
         server.limits.body_period = Some(BODY_PERIOD);
         server.limits.body_rate = BODY_RATE;
         let client = engine(Role::Client);
+        // Affinity and control groups may allow fewer CPUs than there are.
+        let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        let threads = file.threads_on(cpus);
         let (on_note, desk, log, sockets) = (None, None, None, Sockets::default());
-        Ok(Self { file, server, client, listeners, services, seed, on_note, sockets, desk, log })
+        Ok(Self { file, server, client, listeners, services, seed, threads, on_note, sockets, desk, log })
     }
 }
 

@@ -20,10 +20,15 @@ impl Sidecar<'_> {
     /// `timeouts.drain`.
     pub(super) fn drain(&mut self) -> Result<(), SidecarError> {
         self.observer.drain();
-        // What the kernel has established is taken: its client may have sent a request.
+        // What the kernel has established is taken, or handed over: its client may have sent a request.
         self.turn(Time::ZERO)?;
-        self.listeners.close(&mut self.reactor);
-        self.config.sockets.forget();
+        if self.is_first() {
+            self.listeners.close(&mut self.reactor);
+            self.config.sockets.forget();
+            self.shared.close();
+        } else {
+            self.take_inbox();
+        }
         self.is_draining = true;
         for slot in 0..self.slots.len() as u32 {
             self.announce_end(slot);

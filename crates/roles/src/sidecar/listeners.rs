@@ -1,4 +1,4 @@
-//! The sockets that the sidecar listens on, and connections that have not said what they speak.
+//! The sockets that the sidecar listens on, which the first loop has, and connections that have not said what they speak.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,26 +18,30 @@ use h2lab_wire::{Config, Connection, RequestHead};
 use super::config::{Listening, SidecarConfig, SidecarError};
 use super::live::Live;
 use super::sockets::Sockets;
+use super::threads::Seat;
 use crate::accepted::{Spoken, spoken};
 
-/// Tokens of listeners, from 0 on: twice as many as a configuration may have, so that all can be replaced by others.
-const TOKENS: u32 = 2 * h2lab_proxy::config::MOST_LISTENERS as u32;
+/// Places of listeners, twice as many as a configuration may have, so that all can be replaced by others. Their tokens are the lowest ones:
+/// their places.
+pub const PLACES: u32 = 2 * h2lab_proxy::config::MOST_LISTENERS as u32;
+/// The token of what other loops wake this one with.
+pub const WAKEUP: Token = Token(PLACES);
 
-/// All of them. Their tokens are the lowest ones: their places in here.
+/// All of them, by their places, which are the same ones in all loops.
 #[derive(Debug)]
 pub struct Listeners {
-    listening: Vec<Listening>,
     places: Vec<Place>,
-    /// How many tokens are theirs, from 0 on.
-    tokens: u32,
     /// How long a client may take to say what it speaks.
     first_bytes_timeout: Option<std::time::Duration>,
 }
 
-#[derive(Debug)]
-struct Place {
-    /// As it is written; with port 0 not the one that was taken.
-    written: SocketAddr,
+/// A listener, as a loop knows it.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// As it is written; with port 0 not with the one that was taken.
+    listen: Listen,
+    /// Its socket, which the first loop has.
+    listening: Option<Listening>,
     /// It is in the configuration. Without it, it accepts nothing and serves the connections that it has.
     is_open: bool,
     tls: Option<(ServerTlsOptions, ServerTls)>,
@@ -63,10 +67,16 @@ impl Place {
             (true, Some(before)) => Some(before),
             (true, None) => Some((options.clone(), tls()?)),
         };
-        let routes = Routes::new(&listen.route, listen.service.as_deref().map(number), number);
-        let tunnels = Tunnels::new(listen, number);
+        let listening = None;
+        let (routes, tunnels) = Self::leads(listen, number);
         let proxied = listen.proxy_protocol.then(|| listen.proxy_protocol_from.clone());
-        Ok(Self { written: listen.address, is_open: true, tls, routes, tunnels, proxied })
+        Ok(Self { listen: listen.clone(), listening, is_open: true, tls, routes, tunnels, proxied })
+    }
+
+    /// Where requests go, by the numbers that services have in a loop.
+    fn leads(listen: &Listen, number: &dyn Fn(&str) -> u32) -> (Routes, Tunnels) {
+        let routes = Routes::new(&listen.route, listen.service.as_deref().map(number), number);
+        (routes, Tunnels::new(listen, number))
     }
 }
 
@@ -74,16 +84,39 @@ impl Listeners {
     /// Listens where `config` says.
     pub fn open(config: &SidecarConfig, reactor: &mut Reactor) -> Result<Self, SidecarError> {
         let first_bytes_timeout = config.server.limits.head;
-        let mut listeners =
-            Self { listening: Vec::new(), places: Vec::new(), tokens: TOKENS, first_bytes_timeout };
+        let mut listeners = Self { places: Vec::new(), first_bytes_timeout };
         let number = |name: &str| config.file.service.keys().position(|key| key == name).unwrap_or(0) as u32;
         for (listen, options) in config.file.listen.iter().zip(&config.listeners) {
-            let place = Place::new(listen, options, &number, None)?;
-            let listening = listen_at(&config.sockets, listen, listeners.places.len() as u32, reactor)?;
-            listeners.listening.push(listening);
+            let mut place = Place::new(listen, options, &number, None)?;
+            let token = listeners.places.len() as u32;
+            place.listening = Some(listen_at(&config.sockets, listen, token, reactor)?);
             listeners.places.push(place);
         }
         Ok(listeners)
+    }
+
+    /// Those that the first loop has, for another one.
+    pub fn of(places: &[Place], config: &SidecarConfig, number: &dyn Fn(&str) -> u32) -> Self {
+        let mut listeners = Self { places: Vec::new(), first_bytes_timeout: config.server.limits.head };
+        listeners.take(places, number);
+        listeners
+    }
+
+    /// What the first loop has now. Returns the places that were closed, whose clients are to be told.
+    pub fn take(&mut self, places: &[Place], number: &dyn Fn(&str) -> u32) -> Vec<u32> {
+        let was_open = |at: usize| self.places.get(at).is_some_and(|place| place.is_open);
+        let closed = places.iter().enumerate().filter(|(at, place)| was_open(*at) && !place.is_open);
+        let closed = closed.map(|(at, _)| at as u32).collect();
+        self.places = places.to_vec();
+        for place in &mut self.places {
+            (place.routes, place.tunnels) = Place::leads(&place.listen, number);
+        }
+        closed
+    }
+
+    /// All of them, for other loops.
+    pub fn places(&self) -> Vec<Place> {
+        self.places.clone()
     }
 
     /// Listens where `config` says now: what is gone is closed, what is new is opened, the rest has other routes and certificates.
@@ -98,13 +131,15 @@ impl Listeners {
         live: &Live,
     ) -> Vec<u32> {
         let is_there =
-            |place: &Place| config.file.listen.iter().any(|listen| listen.address == place.written);
+            |place: &Place| config.file.listen.iter().any(|listen| listen.address == place.listen.address);
         let mut closed = Vec::new();
         for (token, place) in (0..).zip(&mut self.places) {
             if place.is_open && !is_there(place) {
                 place.is_open = false;
                 reactor.forget(Token(token));
-                config.sockets.close(self.listening[token as usize].address);
+                if let Some(listening) = place.listening {
+                    config.sockets.close(listening.address);
+                }
                 closed.push(token);
             }
         }
@@ -112,14 +147,15 @@ impl Listeners {
         for (listen, options) in config.file.listen.iter().zip(&config.listeners) {
             let is_its = |at: &usize| {
                 let place = &self.places[*at];
-                place.is_open && place.written == listen.address && !taken.contains(at)
+                place.is_open && place.listen.address == listen.address && !taken.contains(at)
             };
             let kept = (0..self.places.len()).find(is_its);
             taken.extend(kept);
             let place = Place::new(listen, options, number, kept.map(|at| &self.places[at]));
-            let result = place.and_then(|place| match kept {
+            let result = place.and_then(|mut place| match kept {
                 Some(at) => {
-                    self.listening[at].tls = listen.tls;
+                    let before = self.places[at].listening;
+                    place.listening = before.map(|before| Listening { tls: listen.tls, ..before });
                     self.places[at] = place;
                     Ok(())
                 }
@@ -135,41 +171,41 @@ impl Listeners {
     fn add(
         &mut self,
         (sockets, listen): (&Sockets, &Listen),
-        place: Place,
+        mut place: Place,
         is_used: &dyn Fn(u32) -> bool,
         reactor: &mut Reactor,
         live: &Live,
     ) -> Result<(), SidecarError> {
         let is_free = |at: &usize| !self.places[*at].is_open && !is_used(*at as u32);
         let at = (0..self.places.len()).find(is_free).unwrap_or(self.places.len());
-        if at >= self.tokens as usize {
+        if at >= PLACES as usize {
             let source = std::io::Error::other("too many listeners that are gone still have connections");
             return Err(SidecarError::Listen { address: listen.address, source });
         }
         let listening = listen_at(sockets, listen, at as u32, reactor)?;
         live.report(&format!("listening {listening}"));
+        place.listening = Some(listening);
         if at == self.places.len() {
-            self.listening.push(listening);
             self.places.push(place);
         } else {
-            (self.listening[at], self.places[at]) = (listening, place);
+            self.places[at] = place;
         }
         Ok(())
     }
 
     /// The number of the listener with this address, as it is written.
     pub fn place(&self, written: SocketAddr) -> Option<usize> {
-        self.places.iter().position(|place| place.is_open && place.written == written)
+        self.places.iter().position(|place| place.is_open && place.listen.address == written)
     }
 
-    /// All sockets, in the order of their tokens.
-    pub fn listening(&self) -> &[Listening] {
-        &self.listening
+    /// All sockets, in the order of their places.
+    pub fn listening(&self) -> Vec<Listening> {
+        self.places.iter().filter_map(|place| place.listening).collect()
     }
 
-    /// How many tokens are theirs; those from there on are free.
-    pub const fn count(&self) -> u32 {
-        self.tokens
+    /// Whether the listener in this place accepts connections.
+    pub fn is_open(&self, place: u32) -> bool {
+        self.places.get(place as usize).is_some_and(|place| place.is_open)
     }
 
     /// The service of a request that came to a listener; else the status with which it is refused, and why.
@@ -189,9 +225,10 @@ impl Listeners {
 
     /// A connection that was accepted. `None` if there is no memory for TLS, or it is of nobody who may say whose it is, and its client
     /// sees a closed connection.
-    pub fn opening(&self, listener: Token, stream: StreamSocket, now: Time) -> Option<Opening> {
+    pub fn opening(&self, stream: StreamSocket, seat: Seat, now: Time) -> Option<Opening> {
         let client = stream.peer_address().ok()?;
-        let place = &self.places[listener.0 as usize];
+        let listener = seat.place();
+        let place = &self.places[listener as usize];
         let trusted = |networks: &Vec<Network>| {
             networks.is_empty() || networks.iter().any(|network| network.contains(client.ip()))
         };
@@ -205,7 +242,8 @@ impl Listeners {
         Some(Opening {
             transport: Transport::Stream(stream),
             first_bytes: Vec::new(),
-            listener: listener.0,
+            listener,
+            seat,
             client,
             is_header_due: place.proxied.is_some(),
             timeout_at: self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout),
@@ -238,8 +276,10 @@ pub struct Opening {
     /// What carries it.
     pub transport: Transport,
     first_bytes: Vec<u8>,
-    /// The listener's number.
+    /// The listener's place.
     pub listener: u32,
+    /// Its place among the clients of all loops.
+    pub seat: Seat,
     /// The client's address: the connection's, or what a header of the PROXY protocol says.
     pub client: SocketAddr,
     /// That header is still to come.

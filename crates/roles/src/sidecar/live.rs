@@ -119,6 +119,8 @@ impl Live {
         let before = Arc::clone(&self.lock().config);
         config.sockets = before.sockets.clone();
         (config.desk, config.log) = (before.desk.clone(), before.log.clone());
+        config.threads = before.threads;
+        config.file.check_threads(config.threads)?;
         for listen in &config.file.listen {
             if before.file.listen.iter().all(|other| other.address != listen.address) {
                 // Closed at once: the loops listen themselves.

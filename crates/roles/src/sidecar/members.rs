@@ -3,6 +3,7 @@
 //! One that appears gets less than its share at first (`slow-start`). One that disappears gets no further requests; those under way end
 //! on their connections, which end with them, and those that wait for a connection go to others.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
@@ -11,14 +12,18 @@ use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
 use h2lab_proxy::config::{Service, Speaks, Timeouts};
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::guard::health::Health;
 use h2lab_proxy::pool::place::Load;
+use h2lab_proxy::pool::portion::Portion;
 use h2lab_proxy::pool::ramp;
 use h2lab_wire::{Error, ErrorCode};
 
 use super::config::SidecarConfig;
+use super::guard::Standing;
 use super::live::{Resolved, State};
 use super::pool::{Pool, Pools};
 use super::side::{Peer, Side};
+use super::threads::Shared;
 use super::{Sidecar, Slot, mark, side};
 use crate::client::connect::DialTarget;
 
@@ -65,6 +70,8 @@ pub struct Dialled<'a> {
     pub tls: &'a TlsOptions,
     /// The rest.
     pub config: &'a SidecarConfig,
+    /// The part of its bounds that is this loop's.
+    pub portion: Portion,
 }
 
 /// What connections that exist were made with: where it changes they are replaced.
@@ -91,9 +98,9 @@ impl Dialled<'_> {
         self.config.file.timeouts.of(&self.service.timeouts)
     }
 
-    /// Connections that an instance may have.
+    /// Connections that an instance may have in this loop.
     fn most(&self) -> usize {
-        self.service.limits.connections.map_or(usize::MAX, |most| most as usize)
+        self.service.limits.connections.map_or(usize::MAX, |most| self.portion.part(most) as usize)
     }
 
     fn made(&self) -> Made {
@@ -134,32 +141,43 @@ impl Dialled<'_> {
     }
 
     /// An instance without a connection yet.
-    fn pool(&self, service: u32, at: &Resolved, appeared_at: Option<Time>) -> Result<Pool, TlsError> {
+    fn pool(
+        &self,
+        service: u32,
+        at: &Resolved,
+        appeared_at: Option<Time>,
+        standing: Arc<Standing>,
+    ) -> Result<Pool, TlsError> {
         let slow_start = Duration::ZERO;
         let mut part = Part { at: at.clone(), is_near: false, appeared_at, slow_start, is_leaving: false };
         part.take(at, self.config.file.zone.as_deref(), self.service);
-        let mut pool = Pool::new(part, service, self.service.policy, self.targets(at)?);
+        let mut pool = Pool::new(part, service, self.service.policy, self.targets(at)?, standing);
         (pool.most, pool.proxied) = (self.most(), self.service.proxy_protocol);
+        if self.portion.number == 0 {
+            pool.standing.examined(pool.health); // by this loop's checks, which begin anew
+        }
         Ok(pool)
     }
 }
 
 /// Every service of a configuration, and how its instances are dialled.
-fn services(config: &SidecarConfig) -> impl Iterator<Item = (&str, Dialled<'_>)> {
+fn services(config: &SidecarConfig, portion: Portion) -> impl Iterator<Item = (&str, Dialled<'_>)> {
     let all = config.file.service.iter().zip(&config.services);
-    all.map(move |((name, service), tls)| (name.as_str(), Dialled { service, tls, config }))
+    all.map(move |((name, service), tls)| (name.as_str(), Dialled { service, tls, config, portion }))
 }
 
 impl Pools {
-    /// Sets up the instances that are known at the start.
-    pub fn new(state: &State) -> Result<Self, TlsError> {
+    /// Sets up the instances that are known at the start, for one of the loops.
+    pub fn new(state: &State, shared: &Shared, portion: Portion) -> Result<Self, TlsError> {
         let mut pools = Self::default();
-        for (name, dialled) in services(&state.config) {
+        pools.portion = portion;
+        for (name, dialled) in services(&state.config, portion) {
             pools.groups.push(dialled.group(name));
             let mut members = Vec::new();
             for at in state.sets.get(name).map_or(&[][..], |set| set) {
                 members.push(pools.all.len() as u32);
-                pools.all.push(dialled.pool(pools.services.len() as u32, at, None)?);
+                let standing = shared.standing(name, at);
+                pools.all.push(dialled.pool(pools.services.len() as u32, at, None, standing)?);
             }
             pools.services.push(members);
         }
@@ -186,7 +204,7 @@ impl Sidecar<'_> {
     /// Has the services and instances of this state.
     pub(super) fn take_services(&mut self, state: &State, now: Time) {
         self.pools.groups.iter_mut().for_each(|group| group.is_retired = true);
-        for (name, dialled) in services(&state.config) {
+        for (name, dialled) in services(&state.config, self.pools.portion) {
             let number = self.pools.service(name).unwrap_or_else(|| {
                 self.pools.groups.push(dialled.group(name));
                 self.pools.services.push(Vec::new());
@@ -210,12 +228,20 @@ impl Sidecar<'_> {
             let pool = self.pools.get(number);
             (pool.policy, pool.most) = (dialled.service.policy, dialled.most());
             pool.proxied = dialled.service.proxy_protocol;
+            if dialled.service.health.is_none() && dialled.portion.number == 0 {
+                // Nobody would find out that it is well again.
+                pool.standing.examined(Health::default());
+                pool.health = Health::default();
+            }
             if !is_made_anew && !is_changed {
                 continue;
             }
             match dialled.targets(&pool.part.at) {
                 Ok(targets) => pool.targets = targets,
-                Err(error) => self.live.report(&format!("{}: {error}", self.pools.get(number).name)),
+                Err(error) => {
+                    let text = format!("{}: {error}", pool.name);
+                    self.report(&text);
+                }
             }
             if is_made_anew {
                 self.end_connections(number, now, b"its settings have changed");
@@ -235,9 +261,10 @@ impl Sidecar<'_> {
                 after.push(*number);
                 continue;
             }
-            match dialled.pool(service, at, Some(now)) {
+            let standing = self.shared.standing(&self.pools.groups[service as usize].name, at);
+            match dialled.pool(service, at, Some(now), standing) {
                 Ok(pool) => after.push(self.place_pool(pool)),
-                Err(error) => self.live.report(&format!("{}: {error}", at.member.url)),
+                Err(error) => self.report(&format!("{}: {error}", at.member.url)),
             }
         }
         let gone: Vec<u32> = before.into_iter().filter(|number| !after.contains(number)).collect();
@@ -317,8 +344,10 @@ impl Sidecar<'_> {
         let is_next = pool.known == 0 && pool.targets.len() > 1;
         if is_next {
             pool.known = 1;
-            let text = format!("{} does not speak HTTP/2: it gets HTTP/1.1", pool.name);
-            self.live.report(&text);
+            if pool.standing.may_tell() {
+                let text = format!("{} does not speak HTTP/2: it gets HTTP/1.1", pool.name);
+                self.live.report(&text);
+            }
         }
         is_next || self.pools.get(*number).known > 0
     }

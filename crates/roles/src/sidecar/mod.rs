@@ -1,8 +1,8 @@
 //! The sidecar: takes requests of clients over HTTP/1.1 and HTTP/2 and gives them to instances of services over either.
 //!
-//! One loop over the reactor. Events of all connections go into exchanges ([`exchange`]); then every exchange that something happened
-//! to is advanced: it gets a connection, its bytes go from one engine to the other; then each connection that has something to send
-//! writes once. So what comes at the same time leaves in one system call.
+//! One loop over the reactor, or one in each of several threads ([`threads`]). Events of all connections go into exchanges ([`exchange`]);
+//! then every exchange that something happened to is advanced: it gets a connection, its bytes go from one engine to the other; then each
+//! connection that has something to send writes once. So what comes at the same time leaves in one system call.
 //!
 //! What a message means between two hops, and which connection takes it, is decided in `h2lab_proxy`.
 
@@ -26,10 +26,11 @@ mod reload;
 mod side;
 mod sockets;
 mod streams;
+mod threads;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use h2lab_base::counts::noun_of;
@@ -37,6 +38,7 @@ use h2lab_base::random::Counter;
 use h2lab_base::units::Time;
 use h2lab_net::clock::Clock;
 use h2lab_net::reactor::{Completion, Reactor, Token};
+use h2lab_net::tcp::StreamSocket;
 use h2lab_net::transport::TransportError;
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::memory::Pressure;
@@ -47,15 +49,19 @@ pub use config::{Listening, SidecarConfig, SidecarError};
 use exchange::Exchanges;
 use guard::Guard;
 pub use guard::ServiceCounts;
-use listeners::{Listeners, Opening};
+use listeners::{Listeners, Opening, PLACES, WAKEUP};
 pub use live::{Live, Resolved, State};
 pub use observe::{AccessLog, Desk, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
 pub use sockets::Sockets;
+use threads::{Seat, Shared};
 
 /// How often the flag that stops it is looked at.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
+
+/// The token of the first place for a connection.
+const FIRST_SLOT: u32 = PLACES + 1;
 
 /// What a sidecar has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,6 +116,9 @@ struct Sidecar<'a> {
     /// What all loops follow, and the version of it that this one has.
     live: &'a Live,
     seen: u64,
+    /// What is common to all loops, and the number of this one.
+    shared: Arc<Shared>,
+    number: u32,
     config: Arc<SidecarConfig>,
     reactor: Reactor,
     clock: Clock,
@@ -144,27 +153,37 @@ struct Sidecar<'a> {
 }
 
 /// Passes requests on until `stop` is set, which is checked ten times per second, and then until those under way are answered; returns
-/// what it did. `ready` is called with every socket once it listens.
+/// what it did. `ready` is called with every socket once it listens, before threads are started.
 pub fn run(
     live: &Live,
     stop: &AtomicBool,
     ready: &mut dyn FnMut(&[Listening]),
 ) -> Result<Totals, SidecarError> {
-    let mut sidecar = Sidecar::new(live)?;
-    ready(sidecar.listeners.listening());
-    sidecar.serve(stop)?;
-    Ok(sidecar.totals)
+    let threads = live.state().1.config.threads;
+    let mut first = Sidecar::new(live, Arc::new(Shared::new(threads)?), 0)?;
+    // Before there is another thread: rights that are given up here are given up in all.
+    ready(&first.listeners.listening());
+    threads::run(&mut first, stop)
 }
 
 impl<'a> Sidecar<'a> {
-    fn new(live: &'a Live) -> Result<Self, SidecarError> {
-        let (seen, state) = live.state();
+    /// The loop with this number, for the calling thread. The first one listens.
+    fn new(live: &'a Live, shared: Arc<Shared>, number: u32) -> Result<Self, SidecarError> {
+        let common = shared.common();
+        let (seen, state) =
+            common.as_ref().map_or_else(|| live.state(), |common| (common.version, common.state.clone()));
         let config = Arc::clone(&state.config);
-        let clock = Clock::start();
+        let clock = shared.clock();
         let mut reactor = Reactor::new(clock)?;
-        Ok(Self {
-            listeners: Listeners::open(&config, &mut reactor)?,
-            pools: Pools::new(&state)?,
+        reactor.submit_wakeups(WAKEUP, shared.wakeup(number))?;
+        let pools = Pools::new(&state, &shared, shared.portion(number))?;
+        let listeners = match &common {
+            None => Listeners::open(&config, &mut reactor)?,
+            Some(common) => Listeners::of(&common.places, &config, &|name| pools.service(name).unwrap_or(0)),
+        };
+        let sidecar = Self {
+            listeners,
+            pools,
             pages: Pages::new(&config.file.hint, &config.file.hints),
             live,
             seen,
@@ -176,8 +195,10 @@ impl<'a> Sidecar<'a> {
             exchanges: Exchanges::default(),
             dirty: Vec::new(),
             unread: Vec::new(),
-            guard: Guard::new(&config.file, config.on_note),
-            random: Counter::new(config.seed, "instances"),
+            guard: Guard::new(&config.file, config.on_note, &shared, common.as_deref()),
+            random: Counter::new(config.seed.wrapping_add(u64::from(number) << 32), "instances"),
+            shared,
+            number,
             serial: 0,
             look_at: clock.now(),
             check_at: clock.now(),
@@ -185,12 +206,15 @@ impl<'a> Sidecar<'a> {
             config,
             totals: Totals::default(),
             is_draining: false,
-        })
+        };
+        sidecar.publish(&state);
+        Ok(sidecar)
     }
 
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), SidecarError> {
-        while !stop.load(Ordering::Relaxed) {
+        while !self.is_over(stop) {
             self.catch_up();
+            self.take_inbox();
             self.turn(self.clock.now() + STOP_PERIOD)?;
         }
         self.drain()
@@ -200,6 +224,7 @@ impl<'a> Sidecar<'a> {
     fn turn(&mut self, until: Time) -> Result<(), SidecarError> {
         let until = until.min(self.guard.due.next()).min(self.pools.next_retry());
         self.now = self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
+        self.guard.look_at_memory();
         self.check_instances(self.now);
         for slot in std::mem::take(&mut self.unread) {
             self.read(slot);
@@ -215,6 +240,7 @@ impl<'a> Sidecar<'a> {
         self.relieve();
         self.look(now);
         self.settle();
+        self.tell_waiting();
         self.observe(now);
         Ok(())
     }
@@ -223,27 +249,21 @@ impl<'a> Sidecar<'a> {
         match completion {
             Completion::Accepted { result: Ok(_), .. } if self.guard.pressure() == Pressure::Full => {} // it is closed
             Completion::Accepted { token, result: Ok(stream) } => {
-                let Some(opening) = self.listeners.opening(token, stream, self.now) else { return };
-                let slot = self.free_slot();
-                let registered = opening
-                    .transport
-                    .tcp()
-                    .is_some_and(|tcp| self.reactor.submit_stream(self.token(slot), tcp).is_ok());
-                if !registered {
-                    self.free.push(slot);
-                    return;
+                let seat = self.shared.seat(token.0);
+                if seat.thread() == self.number {
+                    self.take_client(stream, seat);
+                } else {
+                    self.shared.give(stream, seat);
                 }
-                self.reactor.set_timer(self.token(slot), opening.timeout_at);
-                self.totals.clients += 1;
-                self.slots[slot as usize] = Slot::Opening(Box::new(opening));
             }
-            // File descriptors have run out: it waits until there are some.
-            Completion::Accepted { result: Err(_), .. } => {}
+            // File descriptors have run out: it waits until there are some. Or another loop has given something, which is taken before
+            // the next turn.
+            Completion::Accepted { result: Err(_), .. } | Completion::Ready { token: WAKEUP, .. } => {}
             Completion::Connected { token, result } => {
-                self.step(self.slot(token), |dial, target, now| dial.connected(result, target, now));
+                self.step(Self::slot(token), |dial, target, now| dial.connected(result, target, now));
             }
             Completion::Ready { token, writable, hangup, .. } => {
-                let slot = self.slot(token);
+                let slot = Self::slot(token);
                 match &mut self.slots[slot as usize] {
                     Slot::Empty => {}
                     Slot::Opening(_) => self.open(slot),
@@ -255,8 +275,25 @@ impl<'a> Sidecar<'a> {
                     }
                 }
             }
-            Completion::Timer { token } => self.tick(self.slot(token)),
+            Completion::Timer { token } => self.tick(Self::slot(token)),
         }
+    }
+
+    /// Takes a connection that was accepted.
+    fn take_client(&mut self, stream: StreamSocket, seat: Seat) {
+        let Some(opening) = self.listeners.opening(stream, seat, self.now) else { return };
+        let slot = self.free_slot();
+        let registered = opening
+            .transport
+            .tcp()
+            .is_some_and(|tcp| self.reactor.submit_stream(Self::token(slot), tcp).is_ok());
+        if !registered {
+            self.free.push(slot);
+            return;
+        }
+        self.reactor.set_timer(Self::token(slot), opening.timeout_at);
+        self.totals.clients += 1;
+        self.slots[slot as usize] = Slot::Opening(Box::new(opening));
     }
 
     fn tick(&mut self, slot: u32) {
@@ -285,10 +322,10 @@ impl<'a> Sidecar<'a> {
         match opening.proceed(&self.config.server, now) {
             Ok(None) => self.slots[slot as usize] = Slot::Opening(opening),
             Ok(Some((engine, version))) => {
-                let Opening { transport, listener, client, .. } = *opening;
+                let Opening { transport, listener, client, seat, .. } = *opening;
                 let address = client.ip().to_canonical().to_string();
                 let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
-                side.client = Some(client);
+                (side.client, side.seat) = (Some(client), Some(seat));
                 side.used_at = now;
                 self.place(slot, side);
                 if self.is_draining {
@@ -415,7 +452,7 @@ impl<'a> Sidecar<'a> {
                 Err(error) => return self.lose(slot, *side, &error.to_string()),
             }
         };
-        self.reactor.set_timer(self.token(slot), until);
+        self.reactor.set_timer(Self::token(slot), until);
         // What was sent may have made room to read.
         let reads = side.has_unread() && !self.is_held(&side) && side.may_receive();
         self.slots[slot as usize] = Slot::Open(side);
@@ -434,18 +471,18 @@ impl<'a> Sidecar<'a> {
 
     /// Nothing is in this place any more.
     fn vacate(&mut self, slot: u32) {
-        self.reactor.forget(self.token(slot));
+        self.reactor.forget(Self::token(slot));
         self.slots[slot as usize] = Slot::Empty;
         self.weigh_slot(slot);
         self.free.push(slot);
     }
 
-    const fn token(&self, slot: u32) -> Token {
-        Token(self.listeners.count() + slot)
+    const fn token(slot: u32) -> Token {
+        Token(FIRST_SLOT + slot)
     }
 
-    const fn slot(&self, token: Token) -> u32 {
-        token.0 - self.listeners.count()
+    const fn slot(token: Token) -> u32 {
+        token.0 - FIRST_SLOT
     }
 }
 

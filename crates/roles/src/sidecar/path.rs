@@ -170,6 +170,7 @@ impl Sidecar<'_> {
 
     /// Has as many connections to an instance as its path needs.
     fn adapt(&mut self, instance: u32, now: Time) {
+        let most = self.pools.portion.part(MOST_ADAPTIVE);
         let pool = self.pools.get(instance);
         if pool.policy != Policy::Adaptive || pool.is_single() {
             return;
@@ -182,7 +183,7 @@ impl Sidecar<'_> {
             }
         }
         pool.read_at = now;
-        pool.wanted = pool.estimate.look(now, interval, MOST_ADAPTIVE);
+        pool.wanted = pool.estimate.look(now, interval, most);
         let lossy = pool.estimate.loss() > LOSSY && !pool.refuses_pings;
         let wanted = pool.wanted as usize;
         for slot in pool.connections.clone() {

@@ -3,23 +3,24 @@
 mod status;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_net::reactor::Token;
 use h2lab_net::transport::Transport;
 use h2lab_proxy::config::{Policy, Speaks};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
-use h2lab_proxy::guard::outlier::Record;
 use h2lab_proxy::pool::estimate::Estimate;
 use h2lab_proxy::pool::idle::Idle;
 use h2lab_proxy::pool::place::{self, Load, Room};
+use h2lab_proxy::pool::portion::Portion;
 use h2lab_proxy::pool::quota::Quota;
 use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::retry::Fate;
 use h2lab_wire::Connection;
 
+use super::guard::Standing;
 use super::members::{Group, Part};
 use super::path::MOST_ADAPTIVE;
 use super::side::{Peer, Side};
@@ -35,7 +36,7 @@ const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A connection that does not answer is taken only where there is no other.
 const DOUBTED: Duration = Duration::from_secs(60);
 /// Connections to an instance at most where each carries one request.
-const MOST: usize = 1_024;
+const MOST: u32 = 1_024;
 
 /// A connection that is being dialled.
 #[derive(Debug)]
@@ -56,8 +57,10 @@ pub struct Pool {
     pub part: Part,
     /// The number of its service.
     pub service: u32,
-    /// What is known of its failures.
-    pub record: Record,
+    /// What all loops know of its failures.
+    pub standing: Arc<Standing>,
+    /// Requests that ended well, of which they do not know yet.
+    pub uncounted: u32,
     /// It has failed, so that it is asked last.
     pub is_avoided: bool,
     /// What it says of itself.
@@ -113,7 +116,7 @@ pub struct Pool {
 impl Pool {
     /// Whether it may be asked as any other.
     pub fn is_fit(&self, now: Time) -> bool {
-        self.health.is_well() && !self.record.is_out(now)
+        self.standing.is_fit(now)
     }
 
     /// It does not answer: others are asked for a while.
@@ -122,13 +125,20 @@ impl Pool {
     }
 
     /// Without a connection.
-    pub fn new(part: Part, service: u32, policy: Policy, targets: Vec<DialTarget>) -> Self {
+    pub fn new(
+        part: Part,
+        service: u32,
+        policy: Policy,
+        targets: Vec<DialTarget>,
+        standing: Arc<Standing>,
+    ) -> Self {
         let is_raw = part.at.member.url.speaks == Speaks::Tcp;
         Self {
             name: part.at.member.url.to_string(),
             part,
             service,
-            record: Record::default(),
+            standing,
+            uncounted: 0,
             is_avoided: false,
             health: Health::default(),
             is_probed: false,
@@ -179,6 +189,8 @@ pub struct Pools {
     pub groups: Vec<Group>,
     /// Those at which requests that wait may get a connection.
     woken: Vec<u32>,
+    /// The part of bounds on connections that is this loop's.
+    pub portion: Portion,
 }
 
 impl Pools {
@@ -283,6 +295,7 @@ impl Sidecar<'_> {
 
     /// Dials if the policy wants more connections than there are.
     pub(super) fn dial_more(&mut self, instance: u32, now: Time) {
+        let portion = self.pools.portion;
         loop {
             let pool = self.pools.get(instance);
             if pool.part.is_leaving {
@@ -301,16 +314,20 @@ impl Sidecar<'_> {
             let wanted = match pool.policy {
                 _ if pool.is_single() => {
                     // One for each that waits; those being dialled are for the first of them.
-                    (lasting + pool.waiting.len()).min(MOST)
+                    (lasting + pool.waiting.len()).min(portion.part(MOST) as usize)
                 }
                 Policy::Adaptive => {
                     // All streams are taken, too: one more at a time.
                     let is_full = !pool.waiting.is_empty() && pool.dialling == 0;
                     let wanted = pool.wanted.max(1) as usize;
-                    if is_full { wanted.max(there + 1).min(MOST_ADAPTIVE as usize) } else { wanted }
+                    if is_full {
+                        wanted.max(there + 1).min(portion.part(MOST_ADAPTIVE) as usize)
+                    } else {
+                        wanted
+                    }
                 }
                 // One at a time: the next when this one is busy, too.
-                Policy::Fixed(n) if pool.dialling == 0 => (n as usize).min(there + 1),
+                Policy::Fixed(n) if pool.dialling == 0 => (portion.part(n) as usize).min(there + 1),
                 _ => there,
             };
             if there >= wanted.min(pool.most) {
@@ -326,7 +343,7 @@ impl Sidecar<'_> {
 
     fn dial(&mut self, instance: u32, now: Time) {
         let slot = self.free_slot();
-        let token = self.token(slot);
+        let token = Self::token(slot);
         let number = self.totals.dialled as u32;
         self.totals.dialled += 1;
         self.observer.dialled(instance);
@@ -356,7 +373,7 @@ impl Sidecar<'_> {
         };
         match step {
             DialState::Pending(dial) => {
-                self.reactor.set_timer(Token(self.listeners.count() + slot), dial.deadline());
+                self.reactor.set_timer(Self::token(slot), dial.deadline());
                 if let Slot::Dialling(dialling) = &mut self.slots[slot as usize] {
                     dialling.dial = Some(dial);
                 }
@@ -414,6 +431,7 @@ impl Sidecar<'_> {
         if error.is_not_there() {
             // It is being started anew, and may speak something else then.
             pool.known = 0;
+            pool.standing.starts();
         }
         self.judge(instance, true, now);
         let why = format!("cannot connect to {}: {error}", self.pools.name(instance));

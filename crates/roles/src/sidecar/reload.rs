@@ -1,16 +1,19 @@
-//! A loop follows the state that is common to all loops.
+//! A loop follows the state that is common to all loops: the first one [`super::live::Live`], the others what that has made of it.
 
 use h2lab_base::units::Time;
 use h2lab_proxy::hints::Pages;
 use h2lab_wire::ErrorCode;
 
+use super::live::State;
 use super::side::Peer;
+use super::threads::Common;
 use super::{Sidecar, Slot, mark};
 
 impl Sidecar<'_> {
     /// Makes its own state equal to the common one, if that has changed.
     pub(super) fn catch_up(&mut self) {
-        if self.live.version() != self.seen {
+        let version = if self.is_first() { self.live.version() } else { self.shared.version() };
+        if version != self.seen {
             self.now = self.clock.now();
             self.take_state(self.now);
             self.settle();
@@ -20,11 +23,28 @@ impl Sidecar<'_> {
     }
 
     fn take_state(&mut self, now: Time) {
-        let (version, state) = self.live.state();
+        let common = if self.is_first() { None } else { self.shared.common() };
+        let (version, state) = common
+            .as_ref()
+            .map_or_else(|| self.live.state(), |common| (common.version, common.state.clone()));
+        self.take_common(version, &state, common.as_deref(), now);
+        self.publish(&state);
+    }
+
+    /// Tells the other loops, if it is the first one.
+    pub(super) fn publish(&self, state: &State) {
+        if self.is_first() && self.shared.threads() > 1 {
+            let (services, rates) = self.guard.shares();
+            let (version, state, places) = (self.seen, state.clone(), self.listeners.places());
+            self.shared.publish(Common { version, state, places, services, rates });
+        }
+    }
+
+    fn take_common(&mut self, version: u64, state: &State, common: Option<&Common>, now: Time) {
         self.seen = version;
         let before = std::mem::replace(&mut self.config, std::sync::Arc::clone(&state.config));
         // Services first: listeners name them.
-        self.take_services(&state, now);
+        self.take_services(state, now);
         self.observer.follow(self.pools.service_names());
         if std::sync::Arc::ptr_eq(&before, &state.config) {
             return;
@@ -34,24 +54,24 @@ impl Sidecar<'_> {
             self.pages = Pages::new(&new.hint, &new.hints);
         }
         let number = |name: &str| self.pools.service(name);
-        self.guard.follow(old, new, &number);
-        self.take_listeners(now);
+        self.guard.follow(old, new, &number, common);
+        self.take_listeners(common, now);
     }
 
-    /// Listens where the configuration says.
-    fn take_listeners(&mut self, now: Time) {
-        let is_used = |place: u32| {
-            self.slots.iter().any(|slot| match slot {
-                Slot::Opening(opening) => opening.listener == place,
-                Slot::Open(side) => matches!(side.peer, Peer::Client { listener, .. } if listener == place),
-                _ => false,
-            })
-        };
+    /// Listens where the configuration says, or knows who does.
+    fn take_listeners(&mut self, common: Option<&Common>, now: Time) {
         let number = |name: &str| self.pools.service(name).unwrap_or(0);
-        let closed = self.listeners.follow(&self.config, &number, &is_used, &mut self.reactor, self.live);
-        for listen in &self.config.file.listen {
-            self.guard.limit_listener(self.listeners.place(listen.address), listen);
-        }
+        let closed = if let Some(common) = common {
+            self.guard.take_rates(&common.rates);
+            self.listeners.take(&common.places, &number)
+        } else {
+            let is_used = |place: u32| self.shared.uses(place);
+            let closed = self.listeners.follow(&self.config, &number, &is_used, &mut self.reactor, self.live);
+            for listen in &self.config.file.listen {
+                self.guard.limit_listener(self.listeners.place(listen.address), listen);
+            }
+            closed
+        };
         for slot in 0..self.slots.len() as u32 {
             match &mut self.slots[slot as usize] {
                 Slot::Open(side) if matches!(side.peer, Peer::Client { listener, .. } if closed.contains(&listener)) =>

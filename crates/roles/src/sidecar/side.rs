@@ -14,6 +14,7 @@ use h2lab_wire::{Connection, ErrorCode, StreamId};
 use super::observe::Watched;
 use super::path::Path;
 use super::streams::Streams;
+use super::threads::Seat;
 use crate::accepted::{LINGER, Lingering, TURN, flush_seen};
 
 /// Requests of a connection to an instance that are cancelled before another one takes its place: the fewest after which a known server
@@ -66,6 +67,8 @@ pub struct Side {
     pub path: Path,
     /// Its client's address.
     pub client: Option<SocketAddr>,
+    /// Its place among the clients of all loops.
+    pub seat: Option<Seat>,
     /// Hashes of the paths that were pushed on it.
     pub pushed: HashSet<u64>,
     /// Whether its peer is there.
@@ -119,6 +122,7 @@ impl Side {
             written_before: 0,
             path: Path::default(),
             client: None,
+            seat: None,
             pushed: HashSet::new(),
             liveness: Liveness::new(Time::ZERO),
             watched: None,

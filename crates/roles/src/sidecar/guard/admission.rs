@@ -4,6 +4,8 @@ use h2lab_base::units::Time;
 use h2lab_proxy::grpc;
 
 use super::super::Sidecar;
+use super::super::exchange::Exchanges;
+use super::super::pool::Pools;
 
 impl Sidecar<'_> {
     /// A request has come: it is refused if there are too many, and watched from now on.
@@ -41,19 +43,50 @@ impl Sidecar<'_> {
         else {
             return true;
         };
-        let mut waiting = 0;
-        for instance in self.pools.of(service).to_vec() {
-            // Those that are over are still in the queue.
-            let queue = &mut self.pools.get(instance).waiting;
-            queue.retain(|(id, generation)| {
-                let exchange = self.exchanges.get(*id);
-                exchange.is_open && exchange.generation == *generation && exchange.waits
-            });
-            waiting += queue.len() as u32;
+        let waiting = count_waiting(&mut self.pools, &mut self.exchanges, service);
+        of.share.change_waiting(of.waiting, waiting);
+        of.waiting = waiting;
+        match of.share.wait(&of.bounds) {
+            Ok(()) => {
+                of.waiting += 1;
+                self.guard.has_waiting = true;
+                true
+            }
+            Err(overflow) => {
+                self.exchanges.get(id).refusal = Some(of.overflow(overflow));
+                self.exchanges.stir(id);
+                false
+            }
         }
-        let Err(overflow) = of.bounds.may_wait(waiting) else { return true };
-        self.exchanges.get(id).refusal = Some(of.overflow(overflow));
-        self.exchanges.stir(id);
-        false
     }
+
+    /// Makes known to all loops how many requests of this one still wait.
+    pub(in super::super) fn tell_waiting(&mut self) {
+        if !self.guard.has_waiting {
+            return;
+        }
+        self.guard.has_waiting = false;
+        for (service, of) in (0..).zip(&mut self.guard.services) {
+            if of.waiting > 0 {
+                let waiting = count_waiting(&mut self.pools, &mut self.exchanges, service);
+                of.share.change_waiting(of.waiting, waiting);
+                of.waiting = waiting;
+                self.guard.has_waiting |= waiting > 0;
+            }
+        }
+    }
+}
+
+/// How many requests wait for a connection to an instance of a service. Those that are over are still in its queues.
+fn count_waiting(pools: &mut Pools, exchanges: &mut Exchanges, service: u32) -> u32 {
+    let mut waiting = 0;
+    for instance in pools.of(service).to_vec() {
+        let queue = &mut pools.get(instance).waiting;
+        queue.retain(|(id, generation)| {
+            let exchange = exchanges.get(*id);
+            exchange.is_open && exchange.generation == *generation && exchange.waits
+        });
+        waiting += queue.len() as u32;
+    }
+    waiting
 }

@@ -1,5 +1,6 @@
 //! What follows when an instance fails: the request is sent again, if there is budget for it, and the instance may be left out.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_duration};
@@ -29,7 +30,7 @@ impl Sidecar<'_> {
         if !of.retry.on.contains(&on) {
             return false;
         }
-        let may = of.budget.retry(now);
+        let may = of.budget(now).retry(now);
         *(if may { &mut of.counts.retries } else { &mut of.counts.over_budget }) += 1;
         may
     }
@@ -72,7 +73,7 @@ impl Sidecar<'_> {
         let pool = self.pools.get(instance);
         let Some(of) = self.guard.services.get_mut(pool.service as usize) else { return };
         of.counts.failures += u64::from(failed);
-        if pool.record.ended(failed, &of.rules, now) {
+        if pool.standing.ended(failed, &mut pool.uncounted, &of.rules, now) {
             let why = format!("failed {} times in a row", of.rules.consecutive);
             self.eject(instance, &why, now);
         }
@@ -81,18 +82,23 @@ impl Sidecar<'_> {
     /// Leaves an instance out for a while, if enough others are left.
     fn eject(&mut self, instance: u32, why: &str, now: Time) {
         let service = self.pools.get(instance).service;
-        let numbers = self.pools.of(service).to_vec();
-        let out = numbers.iter().filter(|number| self.pools.get(**number).record.is_out(now)).count();
         let Some(of) = self.guard.services.get_mut(service as usize) else { return };
+        let ejecting = of.share.ejecting();
+        let alone = ejecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = self.pools.of(service);
+        let out =
+            numbers.iter().filter(|number| self.pools.all[**number as usize].standing.is_out(now)).count();
         if !outlier::may_eject(out, numbers.len(), &of.rules) {
             return;
         }
+        let pool = &self.pools.all[instance as usize];
+        let Some(until) = pool.standing.eject(&of.rules, now) else { return };
+        drop(alone);
         of.counts.ejections += 1;
-        let pool = self.pools.get(instance);
-        pool.record.eject(&of.rules, now);
-        let time = format_duration(pool.record.until().since(now));
+        let time = format_duration(until.since(now));
         let detail = format!("{} {why}, and is left out for {time}", pool.name);
         self.guard.note(service, ProxyError::DestinationUnavailable, &detail, now);
+        self.guard.shared.judged();
         self.reconsider(service, now);
     }
 
@@ -110,15 +116,22 @@ impl Sidecar<'_> {
 
     /// Lets instances come back, and compares those of a service with each other.
     pub(in super::super) fn tend(&mut self, now: Time) {
+        let judgements = self.guard.shared.judgements();
+        let is_told = std::mem::replace(&mut self.guard.judgements, judgements) != judgements;
         if now < self.guard.tend_at {
+            if is_told {
+                // Another loop has left an instance out, or takes it again.
+                (0..self.guard.services.len() as u32).for_each(|service| self.reconsider(service, now));
+            }
             return;
         }
         self.guard.tend_at = now + TEND;
+        self.count_all(now);
         if now >= self.guard.sweep_at {
             self.guard.sweep_at = now + SWEEP;
             self.end_idle(now);
         }
-        let compares = now >= self.guard.compare_at;
+        let compares = self.is_first() && now >= self.guard.compare_at;
         if compares {
             self.guard.compare_at = now + outlier::INTERVAL;
         }
@@ -128,18 +141,32 @@ impl Sidecar<'_> {
             }
             self.reconsider(service, now);
         }
-        self.probe(now);
+        if self.is_first() {
+            self.probe(now);
+        }
+    }
+
+    /// Makes known to all loops what this one has counted.
+    fn count_all(&mut self, now: Time) {
+        for of in self.guard.services.iter_mut().filter(|of| of.unbudgeted > 0) {
+            drop(of.budget(now));
+        }
+        for pool in &mut self.pools.all {
+            pool.standing.count(&mut pool.uncounted);
+        }
     }
 
     fn compare(&mut self, service: u32, now: Time) {
         let rules = self.guard.services[service as usize].rules;
         let numbers = self.pools.of(service).to_vec();
-        let mut records: Vec<outlier::Record> =
-            numbers.iter().map(|number| self.pools.get(*number).record).collect();
-        let worse = outlier::compare(&mut records.iter_mut().collect::<Vec<_>>(), &rules, now);
-        for (number, record) in numbers.iter().zip(records) {
-            self.pools.get(*number).record = record;
-        }
+        let mut records: Vec<_> =
+            numbers.iter().map(|number| self.pools.all[*number as usize].standing.record()).collect();
+        let worse = outlier::compare(
+            &mut records.iter_mut().map(|record| &mut **record).collect::<Vec<_>>(),
+            &rules,
+            now,
+        );
+        drop(records);
         for index in worse {
             self.eject(numbers[index], "fails far more often than the others", now);
         }

@@ -1,34 +1,72 @@
 //! The memory that connections and exchanges hold, and what is given up when it becomes short.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use h2lab_proxy::guard::memory::{Memory, Pressure};
 
 use super::super::exchange::Exchange;
 use super::super::side::{Peer, Side};
+use super::super::threads::Shared;
 use super::super::{Sidecar, Slot};
 use super::Guard;
 use h2lab_wire::StreamId;
 
 /// What a TLS session holds beside its connection.
 const TLS: usize = 24 * 1024;
+/// A loop tells the others of so many bytes at once, while it works.
+const STEP: u64 = 32 * 1024;
 /// Windows of all connections while memory is short.
 const SHORT_WINDOW: u32 = 64 * 1024;
 
-/// What is held, by connection and by exchange.
+/// What this loop holds, by connection and by exchange.
 #[derive(Debug)]
 pub struct Held {
     memory: Memory,
     slots: Vec<u64>,
     exchanges: Vec<u64>,
+    /// All of this loop.
     all: u64,
+    /// Of this, what all loops know of.
+    told: u64,
+    /// What other loops hold.
+    others: u64,
+    shared: Arc<Shared>,
     /// The pressure that windows were set for.
     applied: Pressure,
 }
 
 impl Held {
     /// Nothing, of so many bytes for the process.
-    pub const fn new(bytes: u64) -> Self {
-        let memory = Memory::new(bytes);
-        Self { memory, slots: Vec::new(), exchanges: Vec::new(), all: 0, applied: Pressure::None }
+    pub fn new(bytes: u64, shared: Arc<Shared>) -> Self {
+        Self {
+            memory: Memory::new(bytes),
+            slots: Vec::new(),
+            exchanges: Vec::new(),
+            all: 0,
+            told: 0,
+            others: 0,
+            shared,
+            applied: Pressure::None,
+        }
+    }
+
+    /// What all loops hold.
+    const fn sum(&self) -> u64 {
+        self.all + self.others
+    }
+
+    /// Tells the others what this loop holds, and finds out what they do.
+    fn tell(&mut self) {
+        let held = &self.shared.held;
+        let sum = match self.all.checked_sub(self.told) {
+            Some(0) => held.load(Ordering::Relaxed),
+            Some(more) => held.fetch_add(more, Ordering::Relaxed) + more,
+            None => held.fetch_sub(self.told - self.all, Ordering::Relaxed) - (self.told - self.all),
+        };
+        self.told = self.all;
+        self.others = sum - self.all;
+        self.memory.holds(sum);
     }
 
     fn set(&mut self, of_slots: bool, index: usize, bytes: usize) {
@@ -38,7 +76,11 @@ impl Held {
         }
         let before = std::mem::replace(&mut list[index], bytes as u64);
         self.all = self.all + bytes as u64 - before;
-        self.memory.holds(self.all);
+        if self.all.abs_diff(self.told) >= STEP {
+            self.tell();
+        } else {
+            self.memory.holds(self.sum());
+        }
     }
 }
 
@@ -55,6 +97,13 @@ fn held_in(exchange: &Exchange) -> usize {
 }
 
 impl Guard {
+    /// Finds out what other loops hold.
+    pub fn look_at_memory(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.tell();
+        }
+    }
+
     /// How short memory is.
     pub fn pressure(&self) -> Pressure {
         self.held.as_ref().map_or(Pressure::None, |held| held.memory.pressure())
@@ -88,6 +137,7 @@ impl Sidecar<'_> {
     /// Gives up what there is no memory for.
     pub(in super::super) fn relieve(&mut self) {
         let Some(held) = &mut self.guard.held else { return };
+        held.tell();
         let pressure = held.memory.pressure();
         if pressure == Pressure::None && held.applied == Pressure::None {
             return;
@@ -115,7 +165,10 @@ impl Sidecar<'_> {
     /// Closes the connections of clients that hold most, until enough is free.
     fn close_largest(&mut self) {
         let Some(held) = &self.guard.held else { return };
-        let excess = held.memory.excess(held.all);
+        // Each loop gives up its part of it.
+        let part =
+            u128::from(held.memory.excess(held.sum())) * u128::from(held.all) / u128::from(held.sum().max(1));
+        let excess = part as u64;
         let of_exchange = |(_, id): (StreamId, u32)| held.exchanges.get(id as usize).copied().unwrap_or(0);
         let mut clients: Vec<(u64, u32)> = Vec::new();
         for (slot, bytes) in held.slots.iter().enumerate() {

@@ -6,8 +6,11 @@ mod failures;
 mod memory;
 mod own;
 mod probe;
+mod share;
+mod standing;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_duration};
@@ -17,12 +20,14 @@ use h2lab_proxy::guard::budget::Budget;
 use h2lab_proxy::guard::deadlines::Deadlines;
 use h2lab_proxy::guard::memory::Pressure;
 use h2lab_proxy::guard::outlier::{self, Rules};
-use h2lab_proxy::guard::rate::RateLimiter;
 use h2lab_proxy::refusal::ProxyError;
 
 use super::exchange::Refusal;
+use super::threads::{Common, Shared};
 use memory::Held;
 pub use own::{own_answer, unreachable};
+pub use share::{ServiceShare, SharedRate};
+pub use standing::Standing;
 
 /// The same note on the same service is written once in so long.
 const NOTE_PERIOD: Duration = Duration::from_secs(10);
@@ -70,22 +75,26 @@ pub struct ServiceGuard {
     /// Since the start.
     pub counts: ServiceCounts,
     bounds: Bounds,
-    budget: Budget,
-    rate: Option<RateLimiter>,
-    /// Requests under way.
+    /// What is counted for all loops.
+    share: ServiceShare,
+    /// Requests under way in this loop.
     open: u32,
+    /// Requests of this loop that wait, as far as all loops know.
+    waiting: u32,
+    /// Requests of this loop that the budget of all does not know of yet.
+    unbudgeted: u64,
 }
 
-/// What protects services and the sidecar.
+/// What protects services and the sidecar, in a loop.
 #[derive(Debug)]
 pub struct Guard {
     /// By number.
     pub services: Vec<ServiceGuard>,
     /// Of each listener.
-    listeners: Vec<Option<RateLimiter>>,
+    listeners: Vec<Option<SharedRate>>,
     /// Of exchanges, by number.
     pub due: Deadlines,
-    notes: BTreeMap<(u32, ProxyError), (Time, u64)>,
+    shared: Arc<Shared>,
     on_note: Option<fn(&str)>,
     /// What is held, if that is bounded.
     held: Option<Held>,
@@ -97,6 +106,10 @@ pub struct Guard {
     sweep_at: Time,
     /// When the failures of instances are compared next.
     compare_at: Time,
+    /// The judgements of instances that were taken notice of.
+    judgements: u64,
+    /// Requests of this loop wait that all loops know of.
+    has_waiting: bool,
 }
 
 /// What is watched of an exchange.
@@ -121,48 +134,76 @@ pub struct Watched {
 }
 
 impl Guard {
-    /// As the file says.
-    pub fn new(file: &File, on_note: Option<fn(&str)>) -> Self {
-        let services = file.service.iter().map(|(name, service)| ServiceGuard::new(name, service, file));
+    /// As the file says. `common`: with what the first loop counts; none for that itself.
+    pub fn new(
+        file: &File,
+        on_note: Option<fn(&str)>,
+        shared: &Arc<Shared>,
+        common: Option<&Common>,
+    ) -> Self {
+        let services = file.service.iter().map(|(name, service)| {
+            let mut new = ServiceGuard::new(name, service, file);
+            if let Some(share) = common.and_then(|common| common.services.get(name)) {
+                new.share = share.clone();
+            }
+            new
+        });
+        let rates = || file.listen.iter().map(|listen| listen.rate.as_ref().map(SharedRate::new)).collect();
         Self {
             services: services.collect(),
-            listeners: file
-                .listen
-                .iter()
-                .map(|listen| listen.rate.as_ref().map(h2lab_proxy::config::Rate::limiter))
-                .collect(),
+            listeners: common.map_or_else(rates, |common| common.rates.clone()),
             due: Deadlines::default(),
-            notes: BTreeMap::new(),
+            shared: Arc::clone(shared),
             on_note,
-            held: file.memory.map(|memory| Held::new(memory.0)),
+            held: file.memory.map(|memory| Held::new(memory.0, Arc::clone(shared))),
             closed: 0,
             tend_at: Time::ZERO,
             sweep_at: Time::ZERO,
             compare_at: Time::ZERO + outlier::INTERVAL,
+            judgements: 0,
+            has_waiting: false,
         }
     }
 
+    /// What the first loop counts, by service and by listener.
+    pub fn shares(&self) -> (BTreeMap<String, ServiceShare>, Vec<Option<SharedRate>>) {
+        let services = self.services.iter().map(|of| (of.name.clone(), of.share.clone()));
+        (services.collect(), self.listeners.clone())
+    }
+
     /// Another configuration takes the place of `before`: `number` gives the number of a service, which is new where it is the next one.
-    /// What is counted goes on. The bound of memory stays.
-    pub fn follow(&mut self, before: &File, file: &File, number: &dyn Fn(&str) -> Option<u32>) {
+    /// What is counted goes on. The bound of memory stays. `common` as in [`Guard::new`].
+    pub fn follow(
+        &mut self,
+        before: &File,
+        file: &File,
+        number: &dyn Fn(&str) -> Option<u32>,
+        common: Option<&Common>,
+    ) {
         for of in &mut self.services {
             of.health = None; // services that are gone are not asked any more
         }
         for (name, service) in &file.service {
             let mut new = ServiceGuard::new(name, service, file);
+            let given = common.and_then(|common| common.services.get(name));
             let Some(old) = number(name).and_then(|number| self.services.get_mut(number as usize)) else {
+                new.share = given.cloned().unwrap_or(new.share);
                 self.services.push(new);
                 continue;
             };
-            (new.counts, new.open) = (old.counts, old.open);
-            if new.retry == old.retry {
-                std::mem::swap(&mut new.budget, &mut old.budget);
-            }
-            if before.service.get(name).is_some_and(|old| old.rate == service.rate) {
-                std::mem::swap(&mut new.rate, &mut old.rate);
-            }
+            let is_same_rate = before.service.get(name).is_some_and(|old| old.rate == service.rate);
+            new.share = match given {
+                Some(share) => share.clone(),
+                None => new.share.following(&old.share, new.retry == old.retry, is_same_rate),
+            };
+            new.succeed(old);
             *old = new;
         }
+    }
+
+    /// Listeners take as many requests as the first loop says.
+    pub fn take_rates(&mut self, rates: &[Option<SharedRate>]) {
+        self.listeners = rates.to_vec();
     }
 
     /// A listener takes so many requests; it begins anew.
@@ -171,7 +212,7 @@ impl Guard {
         if self.listeners.len() <= place {
             self.listeners.resize_with(place + 1, || None);
         }
-        self.listeners[place] = listen.rate.as_ref().map(h2lab_proxy::config::Rate::limiter);
+        self.listeners[place] = listen.rate.as_ref().map(SharedRate::new);
     }
 
     /// Whether one more request of this client may go to this service; why not, if it may not.
@@ -179,7 +220,7 @@ impl Guard {
         let too_fast = |after: Duration, whose: String| {
             Refusal::new(429, format!("{whose} takes no more requests at this rate")).come_again_after(after)
         };
-        if let Some(Some(rate)) = self.listeners.get_mut(listener as usize) {
+        if let Some(Some(rate)) = self.listeners.get(listener as usize) {
             rate.take(client, now).map_err(|after| too_fast(after, "the proxy".to_owned()))?;
         }
         let pressure = self.pressure();
@@ -190,14 +231,16 @@ impl Guard {
             let refusal = Refusal::new(503, "the proxy is short of memory").come_again_after(COME_AGAIN);
             return Err(refusal.because(ProxyError::ProxyInternalResponse));
         }
-        of.budget.request(now);
-        if let Some(rate) = &mut of.rate
+        of.unbudgeted += 1;
+        if let Some(rate) = &of.share.rate
             && let Err(after) = rate.take(client, now)
         {
             of.counts.rate_limited += 1;
             return Err(too_fast(after, format!("the service `{}`", of.name)));
         }
-        of.bounds.may_open(of.open).map_err(|overflow| of.overflow(overflow))?;
+        if of.is_bounded() {
+            of.share.open(&of.bounds).map_err(|overflow| of.overflow(overflow))?;
+        }
         of.open += 1;
         Ok(())
     }
@@ -206,19 +249,17 @@ impl Guard {
     pub fn release(&mut self, service: u32) {
         if let Some(of) = self.services.get_mut(service as usize) {
             of.open = of.open.saturating_sub(1);
+            if of.is_bounded() {
+                of.share.change_open(1, 0);
+            }
         }
     }
 
     /// Tells the operator what the client is not told; the same of a service only now and then.
-    pub fn note(&mut self, service: u32, error: ProxyError, detail: &str, now: Time) {
+    pub fn note(&self, service: u32, error: ProxyError, detail: &str, now: Time) {
         let (Some(write), Some(of)) = (self.on_note, self.services.get(service as usize)) else { return };
-        let (next, others) = self.notes.entry((service, error)).or_default();
-        if now < *next {
-            *others += 1;
-            return;
-        }
-        *next = now + NOTE_PERIOD;
-        match std::mem::take(others) {
+        let Some(others) = self.shared.may_note(&of.name, error, now, NOTE_PERIOD) else { return };
+        match others {
             0 => write(&format!("the service `{}`: {detail}", of.name)),
             n => write(&format!(
                 "the service `{}`: {detail} (and {n} times since the last line like this)",
@@ -238,11 +279,33 @@ impl ServiceGuard {
             health: service.health.clone(),
             counts: ServiceCounts::default(),
             bounds: service.limits.bounds(),
-            budget: Budget::new(retry.budget, retry.per_second),
-            rate: service.rate.as_ref().map(h2lab_proxy::config::Rate::limiter),
+            share: ServiceShare::new(service, &retry),
             open: 0,
+            waiting: 0,
+            unbudgeted: 0,
             retry,
         }
+    }
+
+    /// Whether requests under way are counted for all loops.
+    const fn is_bounded(&self) -> bool {
+        self.bounds.open.is_some()
+    }
+
+    /// What was counted in this loop goes on.
+    fn succeed(&mut self, old: &Self) {
+        (self.counts, self.open, self.unbudgeted) = (old.counts, old.open, old.unbudgeted);
+        self.waiting = old.waiting;
+        let counted = |of: &Self| if of.is_bounded() { of.open } else { 0 };
+        self.share.change_open(counted(old), counted(self));
+    }
+
+    /// The budget of all loops, which knows all requests of this one.
+    fn budget(&mut self, now: Time) -> MutexGuard<'_, Budget> {
+        let requests = std::mem::take(&mut self.unbudgeted);
+        let mut budget = self.share.budget();
+        budget.requests(requests, now);
+        budget
     }
 
     /// A bound is reached.

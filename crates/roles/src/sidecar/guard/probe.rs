@@ -1,4 +1,5 @@
-//! Active health checks: requests of the sidecar's own, over the connections that requests of clients take.
+//! Active health checks: requests of the sidecar's own, over the connections that requests of clients take. The first loop makes them, for
+//! all.
 
 use h2lab_base::units::Time;
 use h2lab_proxy::head::Part;
@@ -68,6 +69,8 @@ impl Sidecar<'_> {
         let Some(health) = &of.health else { return };
         of.counts.failed_checks += u64::from(!succeeded);
         if pool.health.checked(succeeded, health.healthy, health.unhealthy) {
+            pool.standing.examined(pool.health);
+            self.guard.shared.judged();
             let words = if succeeded { "is well again" } else { "is not well, and is left out" };
             let detail = format!("{} {words} (GET {})", pool.name, health.path);
             let kind = if succeeded {

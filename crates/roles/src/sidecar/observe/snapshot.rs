@@ -6,6 +6,7 @@ use h2lab_base::units::Time;
 use h2lab_model::record::SCHEMA_VERSION;
 use h2lab_model::sidecar::{
     Alone, InstanceStatus, LastError, Observations, PathStatus, RequestCount, ServiceStatus, SidecarStatus,
+    ThreadStatus,
 };
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::predict::{Carried, one_connection};
@@ -74,6 +75,11 @@ impl Sidecar<'_> {
             uptime_ns: now.nanos_since(watch.began_at),
             draining: watch.clerk.as_ref().is_some_and(super::Clerk::is_draining),
             threads: 1,
+            by_thread: vec![ThreadStatus {
+                number: self.number,
+                clients_open,
+                requests: self.totals.requests,
+            }],
             memory_bytes: 0,
             clients_open,
             clients_accepted: self.totals.clients,

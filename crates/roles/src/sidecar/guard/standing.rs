@@ -1,0 +1,161 @@
+//! What is known of an instance's failures, for all loops together.
+//!
+//! Requests that end well while none fails are counted by each loop, which says now and then how many there were: they cost no lock.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use h2lab_base::units::Time;
+use h2lab_proxy::guard::health::Health;
+use h2lab_proxy::guard::outlier::{Record, Rules};
+
+/// What is known of an instance.
+#[derive(Debug)]
+pub struct Standing {
+    record: Mutex<Record>,
+    /// Until when it is left out.
+    until: AtomicU64,
+    /// The last request has failed.
+    is_failing: AtomicBool,
+    /// By its checks, which the first loop makes.
+    is_well: AtomicBool,
+    /// It was said that it does not speak HTTP/2.
+    is_told: AtomicBool,
+}
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self {
+            record: Mutex::default(),
+            until: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
+            is_well: AtomicBool::new(true),
+            is_told: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Standing {
+    /// Its counts; [`Standing::release`] makes known what has changed.
+    pub fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// They are as they should be.
+    fn release(&self, record: &MutexGuard<'_, Record>) {
+        self.until.store(record.until().as_nanos(), Ordering::Release);
+        self.is_failing.store(record.is_failing(), Ordering::Relaxed);
+    }
+
+    /// Whether it is left out.
+    pub fn is_out(&self, now: Time) -> bool {
+        now.as_nanos() < self.until.load(Ordering::Acquire)
+    }
+
+    /// Whether it may be asked as any other.
+    pub fn is_fit(&self, now: Time) -> bool {
+        self.is_well.load(Ordering::Acquire) && !self.is_out(now)
+    }
+
+    /// A request of a loop has ended, which has `uncounted` others that ended well. Whether the instance should be left out.
+    pub fn ended(&self, failed: bool, uncounted: &mut u32, rules: &Rules, now: Time) -> bool {
+        if !failed && !self.is_failing.load(Ordering::Relaxed) {
+            *uncounted = uncounted.saturating_add(1);
+            return false;
+        }
+        let mut record = self.record();
+        record.count(std::mem::take(uncounted));
+        let should = record.ended(failed, rules, now);
+        self.release(&record);
+        should
+    }
+
+    /// Counts what ended well in a loop.
+    pub fn count(&self, uncounted: &mut u32) {
+        if *uncounted > 0 {
+            self.record().count(std::mem::take(uncounted));
+        }
+    }
+
+    /// It is left out; until when. `None` if it is already.
+    pub fn eject(&self, rules: &Rules, now: Time) -> Option<Time> {
+        let mut record = self.record();
+        if record.is_out(now) {
+            return None;
+        }
+        record.eject(rules, now);
+        self.release(&record);
+        Some(record.until())
+    }
+
+    /// What its checks say now.
+    pub fn examined(&self, health: Health) {
+        self.is_well.store(health.is_well(), Ordering::Release);
+    }
+
+    /// Whether it is to be said that it does not speak HTTP/2: once, until it is started anew.
+    pub fn may_tell(&self) -> bool {
+        !self.is_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// It is being started anew, and may speak it then.
+    pub fn starts(&self) {
+        self.is_told.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const RULES: Rules = Rules {
+        consecutive: 3,
+        percent: 50,
+        base: Duration::from_secs(10),
+        most: Duration::from_secs(25),
+        share: 50,
+        panic: 50,
+    };
+
+    #[test]
+    fn failures_of_several_loops_are_one_row_and_any_success_ends_it() {
+        let standing = Standing::default();
+        let (mut a, mut b) = (0, 0);
+        let now = Time::from_millis(1);
+        assert!(!standing.ended(true, &mut a, &RULES, now) && !standing.ended(true, &mut b, &RULES, now));
+        assert!(!standing.ended(false, &mut b, &RULES, now));
+        assert_eq!((a, b), (0, 0), "it was counted at once: the row is over");
+        assert!(!standing.ended(true, &mut a, &RULES, now) && !standing.ended(true, &mut b, &RULES, now));
+        assert!(standing.ended(true, &mut a, &RULES, now), "three in a row");
+        assert!(standing.is_fit(now));
+        let until = standing.eject(&RULES, now).expect("it was not out");
+        assert_eq!(standing.eject(&RULES, now), None, "another loop was quicker");
+        assert_eq!(
+            [standing.is_out(now), standing.is_fit(now), standing.is_out(until)],
+            [true, false, false]
+        );
+    }
+
+    #[test]
+    fn what_ends_well_is_counted_when_it_is_said() {
+        let standing = Standing::default();
+        let mut uncounted = 0;
+        (0..30).for_each(|_| assert!(!standing.ended(false, &mut uncounted, &RULES, Time::ZERO)));
+        assert_eq!(uncounted, 30);
+        standing.count(&mut uncounted);
+        assert_eq!(uncounted, 0);
+        // 30 requests, of which none failed, and another instance with 30 of which all did.
+        let mut other = Record::default();
+        other.count(0);
+        let never = Rules { consecutive: 0, ..RULES };
+        (0..30).for_each(|_| assert!(!other.ended(true, &never, Time::ZERO)));
+        let worse = h2lab_proxy::guard::outlier::compare(
+            &mut [&mut standing.record(), &mut other],
+            &RULES,
+            Time::ZERO,
+        );
+        assert_eq!(worse, [1]);
+    }
+}
