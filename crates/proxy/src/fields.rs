@@ -80,8 +80,9 @@ pub enum Refused {
     /// The method is no token (RFC 9110 §9.1).
     #[error("the method is no token")]
     Method,
-    /// The target has a byte that would end it in HTTP/1.1.
-    #[error("the target has white space or a control character")]
+    /// The target has a byte that would end it in HTTP/1.1, or a fragment, which is of the client alone (RFC 9110 §7.1): some servers cut
+    /// it, and would serve what no route compared.
+    #[error("the target has white space, a control character or `#`")]
     Target,
     /// The authority has a byte that no host and port have.
     #[error("the authority is no host and port")]
@@ -260,7 +261,7 @@ fn check(incoming: &RequestHead<'_>) -> Result<(), Refused> {
     if incoming.method.is_empty() || !incoming.method.iter().all(is_token) {
         return Err(Refused::Method);
     }
-    if incoming.path.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
+    if incoming.path.iter().any(|byte| *byte <= b' ' || matches!(byte, 0x7f | b'#'))
         || str::from_utf8(incoming.path).is_err()
     {
         return Err(Refused::Target);

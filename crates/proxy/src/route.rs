@@ -28,9 +28,11 @@ enum Host {
 impl Host {
     fn of(text: &str) -> Self {
         let text = text.to_ascii_lowercase();
+        let text = text.strip_suffix('.').unwrap_or(&text);
+        let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
         match text.strip_prefix('*') {
             Some(rest) if rest.starts_with('.') => Self::Below(rest.to_owned()),
-            _ => Self::Name(text),
+            _ => Self::Name(text.to_owned()),
         }
     }
 
@@ -82,11 +84,28 @@ impl Routes {
     }
 }
 
-/// The host of an authority, without user, port and the brackets of IPv6.
+/// The host of an authority, without port, the brackets of IPv6 and the dot that ends an absolute name.
 pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
-    match authority.strip_prefix(b"[") {
-        Some(rest) => rest.split(|byte| *byte == b']').next().unwrap_or_default(),
-        None => authority.split(|byte| *byte == b':').next().unwrap_or_default(),
+    if let Some(rest) = authority.strip_prefix(b"[") {
+        return rest.split(|byte| *byte == b']').next().unwrap_or_default();
+    }
+    let host = authority.split(|byte| *byte == b':').next().unwrap_or_default();
+    host.strip_suffix(b".").unwrap_or(host)
+}
+
+/// Why a route's host takes no request, if it is so.
+pub(crate) fn why_no_host(host: &str) -> Option<&'static str> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    match bare {
+        "" => Some("it is empty; a route without `host` takes every one"),
+        "*" => Some("`*` alone is no name; a route without `host` takes every one"),
+        _ if bare.strip_prefix("*.").unwrap_or(bare).contains('*') => {
+            Some("`*` stands only for the beginning of a name, as in `*.example.test`")
+        }
+        _ if bare.contains(':') && bare.parse::<std::net::Ipv6Addr>().is_err() => {
+            Some("a host has no port: write it without")
+        }
+        _ => None,
     }
 }
 
@@ -146,6 +165,24 @@ mod tests {
         assert_eq!(routes.service(b"a", b"/x/y"), Some(0));
         assert_eq!([routes.service(b"a", b"/x"), routes.service(b"b", b"/x/y")], [None, None]);
         assert_eq!(Routes::default().service(b"", b""), None);
+    }
+
+    #[test]
+    fn a_host_is_taken_however_it_is_written() {
+        let routes = routes(&[("[2001:db8::1]", ""), ("a.test.", ""), ("*.b.test", "")], None);
+        assert_eq!(routes.service(b"[2001:db8::1]:8080", b"/"), Some(0));
+        assert_eq!([routes.service(b"a.test", b"/"), routes.service(b"A.test.:80", b"/")], [Some(1); 2]);
+        assert_eq!(routes.service(b"x.b.test.", b"/"), Some(2));
+    }
+
+    #[test]
+    fn hosts_that_take_no_request_are_refused() {
+        for host in ["", "*", "a:80", "[::1]:80", "a.*", "*.*.test"] {
+            assert!(why_no_host(host).is_some(), "{host}");
+        }
+        for host in ["a", "*.a", "::1", "[::1]", "192.0.2.1", "a."] {
+            assert_eq!(why_no_host(host), None, "{host}");
+        }
     }
 
     #[test]

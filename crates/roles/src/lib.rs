@@ -8,6 +8,7 @@
 mod accepted;
 pub mod bulk;
 pub mod client;
+mod date;
 pub mod fleet;
 mod heartbeat;
 pub mod load;

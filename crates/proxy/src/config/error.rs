@@ -45,6 +45,14 @@ pub enum ConfigError {
         /// How many threads there are.
         threads: u32,
     },
+    /// A host that no request names so.
+    #[error("the host `{host}` of a route: {why}")]
+    RouteHost {
+        /// What was written.
+        host: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Nothing listens.
     #[error("it listens nowhere: write [[listen]] with an address")]
     NoListener,

@@ -56,6 +56,7 @@ pub use timeouts::{ServiceTimeouts, Timeouts};
 pub use trace::{Trace, TraceContext};
 
 use crate::fields::OwnFields;
+use crate::route::why_no_host;
 
 /// A sidecar's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -163,6 +164,11 @@ impl Config {
             for service in listen.service.iter().chain(listen.route.iter().map(|route| &route.service)) {
                 if !self.service.contains_key(service) {
                     return Err(ConfigError::UnknownService { place, service: service.clone() });
+                }
+            }
+            for host in listen.route.iter().filter_map(|route| route.host.as_ref()) {
+                if let Some(why) = why_no_host(host) {
+                    return Err(ConfigError::RouteHost { host: host.clone(), why });
                 }
             }
             let paths = listen.route.iter().filter_map(|route| route.path.as_ref());

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Timeouts {
-    /// For a connection to an instance, with TLS.
+    /// For a connection to an instance, with TLS; 0 is for ever.
     #[serde(with = "duration_text")]
     pub connect: Duration,
-    /// For the head of the response, from the moment at which the request was complete.
+    /// For the head of the response, from the moment at which the request was complete; 0 is for ever.
     #[serde(with = "duration_text")]
     pub response: Duration,
     /// For the next request of a client's connection that has none: then the connection is ended, over HTTP/2 in two steps, so that a
@@ -72,16 +72,37 @@ pub struct ServiceTimeouts {
     pub request: Option<Duration>,
 }
 
+/// Longer than anything runs.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// 0 is for ever.
+const fn or_for_ever(time: Duration) -> Duration {
+    if time.is_zero() { FOR_EVER } else { time }
+}
+
 impl Timeouts {
     /// Those of a service.
     #[must_use]
     pub fn of(&self, service: &ServiceTimeouts) -> Self {
         Self {
-            connect: service.connect.unwrap_or(self.connect),
-            response: service.response.unwrap_or(self.response),
+            connect: or_for_ever(service.connect.unwrap_or(self.connect)),
+            response: or_for_ever(service.response.unwrap_or(self.response)),
             stream: service.stream.unwrap_or(self.stream),
             request: service.request.unwrap_or(self.request),
             ..*self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_for_ever_for_whatever_is_waited_for() {
+        let of = ServiceTimeouts { connect: Some(Duration::ZERO), ..ServiceTimeouts::default() };
+        let timeouts = Timeouts { response: Duration::ZERO, ..Timeouts::default() }.of(&of);
+        assert_eq!((timeouts.connect, timeouts.response), (FOR_EVER, FOR_EVER));
+        assert_eq!(Timeouts::default().of(&ServiceTimeouts::default()), Timeouts::default());
     }
 }

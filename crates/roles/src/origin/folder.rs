@@ -15,7 +15,8 @@ use std::sync::Arc;
 use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, Stat, fadvise, openat, openat2};
 use rustix::io::Errno;
 
-use super::range::{Validators, http_date};
+use super::range::Validators;
+use crate::date::http_date;
 use h2lab_net::storage::{FileState, Names};
 
 /// A folder whose files are served.

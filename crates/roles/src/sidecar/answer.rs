@@ -129,7 +129,11 @@ impl Sidecar<'_> {
             down.engine.send_interim(now, to.stream, interim.status, &fields);
             mark(down, to.slot, &mut self.dirty);
         }
-        if let Some(head) = exchange.answer.take() {
+        if let Some(mut head) = exchange.answer.take() {
+            // RFC 9110 §6.6.1: who has a clock adds it to what has none, and cannot tell when it was made better than this.
+            if !exchange.is_tunnel && head.field(b"date").is_none() {
+                head.add(b"date", &[self.date.now().as_bytes()]);
+            }
             let end_stream = exchange.response.is_none();
             let key = exchange.is_tunnel.then(|| exchange.head.field(websocket::KEY.as_bytes())).flatten();
             if exchange.is_tunnel && exchange.asked.websocket {
@@ -216,7 +220,7 @@ impl Sidecar<'_> {
         let why = refusal.detail.as_deref().unwrap_or(&refusal.why);
         self.observer.refused(exchange, refusal.status, why, now);
         if let Some(detail) = &refusal.detail {
-            self.guard.note(exchange.service, refusal.error, detail, now);
+            self.guard.note(exchange.service, "", refusal.error, detail, now);
         }
         if exchange.is_answered {
             self.totals.broken += 1;
@@ -240,6 +244,7 @@ impl Sidecar<'_> {
         exchange.seen.bytes[0] = text.len() as u64;
         exchange.response.owed(); // nobody sent it
         if exchange.head.get(Part::Method) == b"HEAD" {
+            exchange.seen.bytes[0] = 0;
             exchange.response.begin(false);
             exchange.response.push(&[], true);
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tls::{ClientTls, Identity, ServerTlsOptions, TlsError, TlsOptions, check_authorities};
 use h2lab_proxy::config::{Config as File, ConfigError};
 use h2lab_proxy::registry;
@@ -98,6 +99,16 @@ impl SidecarConfig {
             }
             Ok(tls)
         });
+        for (service, of) in &file.service {
+            if let Some(name) = &of.congestion {
+                let refused = |source| SidecarError::Congestion {
+                    service: service.clone(),
+                    name: name.clone(),
+                    source,
+                };
+                StreamSocket::may_have_congestion(name).map_err(refused)?;
+            }
+        }
         let services = services.collect::<Result<_, SidecarError>>()?;
         let mut server = engine(Role::Server);
         server.max_concurrent_streams = Some(MAX_CONCURRENT_STREAMS);
@@ -195,6 +206,19 @@ pub enum SidecarError {
     Listen {
         /// The address.
         address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Connections to instances cannot have this congestion control.
+    #[error(
+        "congestion = \"{name}\" of the service `{service}`: {source}. Those that every user may have are in \
+         net.ipv4.tcp_allowed_congestion_control, those that the kernel has in net.ipv4.tcp_available_congestion_control"
+    )]
+    Congestion {
+        /// The service.
+        service: String,
+        /// What was asked for.
+        name: String,
         /// The kernel's answer.
         source: io::Error,
     },

@@ -70,6 +70,8 @@ impl Sidecar<'_> {
 
     /// Ends what has no request under way and cannot be told.
     fn end_quiet(&mut self, slot: u32) {
+        // A request that has come in the meantime is answered, and says so.
+        self.read(slot);
         match &mut self.slots[slot as usize] {
             Slot::Open(side)
                 if matches!(side.peer, Peer::Client { .. }) && side.engine.open_streams() == 0 =>

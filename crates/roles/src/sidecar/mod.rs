@@ -45,6 +45,7 @@ use h2lab_proxy::guard::memory::Pressure;
 use h2lab_proxy::hints::Pages;
 use h2lab_wire::Connection;
 
+use crate::date::Date;
 pub use config::{Listening, SidecarConfig, SidecarError};
 use exchange::Exchanges;
 use guard::Guard;
@@ -146,6 +147,8 @@ struct Sidecar<'a> {
     /// When it is looked whether instances are still there.
     check_at: Time,
     totals: Totals,
+    /// For responses that have none.
+    date: Date,
     /// It is to end.
     is_draining: bool,
     /// What it sees of its own work.
@@ -205,6 +208,7 @@ impl<'a> Sidecar<'a> {
             observer: observe::Watch::new(&config, clock.now()),
             config,
             totals: Totals::default(),
+            date: Date::default(),
             is_draining: false,
         };
         sidecar.publish(&state);

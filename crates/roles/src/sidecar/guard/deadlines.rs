@@ -108,8 +108,9 @@ impl Sidecar<'_> {
                     .because(ProxyError::HttpResponseIncomplete)
             }
             Late::Request => {
-                let after = now.since(exchange.began_at);
-                Refusal::new(504, of.late("no complete response", after))
+                // What it was given, not what has passed: the same text each time.
+                let given = exchange.watched.request_due.since(exchange.began_at);
+                Refusal::new(504, of.late("no complete response", given))
             }
         };
         exchange.waits = false;

@@ -97,7 +97,7 @@ impl Sidecar<'_> {
         of.counts.ejections += 1;
         let time = format_duration(until.since(now));
         let detail = format!("{} {why}, and is left out for {time}", pool.name);
-        self.guard.note(service, ProxyError::DestinationUnavailable, &detail, now);
+        self.guard.note(service, &pool.name, ProxyError::DestinationUnavailable, &detail, now);
         self.guard.shared.judged();
         self.reconsider(service, now);
     }

@@ -255,10 +255,11 @@ impl Guard {
         }
     }
 
-    /// Tells the operator what the client is not told; the same of a service only now and then.
-    pub fn note(&self, service: u32, error: ProxyError, detail: &str, now: Time) {
+    /// Tells the operator what the client is not told; the same of a service, or of its instance `about`, only now and then.
+    pub fn note(&self, service: u32, about: &str, error: ProxyError, detail: &str, now: Time) {
         let (Some(write), Some(of)) = (self.on_note, self.services.get(service as usize)) else { return };
-        let Some(others) = self.shared.may_note(&of.name, error, now, NOTE_PERIOD) else { return };
+        let whom = format!("{} {about}", of.name);
+        let Some(others) = self.shared.may_note(whom, error, now, NOTE_PERIOD) else { return };
         match others {
             0 => write(&format!("the service `{}`: {detail}", of.name)),
             n => write(&format!(

@@ -78,7 +78,8 @@ impl Sidecar<'_> {
             } else {
                 ProxyError::DestinationUnavailable
             };
-            self.guard.note(service, kind, &detail, now);
+            let about = self.pools.name(instance).to_owned();
+            self.guard.note(service, &about, kind, &detail, now);
             self.reconsider(service, now);
         }
     }

@@ -36,6 +36,9 @@ pub struct Common {
 /// When the next note on a service may be written, and how many were not since the last one.
 type Notes = BTreeMap<(String, ProxyError), (Time, u64)>;
 
+/// Entries from which on old ones are dropped.
+const MOST_NOTES: usize = 1_000;
+
 /// An instance: its service, address, URL and the name of its certificate.
 type Known = (String, SocketAddr, String, String);
 
@@ -196,16 +199,19 @@ impl Shared {
         self.judgements.load(Ordering::Acquire)
     }
 
-    /// Whether a note on a service is to be written at this time, which is then the last one for `period`; how many were not since.
+    /// Whether a note on a service or its instance is to be written at this time, which is then the last one for `period`; how many were not since.
     pub fn may_note(
         &self,
-        service: &str,
+        whom: String,
         error: ProxyError,
         now: Time,
         period: std::time::Duration,
     ) -> Option<u64> {
         let mut notes = lock(&self.notes);
-        let (next, others) = notes.entry((service.to_owned(), error)).or_default();
+        if notes.len() > MOST_NOTES {
+            notes.retain(|_, (next, _)| now < *next); // instances come and go
+        }
+        let (next, others) = notes.entry((whom, error)).or_default();
         if now < *next {
             *others += 1;
             return None;
