@@ -10,6 +10,7 @@ pub mod counts;
 pub mod packed;
 pub mod random;
 pub mod secrets;
+pub mod spans;
 pub mod text;
 pub mod units;
 

@@ -2,6 +2,8 @@
 //!
 //! Each of its threads counts for itself; [`SidecarStatus::add`] makes one of several.
 
+mod protection;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use h2lab_base::units::nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{CellRecord, Histogram};
+pub use protection::ProtectionStatus;
 
 /// Upper bounds of the buckets of durations, in nanoseconds, and as Prometheus writes them, in seconds.
 pub const BOUNDS: [(u64, &str); 14] = [
@@ -87,6 +90,8 @@ pub struct ServiceStatus {
     pub requests: Vec<RequestCount>,
     /// From the coming of each request until its response was passed on.
     pub durations: Durations,
+    /// What protects it has done.
+    pub protection: ProtectionStatus,
 }
 
 /// So many requests.
@@ -151,6 +156,10 @@ pub struct InstanceStatus {
     pub protocol: String,
     /// It could not be reached lately.
     pub is_down: bool,
+    /// It is left out because it failed (`outlier`).
+    pub is_ejected: bool,
+    /// Its health checks failed.
+    pub is_unhealthy: bool,
     /// Connections that carry requests.
     pub connections: u64,
     /// Connections being dialled.
@@ -301,6 +310,7 @@ impl ServiceStatus {
             }
         }
         self.durations.add(&other.durations);
+        self.protection.add(&other.protection);
     }
 
     /// All of its requests.
@@ -313,6 +323,8 @@ impl InstanceStatus {
     fn add(&mut self, other: &Self) {
         // Where one thread can reach it, it is up.
         self.is_down &= other.is_down;
+        self.is_ejected |= other.is_ejected;
+        self.is_unhealthy |= other.is_unhealthy;
         if self.connections == 0 && other.connections > 0 {
             self.protocol.clone_from(&other.protocol);
         }
@@ -379,6 +391,7 @@ mod tests {
                 name: "a".to_owned(),
                 requests: vec![RequestCount { protocol: "h1".to_owned(), status, count: 5 }],
                 durations,
+                protection: ProtectionStatus { ejections: 2, rate_limited: 7, ..ProtectionStatus::default() },
             }],
             instances: vec![InstanceStatus {
                 name: "h2c://a:80".to_owned(),
@@ -412,6 +425,8 @@ mod tests {
             [(200, 10), (503, 5)]
         );
         assert_eq!((all.services[0].requests(), all.services[0].durations.n()), (15, 3));
+        let protection = all.services[0].protection;
+        assert_eq!((protection.ejections, protection.rate_limited, protection.shed), (6, 21, 0));
         let [instance] = &all.instances[..] else { panic!("one instance: {all:?}") };
         let path = instance.path.expect("a path");
         assert_eq!(

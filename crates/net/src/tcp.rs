@@ -221,6 +221,12 @@ impl StreamSocket {
         }
     }
 
+    /// The socket takes no more while `bytes` that it has not sent yet wait in it (`TCP_NOTSENT_LOWAT`). Without that it takes megabytes
+    /// that a peer does not read, as if the peer did. Without effect on a Unix socket.
+    pub fn limit_unsent(&self, bytes: u32) {
+        let _ = set_option(&self.fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes);
+    }
+
     /// Throws away what has come, up to 64 KiB. Closing a socket that holds unread bytes sends a reset, which may make the peer
     /// drop our last bytes before it has read them (RFC 9112 §9.6).
     pub fn discard(&self) {

@@ -258,6 +258,12 @@ impl Connection {
         forward!(self, engine => engine.held_bytes())
     }
 
+    /// Gives the memory of buffers back that nothing is in, if no exchange is under way: for connections that are idle. The next message
+    /// allocates it again. HTTP/3 keeps its memory.
+    pub fn release_memory(&mut self) {
+        forward!(self, engine => engine.release_memory(), h3: ());
+    }
+
     /// Streams begun and not finished.
     pub fn open_streams(&self) -> u32 {
         forward!(self, engine => engine.open_streams())

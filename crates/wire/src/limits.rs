@@ -39,10 +39,11 @@ pub struct Limits {
     /// (CVE-2025-8671, `MadeYouReset`). Default 1,024, as h2 has it.
     pub stream_errors: u32,
     /// CONTINUATION frames of one field block (CVE-2024-27316 and similar). Default 8; as many as a list of
-    /// [`super::Config::max_header_list_size`] takes in frames of full size, and a quarter more, are taken in any case.
+    /// [`super::Config::max_header_list_size`], or the block so far, takes in frames of full size, and a quarter more, are taken in any
+    /// case.
     pub continuations: u32,
-    /// Times [`super::Config::max_header_list_size`] that the fields of one block may decode to before the connection
-    /// ends; above once it is only the stream (HPACK bomb, 2016). Default 4, as h2 has it.
+    /// Times [`super::Config::max_header_list_size`] that one block may have in pieces, or its fields may decode to, before the
+    /// connection ends; above once it is only the stream (HPACK bomb, 2016). Default 4, as h2 has it.
     pub field_list_factor: u32,
     /// DATA frames in a row without data and without END_STREAM (CVE-2019-9518). Default 100, as h2 has it.
     pub empty_data: u32,
@@ -158,7 +159,7 @@ limits! {
     Continuations, "continuations", "more than ", " CONTINUATION frames in a field block",
         "[`Limits::continuations`]";
     FieldBlock, "field-block", "more than ", " bytes of a field block in pieces",
-        "[`super::Config::max_header_list_size`], or a frame, for a block before it is decoded";
+        "[`Limits::field_list_factor`] times [`super::Config::max_header_list_size`], or a frame, for a block before it is decoded";
     FieldList, "field-list", "more than ", " bytes of fields in a block",
         "[`super::Config::max_header_list_size`]: the stream ends; [`Limits::field_list_factor`] times that: the connection";
     EmptyData, "empty-data", "more than ", " DATA frames in a row without data",

@@ -69,6 +69,13 @@ impl SendQueue {
         self.bytes.capacity() + self.lent.capacity() * size_of::<Lent>()
     }
 
+    /// Gives its memory back, if nothing waits.
+    pub(super) fn release_memory(&mut self) {
+        if self.len() == 0 {
+            *self = Self::default();
+        }
+    }
+
     /// The unsent bytes up to the next lent slice: all of them if nothing is lent.
     pub(super) fn pending(&self) -> &[u8] {
         match self.lent.front() {

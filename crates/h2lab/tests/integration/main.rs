@@ -144,6 +144,9 @@ mod smuggling;
 mod sidecar;
 mod sidecar_pool;
 
+/// Instances that were said to speak HTTP/2 and close the connection.
+mod sidecar_fallback;
+
 /// What the sidecar does about instances that fail, callers that are too many, and its own memory.
 mod sidecar_guard;
 
@@ -165,14 +168,23 @@ mod sidecar_callers;
 /// A pair of sidecars whose instances are disturbed: every request is accounted for.
 mod sidecar_soak;
 
+/// Instances by service records of a name server.
+mod sidecar_srv;
+
 /// What the sidecar tells of its work: log, traces, admin listener, diagnosis.
 mod sidecar_admin;
+
+/// What it says of limits of its instances.
+mod sidecar_diagnosed;
 
 /// Instances of a sidecar that appear and disappear: files, DNS, Consul.
 mod sidecar_registry;
 
 /// A sidecar whose configuration changes while it runs.
 mod sidecar_reload;
+
+/// The same beside what protects services.
+mod sidecar_reload_guard;
 
 /// A sidecar with several threads: what is bounded is bounded for all of them together.
 mod sidecar_threads;

@@ -73,6 +73,11 @@ impl Sidecar {
 
 /// An HTTP/1.1 server that plays a part with each connection, and the first bytes of each.
 pub fn scripted(play: fn(TcpStream)) -> (String, mpsc::Receiver<String>) {
+    scripted_by_head(move |stream, _| play(stream))
+}
+
+/// The same where the part depends on these bytes.
+pub fn scripted_by_head(play: impl Fn(TcpStream, &str) + Send + 'static) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let (seen, heads) = mpsc::channel();
@@ -81,10 +86,11 @@ pub fn scripted(play: fn(TcpStream)) -> (String, mpsc::Receiver<String>) {
             let mut stream = stream.expect("a connection");
             let mut head = vec![0; 64 * 1024];
             let n = stream.read(&mut head).unwrap_or(0);
-            if seen.send(String::from_utf8_lossy(&head[..n]).into_owned()).is_err() {
+            let head = String::from_utf8_lossy(&head[..n]).into_owned();
+            if seen.send(head.clone()).is_err() {
                 return;
             }
-            play(stream);
+            play(stream, &head);
         }
     });
     (url, heads)

@@ -23,7 +23,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    fn to(url: &str, more: &[&str]) -> Self {
+    pub fn to(url: &str, more: &[&str]) -> Self {
         let mut command = Command::new(binary());
         command
             .args(["sidecar", "--listen", "127.0.0.1:0", "--to", url, "--admin", "127.0.0.1:0"])
@@ -51,7 +51,7 @@ impl Watched {
         exchange(self.clear, request).0
     }
 
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         let exit = self.child.stop(Signal::TERM, DEADLINE).expect("it ends");
         assert_eq!(exit.status.code(), Some(0), "{}", self.child.log());
     }
@@ -307,14 +307,14 @@ fn a_hop_that_joins_traces_is_the_parent_of_what_follows_and_others_pass_them() 
 /// A trace of a client.
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-fn diagnosed(watched: &Watched) -> Value {
+pub fn diagnosed(watched: &Watched) -> Value {
     let url = format!("http://{}", watched.admin);
     let done = h2lab(&["diagnose", "--sidecar", &url, "--json"]);
     assert_eq!(done.code, Some(0), "{}", done.transcript());
     done.json()
 }
 
-fn found(document: &Value) -> Vec<String> {
+pub fn found(document: &Value) -> Vec<String> {
     let findings = document["findings"].as_array().unwrap_or_else(|| panic!("{document}"));
     findings.iter().map(|finding| finding["rule"].as_str().unwrap_or_default().to_owned()).collect()
 }

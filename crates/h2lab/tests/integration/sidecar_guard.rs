@@ -57,7 +57,7 @@ fn sidecar(top: &str, instances: &[&str], more: &str) -> Sidecar {
 }
 
 /// A request that is the last one of its connection.
-fn get(path: &str, fields: &str) -> String {
+pub fn get(path: &str, fields: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}\r\n")
 }
 
@@ -202,22 +202,40 @@ fn more_than_a_service_may_have_under_way_is_refused_at_once() {
 
 #[test]
 fn no_more_wait_than_may_and_none_longer_than_it_may() {
-    let url = server(|_| None);
-    // One hangs on the only connection, so that all others wait.
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let url = server(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        None
+    });
+    let until = Instant::now() + DEADLINE;
     let hang = |sidecar: &Sidecar| {
         let mut stream = sidecar.connect();
         stream.write_all(get("/", "").as_bytes()).expect("it reads");
         stream
     };
+    // One hangs on the only connection, so that all others wait.
+    let hang_on_the_only_connection = |sidecar: &Sidecar| {
+        let before = asked.load(Ordering::SeqCst);
+        let stream = hang(sidecar);
+        while asked.load(Ordering::SeqCst) == before {
+            assert!(Instant::now() < until, "the instance gets it");
+            thread::yield_now();
+        }
+        stream
+    };
     let call = |time: &str| get("/", &format!("content-type: application/grpc\r\ngrpc-timeout: {time}\r\n"));
     let long = sidecar("", &[&url], "limits = { connections = 1, waiting = 1, wait = \"1h\" }");
-    let _hanging = [hang(&long), hang(&long)];
-    let until = Instant::now() + DEADLINE;
-    while !long.ask(&call("100m")).contains("1 wait for a connection, as many as may") {
+    let mut hanging = vec![hang_on_the_only_connection(&long)];
+    // A call that comes before the other one waits in its place for 100 ms, and that one is refused: another one takes the place then.
+    while {
+        hanging.push(hang(&long));
+        !long.ask(&call("100m")).contains("1 wait for a connection, as many as may")
+    } {
         assert!(Instant::now() < until, "one waits, and another one may");
     }
     let short = sidecar("", &[&url], "limits = { connections = 1, wait = \"300ms\" }");
-    let _hanging = [hang(&short), hang(&short)];
+    let _hanging = hang_on_the_only_connection(&short);
     let late = "no connection to an instance of the service `users` within 300ms";
     while !short.ask(&call("1H")).contains(late) {
         assert!(Instant::now() < until, "it waits for ever");

@@ -13,7 +13,7 @@
 //!
 //! Without losses one connection is enough, and a second one only where the first is held back by its window all the same.
 //! The number follows a rise within two seconds, and a fall only after [`SETTLED`], a few connections at a time: a path that loses one packet
-//! in a while would otherwise make it swing. An eighth more or less changes nothing: that much is chance.
+//! in a while would otherwise make it swing. A twelfth more or an eighth less changes nothing: that much is chance.
 
 use std::time::Duration;
 
@@ -37,8 +37,13 @@ pub const SETTLED: Duration = Duration::from_secs(10);
 const STEP_DOWN: Duration = Duration::from_secs(2);
 /// See [`STEP_DOWN`].
 const DOWN_PART: u32 = 6;
-/// What the number may be off by, as a part of it, before it is changed.
+/// What the number may be too large by, as a part of it, before connections are given up.
 const SPARE_PART: u32 = 8;
+/// What it may be too small by before there are more. The estimate converges from below: a larger part would leave the last steps out.
+const MISSING_PART: u32 = 12;
+/// So many looks in a row find all connections held back by their windows before there is a second one: windows grow within a few round
+/// trips, and a burst behind a pause of a process is over by then.
+const HELD_LOOKS: u32 = 2;
 /// Bytes of a segment.
 const SEGMENT: u64 = 1_448;
 
@@ -129,6 +134,11 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// Whether any request was sent.
+    pub const fn has_requests(&self) -> bool {
+        self.messages[0] > 0
+    }
+
     /// Adds a connection's progress from one reading to the next.
     pub fn add(&mut self, before: &PathReading, after: &PathReading) {
         let since = |count: fn(&PathReading) -> u64| count(after).saturating_sub(count(before));
@@ -154,6 +164,8 @@ pub struct Estimate {
     /// Segments of requests, and of responses.
     messages: [Rate; 2],
     rtt: Duration,
+    /// Looks in a row that found all connections held back.
+    held_back: u32,
     wanted: u32,
     /// Since when fewer would have been enough; the number is given up at this time at the earliest.
     fewer_at: Time,
@@ -167,6 +179,7 @@ impl Estimate {
             lost: Share::default(),
             messages: [Rate::default(); 2],
             rtt: Duration::ZERO,
+            held_back: 0,
             wanted: 1,
             fewer_at: now + SETTLED,
         }
@@ -184,9 +197,11 @@ impl Estimate {
             rate.add(count as f64, lasted);
         }
         self.rtt = interval.rtt / interval.readings;
-        let needed = self.needed(interval.held_back == interval.readings).clamp(1, most.max(1));
+        let is_held_back = interval.held_back == interval.readings;
+        self.held_back = if is_held_back { self.held_back.saturating_add(1) } else { 0 };
+        let needed = self.needed(self.held_back >= HELD_LOOKS).clamp(1, most.max(1));
         let spare = self.wanted / SPARE_PART;
-        if needed > self.wanted + spare {
+        if needed > self.wanted + self.wanted / MISSING_PART {
             self.wanted = needed;
         }
         if needed + spare >= self.wanted {
@@ -252,7 +267,7 @@ mod tests {
         let settled = *rising.last().expect("some");
         assert!((20..=27).contains(&settled), "{rising:?}");
         let after_two_seconds = rising[20];
-        assert!(after_two_seconds * 3 >= settled * 2, "within two seconds two thirds of it: {rising:?}");
+        assert!(after_two_seconds * 4 >= settled * 3, "within two seconds three quarters of it: {rising:?}");
     }
 
     #[test]
@@ -265,6 +280,28 @@ mod tests {
             "{falling:?}"
         );
         assert!(falling.last().is_some_and(|wanted| *wanted <= 2), "{falling:?}");
+    }
+
+    #[test]
+    fn a_burst_that_one_look_finds_held_back_makes_no_second_connection() {
+        let (mut now, mut estimate) = (Time::from_millis(1), Estimate::new(Time::ZERO));
+        let before = PathReading::default();
+        let mut look = |unsent: u32| {
+            now += LOOK;
+            let after = PathReading {
+                min_rtt: RTT,
+                window: 10,
+                in_flight: 10,
+                unsent,
+                sent: 10,
+                requests: 10,
+                ..before
+            };
+            let mut interval = Interval::default();
+            interval.add(&before, &after);
+            estimate.look(now, interval, 64)
+        };
+        assert_eq!([0, 1, 0, 1, 1].map(&mut look), [1, 1, 1, 1, 2]);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use h2lab_model::sidecar::{BOUNDS, Durations, InstanceStatus, SidecarStatus, ThreadStatus};
+use h2lab_model::sidecar::{
+    BOUNDS, Durations, InstanceStatus, ProtectionStatus, SidecarStatus, ThreadStatus,
+};
 
 /// The status of a sidecar as metrics.
 pub fn sidecar_metrics(status: &SidecarStatus) -> String {
@@ -10,7 +12,7 @@ pub fn sidecar_metrics(status: &SidecarStatus) -> String {
     requests(&mut out, status);
     retries(&mut out, status);
     instances(&mut out, status);
-    paths(&mut out, status);
+    protection(&mut out, status);
     whole(&mut out, status);
     out.text
 }
@@ -112,7 +114,6 @@ fn retries(out: &mut Metrics, status: &SidecarStatus) {
 }
 
 fn instances(out: &mut Metrics, status: &SidecarStatus) {
-    let count = |n: u64| Some(n as f64);
     let name = "connections";
     out.head(name, "gauge", "Connections to instances.");
     for instance in &status.instances {
@@ -121,52 +122,114 @@ fn instances(out: &mut Metrics, status: &SidecarStatus) {
             out.line(name, &labels, n);
         }
     }
-    let up = |one: &InstanceStatus| Some(if one.is_down { 0.0 } else { 1.0 });
-    out.of_instances(status, ("instance_up", "gauge", "Whether the instance could be reached."), up);
-    let waiting = ("requests_waiting", "gauge", "Requests that wait for a connection or a stream.");
-    out.of_instances(status, waiting, |one| count(one.waiting));
-    let open = ("instance_requests_open", "gauge", "Requests that the instance has not answered.");
-    out.of_instances(status, open, |one| count(one.open));
-    let requests =
-        ("instance_requests_total", "counter", "Requests given to the instance, repetitions included.");
-    out.of_instances(status, requests, |one| count(one.requests));
-    let waited =
-        ("requests_waited_total", "counter", "Requests that had to wait for a connection or a stream.");
-    out.of_instances(status, waited, |one| count(one.waited));
-    let time = ("requests_waited_seconds_total", "counter", "For how long they waited.");
-    out.of_instances(status, time, |one| Some(one.waited_ns as f64 / 1e9));
-    let dials = ("dials_total", "counter", "Connections dialled.");
-    out.of_instances(status, dials, |one| count(one.dialled));
-    let failed = ("dials_failed_total", "counter", "Connections that could not be made.");
-    out.of_instances(status, failed, |one| count(one.dials_failed));
-    let goaways = ("goaways_total", "counter", "GOAWAYs that the instance sent.");
-    out.of_instances(status, goaways, |one| count(one.goaways));
-    let refused = ("streams_refused_total", "counter", "Streams that the instance refused (REFUSED_STREAM).");
-    out.of_instances(status, refused, |one| count(one.refused));
-    let resets = ("streams_reset_total", "counter", "Streams that the instance reset otherwise.");
-    out.of_instances(status, resets, |one| count(one.resets));
-    let broken =
-        ("connections_broken_total", "counter", "Connections that ended while they carried requests.");
-    out.of_instances(status, broken, |one| count(one.broken));
-    let quota = (
+    for (name, kind, help, value) in OF_INSTANCES {
+        out.of_instances(status, (name, kind, help), value);
+    }
+}
+
+/// Name, kind, what it is, and the value of an instance, if it has one.
+type OfInstance = (&'static str, &'static str, &'static str, fn(&InstanceStatus) -> Option<f64>);
+
+const fn is(yes: bool) -> f64 {
+    if yes { 1.0 } else { 0.0 }
+}
+
+const fn count(n: u64) -> f64 {
+    n as f64
+}
+
+/// What is said of each instance.
+const OF_INSTANCES: [OfInstance; 18] = [
+    ("instance_up", "gauge", "Whether the instance could be reached.", |one| Some(is(!one.is_down))),
+    ("instance_healthy", "gauge", "Whether its health checks pass; 1 without any.", |one| {
+        Some(is(!one.is_unhealthy))
+    }),
+    ("instance_ejected", "gauge", "Whether it is left out because it failed.", |one| {
+        Some(is(one.is_ejected))
+    }),
+    ("requests_waiting", "gauge", "Requests that wait for a connection or a stream.", |one| {
+        Some(count(one.waiting))
+    }),
+    ("instance_requests_open", "gauge", "Requests that the instance has not answered.", |one| {
+        Some(count(one.open))
+    }),
+    ("instance_requests_total", "counter", "Requests given to the instance, repetitions included.", |one| {
+        Some(count(one.requests))
+    }),
+    ("requests_waited_total", "counter", "Requests that had to wait for a connection or a stream.", |one| {
+        Some(count(one.waited))
+    }),
+    ("requests_waited_seconds_total", "counter", "For how long they waited.", |one| {
+        Some(one.waited_ns as f64 / 1e9)
+    }),
+    ("dials_total", "counter", "Connections dialled.", |one| Some(count(one.dialled))),
+    ("dials_failed_total", "counter", "Connections that could not be made.", |one| {
+        Some(count(one.dials_failed))
+    }),
+    ("goaways_total", "counter", "GOAWAYs that the instance sent.", |one| Some(count(one.goaways))),
+    ("streams_refused_total", "counter", "Streams that the instance refused (REFUSED_STREAM).", |one| {
+        Some(count(one.refused))
+    }),
+    ("streams_reset_total", "counter", "Streams that the instance reset otherwise.", |one| {
+        Some(count(one.resets))
+    }),
+    ("connections_broken_total", "counter", "Connections that ended while they carried requests.", |one| {
+        Some(count(one.broken))
+    }),
+    (
         "request_quota",
         "gauge",
         "After how many requests the instance ends a connection, where that was learned.",
-    );
-    out.of_instances(status, quota, |one| one.quota.map(f64::from));
-}
-
-fn paths(out: &mut Metrics, status: &SidecarStatus) {
-    let loss = (
+        |one| one.quota.map(f64::from),
+    ),
+    (
         "loss_ratio",
         "gauge",
         "Share of the packets to the instance that were sent again, over ten seconds.",
-    );
-    out.of_instances(status, loss, |one| one.path.map(|path| path.loss()));
-    let rtt = ("rtt_seconds", "gauge", "Smoothed round trip, the mean of all connections.");
-    out.of_instances(status, rtt, |one| one.path.map(|path| path.rtt_ns as f64 / 1e9));
-    let window = ("congestion_window_segments", "gauge", "Congestion window, the mean of all connections.");
-    out.of_instances(status, window, |one| one.path.map(|path| path.window));
+        |one| one.path.map(|path| path.loss()),
+    ),
+    ("rtt_seconds", "gauge", "Smoothed round trip, the mean of all connections.", |one| {
+        one.path.map(|path| path.rtt_ns as f64 / 1e9)
+    }),
+    ("congestion_window_segments", "gauge", "Congestion window, the mean of all connections.", |one| {
+        one.path.map(|path| path.window)
+    }),
+];
+
+/// Name, further labels, what it is, and the value of a service. Those of one name follow each other.
+type OfService =
+    (&'static str, &'static [(&'static str, &'static str)], &'static str, fn(&ProtectionStatus) -> u64);
+
+/// What protects services has done.
+const OF_SERVICES: [OfService; 10] = [
+    ("attempts_failed_total", &[], "Attempts that failed at an instance.", |one| one.failures),
+    ("service_retries_total", &[], "Requests sent again after such a failure.", |one| one.retries),
+    ("retry_budget_exhausted_total", &[], "Requests not sent again, since the budget was spent.", |one| {
+        one.over_budget
+    }),
+    ("limits_reached_total", &[("limit", "open")], "Requests refused by a limit.", |one| one.over_open),
+    ("limits_reached_total", &[("limit", "waiting")], "Requests refused by a limit.", |one| one.over_waiting),
+    ("rate_limited_total", &[], "Requests that came too fast, for the service or its listener.", |one| {
+        one.rate_limited
+    }),
+    ("timeouts_total", &[], "Requests that took too long.", |one| one.timeouts),
+    ("ejections_total", &[], "How often an instance was left out because it failed.", |one| one.ejections),
+    ("health_checks_failed_total", &[], "Health checks that failed.", |one| one.failed_checks),
+    ("shed_total", &[], "Requests refused because memory was short.", |one| one.shed),
+];
+
+fn protection(out: &mut Metrics, status: &SidecarStatus) {
+    let mut begun = "";
+    for (name, labels, help, value) in OF_SERVICES {
+        if begun != name {
+            out.head(name, "counter", help);
+            begun = name;
+        }
+        for service in status.services.iter().filter(|service| !service.name.is_empty()) {
+            let labels = [&[("service", &*service.name)][..], labels].concat();
+            out.line(name, &labels, value(&service.protection));
+        }
+    }
 }
 
 fn threads(out: &mut Metrics, status: &SidecarStatus) {
@@ -223,8 +286,9 @@ mod tests {
                 name: "a".to_owned(),
                 requests: vec![RequestCount { protocol: "h1".to_owned(), status: 200, count: 2 }],
                 durations,
+                protection: ProtectionStatus { over_waiting: 5, ejections: 1, ..ProtectionStatus::default() },
             }],
-            instances: vec![instance("x"), instance("y")],
+            instances: vec![instance("x"), InstanceStatus { is_ejected: true, ..instance("y") }],
             ..SidecarStatus::default()
         };
         let text = sidecar_metrics(&status);
@@ -246,6 +310,11 @@ mod tests {
             "h2lab_sidecar_request_duration_seconds_bucket{service=\"a\",le=\"+Inf\"} 2",
             "h2lab_sidecar_request_duration_seconds_count{service=\"a\"} 2",
             "h2lab_sidecar_retries_total{reason=\"goaway\"} 4",
+            "h2lab_sidecar_limits_reached_total{service=\"a\",limit=\"open\"} 0",
+            "h2lab_sidecar_limits_reached_total{service=\"a\",limit=\"waiting\"} 5",
+            "h2lab_sidecar_ejections_total{service=\"a\"} 1",
+            "h2lab_sidecar_instance_healthy{service=\"a\\\"b\\\\c\\nd\",instance=\"x\"} 1",
+            "h2lab_sidecar_instance_ejected{service=\"a\\\"b\\\\c\\nd\",instance=\"y\"} 1",
             "h2lab_sidecar_loss_ratio{service=\"a\\\"b\\\\c\\nd\",instance=\"y\"} 0.03",
         ] {
             assert!(text.lines().any(|own| own == line), "{line} is not in\n{text}");

@@ -4,4 +4,4 @@ mod metrics;
 mod sentences;
 
 pub use metrics::sidecar_metrics;
-pub(super) use sentences::{answer, instance, limits, since};
+pub(super) use sentences::{answer, instance, limits, protection, since};

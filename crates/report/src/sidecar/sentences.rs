@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use h2lab_base::counts::{count, number, plural};
 use h2lab_base::units::measured_time;
-use h2lab_model::sidecar::{InstanceStatus, SidecarStatus};
+use h2lab_model::sidecar::{InstanceStatus, ServiceStatus, SidecarStatus};
 
 /// A share below this is printed as none.
 const SOME: f64 = 0.0005;
@@ -62,6 +62,12 @@ pub fn instance(one: &InstanceStatus) -> String {
     if one.is_down {
         said.push("it cannot be reached".to_owned());
     }
+    if one.is_unhealthy {
+        said.push("its health checks fail".to_owned());
+    }
+    if one.is_ejected {
+        said.push("it failed and is left out for a while".to_owned());
+    }
     if let Some(path) = &one.path {
         let loss = path.loss();
         said.push(if loss < SOME {
@@ -110,6 +116,24 @@ fn rounded(time: Duration) -> Duration {
     Duration::from_nanos(((ns / unit).round() * unit) as u64)
 }
 
+/// What protects a service has done, in sentences.
+pub fn protection(service: &ServiceStatus) -> Vec<String> {
+    let done = &service.protection;
+    let requests = |n| plural(n, "request");
+    let told: [(u64, &dyn Fn(u64) -> String); 8] = [
+        (done.over_open, &|n| format!("{} refused, since as many as may were under way", requests(n))),
+        (done.over_waiting, &|n| format!("{} refused, since as many as may waited", requests(n))),
+        (done.rate_limited, &|n| format!("{} refused, since they came too fast", requests(n))),
+        (done.shed, &|n| format!("{} refused, since memory was short", requests(n))),
+        (done.timeouts, &|n| format!("{} took too long", requests(n))),
+        (done.retries, &|n| format!("{} sent again after a failure", requests(n))),
+        (done.over_budget, &|n| format!("{} not sent again, since the budget was spent", requests(n))),
+        (done.ejections, &|n| format!("instances left out because they failed: {}", plural(n, "time"))),
+    ];
+    let told = told.iter().filter(|(n, _)| *n > 0);
+    told.map(|(n, words)| format!("Service `{}`: {}.", service.name, words(*n))).collect()
+}
+
 /// Which limits an instance has met, in sentences.
 pub fn limits(one: &InstanceStatus) -> Vec<String> {
     let mut limits = Vec::new();
@@ -152,7 +176,7 @@ pub fn limits(one: &InstanceStatus) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use h2lab_model::record::Histogram;
-    use h2lab_model::sidecar::{Alone, PathStatus, RequestCount, ServiceStatus};
+    use h2lab_model::sidecar::{Alone, PathStatus, ProtectionStatus, RequestCount};
 
     use super::*;
 
@@ -190,6 +214,23 @@ mod tests {
         let few =
             InstanceStatus { recent: Histogram::of([Duration::from_millis(5)]), alone: None, ..lossy() };
         assert!(instance(&few).ends_with("slowest of 1 request lately 5 ms."), "{}", instance(&few));
+    }
+
+    #[test]
+    fn what_was_refused_and_left_out_is_told_of_its_service() {
+        assert!(protection(&ServiceStatus::default()).is_empty());
+        let done = ProtectionStatus { rate_limited: 1, ejections: 2, ..ProtectionStatus::default() };
+        let service =
+            ServiceStatus { name: "users".to_owned(), protection: done, ..ServiceStatus::default() };
+        assert_eq!(
+            protection(&service),
+            [
+                "Service `users`: 1 request refused, since they came too fast.",
+                "Service `users`: instances left out because they failed: 2 times.",
+            ]
+        );
+        let out = InstanceStatus { is_ejected: true, is_unhealthy: true, ..lossy() };
+        assert!(instance(&out).contains("its health checks fail, it failed and is left out for a while"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use h2lab_proxy::config::{Config as File, ConfigError};
 use h2lab_proxy::registry;
 use h2lab_wire::{Config, FlowControl, Role};
 
-use super::observe::{AccessLog, Desk};
+use super::observe::{AccessLog, AdminState};
 use super::sockets::Sockets;
 
 /// Streams that a client may have open on a connection, as [`crate::origin::MAX_CONCURRENT_STREAMS`].
@@ -54,7 +54,7 @@ pub struct SidecarConfig {
     /// Where listening sockets come from, and are handed on.
     pub sockets: Sockets,
     /// Where it answers questions about itself; nowhere, if there is none.
-    pub desk: Option<Arc<Desk>>,
+    pub admin: Option<Arc<AdminState>>,
     /// The access log.
     pub log: Option<AccessLog>,
 }
@@ -121,8 +121,8 @@ impl SidecarConfig {
         // Affinity and control groups may allow fewer CPUs than there are.
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         let threads = file.threads_on(cpus);
-        let (on_note, desk, log, sockets) = (None, None, None, Sockets::default());
-        Ok(Self { file, server, client, listeners, services, seed, threads, on_note, sockets, desk, log })
+        let (on_note, admin, log, sockets) = (None, None, None, Sockets::default());
+        Ok(Self { file, server, client, listeners, services, seed, threads, on_note, sockets, admin, log })
     }
 }
 

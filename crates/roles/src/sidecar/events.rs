@@ -58,6 +58,7 @@ impl Sidecar<'_> {
                     });
                 }
                 Event::Response { stream, head, end_stream } => {
+                    self.note_spoken(&side.peer, side.version);
                     if self.answered(&side.peer, side.streams.get(stream), head.status, now) {
                         self.forsake(side, stream, end_stream, now);
                         continue;
@@ -94,7 +95,10 @@ impl Sidecar<'_> {
                 }
                 Event::Reset { stream, code, .. } => self.reset(side, stream, code),
                 // It may take requests that wait.
-                Event::Settings => self.call(side),
+                Event::Settings => {
+                    self.note_spoken(&side.peer, side.version);
+                    self.call(side);
+                }
                 Event::GoAway { code: ErrorCode::ENHANCE_YOUR_CALM, .. } => {
                     if let Peer::Instance(instance) = side.peer {
                         self.pools.get(instance).refuses_pings = true;

@@ -224,6 +224,12 @@ impl Exchanges {
         }
     }
 
+    /// Whether the one that was in this place with this generation waits for a connection.
+    pub fn waits(&self, id: u32, generation: u32) -> bool {
+        let exchange = &self.all[id as usize];
+        exchange.is_open && exchange.generation == generation && exchange.waits
+    }
+
     /// Whether any is to be advanced.
     pub const fn has_stirred(&self) -> bool {
         !self.stirred.is_empty()

@@ -1,6 +1,6 @@
 //! What changes while a sidecar runs: its configuration, and the instances of its services.
 //!
-//! Whoever knows something new (a registry, a reload) puts the whole new state here; every loop compares a number at each turn, and
+//! A registry or a reload stores the whole new state here; every loop compares its version in each iteration, and
 //! makes its own state equal to this one. So any number of loops follow, and none misses anything.
 
 use std::collections::BTreeMap;
@@ -118,7 +118,7 @@ impl Live {
         let sets = written(&config)?;
         let before = Arc::clone(&self.lock().config);
         config.sockets = before.sockets.clone();
-        (config.desk, config.log) = (before.desk.clone(), before.log.clone());
+        (config.admin, config.log) = (before.admin.clone(), before.log.clone());
         config.threads = before.threads;
         config.file.check_threads(config.threads)?;
         for listen in &config.file.listen {

@@ -11,18 +11,17 @@ use h2lab_model::workload::Protocol;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
 use h2lab_proxy::config::{Service, Speaks, Timeouts};
-use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
 use h2lab_proxy::pool::place::Load;
 use h2lab_proxy::pool::portion::Portion;
 use h2lab_proxy::pool::ramp;
-use h2lab_wire::{Error, ErrorCode};
+use h2lab_wire::ErrorCode;
 
 use super::config::SidecarConfig;
 use super::guard::Standing;
 use super::live::{Resolved, State};
 use super::pool::{Pool, Pools};
-use super::side::{Peer, Side};
+use super::side::Peer;
 use super::threads::Shared;
 use super::{Sidecar, Slot, mark, side};
 use crate::client::connect::DialTarget;
@@ -296,12 +295,10 @@ impl Sidecar<'_> {
         let pool = self.pools.get(number);
         pool.part.is_leaving = true;
         pool.retry_at = Time::NEVER;
-        let waiting = std::mem::take(&mut pool.waiting);
+        let queue = pool.take_queue();
         self.end_connections(number, now, b"this instance was taken out");
-        for (id, generation) in waiting {
-            let exchange = self.exchanges.get(id);
-            if exchange.is_open && exchange.generation == generation && exchange.waits {
-                exchange.waits = false;
+        for (id, generation) in queue {
+            if self.exchanges.waits(id, generation) {
                 self.leave(id);
                 self.exchanges.stir(id);
             }
@@ -330,25 +327,5 @@ impl Sidecar<'_> {
                 }
             }
         }
-    }
-
-    /// An instance that was said to speak HTTP/2 answers otherwise: it gets HTTP/1.1 from now on, until it is started anew. `true` if
-    /// what this connection carried was processed by nobody: it saw no request that it can read.
-    pub(super) fn falls_back(&mut self, side: &Side, error: Option<&Error>) -> bool {
-        let (Peer::Instance(number), Version::H2, Some(Error::WrongProtocol { .. })) =
-            (&side.peer, side.version, error)
-        else {
-            return false;
-        };
-        let pool = self.pools.get(*number);
-        let is_next = pool.known == 0 && pool.targets.len() > 1;
-        if is_next {
-            pool.known = 1;
-            if pool.standing.may_tell() {
-                let text = format!("{} does not speak HTTP/2: it gets HTTP/1.1", pool.name);
-                self.live.report(&text);
-            }
-        }
-        is_next || self.pools.get(*number).known > 0
     }
 }

@@ -12,6 +12,7 @@ mod config;
 mod drain;
 mod events;
 mod exchange;
+mod fallback;
 mod guard;
 mod hints;
 mod listeners;
@@ -52,7 +53,7 @@ use guard::Guard;
 pub use guard::ServiceCounts;
 use listeners::{Listeners, Opening, PLACES, WAKEUP};
 pub use live::{Live, Resolved, State};
-pub use observe::{AccessLog, Desk, Writer as AccessLogWriter};
+pub use observe::{AccessLog, AdminState, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
 pub use sockets::Sockets;
@@ -348,6 +349,7 @@ impl<'a> Sidecar<'a> {
     fn place(&mut self, slot: u32, mut side: Side) {
         side.is_dirty = true;
         side.serial = self.serial;
+        side.limit_unsent();
         side.liveness.heard(self.now);
         self.serial = self.serial.wrapping_add(1);
         self.dirty.push(slot);
@@ -418,7 +420,7 @@ impl<'a> Sidecar<'a> {
                 self.slots[slot as usize] = Slot::Open(side);
                 self.weigh_slot(slot);
             }
-            Err(error) => self.lose(slot, *side, &error.to_string()),
+            Err(error) => self.break_off(slot, *side, &error),
         }
     }
 
@@ -453,7 +455,7 @@ impl<'a> Sidecar<'a> {
                 }
                 Ok(Next::Wait(_)) => {}
                 Ok(Next::Drop) => return self.lose(slot, *side, "it was closed"),
-                Err(error) => return self.lose(slot, *side, &error.to_string()),
+                Err(error) => return self.break_off(slot, *side, &error),
             }
         };
         self.reactor.set_timer(Self::token(slot), until);

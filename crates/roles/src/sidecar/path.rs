@@ -183,6 +183,8 @@ impl Sidecar<'_> {
             }
         }
         pool.read_at = now;
+        // One that nobody asks for may never be used.
+        let is_used = interval.has_requests() || pool.load.open > 0;
         pool.wanted = pool.estimate.look(now, interval, most);
         let lossy = pool.estimate.loss() > LOSSY && !pool.refuses_pings;
         let wanted = pool.wanted as usize;
@@ -194,7 +196,7 @@ impl Sidecar<'_> {
         let there = self.lasting(instance).len();
         if there > wanted {
             self.retire(instance, now);
-        } else if there > 0 {
+        } else if there > 0 && is_used {
             self.dial_more(instance, now);
         }
     }

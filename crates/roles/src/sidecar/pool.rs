@@ -1,5 +1,6 @@
 //! Instances of services: their connections, and the requests that wait for one.
 
+mod dial;
 mod status;
 
 use std::collections::VecDeque;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_net::transport::Transport;
+use h2lab_net::transport::TransportError;
 use h2lab_proxy::config::{Policy, Speaks};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
@@ -18,34 +19,21 @@ use h2lab_proxy::pool::portion::Portion;
 use h2lab_proxy::pool::quota::Quota;
 use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::retry::Fate;
-use h2lab_wire::Connection;
 
+use super::fallback::Spoken;
 use super::guard::Standing;
 use super::members::{Group, Part};
-use super::path::MOST_ADAPTIVE;
 use super::side::{Peer, Side};
-use super::{Sidecar, Slot, guard};
-use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
+use super::{Sidecar, Slot};
+use crate::client::connect::DialTarget;
+pub use dial::Dialling;
 
-/// An instance that could not be reached is dialled again after a pause that doubles with each failure, and is asked last until then.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// See [`FIRST_PAUSE`].
+/// An instance that could not be reached is asked last for so long at most.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// For so long a request waits where no instance can be reached: one that is restarted is back by then.
-const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Requests in a queue that have ended: so many, or as many as wait, are kept until their place has come.
+const QUEUED: usize = 64;
 /// A connection that does not answer is taken only where there is no other.
 const DOUBTED: Duration = Duration::from_secs(60);
-/// Connections to an instance at most where each carries one request.
-const MOST: u32 = 1_024;
-
-/// A connection that is being dialled.
-#[derive(Debug)]
-pub struct Dialling {
-    dial: Option<Dial>,
-    instance: u32,
-    /// Which of the instance's targets it dials.
-    target: usize,
-}
 
 /// An instance of a service.
 #[derive(Debug)]
@@ -80,14 +68,18 @@ pub struct Pool {
     pub targets: Vec<DialTarget>,
     /// The one of them that it is known to speak.
     pub known: usize,
+    /// What is known of that.
+    pub spoken: Spoken,
     /// Places of its connections, without those that end.
     pub connections: Vec<u32>,
     /// The place in there of the one that got the last request.
     last: usize,
     /// Connections being dialled.
     dialling: u32,
-    /// Requests that wait for a connection.
-    pub waiting: VecDeque<(u32, u32)>,
+    /// Requests that wait for a connection, in the order in which they came. Some of them may have ended meanwhile.
+    queue: VecDeque<(u32, u32)>,
+    /// How many of them still wait.
+    pub waiting: u32,
     pub load: Load,
     /// Until then it counts as down.
     down_until: Time,
@@ -124,6 +116,11 @@ impl Pool {
         self.down_until = now + LONGEST_PAUSE;
     }
 
+    /// Takes the requests that wait, some of which may have ended.
+    pub fn take_queue(&mut self) -> VecDeque<(u32, u32)> {
+        std::mem::take(&mut self.queue)
+    }
+
     /// Without a connection.
     pub fn new(
         part: Part,
@@ -149,10 +146,12 @@ impl Pool {
             policy,
             targets,
             known: 0,
+            spoken: Spoken::Unknown,
             connections: Vec::new(),
             last: 0,
             dialling: 0,
-            waiting: VecDeque::new(),
+            queue: VecDeque::new(),
+            waiting: 0,
             load: Load::default(),
             down_until: Time::ZERO,
             failures: 0,
@@ -285,204 +284,30 @@ impl Sidecar<'_> {
             return;
         }
         let exchange = self.exchanges.get(id);
-        exchange.waits = true;
         exchange.seen.waited = true;
-        let waiting = (id, exchange.generation);
-        if let Some(instance) = exchange.instance {
-            self.pools.get(instance).waiting.push_back(waiting);
-        }
-    }
-
-    /// Dials if the policy wants more connections than there are.
-    pub(super) fn dial_more(&mut self, instance: u32, now: Time) {
-        let portion = self.pools.portion;
-        loop {
-            let pool = self.pools.get(instance);
-            if pool.part.is_leaving {
-                return;
-            }
-            let lasting =
-                pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool)).count();
-            let there = lasting + pool.dialling as usize;
-            if pool.failures > 0 && pool.dialling > 0 {
-                return; // one at a time; how it ends decides
-            }
-            if now < pool.down_until {
-                pool.retry_at = if pool.waiting.is_empty() { Time::NEVER } else { pool.down_until };
-                return;
-            }
-            let wanted = match pool.policy {
-                _ if pool.is_single() => {
-                    // One for each that waits; those being dialled are for the first of them.
-                    (lasting + pool.waiting.len()).min(portion.part(MOST) as usize)
-                }
-                Policy::Adaptive => {
-                    // All streams are taken, too: one more at a time.
-                    let is_full = !pool.waiting.is_empty() && pool.dialling == 0;
-                    let wanted = pool.wanted.max(1) as usize;
-                    if is_full {
-                        wanted.max(there + 1).min(portion.part(MOST_ADAPTIVE) as usize)
-                    } else {
-                        wanted
-                    }
-                }
-                // One at a time: the next when this one is busy, too.
-                Policy::Fixed(n) if pool.dialling == 0 => (portion.part(n) as usize).min(there + 1),
-                _ => there,
-            };
-            if there >= wanted.min(pool.most) {
-                return;
-            }
-            let before = pool.dialling;
-            self.dial(instance, now);
-            if self.pools.get(instance).dialling <= before {
-                return; // it failed at once, or is established
-            }
-        }
-    }
-
-    fn dial(&mut self, instance: u32, now: Time) {
-        let slot = self.free_slot();
-        let token = Self::token(slot);
-        let number = self.totals.dialled as u32;
-        self.totals.dialled += 1;
-        self.observer.dialled(instance);
+        let Some(instance) = exchange.instance else { return };
+        exchange.waits = true;
         let pool = self.pools.get(instance);
-        pool.dialling += 1;
-        let target = pool.known;
-        let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], u32::MAX, now);
-        self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance, target }));
-        self.advance_dial(slot, instance, step, now);
-    }
-
-    /// Continues a dial.
-    pub(super) fn step(&mut self, slot: u32, advance: impl FnOnce(Dial, &DialTarget, Time) -> DialState) {
-        let now = self.now;
-        let Slot::Dialling(dialling) = &mut self.slots[slot as usize] else { return };
-        let (instance, target) = (dialling.instance, dialling.target);
-        let Some(dial) = dialling.dial.take() else { return };
-        let pool = self.pools.get(instance);
-        let step = advance(dial, &pool.targets[target], now);
-        self.advance_dial(slot, instance, step, now);
-    }
-
-    fn advance_dial(&mut self, slot: u32, instance: u32, step: DialState, now: Time) {
-        let target = match &self.slots[slot as usize] {
-            Slot::Dialling(dialling) => dialling.target,
-            _ => 0,
-        };
-        match step {
-            DialState::Pending(dial) => {
-                self.reactor.set_timer(Self::token(slot), dial.deadline());
-                if let Slot::Dialling(dialling) = &mut self.slots[slot as usize] {
-                    dialling.dial = Some(dial);
-                }
-            }
-            DialState::Established(Established { transport, .. }) => {
-                self.connected(slot, (instance, target), transport, now);
-            }
-            DialState::Failed(_, error) => {
-                self.vacate(slot);
-                self.failed((instance, target), &error, now);
-            }
+        pool.waiting += 1;
+        pool.queue.push_back((id, exchange.generation));
+        if pool.queue.len() > 2 * pool.waiting as usize + QUEUED {
+            pool.queue.retain(|(id, generation)| self.exchanges.waits(*id, *generation));
         }
     }
 
-    /// A connection to an instance is there.
-    fn connected(&mut self, slot: u32, (instance, target): (u32, usize), transport: Transport, now: Time) {
-        let pool = self.pools.get(instance);
-        pool.dialling -= 1;
-        if pool.part.is_leaving {
-            return self.vacate(slot); // before the transport is closed
-        }
-        (pool.down_until, pool.failures, pool.retry_at) = (Time::ZERO, 0, Time::NEVER);
-        pool.connections.push(slot);
-        let target = &pool.targets[target];
-        pool.numbered += 1;
-        let number = pool.numbered;
-        let (engine, version) = if target.protocol.is_multiplexed() {
-            (Connection::h2(target.engine, now), Version::H2)
-        } else if pool.is_raw {
-            (Connection::tunnel(target.engine), Version::H1)
-        } else {
-            (Connection::h1(target.engine), Version::H1)
-        };
-        let mut side = Side::new(transport, engine, version, Peer::Instance(instance));
-        side.number = number;
-        side.watch_peer(&self.config.file.timeouts);
-        side.watched = self.observer.connected(number, self.pools.get(instance).protocol(), now);
-        self.place(slot, side);
-        self.wake(instance);
-        self.read(slot);
-    }
-
-    /// A connection to an instance could not be made.
-    fn failed(&mut self, (instance, target): (u32, usize), error: &ConnectError, now: Time) {
-        let pool = self.pools.get(instance);
-        pool.dialling -= 1;
-        if pool.part.is_leaving {
-            return;
-        }
-        if error.is_not_spoken() && target + 1 < pool.targets.len() {
-            // It is remembered: the next ones begin with what it speaks.
-            pool.known = pool.known.max(target + 1);
-            return self.dial(instance, now);
-        }
-        if error.is_not_there() {
-            // It is being started anew, and may speak something else then.
-            pool.known = 0;
-            pool.standing.starts();
-        }
-        self.judge(instance, true, now);
-        let why = format!("cannot connect to {}: {error}", self.pools.name(instance));
-        self.observer.unreachable(instance, &why, now);
-        let pool = self.pools.get(instance);
-        pool.failures = pool.failures.saturating_add(1);
-        pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
-        let is_lasting = pool.connections.iter().any(|slot| is_lasting(&self.slots, *slot, pool));
-        if is_lasting || pool.dialling > 0 {
-            return; // others take them
-        }
-        let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
-        let refusal = guard::unreachable(name, &pool.name, error);
-        for (id, generation) in std::mem::take(&mut pool.waiting) {
-            let exchange = self.exchanges.get(id);
-            if !exchange.is_open || exchange.generation != generation || !exchange.waits {
-                continue;
-            }
-            let others = &self.pools.services[exchange.service as usize];
-            let has_other = others.iter().any(|other| self.pools.all[*other as usize].down_until <= now);
-            let service = exchange.service;
-            let is_late = now.since(exchange.began_at) >= UNREACHABLE_TIMEOUT;
-            let is_late = is_late || !self.retries_connections(service);
-            let exchange = self.exchanges.get(id);
-            if !has_other && !is_late {
-                self.pools.get(instance).waiting.push_back((id, generation));
-                continue;
-            }
-            exchange.waits = false;
-            if is_late {
-                exchange.refusal = Some(refusal.clone());
-            }
-            self.leave(id);
-            self.exchanges.stir(id);
-        }
-        self.dial_more(instance, now);
-    }
-
-    /// Dials again where that failed a while ago.
-    pub(super) fn retry(&mut self, now: Time) {
-        for instance in 0..self.pools.count() {
-            let pool = self.pools.get(instance);
-            if pool.retry_at <= now {
-                pool.retry_at = Time::NEVER;
-                self.dial_more(instance, now);
-            }
+    /// A request waits no longer: it gets a connection, or is over.
+    pub(super) fn stop_waiting(&mut self, id: u32) {
+        let exchange = self.exchanges.get(id);
+        if std::mem::take(&mut exchange.waits)
+            && let Some(instance) = exchange.instance
+        {
+            self.pools.get(instance).waiting -= 1;
         }
     }
 
     /// A request is no longer counted at its instance; the next one finds another.
     pub(super) fn leave(&mut self, id: u32) {
+        self.stop_waiting(id);
         if let Some(instance) = self.exchanges.get(id).instance.take() {
             self.pools.get(instance).load.open -= 1;
             self.wake(instance);
@@ -502,22 +327,22 @@ impl Sidecar<'_> {
         for instance in woken.drain(..) {
             let pool = &mut self.pools.all[instance as usize];
             pool.is_woken = false;
-            if pool.waiting.is_empty() {
+            if pool.waiting == 0 {
                 continue;
             }
             let rooms = pool.connections.iter().map(|slot| room(&self.slots, *slot, pool).free as usize);
             let mut free: usize = rooms.sum();
             while free > 0
-                && let Some((id, generation)) = pool.waiting.pop_front()
+                && let Some((id, generation)) = pool.queue.pop_front()
             {
-                let exchange = self.exchanges.get(id);
-                if exchange.is_open && exchange.generation == generation && exchange.waits {
-                    exchange.waits = false;
+                if self.exchanges.waits(id, generation) {
+                    self.exchanges.get(id).waits = false;
+                    pool.waiting -= 1;
                     self.exchanges.stir(id);
                     free -= 1;
                 }
             }
-            if !pool.waiting.is_empty() {
+            if pool.waiting > 0 {
                 // Those that they waited for may be gone, or take no more.
                 self.dial_more(instance, self.now);
             }
@@ -532,6 +357,12 @@ impl Sidecar<'_> {
         if let Peer::Instance(instance) = side.peer {
             self.wake(instance);
         }
+    }
+
+    /// A connection broke.
+    pub(super) fn break_off(&mut self, slot: u32, side: Side, error: &TransportError) {
+        self.falls_back_at_reset(&side, error);
+        self.lose(slot, side, &error.to_string());
     }
 
     /// A connection is no more: what it carried has failed, and its place is free.

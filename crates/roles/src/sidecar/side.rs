@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::record::CloseReason;
@@ -20,6 +21,13 @@ use crate::accepted::{LINGER, Lingering, TURN, flush_seen};
 /// Requests of a connection to an instance that are cancelled before another one takes its place: the fewest after which a known server
 /// may end it are 100.
 const MOST_CANCELLED: u32 = 90;
+
+/// Bytes that a socket takes beyond what its peer's window and the path let it send. Where that is exhausted, its peer is slow, and the
+/// sender of what follows gets no larger window: it is told by what the socket takes.
+const UNSENT: u32 = 256 * 1024;
+
+/// A client's connection without a request for so long gives the memory of its buffers back: there may be thousands of them.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Whose connection it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +67,8 @@ pub struct Side {
     pub requests: u32,
     /// When a request came or ended last; of a client's.
     pub used_at: Time,
+    /// When it gave the memory of its buffers back.
+    released_at: Time,
     /// Requests on it that were cancelled.
     cancelled: u32,
     /// Bytes that had been written when the last of them was placed.
@@ -118,6 +128,7 @@ impl Side {
             number: 0,
             requests: 0,
             used_at: Time::ZERO,
+            released_at: Time::ZERO,
             cancelled: 0,
             written_before: 0,
             path: Path::default(),
@@ -135,6 +146,13 @@ impl Side {
             is_shut: false,
             last_word_until: None,
             lingering: None,
+        }
+    }
+
+    /// Bounds what its socket takes that a peer does not read.
+    pub fn limit_unsent(&self) {
+        if let Some(tcp) = self.transport.tcp() {
+            tcp.limit_unsent(UNSENT);
         }
     }
 
@@ -199,6 +217,15 @@ impl Side {
         self.cancelled += 1;
         if self.cancelled == MOST_CANCELLED && self.version != Version::H1 {
             self.engine.goaway(now, ErrorCode::NO_ERROR, b"many requests were cancelled");
+        }
+    }
+
+    /// Gives the memory of its buffers back where it has been idle for long; of a client's.
+    pub fn release_if_idle(&mut self, now: Time) {
+        let is_idle = self.streams.len() == 0 && self.used_at + IDLE <= now;
+        if is_idle && self.released_at <= self.used_at {
+            self.released_at = now;
+            self.engine.release_memory();
         }
     }
 

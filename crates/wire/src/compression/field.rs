@@ -148,6 +148,11 @@ impl FieldList {
         self.origin.clear();
     }
 
+    /// Forgets the last block, and gives the memory of its fields back.
+    pub(crate) fn release_memory(&mut self) {
+        *self = Self { limit: self.limit, most_decoded: self.most_decoded, ..Self::default() };
+    }
+
     /// Whether the block is so far above the limit that decoding the rest is a waste: fields that refer to large entries cost a
     /// copy for two bytes.
     pub(crate) const fn is_beyond_measure(&self) -> bool {

@@ -51,7 +51,7 @@ impl Input {
             (self.start, self.end) = (0, self.end - self.start);
         }
         if self.bytes.len() - self.end < MIN_SPACE {
-            self.bytes.resize(self.bytes.len() * 2, 0);
+            self.bytes.resize((self.bytes.len() * 2).max(FIRST_SIZE), 0);
         }
         &mut self.bytes[self.end..]
     }
@@ -63,6 +63,13 @@ impl Input {
         let filled_at_once = self.start == 0 && self.end == self.bytes.len();
         if filled_at_once && self.bytes.len() < MAX_READ {
             self.bytes.resize(self.bytes.len() * 2, 0);
+        }
+    }
+
+    /// Gives its memory back, if nothing is unread.
+    pub(super) fn release_memory(&mut self) {
+        if self.is_empty() {
+            *self = Self { bytes: Vec::new(), start: 0, end: 0 };
         }
     }
 
@@ -103,6 +110,11 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// Gives its memory back, if nothing waits.
+    pub(super) fn release_memory(&mut self) {
+        self.queue.release_memory();
+    }
+
     /// What it takes of memory, in bytes.
     pub(super) fn held(&self) -> usize {
         self.queue.held()

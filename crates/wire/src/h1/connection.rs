@@ -148,6 +148,7 @@ impl Eof {
 
 /// An HTTP/1.1 connection. See [`crate`] for how to drive it.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "how the connection began and how it ends are independent")]
 pub struct Connection {
     pub(super) config: Config,
     pub(super) input: Input,
@@ -316,6 +317,17 @@ impl Connection {
     pub fn held_bytes(&self) -> usize {
         let repeated = self.last_request.held() + self.last_response.held();
         size_of::<Self>() + self.input.held() + self.output.held() + self.scratch.held() + repeated
+    }
+
+    /// See [`crate::Connection::release_memory`].
+    pub fn release_memory(&mut self) {
+        if self.exchange.is_some() {
+            return;
+        }
+        self.input.release_memory();
+        self.output.release_memory();
+        self.scratch = Scratch::default();
+        (self.last_request, self.last_response) = (LastRequest::default(), LastResponse::default());
     }
 
     /// 1 for a client whose connection is idle and may be used again, else 0.

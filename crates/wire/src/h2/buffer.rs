@@ -51,6 +51,13 @@ impl Input {
         }
     }
 
+    /// Gives its memory back, if nothing is unread.
+    pub(super) fn release_memory(&mut self) {
+        if self.unread().is_empty() {
+            *self = Self::new();
+        }
+    }
+
     /// What it takes of memory, in bytes.
     pub(super) const fn held(&self) -> usize {
         self.bytes.capacity()
@@ -92,6 +99,11 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// Gives its memory back, if nothing waits.
+    pub(super) fn release_memory(&mut self) {
+        self.queue.release_memory();
+    }
+
     /// What it takes of memory, in bytes.
     pub(super) fn held(&self) -> usize {
         self.queue.held()

@@ -11,7 +11,6 @@ use super::{Connection, Occurrence, Received, Role};
 use crate::compression::CompressionError;
 use crate::connection::Response;
 use crate::content::Content;
-use crate::limits::accounts::Accounts;
 use crate::message;
 use crate::message::{RequestParts, ResponseParts};
 use crate::{ErrorCode, Exceeded, Limit};
@@ -111,7 +110,8 @@ impl Connection {
         };
         self.assembly.continuations += 1;
         let (list, frame) = (self.config.max_header_list_size, self.config.max_frame_size);
-        self.accounts.continuations(self.assembly.continuations, list, frame)?;
+        let bytes = self.assembly.bytes.len() + fragment.len();
+        self.accounts.continuations(self.assembly.continuations, bytes, list, frame)?;
         self.append_fragment(fragment)?;
         if !end_headers {
             return Ok(None);
@@ -119,12 +119,13 @@ impl Connection {
         self.assembly.opening = None;
         self.counters.headers_received += self.assembly.bytes.len() as u64;
         let decoded = self.decoder.decode(&self.assembly.bytes, &mut self.fields);
+        self.assembly.bytes = Vec::new(); // blocks in pieces are rare and large
         self.receive_block(opening, decoded)
     }
 
     fn append_fragment(&mut self, fragment: Range<usize>) -> Result<(), Fault> {
         let (list, frame) = (self.config.max_header_list_size, self.config.max_frame_size);
-        Accounts::field_block(self.assembly.bytes.len() + fragment.len(), list, frame)?;
+        self.accounts.field_block(self.assembly.bytes.len() + fragment.len(), list, frame)?;
         self.assembly.bytes.extend_from_slice(self.input.slice(fragment.start, fragment.end));
         Ok(())
     }

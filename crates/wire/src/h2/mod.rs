@@ -351,6 +351,16 @@ impl Connection {
             + self.accounts.held()
     }
 
+    /// See [`super::Connection::release_memory`].
+    pub fn release_memory(&mut self) {
+        if self.streams.len() == 0 && self.rest.is_none() && !self.assembly.is_under_way() {
+            self.input.release_memory();
+            self.output.release_memory();
+            self.fields.release_memory();
+            self.is_response_known = false;
+        }
+    }
+
     /// See [`super::Connection::counters`].
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -125,9 +125,15 @@ impl Accounts {
         }
     }
 
-    /// A field block has had `continuations`, in frames of up to `frame` bytes, for a list of up to `list` bytes.
-    pub(crate) fn continuations(&self, continuations: u32, list: u32, frame: u32) -> Result<(), Fault> {
-        let needed = list.div_ceil(frame);
+    /// A field block of `bytes` so far has had `continuations`, in frames of up to `frame` bytes, for a list of up to `list` bytes.
+    pub(crate) fn continuations(
+        &self,
+        continuations: u32,
+        bytes: usize,
+        list: u32,
+        frame: u32,
+    ) -> Result<(), Fault> {
+        let needed = list.max(u32::try_from(bytes).unwrap_or(u32::MAX)).div_ceil(frame);
         let allowed = self.limits.continuations.max(needed + needed / 4);
         if continuations > allowed {
             return Err(excess(Limit::Continuations, u64::from(allowed)));
@@ -135,9 +141,10 @@ impl Accounts {
         Ok(())
     }
 
-    /// A field block in pieces has `bytes` so far, in frames of up to `frame` bytes, for a list of up to `list` bytes.
-    pub(crate) fn field_block(bytes: usize, list: u32, frame: u32) -> Result<(), Fault> {
-        let allowed = list.max(frame);
+    /// A field block in pieces has `bytes` so far, in frames of up to `frame` bytes, for a list of up to `list` bytes. One that is larger
+    /// than the list is decoded all the same, so that the header tables stay in step and only its stream ends (RFC 9113 §10.5.1).
+    pub(crate) fn field_block(&self, bytes: usize, list: u32, frame: u32) -> Result<(), Fault> {
+        let allowed = list.saturating_mul(self.limits.field_list_factor.max(1)).max(frame);
         if bytes > allowed as usize {
             return Err(excess(Limit::FieldBlock, u64::from(allowed)));
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::connection::{Finished, Handshake, Read};
 use super::exchanges::End;
 use h2lab_base::counters::{TcpSummary, TcpTick};
+use h2lab_base::spans::most_at_once;
 use h2lab_base::units::Time;
 use h2lab_link::{FlowEndpoint, LinkSpec};
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
@@ -118,7 +119,7 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
     record.cell.work.phases.warmup = Duration::ZERO;
     record.cell.work.phases.measure = last.since(record.started_at);
     // Nothing is known of when requests were due: they are as in a closed loop of as many as there were.
-    record.cell.work.arrival = Arrival::Closed { concurrency: most(under_way.into_iter()) };
+    record.cell.work.arrival = Arrival::Closed { concurrency: most_at_once(under_way.into_iter()) };
     for (number, sample) in samples.into_iter().enumerate() {
         record.samples.push(&Sample { number: number as u32, ..sample });
     }
@@ -199,20 +200,7 @@ fn micros(duration: Duration) -> u32 {
 /// The most connections with requests that were open at a time; at least 1.
 fn at_a_time(connections: &[ConnectionRecord]) -> u32 {
     let used = connections.iter().filter(|connection| connection.requests > 0);
-    most(used.map(|connection| (connection.connected_at, connection.closed_at)))
-}
-
-/// The most of these that there were at a time; at least 1.
-fn most(spans: impl Iterator<Item = (Time, Time)>) -> u32 {
-    let mut events: Vec<(Time, bool)> =
-        spans.flat_map(|(from, until)| [(from, true), (until, false)]).collect();
-    events.sort_unstable();
-    let (mut open, mut most) = (0_u32, 1);
-    for (_, begins) in events {
-        open = if begins { open + 1 } else { open.saturating_sub(1) };
-        most = most.max(open);
-    }
-    most
+    most_at_once(used.map(|connection| (connection.connected_at, connection.closed_at)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use h2lab_model::sidecar::SidecarStatus;
 use h2lab_report::{sidecar_metrics, sidecar_page};
-use h2lab_roles::sidecar::{Desk, Live, SidecarConfig};
+use h2lab_roles::sidecar::{AdminState, Live, SidecarConfig};
 use rustix::net::{Shutdown, shutdown};
 
 use super::super::exit::Usage;
@@ -27,7 +27,7 @@ const SENDING: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Bound {
     listener: TcpListener,
-    desk: Arc<Desk>,
+    admin: Arc<AdminState>,
 }
 
 impl Bound {
@@ -52,17 +52,17 @@ impl Admin {
         let Some(address) = config.file.admin.address else { return Ok(None) };
         let listener = TcpListener::bind(address)
             .map_err(|error| Usage(format!("the admin listener cannot listen on {address}: {error}")))?;
-        let desk = Arc::new(Desk::default());
-        config.desk = Some(Arc::clone(&desk));
-        Ok(Some(Bound { listener, desk }))
+        let admin = Arc::new(AdminState::default());
+        config.admin = Some(Arc::clone(&admin));
+        Ok(Some(Bound { listener, admin }))
     }
 
     /// Serves what the sidecar of `live` says.
     fn start(bound: Bound, live: Arc<Live>) -> Result<Self> {
-        let Bound { listener, desk } = bound;
+        let Bound { listener, admin } = bound;
         let address = listener.local_addr().context("the admin listener has no address")?;
         let (listener, ended) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
-        let serving = Serving { desk, live, address };
+        let serving = Serving { admin, live, address };
         let (of_thread, end) = (Arc::clone(&listener), Arc::clone(&ended));
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
@@ -93,7 +93,7 @@ impl Drop for Admin {
 
 /// What the thread knows.
 struct Serving {
-    desk: Arc<Desk>,
+    admin: Arc<AdminState>,
     live: Arc<Live>,
     address: SocketAddr,
 }
@@ -163,7 +163,7 @@ impl Serving {
             return Answer::no("421 Misdirected Request", "ask for localhost or an address");
         }
         match target.split('?').next().unwrap_or_default() {
-            "/ready" if self.desk.is_draining() => {
+            "/ready" if self.admin.is_draining() => {
                 Answer::no("503 Service Unavailable", "it is being stopped")
             }
             "/healthz" | "/ready" => self.health(),
@@ -175,7 +175,7 @@ impl Serving {
             "/" => self.status(|status| {
                 Answer::ok("text/html; charset=utf-8", sidecar_page(status, &self.address.to_string()))
             }),
-            "/observations" => match self.desk.observations(config.admin.window, PATIENCE) {
+            "/observations" => match self.admin.observations(config.admin.window, PATIENCE) {
                 Some(seen) => json(&seen),
                 None => busy(),
             },
@@ -187,7 +187,7 @@ impl Serving {
     }
 
     fn status(&self, shown: impl FnOnce(&SidecarStatus) -> Answer) -> Answer {
-        self.desk.status(PATIENCE).map_or_else(busy, |status| shown(&status))
+        self.admin.status(PATIENCE).map_or_else(busy, |status| shown(&status))
     }
 
     fn health(&self) -> Answer {
@@ -228,7 +228,7 @@ mod tests {
         config.admin.public = public;
         let config = SidecarConfig::new(config, 1, &|_| Ok(Vec::new())).expect("it is right");
         let live = Arc::new(Live::new(config, |_| ()).expect("addresses"));
-        Serving { desk: Arc::default(), live, address: listen }
+        Serving { admin: Arc::default(), live, address: listen }
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
     fn it_is_not_ready_while_it_is_being_stopped_and_not_healthy_without_loops() {
         let serving = serving(false);
         assert_eq!(serving.respond(b"GET /healthz HTTP/1.1\r\n\r\n").status, "503 Service Unavailable");
-        serving.desk.drain();
+        serving.admin.drain();
         let ready = serving.respond(b"GET /ready HTTP/1.1\r\n\r\n");
         assert_eq!((ready.status, &*ready.body), ("503 Service Unavailable", "it is being stopped\n"));
     }

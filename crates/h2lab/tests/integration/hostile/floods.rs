@@ -59,7 +59,7 @@ fn field_block_of_many_large_frames() {
         attacker.flood(FAR, |_| frame(kind::CONTINUATION, 0, 1, &[0x82; 16_384]));
         attacker.until_closed()
     });
-    received.assert_calmed("field-block: more than 65536 bytes of a field block in pieces");
+    received.assert_calmed("field-block: more than 262144 bytes of a field block in pieces");
 }
 
 #[test]

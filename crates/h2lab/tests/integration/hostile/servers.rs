@@ -86,7 +86,7 @@ fn response_head_that_never_ends() {
         server.send(&frame(kind::HEADERS, 0, stream, OK));
         flood(server, FAR, &frame(kind::CONTINUATION, 0, stream, &[0x88; FRAME]));
     });
-    let words = "field-block: more than 65536 bytes of a field block in pieces";
+    let words = "field-block: more than 262144 bytes of a field block in pieces";
     meet(attack, &[]).assert_ended(ErrorCode::ENHANCE_YOUR_CALM, words);
 }
 

@@ -4,7 +4,6 @@ use h2lab_base::units::Time;
 use h2lab_proxy::grpc;
 
 use super::super::Sidecar;
-use super::super::exchange::Exchanges;
 use super::super::pool::Pools;
 
 impl Sidecar<'_> {
@@ -43,7 +42,7 @@ impl Sidecar<'_> {
         else {
             return true;
         };
-        let waiting = count_waiting(&mut self.pools, &mut self.exchanges, service);
+        let waiting = count_waiting(&self.pools, service);
         of.share.change_waiting(of.waiting, waiting);
         of.waiting = waiting;
         match of.share.wait(&of.bounds) {
@@ -68,7 +67,7 @@ impl Sidecar<'_> {
         self.guard.has_waiting = false;
         for (service, of) in (0..).zip(&mut self.guard.services) {
             if of.waiting > 0 {
-                let waiting = count_waiting(&mut self.pools, &mut self.exchanges, service);
+                let waiting = count_waiting(&self.pools, service);
                 of.share.change_waiting(of.waiting, waiting);
                 of.waiting = waiting;
                 self.guard.has_waiting |= waiting > 0;
@@ -77,16 +76,8 @@ impl Sidecar<'_> {
     }
 }
 
-/// How many requests wait for a connection to an instance of a service. Those that are over are still in its queues.
-fn count_waiting(pools: &mut Pools, exchanges: &mut Exchanges, service: u32) -> u32 {
-    let mut waiting = 0;
-    for instance in pools.of(service).to_vec() {
-        let queue = &mut pools.get(instance).waiting;
-        queue.retain(|(id, generation)| {
-            let exchange = exchanges.get(*id);
-            exchange.is_open && exchange.generation == *generation && exchange.waits
-        });
-        waiting += queue.len() as u32;
-    }
-    waiting
+/// How many requests wait for a connection to an instance of a service.
+fn count_waiting(pools: &Pools, service: u32) -> u32 {
+    let waits = |instance: &u32| pools.all[*instance as usize].waiting;
+    pools.of(service).iter().map(waits).sum()
 }

@@ -69,6 +69,18 @@ impl Sidecar<'_> {
         }
     }
 
+    /// Gives the memory of buffers back that idle clients' connections hold.
+    pub(super) fn release_idle(&mut self, now: Time) {
+        for slot in 0..self.slots.len() as u32 {
+            if let Some(side) = side(&mut self.slots, slot)
+                && matches!(side.peer, Peer::Client { .. })
+            {
+                side.release_if_idle(now);
+                self.weigh_slot(slot);
+            }
+        }
+    }
+
     /// Something of an exchange has changed that may make it due earlier.
     pub(in super::super) fn watch(&mut self, id: u32) {
         let (at, _) = self.guard.due_of(self.exchanges.get(id));
@@ -113,9 +125,9 @@ impl Sidecar<'_> {
                 Refusal::new(504, of.late("no complete response", given))
             }
         };
-        exchange.waits = false;
         exchange.refusal = Some(refusal);
         let instance = exchange.instance;
+        self.stop_waiting(id);
         self.exchanges.stir(id);
         if let (Late::Response, Some(instance)) = (late, instance) {
             self.judge(instance, true, now);

@@ -41,7 +41,6 @@ impl Sidecar<'_> {
         exchange.up = None;
         exchange.repeated += 1;
         exchange.request.rewind();
-        exchange.waits = false;
         exchange.watched.waits_from = now;
         if fate != Fate::Unprocessed {
             exchange.watched.avoids = exchange.instance;
@@ -130,6 +129,7 @@ impl Sidecar<'_> {
         if now >= self.guard.sweep_at {
             self.guard.sweep_at = now + SWEEP;
             self.end_idle(now);
+            self.release_idle(now);
         }
         let compares = self.is_first() && now >= self.guard.compare_at;
         if compares {

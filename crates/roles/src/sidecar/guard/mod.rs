@@ -14,6 +14,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_duration};
+use h2lab_model::sidecar::ProtectionStatus;
 use h2lab_proxy::config::{Config as File, Health, Listen, Retry, Service, Timeouts};
 use h2lab_proxy::guard::breaker::{Bounds, Overflow};
 use h2lab_proxy::guard::budget::Budget;
@@ -45,8 +46,10 @@ pub struct ServiceCounts {
     pub retries: u64,
     /// Those that were not, since the budget was spent.
     pub over_budget: u64,
-    /// Requests that were refused because too many were under way or waited.
-    pub overflows: u64,
+    /// Requests that were refused because too many were under way.
+    pub over_open: u64,
+    /// Requests that were refused because too many waited.
+    pub over_waiting: u64,
     /// Those that came too fast.
     pub rate_limited: u64,
     /// Those that took too long.
@@ -220,8 +223,13 @@ impl Guard {
         let too_fast = |after: Duration, whose: String| {
             Refusal::new(429, format!("{whose} takes no more requests at this rate")).come_again_after(after)
         };
-        if let Some(Some(rate)) = self.listeners.get(listener as usize) {
-            rate.take(client, now).map_err(|after| too_fast(after, "the proxy".to_owned()))?;
+        if let Some(Some(rate)) = self.listeners.get(listener as usize)
+            && let Err(after) = rate.take(client, now)
+        {
+            if let Some(of) = self.services.get_mut(service as usize) {
+                of.counts.rate_limited += 1;
+            }
+            return Err(too_fast(after, "the proxy".to_owned()));
         }
         let pressure = self.pressure();
         let Some(of) = self.services.get_mut(service as usize) else { return Ok(()) };
@@ -270,6 +278,24 @@ impl Guard {
     }
 }
 
+impl ServiceCounts {
+    /// As it is told.
+    pub const fn status(&self) -> ProtectionStatus {
+        ProtectionStatus {
+            failures: self.failures,
+            retries: self.retries,
+            over_budget: self.over_budget,
+            over_open: self.over_open,
+            over_waiting: self.over_waiting,
+            rate_limited: self.rate_limited,
+            timeouts: self.timeouts,
+            ejections: self.ejections,
+            failed_checks: self.failed_checks,
+            shed: self.shed,
+        }
+    }
+}
+
 impl ServiceGuard {
     fn new(name: &str, service: &Service, file: &File) -> Self {
         let retry = service.retry.as_ref().unwrap_or(&file.retry).clone();
@@ -311,7 +337,10 @@ impl ServiceGuard {
 
     /// A bound is reached.
     fn overflow(&mut self, overflow: Overflow) -> Refusal {
-        self.counts.overflows += 1;
+        *(match overflow {
+            Overflow::Open(_) => &mut self.counts.over_open,
+            Overflow::Waiting(_) => &mut self.counts.over_waiting,
+        }) += 1;
         Refusal::new(503, format!("the service `{}` takes no more requests: {overflow}", self.name))
             .because(ProxyError::ConnectionLimitReached)
             .come_again_after(COME_AGAIN)

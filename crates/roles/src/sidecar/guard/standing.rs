@@ -52,9 +52,14 @@ impl Standing {
         now.as_nanos() < self.until.load(Ordering::Acquire)
     }
 
+    /// Whether its checks succeed, or there are none.
+    pub fn is_well(&self) -> bool {
+        self.is_well.load(Ordering::Acquire)
+    }
+
     /// Whether it may be asked as any other.
     pub fn is_fit(&self, now: Time) -> bool {
-        self.is_well.load(Ordering::Acquire) && !self.is_out(now)
+        self.is_well() && !self.is_out(now)
     }
 
     /// A request of a loop has ended, which has `uncounted` others that ended well. Whether the instance should be left out.

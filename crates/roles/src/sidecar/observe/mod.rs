@@ -1,9 +1,10 @@
 //! What the sidecar sees of its own work: counters, the access log, trace context, and what `h2lab diagnose --sidecar` reads.
 //!
-//! Each loop counts for itself, without locks. Nothing is counted where nobody asks: no admin listener and no log.
+//! Each loop counts for itself, without locks. Nothing is counted without an admin listener and a log.
 
-mod desk;
+mod admin_state;
 mod log;
+mod periodic;
 mod snapshot;
 mod window;
 
@@ -17,7 +18,6 @@ use h2lab_base::units::Time;
 use h2lab_model::record::histogram::DurationMeter;
 use h2lab_model::record::{CloseReason, GoAwayRecord, Histogram, Outcome, Sample};
 use h2lab_model::sidecar::{Durations, MOST_ERRORS, PathStatus};
-use h2lab_net::tcp_info::TcpInfo;
 use h2lab_proxy::config::TraceContext;
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::head::Part;
@@ -25,23 +25,16 @@ use h2lab_proxy::log::Entry;
 use h2lab_proxy::trace::{self, Span};
 use h2lab_wire::{ErrorCode, Event, StreamId};
 
-pub use desk::{Clerk, Desk, Snapshot};
+pub use admin_state::{AdminState, LoopHandle, Snapshot};
 pub use log::{AccessLog, Writer};
 pub use window::Watched;
 
 use super::config::SidecarConfig;
 use super::exchange::Exchange;
 use super::side::{Peer, Side};
-use super::{Sidecar, Slot};
 use log::LogBuffer;
 use window::Window;
 
-/// How often paths are read, and questions answered.
-const LOOK: Duration = Duration::from_millis(100);
-/// How often connections of HTTP/2 are read for the diagnosis: what was sent again is to be seen beside what waited for it.
-const TICK: Duration = Duration::from_millis(10);
-/// Rates are averaged over this.
-const AVERAGED: Duration = Duration::from_secs(10);
 /// Recent response times are those of one to two of these.
 const RECENT: Duration = Duration::from_secs(30);
 /// GOAWAYs of a connection that are kept.
@@ -155,7 +148,7 @@ pub struct Watch {
     log: Option<LogBuffer>,
     window: Option<Window>,
     trace: Option<Counter>,
-    clerk: Option<Clerk>,
+    admin: Option<LoopHandle>,
     began_at: Time,
     look_at: Time,
     tick_at: Time,
@@ -168,16 +161,16 @@ pub struct Watch {
 impl Watch {
     /// As configured.
     pub fn new(config: &SidecarConfig, now: Time) -> Self {
-        let clerk = config.desk.as_ref().map(Desk::join);
+        let admin = config.admin.as_ref().map(AdminState::register);
         let log = config.log.clone().map(LogBuffer::new);
         let keeps = config.file.admin.window;
-        let is_recorded = clerk.is_some() && !keeps.is_zero();
+        let is_recorded = admin.is_some() && !keeps.is_zero();
         let names = config.file.service.keys().cloned().chain([String::new()]);
         let joins = config.file.trace.context == TraceContext::Join;
         // The ids of two sidecars must not be the same: what the operating system gives as random, and not the seed of ours.
         let random = || Counter::new(RandomState::new().hash_one(std::process::id()), "trace");
         Self {
-            is_on: clerk.is_some() || log.is_some() || joins,
+            is_on: admin.is_some() || log.is_some() || joins,
             services: names.map(|name| OfService { name, ..OfService::default() }).collect(),
             instances: Vec::new(),
             again: [0; Again::ALL.len()],
@@ -186,7 +179,7 @@ impl Watch {
             window: is_recorded.then(|| Window::new(keeps)),
             log,
             trace: joins.then(random),
-            clerk,
+            admin,
             began_at: now,
             look_at: now,
             tick_at: if is_recorded { now } else { Time::NEVER },
@@ -198,8 +191,8 @@ impl Watch {
 
     /// The sidecar is being stopped.
     pub fn drain(&self) {
-        if let Some(clerk) = &self.clerk {
-            clerk.drain();
+        if let Some(admin) = &self.admin {
+            admin.drain();
         }
     }
 
@@ -276,7 +269,7 @@ impl Watch {
     }
 
     fn wrong(&mut self, service: Option<u32>, status: u16, what: &str, now: Time) {
-        if self.clerk.is_none() {
+        if self.admin.is_none() {
             return;
         }
         let is_same = |last: &&mut Wrong| (last.service, last.status, &*last.what) == (service, status, what);
@@ -395,7 +388,7 @@ impl Watch {
         }
     }
 
-    /// In vain.
+    /// An instance could not be reached.
     pub fn unreachable(&mut self, instance: u32, why: &str, now: Time) {
         if self.is_on {
             self.at(instance).dials_failed += 1;
@@ -461,119 +454,4 @@ fn sample(exchange: &Exchange, is_done: bool, now: Time) -> Sample {
 /// The time since 1970.
 fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-impl Sidecar<'_> {
-    /// An exchange is over.
-    pub(super) fn note_answered(&mut self, id: u32, now: Time) {
-        if !self.observer.is_on {
-            return;
-        }
-        let exchange = self.exchanges.get(id);
-        if exchange.watched.probes.is_some() {
-            return; // our own
-        }
-        let instance = exchange.seen.instance.map(|number| self.pools.name(number));
-        self.observer.over(exchange, instance, now);
-    }
-
-    /// Writes the log, reads the paths, and answers questions: most of it ten times per second.
-    pub(super) fn observe(&mut self, now: Time) {
-        let watch = &mut self.observer;
-        if let Some(log) = &mut watch.log {
-            log.look(now);
-        }
-        if now >= watch.tick_at {
-            watch.tick_at = now + TICK;
-            self.tick_paths(now);
-        }
-        let watch = &mut self.observer;
-        if now < watch.look_at {
-            return;
-        }
-        watch.look_at = now + LOOK;
-        watch.since_1970 = unix().saturating_sub(now.since(Time::ZERO));
-        if watch.clerk.is_none() {
-            return;
-        }
-        self.read_paths(now);
-        let watch = &mut self.observer;
-        if let Some(window) = &mut watch.window {
-            window.look(now);
-        }
-        if now >= watch.recent_until {
-            watch.recent_until = now + RECENT;
-            for instance in &mut watch.instances {
-                let mut recent = std::mem::take(&mut instance.recent);
-                recent.merge(&instance.meter.take());
-                instance.before = recent;
-            }
-        }
-        if let Some(question) = watch.clerk.as_ref().and_then(Clerk::question) {
-            let snapshot = self.snapshot(question.of_records(), now);
-            if let Some(clerk) = &mut self.observer.clerk {
-                clerk.answer(question, snapshot);
-            }
-        }
-    }
-
-    /// A point of the time series of each connection of HTTP/2 to an instance.
-    fn tick_paths(&mut self, now: Time) {
-        for instance in 0..self.pools.count() {
-            for slot in &self.pools.get(instance).connections {
-                let Slot::Open(side) = &self.slots[*slot as usize] else { continue };
-                if side.version == Version::H1 {
-                    continue; // there may be a thousand, and none waits for another one's packets
-                }
-                let info = side.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok());
-                if let (Some(info), Some(window)) = (info, &mut self.observer.window) {
-                    window.tick(instance, info.tick(now, side.number));
-                }
-            }
-        }
-    }
-
-    /// Reads what the kernel knows of the connections to instances.
-    fn read_paths(&mut self, now: Time) {
-        let Self { observer: watch, slots, .. } = self;
-        let lasted = now.since(std::mem::replace(&mut watch.looked_at, now)).as_secs_f64();
-        if lasted <= 0.0 {
-            return;
-        }
-        let mut sums: Vec<PathStatus> = vec![PathStatus::default(); watch.instances.len()];
-        for slot in slots.iter_mut() {
-            let Slot::Open(side) = slot else { continue };
-            let Peer::Instance(instance) = side.peer else { continue };
-            let Some(info) = side.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok()) else { continue };
-            watch.at(instance);
-            sums.resize(watch.instances.len(), PathStatus::default());
-            let sum = &mut sums[instance as usize];
-            let counted = [info.segments_out, info.segments_in, info.retransmits];
-            let before = std::mem::replace(&mut side.counted, counted);
-            let [sent, received, again] = [0, 1, 2].map(|n| f64::from(counted[n].wrapping_sub(before[n])));
-            sum.sent_per_s += sent;
-            sum.received_per_s += received;
-            sum.again_per_s += again;
-            sum.rtt_ns += u64::from(info.rtt_us) * 1_000;
-            sum.window += f64::from(info.cwnd);
-            sum.connections += 1;
-            if let (Some(watched), Some(window)) = (&mut side.watched, &mut watch.window) {
-                window.gather(instance, watched);
-            }
-        }
-        let weight = 1.0 - (-lasted / AVERAGED.as_secs_f64()).exp();
-        for (counts, sum) in watch.instances.iter_mut().zip(sums) {
-            let path = &mut counts.path;
-            for (rate, count) in [
-                (&mut path.sent_per_s, sum.sent_per_s),
-                (&mut path.received_per_s, sum.received_per_s),
-                (&mut path.again_per_s, sum.again_per_s),
-            ] {
-                *rate += (count / lasted - *rate) * weight;
-            }
-            path.connections = sum.connections;
-            let each = f64::from(sum.connections.max(1));
-            (path.rtt_ns, path.window) = ((sum.rtt_ns as f64 / each) as u64, sum.window / each);
-        }
-    }
 }

@@ -12,7 +12,7 @@ use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::predict::{Carried, one_connection};
 
 use super::window::streams_allowed;
-use super::{Again, Desk, Snapshot, unix};
+use super::{AdminState, Again, Snapshot, unix};
 use crate::sidecar::side::{Peer, Side};
 use crate::sidecar::{Sidecar, Slot};
 
@@ -47,10 +47,12 @@ impl Sidecar<'_> {
         let clients_open = self.slots.iter().filter(is_client).count() as u64;
         let here: Vec<u32> =
             (0..self.pools.count()).filter(|number| !self.pools.is_leaving(*number)).collect();
-        let instances = here.into_iter().map(|instance| self.instance_status(instance)).collect();
+        let instances = here.into_iter().map(|instance| self.instance_status(instance, now)).collect();
         let watch = &self.observer;
-        let services = watch.services.iter().filter(|one| !one.name.is_empty() || !one.requests.is_empty());
-        let services = services.map(|one| ServiceStatus {
+        let guards = self.guard.services.iter().map(Some).chain(std::iter::repeat(None));
+        let services = watch.services.iter().zip(guards);
+        let services = services.filter(|(one, _)| !one.name.is_empty() || !one.requests.is_empty());
+        let services = services.map(|(one, guard)| ServiceStatus {
             name: one.name.clone(),
             requests: one
                 .requests
@@ -58,6 +60,7 @@ impl Sidecar<'_> {
                 .map(|&(version, status, count)| RequestCount { protocol: word(version), status, count })
                 .collect(),
             durations: one.durations.clone(),
+            protection: guard.map(|guard| guard.counts.status()).unwrap_or_default(),
         });
         let name = |service: Option<u32>| {
             let service = service.and_then(|service| watch.services.get(service as usize));
@@ -73,7 +76,7 @@ impl Sidecar<'_> {
         SidecarStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ns: now.nanos_since(watch.began_at),
-            draining: watch.clerk.as_ref().is_some_and(super::Clerk::is_draining),
+            draining: watch.admin.as_ref().is_some_and(super::LoopHandle::is_draining),
             threads: 1,
             by_thread: vec![ThreadStatus {
                 number: self.number,
@@ -95,7 +98,7 @@ impl Sidecar<'_> {
         }
     }
 
-    fn instance_status(&mut self, instance: u32) -> InstanceStatus {
+    fn instance_status(&mut self, instance: u32, now: Time) -> InstanceStatus {
         let base = self.pools.status(instance, &self.slots);
         let service = self.pools.service_of(instance).and_then(|service| self.observer.services.get(service));
         let service = service.map(|service| service.name.clone()).unwrap_or_default();
@@ -104,6 +107,8 @@ impl Sidecar<'_> {
             _ => None,
         };
         let streams = self.slots.iter().filter_map(own).min();
+        let pool = self.pools.get(instance);
+        let (is_ejected, is_unhealthy) = (pool.standing.is_out(now), !pool.standing.is_well());
         let counts = self.observer.at(instance);
         counts.streams_allowed = streams.or(counts.streams_allowed);
         counts.recent.merge(&counts.meter.take());
@@ -111,6 +116,8 @@ impl Sidecar<'_> {
         recent.merge(&counts.recent);
         InstanceStatus {
             service,
+            is_ejected,
+            is_unhealthy,
             dialled: counts.dialled,
             dials_failed: counts.dials_failed,
             goaways: counts.goaways,
@@ -156,7 +163,7 @@ fn url(name: &str) -> String {
     format!("{scheme}://{rest}")
 }
 
-impl Desk {
+impl AdminState {
     /// How the sidecar is; `None` if a loop has not answered in time.
     pub fn status(&self, patience: Duration) -> Option<SidecarStatus> {
         self.all(false, patience).map(|(status, ..)| status)
@@ -180,7 +187,7 @@ impl Desk {
         records: bool,
         patience: Duration,
     ) -> Option<(SidecarStatus, Vec<h2lab_model::record::CellRecord>, Vec<String>)> {
-        let (answers, missing) = self.ask(records, patience);
+        let (answers, missing) = self.query(records, patience);
         if missing > 0 || answers.is_empty() {
             return None;
         }

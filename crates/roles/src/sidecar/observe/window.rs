@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use h2lab_base::counters::TcpTick;
+use h2lab_base::spans::most_at_once;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
@@ -269,11 +270,11 @@ impl Kept {
         let mut record = CellRecord::empty(cell(protocol, url, &connections)?);
         record.started_at = first;
         let spans = || samples.iter().map(|sample| (sample.sent_at, sample.completed_at));
-        record.cell.work.arrival = Arrival::Closed { concurrency: most(spans()) };
+        record.cell.work.arrival = Arrival::Closed { concurrency: most_at_once(spans()) };
         record.cell.work.phases.warmup = Duration::ZERO;
         record.cell.work.phases.measure = last.since(first);
         let live = connections.iter().map(|one| (one.connected_at, one.closed_at));
-        record.cell.connections = most(live);
+        record.cell.connections = most_at_once(live);
         record.cell.max_connections = record.cell.connections;
         let frames = self.opening().chain(self.frames.iter().copied());
         record.frames = frames.filter(|frame| is_own(frame.connection)).collect();
@@ -316,19 +317,6 @@ fn cell(protocol: Protocol, url: &str, connections: &[ConnectionRecord]) -> Opti
 pub fn streams_allowed(connection: &ConnectionRecord) -> Option<u32> {
     let mut settings = connection.http.settings_remote.iter();
     settings.find(|(id, _)| *id == setting::MAX_CONCURRENT_STREAMS).map(|(_, value)| *value)
-}
-
-/// The most of these that there were at a time; at least 1.
-fn most(spans: impl Iterator<Item = (Time, Time)>) -> u32 {
-    let mut events: Vec<(Time, bool)> =
-        spans.flat_map(|(from, until)| [(from, true), (until, false)]).collect();
-    events.sort_unstable();
-    let (mut open, mut most) = (0_u32, 1);
-    for (_, begins) in events {
-        open = if begins { open + 1 } else { open.saturating_sub(1) };
-        most = most.max(open);
-    }
-    most
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Pools {
             is_down: pool.failures > 0,
             connections: pool.connections.iter().filter(is_open).count() as u64,
             dialling: pool.dialling.into(),
-            waiting: pool.waiting.len() as u64,
+            waiting: pool.waiting.into(),
             open: pool.load.open.into(),
             quota: pool.quota.known(),
             ..InstanceStatus::default()

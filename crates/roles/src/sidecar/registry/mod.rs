@@ -1,4 +1,4 @@
-//! Registries: who knows the instances of a service is asked by a thread for each service, which tells [`Live`] what it has learnt.
+//! Service discovery: a thread for each service queries its registry, and gives [`Live`] the instances that this names.
 //!
 //! Where the answer is missing or wrong the instances that are known stay, and that is reported once.
 
@@ -25,7 +25,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// See [`Source::longest_pause`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Something that knows instances.
+/// A registry as its thread sees it.
 trait Source: Send {
     /// The instances, if they may be others than the last time. May wait for news.
     fn look(&mut self) -> Result<Option<Vec<Resolved>>, String>;
@@ -48,7 +48,7 @@ fn source(registry: Registry, folder: &Path) -> Box<dyn Source> {
     }
 }
 
-/// A registry that is asked.
+/// A registry with a thread.
 #[derive(Debug)]
 struct Running {
     registry: Registry,
@@ -86,20 +86,20 @@ impl Registries {
                 continue;
             }
             let is_over = Arc::new(AtomicBool::new(false));
-            let asked = Asked {
+            let task = Task {
                 service: name.clone(),
                 source: source(registry.clone(), &self.folder),
                 live: Arc::clone(&self.live),
                 is_over: Arc::clone(&is_over),
                 looked: Some(looked.clone()),
             };
-            match thread::Builder::new().name(format!("registry {name}")).spawn(move || asked.run()) {
+            match thread::Builder::new().name(format!("registry {name}")).spawn(move || task.run()) {
                 Ok(_) => {
                     self.running.insert(name.clone(), Running { registry, is_over });
                     new += 1;
                 }
                 Err(error) => {
-                    self.live.report(&format!("service {name}: its registry is not asked: {error}"));
+                    self.live.report(&format!("service {name}: its registry is not queried: {error}"));
                 }
             }
         }
@@ -111,8 +111,8 @@ impl Registries {
     }
 }
 
-/// What a thread has.
-struct Asked {
+/// What its thread has.
+struct Task {
     service: String,
     source: Box<dyn Source>,
     live: Arc<Live>,
@@ -121,7 +121,7 @@ struct Asked {
     looked: Option<mpsc::Sender<()>>,
 }
 
-impl Asked {
+impl Task {
     fn run(mut self) {
         let (mut failures, mut told) = (0_u32, None);
         while !self.is_over.load(Ordering::Relaxed) {

@@ -209,13 +209,48 @@ fn a_large_list_may_come_in_as_many_frames_as_it_needs_and_a_quarter_more() {
 }
 
 #[test]
-fn a_field_block_in_pieces_ends_at_the_size_of_the_list() {
+fn a_field_block_in_pieces_ends_at_four_times_the_size_of_the_list() {
     let mut peer = scripted(Role::Server, |_| {});
     let piece = |kind, length| frame(kind, 0, 3, &vec![0x82; length]);
     assert_eq!(peer.receive(&piece(kind::HEADERS, 16_384)), []);
-    assert_eq!(peer.receive(&piece(kind::CONTINUATION, 16_384).repeat(3)), []);
+    assert_eq!(peer.receive(&piece(kind::CONTINUATION, 16_384).repeat(15)), []);
     let seen = peer.receive(&piece(kind::CONTINUATION, 1));
-    peer.assert_exceeded(&seen, Limit::FieldBlock, 65_536);
+    peer.assert_exceeded(&seen, Limit::FieldBlock, 262_144);
+}
+
+#[test]
+fn a_block_in_pieces_that_is_larger_than_the_list_ends_its_stream_and_the_tables_stay_in_step() {
+    for role in BOTH {
+        let mut peer = scripted(role, |_| {});
+        let (first, second) = if role == Role::Server { (3, 5) } else { (1, 3) };
+        let head = if role == Role::Server { get_block() } else { ok_block() };
+        // It enters the dynamic table behind 100,000 bytes of others.
+        let kept = [&[0x40, 4][..], b"kept", &[3], b"yes"].concat();
+        let large = [&head[..], &large_entry(1_000).repeat(100), &kept].concat();
+        let mut pieces = large.chunks(16_384).peekable();
+        let mut bytes = Vec::new();
+        while let Some(piece) = pieces.next() {
+            let end = if pieces.peek().is_none() { flag::END_HEADERS } else { 0 };
+            let piece = if bytes.is_empty() {
+                frame(kind::HEADERS, end | flag::END_STREAM, first, piece)
+            } else {
+                frame(kind::CONTINUATION, end, first, piece)
+            };
+            bytes.extend(piece);
+        }
+        let seen = peer.receive(&bytes);
+        assert!(matches!(seen[..], [] | [Seen::Reset { .. }]), "{role:?}: {seen:?}");
+        // A request is answered 431; a response is reset.
+        let (goaway, resets) = peer.codes();
+        assert_eq!((goaway, resets.len()), (None, usize::from(role == Role::Client)), "{role:?}");
+        assert_eq!(peer.hits(Limit::FieldList), 1);
+        if role == Role::Client {
+            assert_eq!(peer.request(), second);
+        }
+        let seen = peer.receive(&frame(kind::HEADERS, END, second, &[&head[..], &[0xbe]].concat()));
+        let has_kept = |seen: &Seen| format!("{seen:?}").contains("kept");
+        assert!(seen.iter().any(has_kept), "{role:?}: {seen:?}");
+    }
 }
 
 /// A literal field that enters the dynamic table, with a value of `length` bytes.

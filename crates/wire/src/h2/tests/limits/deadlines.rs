@@ -210,6 +210,39 @@ fn who_has_room_is_slow_although_our_role_holds_some_of_its_body() {
     assert_eq!(peer.wait(MS), [evicted(1)], "what it got last it did not need");
 }
 
+/// A proxy's server, whose clients hold streams of gRPC open: 300 bytes of anything in five minutes.
+fn patient() -> Scripted {
+    let mut config = server_config();
+    (config.limits.body_period, config.limits.body_rate) = (Some(seconds(300)), 1);
+    Scripted::new(config)
+}
+
+#[test]
+fn a_stream_of_grpc_may_pause_for_five_minutes_before_its_response_begins() {
+    let mut peer = patient();
+    peer.receive(&headers(1, OPEN));
+    peer.receive(&data(1, 300 - 9));
+    assert_eq!(peer.wait(seconds(300)), [], "enough came in the first five minutes");
+    assert_eq!(peer.wait(just_below(300)), [], "and nothing in the next");
+    assert_eq!(peer.wait(MS), [evicted(1)]);
+}
+
+#[test]
+fn one_whose_client_sends_pings_may_pause_for_ever_and_so_may_one_that_is_answered() {
+    let mut peer = patient();
+    peer.receive(&headers(1, OPEN));
+    for _ in 0..240 {
+        // Every fifteen seconds, as keep-alive of gRPC: 17 bytes.
+        assert!(peer.receive(&ping()).is_empty());
+        peer.sent();
+        assert_eq!(peer.wait(seconds(15)), []);
+    }
+    peer.engine.send_response(peer.now, StreamId(1), &OK);
+    peer.sent();
+    assert_eq!(peer.wait(seconds(3_600)), []);
+    assert_eq!(peer.engine.open_streams(), 1);
+}
+
 #[test]
 fn a_body_that_we_do_not_read_is_not_slow() {
     let mut config = server_config();

@@ -1,0 +1,225 @@
+//! Connections to instances are dialled.
+
+use std::time::Duration;
+
+use h2lab_base::units::Time;
+use h2lab_net::transport::Transport;
+use h2lab_proxy::config::Policy;
+use h2lab_proxy::fields::Version;
+use h2lab_wire::Connection;
+
+use super::{LONGEST_PAUSE, is_lasting};
+use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
+use crate::sidecar::fallback::Spoken;
+use crate::sidecar::path::MOST_ADAPTIVE;
+use crate::sidecar::side::{Peer, Side};
+use crate::sidecar::{Sidecar, Slot, guard};
+
+/// An instance that could not be reached is dialled again after a pause that doubles with each failure, and is asked last until then.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// For so long a request waits where no instance can be reached: one that is restarted is back by then.
+const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Connections to an instance at most where each carries one request.
+const MOST: u32 = 1_024;
+
+/// A connection that is being dialled.
+#[derive(Debug)]
+pub struct Dialling {
+    dial: Option<Dial>,
+    instance: u32,
+    /// Which of the instance's targets it dials.
+    target: usize,
+}
+
+impl Sidecar<'_> {
+    /// Dials if the policy wants more connections than there are.
+    pub(in crate::sidecar) fn dial_more(&mut self, instance: u32, now: Time) {
+        let portion = self.pools.portion;
+        loop {
+            let pool = self.pools.get(instance);
+            if pool.part.is_leaving {
+                return;
+            }
+            let lasting =
+                pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool)).count();
+            let there = lasting + pool.dialling as usize;
+            if pool.failures > 0 && pool.dialling > 0 {
+                return; // one at a time; how it ends decides
+            }
+            if now < pool.down_until {
+                pool.retry_at = if pool.waiting == 0 { Time::NEVER } else { pool.down_until };
+                return;
+            }
+            let wanted = match pool.policy {
+                _ if pool.is_single() => {
+                    // One for each that waits; those being dialled are for the first of them.
+                    (lasting + pool.waiting as usize).min(portion.part(MOST) as usize)
+                }
+                Policy::Adaptive => {
+                    // All streams are taken, too: one more at a time.
+                    let is_full = pool.waiting > 0 && pool.dialling == 0;
+                    let wanted = pool.wanted.max(1) as usize;
+                    if is_full {
+                        wanted.max(there + 1).min(portion.part(MOST_ADAPTIVE) as usize)
+                    } else {
+                        wanted
+                    }
+                }
+                // One at a time: the next when this one is busy, too.
+                Policy::Fixed(n) if pool.dialling == 0 => (portion.part(n) as usize).min(there + 1),
+                _ => there,
+            };
+            if there >= wanted.min(pool.most) {
+                return;
+            }
+            let before = pool.dialling;
+            self.dial(instance, now);
+            if self.pools.get(instance).dialling <= before {
+                return; // it failed at once, or is established
+            }
+        }
+    }
+
+    fn dial(&mut self, instance: u32, now: Time) {
+        let slot = self.free_slot();
+        let token = Self::token(slot);
+        let number = self.totals.dialled as u32;
+        self.totals.dialled += 1;
+        self.observer.dialled(instance);
+        let pool = self.pools.get(instance);
+        pool.dialling += 1;
+        let target = pool.known;
+        let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], u32::MAX, now);
+        self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance, target }));
+        self.advance_dial(slot, instance, step, now);
+    }
+
+    /// Continues a dial.
+    pub(in crate::sidecar) fn step(
+        &mut self,
+        slot: u32,
+        advance: impl FnOnce(Dial, &DialTarget, Time) -> DialState,
+    ) {
+        let now = self.now;
+        let Slot::Dialling(dialling) = &mut self.slots[slot as usize] else { return };
+        let (instance, target) = (dialling.instance, dialling.target);
+        let Some(dial) = dialling.dial.take() else { return };
+        let pool = self.pools.get(instance);
+        let step = advance(dial, &pool.targets[target], now);
+        self.advance_dial(slot, instance, step, now);
+    }
+
+    fn advance_dial(&mut self, slot: u32, instance: u32, step: DialState, now: Time) {
+        let target = match &self.slots[slot as usize] {
+            Slot::Dialling(dialling) => dialling.target,
+            _ => 0,
+        };
+        match step {
+            DialState::Pending(dial) => {
+                self.reactor.set_timer(Self::token(slot), dial.deadline());
+                if let Slot::Dialling(dialling) = &mut self.slots[slot as usize] {
+                    dialling.dial = Some(dial);
+                }
+            }
+            DialState::Established(Established { transport, .. }) => {
+                self.connected(slot, (instance, target), transport, now);
+            }
+            DialState::Failed(_, error) => {
+                self.vacate(slot);
+                self.failed((instance, target), &error, now);
+            }
+        }
+    }
+
+    /// A connection to an instance is there.
+    fn connected(&mut self, slot: u32, (instance, target): (u32, usize), transport: Transport, now: Time) {
+        let pool = self.pools.get(instance);
+        pool.dialling -= 1;
+        if pool.part.is_leaving {
+            return self.vacate(slot); // before the transport is closed
+        }
+        (pool.down_until, pool.failures, pool.retry_at) = (Time::ZERO, 0, Time::NEVER);
+        pool.connections.push(slot);
+        let target = &pool.targets[target];
+        pool.numbered += 1;
+        let number = pool.numbered;
+        let (engine, version) = if target.protocol.is_multiplexed() {
+            (Connection::h2(target.engine, now), Version::H2)
+        } else if pool.is_raw {
+            (Connection::tunnel(target.engine), Version::H1)
+        } else {
+            (Connection::h1(target.engine), Version::H1)
+        };
+        let mut side = Side::new(transport, engine, version, Peer::Instance(instance));
+        side.number = number;
+        side.watch_peer(&self.config.file.timeouts);
+        side.watched = self.observer.connected(number, self.pools.get(instance).protocol(), now);
+        self.place(slot, side);
+        self.wake(instance);
+        self.read(slot);
+    }
+
+    /// A connection to an instance could not be made.
+    fn failed(&mut self, (instance, target): (u32, usize), error: &ConnectError, now: Time) {
+        let pool = self.pools.get(instance);
+        pool.dialling -= 1;
+        if pool.part.is_leaving {
+            return;
+        }
+        if error.is_not_spoken() && target + 1 < pool.targets.len() {
+            // It is remembered: the next ones begin with what it speaks.
+            pool.known = pool.known.max(target + 1);
+            return self.dial(instance, now);
+        }
+        if error.is_not_there() {
+            // It is being started anew, and may speak something else then.
+            (pool.known, pool.spoken) = (0, Spoken::Unknown);
+            pool.standing.starts();
+        }
+        self.judge(instance, true, now);
+        let why = format!("cannot connect to {}: {error}", self.pools.name(instance));
+        self.observer.unreachable(instance, &why, now);
+        let pool = self.pools.get(instance);
+        pool.failures = pool.failures.saturating_add(1);
+        pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
+        let is_lasting = pool.connections.iter().any(|slot| is_lasting(&self.slots, *slot, pool));
+        if is_lasting || pool.dialling > 0 {
+            return; // others take them
+        }
+        let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
+        let refusal = guard::unreachable(name, &pool.name, error);
+        for (id, generation) in std::mem::take(&mut pool.queue) {
+            if !self.exchanges.waits(id, generation) {
+                continue;
+            }
+            let exchange = self.exchanges.get(id);
+            let others = &self.pools.services[exchange.service as usize];
+            let has_other = others.iter().any(|other| self.pools.all[*other as usize].down_until <= now);
+            let service = exchange.service;
+            let is_late = now.since(exchange.began_at) >= UNREACHABLE_TIMEOUT;
+            let is_late = is_late || !self.retries_connections(service);
+            let exchange = self.exchanges.get(id);
+            if !has_other && !is_late {
+                self.pools.get(instance).queue.push_back((id, generation));
+                continue;
+            }
+            if is_late {
+                exchange.refusal = Some(refusal.clone());
+            }
+            self.leave(id);
+            self.exchanges.stir(id);
+        }
+        self.dial_more(instance, now);
+    }
+
+    /// Dials again where that failed a while ago.
+    pub(in crate::sidecar) fn retry(&mut self, now: Time) {
+        for instance in 0..self.pools.count() {
+            let pool = self.pools.get(instance);
+            if pool.retry_at <= now {
+                pool.retry_at = Time::NEVER;
+                self.dial_more(instance, now);
+            }
+        }
+    }
+}
