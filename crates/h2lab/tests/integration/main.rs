@@ -165,6 +165,12 @@ mod sidecar_callers;
 /// A pair of sidecars whose instances are disturbed: every request is accounted for.
 mod sidecar_soak;
 
+/// Connections that rules of netfilter bring to the sidecar.
+mod sidecar_transparent;
+
+/// What a sidecar gives up once it runs.
+mod sidecar_confined;
+
 /// What the sidecar tells of its work: log, traces, admin listener, diagnosis.
 mod sidecar_admin;
 

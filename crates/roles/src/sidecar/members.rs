@@ -10,7 +10,7 @@ use h2lab_base::units::Time;
 use h2lab_model::workload::Protocol;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
-use h2lab_proxy::config::{Service, Speaks, Timeouts};
+use h2lab_proxy::config::{ORIGINAL, Service, Speaks, Timeouts};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
 use h2lab_proxy::pool::place::Load;
@@ -134,6 +134,7 @@ impl Dialled<'_> {
             target.engine = h2lab_wire::Config { tls: target.engine.tls, ..self.config.client };
             target.engine.peer_timeout = target.engine.peer_timeout.max(self.config.file.timeouts.ping);
             target.connect_timeout = self.timeouts().connect;
+            target.mark = self.config.file.mark;
             target.tap = false;
             Ok(target)
         };
@@ -141,7 +142,7 @@ impl Dialled<'_> {
     }
 
     /// An instance without a connection yet.
-    fn pool(
+    pub fn pool(
         &self,
         service: u32,
         at: &Resolved,
@@ -161,7 +162,7 @@ impl Dialled<'_> {
 }
 
 /// Every service of a configuration, and how its instances are dialled.
-fn services(config: &SidecarConfig, portion: Portion) -> impl Iterator<Item = (&str, Dialled<'_>)> {
+pub fn services(config: &SidecarConfig, portion: Portion) -> impl Iterator<Item = (&str, Dialled<'_>)> {
     let all = config.file.service.iter().zip(&config.services);
     all.map(move |((name, service), tls)| (name.as_str(), Dialled { service, tls, config, portion }))
 }
@@ -211,6 +212,9 @@ impl Sidecar<'_> {
                 self.pools.groups.len() as u32 - 1
             });
             self.take_changes(number, &dialled, now);
+            if name == ORIGINAL && state.config.file.is_transparent() {
+                continue; // its instances are what is asked for
+            }
             let set = state.sets.get(name).map_or(&[][..], |set| set);
             self.take_members(number, set, &dialled, now);
         }
@@ -275,7 +279,7 @@ impl Sidecar<'_> {
     }
 
     /// Gives an instance a number: one of an instance that is gone altogether, or a new one.
-    fn place_pool(&mut self, pool: Pool) -> u32 {
+    pub(super) fn place_pool(&mut self, pool: Pool) -> u32 {
         let is_free = |number: u32| {
             let old = &self.pools.all[number as usize];
             let is_its =
@@ -292,7 +296,7 @@ impl Sidecar<'_> {
     }
 
     /// An instance is none any more.
-    fn dismiss(&mut self, number: u32, now: Time) {
+    pub(super) fn dismiss(&mut self, number: u32, now: Time) {
         let pool = self.pools.get(number);
         pool.part.is_leaving = true;
         pool.retry_at = Time::NEVER;

@@ -119,6 +119,11 @@ impl Pool {
         self.standing.is_fit(now)
     }
 
+    /// Whether a request that is meant for it is given to it.
+    pub fn is_open(&self, now: Time) -> bool {
+        now >= self.down_until && !self.is_avoided && !self.part.is_leaving
+    }
+
     /// It does not answer: others are asked for a while.
     pub fn doubt(&mut self, now: Time) {
         self.down_until = now + LONGEST_PAUSE;
@@ -229,6 +234,9 @@ impl Sidecar<'_> {
             && self.pools.get(instance).part.is_leaving
         {
             self.leave(id);
+        }
+        if !self.find_destination(id, now) {
+            return;
         }
         let exchange = self.exchanges.get(id);
         let instance = match exchange.instance {
@@ -352,6 +360,7 @@ impl Sidecar<'_> {
         let target = pool.known;
         let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], u32::MAX, now);
         self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance, target }));
+        self.note_dial(slot);
         self.advance_dial(slot, instance, step, now);
     }
 
