@@ -9,9 +9,11 @@
 
 pub mod byte_stream;
 pub mod clock;
+pub mod confinement;
 pub mod cpu_budget;
 mod crossing;
 pub mod handover;
+pub mod intercept;
 pub mod lock;
 pub mod machine;
 pub mod ownership;

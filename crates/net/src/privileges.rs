@@ -88,18 +88,24 @@ impl User {
         Some(Self { uid: fields.nth(1)?.parse().ok()?, gid: fields.next()?.parse().ok()? })
     }
 
-    /// Makes it the user of the process, of all its threads, for good: with its group alone, and without a capability. Needs
-    /// `CAP_SETUID` and `CAP_SETGID`.
-    pub fn become_it(self) -> io::Result<()> {
+    /// Its number.
+    pub const fn uid(self) -> u32 {
+        self.uid
+    }
+
+    /// Makes it the user of the process, of all its threads, for good: with its group alone, and without a capability but `kept`, which only
+    /// the calling thread keeps. Needs `CAP_SETUID` and `CAP_SETGID`.
+    pub fn become_it(self, kept: CapabilitySet) -> io::Result<()> {
         let Self { uid, gid } = self;
         let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        rustix::thread::set_keep_capabilities(!kept.is_empty())?;
         // SAFETY: it reads one number.
         done(unsafe { libc::setgroups(1, &raw const gid) })?;
         // SAFETY: these take numbers alone; the C library applies them to every thread.
         done(unsafe { libc::setresgid(gid, gid, gid) })?;
         // SAFETY: as above.
         done(unsafe { libc::setresuid(uid, uid, uid) })?;
-        keep(NONE)
+        keep(kept)
     }
 }
 

@@ -167,6 +167,14 @@ impl Reactor {
         Ok(())
     }
 
+    /// The stream of a connect that has not ended.
+    pub fn connecting(&self, token: Token) -> Option<&StreamSocket> {
+        match &self.slots.get(token.0 as usize)?.source {
+            Source::Connecting(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
     /// Accepts connections until [`Reactor::forget`]. Where file descriptors or memory have run out, which is reported, the
     /// connections wait in the kernel's queue, and are tried again a little later. The timer of `token` is the reactor's.
     pub fn submit_accept(&mut self, token: Token, listener: Listener) -> io::Result<()> {

@@ -84,6 +84,8 @@ pub struct ConnectOptions<'a> {
     /// Congestion control to ask for, such as `bbr`; `None` leaves the namespace's default. What the kernel really
     /// uses is read back with [`StreamSocket::congestion`].
     pub congestion: Option<&'a str>,
+    /// The mark of its packets, `SO_MARK`.
+    pub mark: Option<u32>,
 }
 
 /// A non-blocking TCP or Unix socket, connected or connecting. `TCP_NODELAY` is set on TCP unless a listener is asked for the
@@ -112,6 +114,9 @@ impl StreamSocket {
                 let stream = Self::from_fd(socket(*address)?)?;
                 if let Some(name) = options.congestion {
                     sockopt::set_tcp_congestion(&stream.fd, name)?;
+                }
+                if let Some(mark) = options.mark {
+                    super::intercept::mark(&stream.fd, mark)?;
                 }
                 let result = rustix::net::connect(&stream.fd, address);
                 (stream, result)
@@ -155,6 +160,11 @@ impl StreamSocket {
             sockopt::set_tcp_user_timeout(&self.fd, unacknowledged)
         };
         let _ = set(); // an old kernel finds out later
+    }
+
+    /// Its descriptor, which is non-blocking.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
     }
 
     /// How often it was read from and written to: system calls.

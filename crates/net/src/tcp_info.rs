@@ -212,7 +212,8 @@ mod tests {
         let address = listener.local_address().unwrap();
         // On loopback the three-way handshake is over when connect returns.
         let client =
-            StreamSocket::connect(&address.into(), &ConnectOptions { congestion: Some("reno") }).unwrap();
+            StreamSocket::connect(&address.into(), &ConnectOptions { congestion: Some("reno"), mark: None })
+                .unwrap();
         client.take_error().unwrap();
         client.write(b"one segment").unwrap();
         let info = TcpInfo::of(&client).unwrap();

@@ -3,6 +3,7 @@
 //! What concerns one connection alone ends here. Everything else passes in order, and what a proxy owes to the next one is added: `Via`,
 //! and who the client was. Framing is no field: the engine of the next hop writes it, from [`Head::body_length`].
 
+use h2lab_base::JsonSchema;
 use h2lab_wire::event::{RequestHead, ResponseHead};
 use h2lab_wire::{Field, Fields};
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::head::{Head, Part};
 
 /// The version of HTTP on a hop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Version {
     /// HTTP/1.1 (and 1.0).
@@ -33,7 +34,7 @@ impl Version {
 }
 
 /// How the next hop is told who the client was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientFields {
     /// Not at all; what the client says of itself passes.
@@ -46,7 +47,7 @@ pub enum ClientFields {
 }
 
 /// Which fields the proxy adds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OwnFields {
     /// The proxy's name in `Via`; none adds no `Via`.

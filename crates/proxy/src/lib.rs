@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod beginning;
 pub mod config;
 pub mod fields;
 pub mod grpc;
@@ -16,6 +17,7 @@ pub mod guard;
 pub mod head;
 pub mod hints;
 pub mod log;
+pub mod nft;
 pub mod pool;
 pub mod proxy_protocol;
 pub mod refusal;

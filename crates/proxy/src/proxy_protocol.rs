@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of version 2 (§2.2).
@@ -131,8 +132,16 @@ pub fn header(version: Version, client: SocketAddr, server: SocketAddr) -> Vec<u
     }
 }
 
+/// The header of a connection of the sender's own, which is of no client: `UNKNOWN` (§2.1), `LOCAL` (§2.2).
+pub fn own(version: Version) -> Vec<u8> {
+    match version {
+        Version::V1 => b"PROXY UNKNOWN\r\n".to_vec(),
+        Version::V2 => [SIGNATURE, &[0x20, 0, 0, 0]].concat(),
+    }
+}
+
 /// A version of the PROXY protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Version {
     /// One line of text.
@@ -161,6 +170,10 @@ mod tests {
         assert_eq!(client(b"PROXY UNKNOWN ffff::1 x y z\r\n"), None);
         let local = [SIGNATURE, b"\x20\x00\x00\x00"].concat();
         assert_eq!(parse(&local), Ok(Some(Header { length: 16, client: None })));
+        for version in [Version::V1, Version::V2] {
+            let own = own(version);
+            assert_eq!(parse(&own), Ok(Some(Header { length: own.len(), client: None })));
+        }
         let unix = [SIGNATURE, b"\x21\x31\x00\x02ab"].concat();
         assert_eq!(parse(&unix), Ok(Some(Header { length: 18, client: None })));
     }

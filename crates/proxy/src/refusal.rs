@@ -70,7 +70,7 @@ impl ProxyError {
     /// What a status says by itself.
     pub const fn of_status(status: u16) -> Self {
         match status {
-            404 => Self::DestinationNotFound,
+            404 | 421 => Self::DestinationNotFound,
             400 | 408 | 413 | 431 | 501 => Self::HttpRequestError,
             403 | 429 => Self::HttpRequestDenied,
             502 => Self::HttpProtocolError,

@@ -12,18 +12,25 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size, Threads};
+use h2lab_proxy::nft;
 use h2lab_roles::sidecar::registry::Registries;
-use h2lab_roles::sidecar::{self, AccessLog, AccessLogWriter, Live, SidecarConfig, SidecarError, Sockets};
+use h2lab_roles::sidecar::{
+    self, AccessLog, AccessLogWriter, Live, SidecarConfig, SidecarError, Sockets, check_mark,
+};
 
 use super::exit::{MissingRequirement, Usage};
 use super::listen::{announce, unannounced};
-use super::{Exit, help, quotable, rights, signals, values};
+use super::{Exit, help, output, quotable, rights, signals, values};
 use h2lab_net::handover::{self, Offer, Predecessor};
-use h2lab_net::privileges::{CapabilitySet, User};
 use h2lab_net::resources;
 
+mod confine;
 mod reload;
 
+use confine::Confinement;
+
+/// The schema of the file, as a test makes sure.
+const SCHEMA: &str = include_str!("../../../../docs/schema/sidecar-config.schema.json");
 /// For so long the first answers of registries are waited for before it listens.
 const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 
@@ -48,6 +55,7 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
         ("h2lab sidecar --config sidecar.toml --check", "whether a file is right"),
     ],
 ))]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct SidecarArgs {
     /// Listen in clear; port 0 picks a free one
     #[arg(long, value_name = "ADDR", requires = "to", conflicts_with = "config")]
@@ -59,7 +67,7 @@ pub struct SidecarArgs {
     #[arg(long, value_name = "POLICY", default_value_t = Policy::default(), conflicts_with = "config")]
     policy: Policy,
     /// Read listeners, services and routes from this file (TOML) instead
-    #[arg(long, value_name = "FILE", required_unless_present = "listen")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["listen", "schema"])]
     config: Option<PathBuf>,
     /// Pass requests on in so many threads, or in as many as there are CPUs that it may use: auto [default: 1]
     #[arg(long, value_name = "N")]
@@ -74,6 +82,9 @@ pub struct SidecarArgs {
     /// When all sockets are open become this user, who needs no rights (name, or UID:GID); for root
     #[arg(long, value_name = "USER")]
     user: Option<String>,
+    /// Do not restrict which files it may open (Landlock)
+    #[arg(long)]
+    no_landlock: bool,
     /// Read the file again when it, or a certificate or key that it names, has changed; SIGHUP always does that
     #[arg(long, requires = "config")]
     watch: bool,
@@ -89,10 +100,20 @@ pub struct SidecarArgs {
     /// Check the configuration, and exit
     #[arg(long, requires = "config")]
     check: bool,
+    /// Print the rules of netfilter that bring connections to the transparent listeners of the file, and exit. Nothing is changed
+    #[arg(long, requires = "config", conflicts_with = "check")]
+    print_nft: bool,
+    /// Print the JSON Schema of the file, for editors, and exit
+    #[arg(long, exclusive = true)]
+    schema: bool,
 }
 
 /// Serves until it is stopped.
 pub fn main(args: &SidecarArgs) -> Result<Exit> {
+    if args.schema {
+        output::print(SCHEMA)?;
+        return Ok(Exit::Done);
+    }
     let mut file = match (&args.config, args.listen) {
         (Some(path), _) => read_config(path)?,
         (None, Some(listen)) => Config::simple(listen, args.to.clone(), args.policy),
@@ -113,11 +134,12 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         writeln!(out, "{}", summary(&config.file))?;
         return Ok(Exit::Done);
     }
+    if args.print_nft {
+        return print_nft(args, &config.file);
+    }
     let mut predecessor = take_sockets(&mut config, args.take_over.as_deref())?;
-    let user = args.user.as_deref().map(User::named).transpose();
-    let user = user.map_err(|error| Usage(format!("--user: {error}")))?;
-    let to_change = user.map_or(CapabilitySet::empty(), |_| CapabilitySet::SETUID | CapabilitySet::SETGID);
-    rights::reduce(CapabilitySet::NET_BIND_SERVICE | to_change)?;
+    let confinement = Confinement::begin(args, &config.file, path)?;
+    check_mark(&config).map_err(explained)?;
     resources::raise_open_files();
     let (stop, [hangup, reload]) = signals::serving()?;
     let writer = open_log(&mut config, &folder_of(path), hangup)?;
@@ -131,7 +153,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let mut follow = Some((registries, reload)).filter(|_| args.config.is_some());
     let (mut reported, mut changed) = (Ok(()), Ok(()));
     let totals = sidecar::run(&live, &stop, &mut |listening| {
-        if let Some(Err(error)) = user.map(User::become_it) {
+        if let Err(error) = confinement.become_user() {
             changed = Err(error);
             stop.store(true, Ordering::Relaxed);
             return;
@@ -162,10 +184,18 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         writer.finish();
     }
     let totals = totals.map_err(explained)?;
-    changed.map_err(|error| MissingRequirement(format!("--user: it takes root: {error}")))?;
+    changed.map_err(|error| MissingRequirement(format!("user or --user: it takes root: {error}")))?;
     reported.map_err(|error| unannounced(&error))?;
     // If stdout's reader is gone, the line is lost; a proxy that has done its work has not failed.
     let _ = writeln!(std::io::stdout(), "{totals}");
+    Ok(Exit::Done)
+}
+
+/// Prints the rules that bring connections to the transparent listeners.
+fn print_nft(args: &SidecarArgs, file: &Config) -> Result<Exit> {
+    let uid = confine::user_of(args, file)?.map(h2lab_net::privileges::User::uid);
+    let rules = nft::rules(file, nft::Exempt { mark: file.mark, uid });
+    output::print(&rules.map_err(|error| Usage(error.to_string()))?)?;
     Ok(Exit::Done)
 }
 
@@ -247,7 +277,7 @@ fn prepared(path: &Path, file: Config) -> Result<SidecarConfig> {
     let folder = folder_of(path);
     let read = |name: &str| {
         let path = folder.join(name);
-        std::fs::read(&path).map_err(|source| SidecarError::File { path: path.display().to_string(), source })
+        std::fs::read(&path).map_err(|source| confine::unreadable(&path, source))
     };
     let mut config = SidecarConfig::new(file, std::process::id().into(), &read).map_err(explained)?;
     config.on_note = Some(|text: &str| say!("{text}"));
@@ -264,6 +294,7 @@ fn read_config(path: &Path) -> Result<Config> {
 fn explained(error: SidecarError) -> anyhow::Error {
     match error {
         SidecarError::Io(_) => error.into(),
+        SidecarError::Tproxy { .. } | SidecarError::Mark(_) => MissingRequirement(error.to_string()).into(),
         _ => Usage(error.to_string()).into(),
     }
 }

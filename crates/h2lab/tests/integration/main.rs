@@ -171,6 +171,12 @@ mod sidecar_soak;
 /// Instances by service records of a name server.
 mod sidecar_srv;
 
+/// Connections that rules of netfilter bring to the sidecar.
+mod sidecar_transparent;
+
+/// What a sidecar gives up once it runs.
+mod sidecar_confined;
+
 /// What the sidecar tells of its work: log, traces, admin listener, diagnosis.
 mod sidecar_admin;
 

@@ -337,3 +337,76 @@ fn the_configuration_in_the_manifest_of_kubernetes_is_right() {
     let finished = crate::support::h2lab(&["sidecar", "--config", &path.display().to_string(), "--check"]);
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
 }
+
+/// The answer of an admin listener.
+fn admin(port: u16, path: &str) -> String {
+    let mut stream = connect(&format!("127.0.0.1:{port}"));
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).expect("it reads");
+    let mut told = String::new();
+    let _ = stream.read_to_string(&mut told); // a reset has what is asked about behind it
+    told
+}
+
+#[test]
+fn the_admin_listener_is_handed_over_and_says_when_there_is_no_successor() {
+    let (origin, folder, port) = (Origin::start(&[]), folder(), free_ports(2));
+    let socket = folder.path().join("handover");
+    let start = |policy: &str| {
+        let mut command = Command::new(binary());
+        command.args(["sidecar", "--listen", &format!("127.0.0.1:{port}"), "--policy", policy]);
+        command.args([
+            "--to",
+            &format!("h2c://{}", origin.clear),
+            "--admin",
+            &format!("127.0.0.1:{}", port + 1),
+        ]);
+        command.arg("--take-over").arg(&socket);
+        let sidecar = Sidecar::run(command);
+        let admin =
+            sidecar.child.wait_for_line(DEADLINE, |line| line.starts_with("admin http").then_some(()));
+        admin.unwrap_or_else(|error| panic!("{error}: {}", sidecar.child.log()));
+        sidecar
+    };
+    let ready = || admin(port + 1, "/ready").lines().next().unwrap_or_default().to_owned();
+    // The first one is kept by a request that is not complete.
+    let begin = || {
+        let mut stream = connect(&format!("127.0.0.1:{port}"));
+        stream.write_all(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nx").expect("it reads");
+        stream
+    };
+    let mut first = start("fixed:1");
+    assert!(ready().contains(" 200 ") && admin(port + 1, "/config").contains("fixed:1"));
+    let mut held = begin();
+    until_requests(port + 1, 1);
+    let mut second = start("fixed:2");
+    let end = std::time::Instant::now() + DEADLINE;
+    while !admin(port + 1, "/config").contains("fixed:2") {
+        assert!(std::time::Instant::now() < end, "the first one goes on answering");
+    }
+    assert!(ready().contains(" 200 "), "the second one is ready, whatever the first one does");
+    held.write_all(b"y").expect("it reads");
+    ended(&mut first.child);
+    assert!(ready().contains(" 200 "), "and its socket was not shut down");
+    let mut held = begin();
+    until_requests(port + 1, 1);
+    second.child.signal(Signal::TERM).expect("it runs");
+    while !ready().contains(" 503 ") {
+        assert!(std::time::Instant::now() < end, "it is still ready");
+    }
+    held.write_all(b"y").expect("it reads");
+    ended(&mut second.child);
+}
+
+/// Waits until so many requests are under way.
+fn until_requests(port: u16, open: u64) {
+    let end = std::time::Instant::now() + DEADLINE;
+    loop {
+        let told = admin(port, "/status");
+        let body = told.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+        if status["requests_open"] == open {
+            return;
+        }
+        assert!(std::time::Instant::now() < end, "{told}");
+    }
+}

@@ -300,3 +300,22 @@ fn instances_are_told_of_the_client_by_the_proxy_protocol() {
         assert!(last.contains(" went over 2 connections to instances"), "{last}");
     }
 }
+
+#[test]
+fn a_health_check_says_that_it_is_of_no_client() {
+    let (url, heads) = crate::sidecar::scripted(|mut stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"));
+    });
+    for (version, begins) in [("v1", "PROXY UNKNOWN\r\n"), ("v2", "\r\n\r\n\0\r\nQUIT\n \0\0\0")] {
+        let sidecar = sidecar(&format!(
+            "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n[service.a]\ninstances = ['{url}']\nproxy-protocol = '{version}'\n\
+             health = {{ path = '/', interval = '100ms' }}\n"
+        ));
+        let found = (0..100).find_map(|_| {
+            let head = heads.recv_timeout(DEADLINE).expect("it is asked");
+            head.starts_with(begins).then_some(())
+        });
+        assert!(found.is_some(), "{version}: none of a hundred checks begins so");
+        sidecar.stop();
+    }
+}

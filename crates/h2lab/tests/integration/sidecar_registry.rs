@@ -139,9 +139,53 @@ class Agent(http.server.BaseHTTPRequestHandler):
         pass
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent)
+if len(sys.argv) > 2:
+    import ssl
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[2], sys.argv[3])
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 print("port", server.server_address[1], flush=True)
 server.serve_forever()
 "#;
+
+/// An instance in Consul's answer.
+fn entry(url: &str) -> String {
+    let port = url.rsplit(':').next().expect("a port");
+    format!(
+        r#"{{"Node": {{"Node": "n", "Address": "127.0.0.1", "Datacenter": "dc1", "Meta": null}},
+            "Service": {{"ID": "users-1", "Service": "users", "Tags": ["v1"], "Address": "", "Meta": {{}}, "Port": {port},
+                         "Weights": {{"Passing": 1, "Warning": 1}}}},
+            "Checks": [{{"CheckID": "service:users", "Status": "passing"}}]}}"#
+    )
+}
+
+#[test]
+fn consul_is_asked_over_tls_if_its_address_says_so() {
+    let Some(python) = need("python3") else { return };
+    let (one, folder) = (one(), folder());
+    let path = folder.path().join("health");
+    replace(&path, &format!("7\n[{}]", entry(&one)));
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let [cert, key] = ["own.pem", "own.key"].map(|name| folder.path().join(name));
+    std::fs::write(&cert, own.cert.pem()).expect("a file");
+    std::fs::write(&key, own.signing_key.serialize_pem()).expect("a file");
+    let mut command = Command::new(python);
+    command.args(["-c", CONSUL]).args([&path, &cert, &key]);
+    let consul = Child::spawn(command, None).expect("python runs");
+    let port: u16 = consul
+        .wait_for_line(DEADLINE, |line| line.strip_prefix("port ")?.parse().ok())
+        .unwrap_or_else(|error| panic!("{error}: {}", consul.log()));
+    let keys = |more: &str| {
+        format!(
+            "consul = {{ address = \"https://127.0.0.1:{port}\", service = \"users\", tag = \"v1\", token = \"s3cret\"{more} }}"
+        )
+    };
+    let sidecar = self::sidecar(folder.path(), &keys(", ca = \"own.pem\""));
+    until_it_answers(&sidecar, "one");
+    // An agent whose certificate nobody vouches for is not told the token.
+    let refused = self::sidecar(folder.path(), &keys(""));
+    until_it_says(&refused, "cannot ask Consul at https://127.0.0.1", 1);
+}
 
 #[test]
 fn consuls_healthy_instances_are_followed() {
@@ -149,15 +193,6 @@ fn consuls_healthy_instances_are_followed() {
     let (one, two) = (one(), two());
     let folder = folder();
     let path = folder.path().join("health");
-    let entry = |url: &str| {
-        let port = url.rsplit(':').next().expect("a port");
-        format!(
-            r#"{{"Node": {{"Node": "n", "Address": "127.0.0.1", "Datacenter": "dc1", "Meta": null}},
-                "Service": {{"ID": "users-1", "Service": "users", "Tags": ["v1"], "Address": "", "Meta": {{}}, "Port": {port},
-                             "Weights": {{"Passing": 1, "Warning": 1}}}},
-                "Checks": [{{"CheckID": "service:users", "Status": "passing"}}]}}"#
-        )
-    };
     replace(&path, &format!("7\n[{}]", entry(&one)));
     let mut command = Command::new(python);
     command.args(["-c", CONSUL]).arg(&path);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::duration_text;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,7 @@ use super::ConfigError;
 const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 
 /// The admin listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Admin {
     /// Address and port; port 0 takes a free one. Without it there is no such listener.
@@ -21,6 +22,7 @@ pub struct Admin {
     pub public: bool,
     /// For so long requests and frames are kept for `h2lab diagnose --sidecar`; `0s` keeps none.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub window: Duration,
 }
 

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError, Instance, Listen, Policy, Service, Speaks};
 
 /// A host and port that clients may be tunnelled to: `db.internal:5432`, or `*.internal:443` for every name below.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub struct ConnectTarget {
     /// In lower case; `*.` and what follows it, or a name, or an address (IPv6 without brackets).

@@ -12,6 +12,14 @@ use super::threads::MOST_THREADS;
 /// What is wrong with a configuration. It is the user's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
+    /// Something is wrong in this line of the file.
+    #[error("line {line}: {error}")]
+    At {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong.
+        error: Box<Self>,
+    },
     /// It is no such TOML.
     #[error("{}", .0.trim_end())]
     Toml(String),
@@ -158,6 +166,16 @@ pub enum ConfigError {
         service: String,
         /// The instance.
         instance: String,
+    },
+    /// A key of redirected connections.
+    #[error(
+        "{key} of the listener on {address} is for redirected connections: write transparent = \"redirect\" or \"tproxy\""
+    )]
+    NotTransparent {
+        /// The key.
+        key: &'static str,
+        /// The listener.
+        address: SocketAddr,
     },
     /// An admin listener that others reach, by mistake.
     #[error(

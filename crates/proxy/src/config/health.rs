@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::duration_text;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
 /// How instances are asked whether they are well: by GET, over what they speak; any 2xx is yes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Health {
     /// The path.
     pub path: String,
     /// How often.
     #[serde(default = "interval", with = "duration_text")]
+    #[schemars(with = "String")]
     pub interval: Duration,
     /// How long the response may take.
     #[serde(default = "timeout", with = "duration_text")]
+    #[schemars(with = "String")]
     pub timeout: Duration,
     /// After so many successes in a row it is asked again.
     #[serde(default = "healthy")]

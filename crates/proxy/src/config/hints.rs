@@ -1,12 +1,13 @@
 //! `[[hint]]` and `[hints]`: what clients are told of a page before its response.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use crate::hints::members;
 
 /// Links of a page that clients are told when they ask for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Hint {
     /// The host of the request's authority, without port. Any, if there is none.
@@ -16,6 +17,7 @@ pub struct Hint {
     path: String,
     /// Values of `Link` (RFC 8288): `</app.css>; rel=preload; as=style`.
     #[serde(with = "joined")]
+    #[schemars(with = "Vec<String>")]
     link: String,
 }
 
@@ -63,7 +65,7 @@ mod joined {
 }
 
 /// How clients are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Hints {
     /// Links of earlier responses to the same path are told, too.

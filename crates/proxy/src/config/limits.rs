@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::optional_duration_text;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use super::ConfigError;
 use crate::guard::breaker::Bounds;
 
 /// How much of a service's work may be under way. What goes beyond is answered 503 at once. A key that is missing is no bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ServiceLimits {
     /// Requests under way.
@@ -18,6 +19,7 @@ pub struct ServiceLimits {
     pub waiting: Option<u32>,
     /// How long one waits for a connection; otherwise as long as for a response.
     #[serde(with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
     pub wait: Option<Duration>,
     /// Connections to each instance.
     pub connections: Option<u32>,

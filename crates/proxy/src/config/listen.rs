@@ -1,16 +1,19 @@
 //! `[[listen]]`: where it listens, and what for.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use h2lab_base::JsonSchema;
+use h2lab_base::units::optional_duration_text;
 use serde::{Deserialize, Serialize};
 
-use super::{ConnectTarget, Network};
+use super::{ConnectTarget, DestinationProtocol, Network, Other, Transparent};
 
 /// Listeners of a configuration at most.
 pub const MOST_LISTENERS: usize = 64;
 
 /// A socket that it listens on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Listen {
     /// Address and port; port 0 takes a free one. In clear: HTTP/1.1, and HTTP/2 by prior knowledge or `Upgrade: h2c`.
@@ -42,10 +45,27 @@ pub struct Listen {
     /// Only these may connect then. Everybody, if it is empty.
     #[serde(default)]
     pub proxy_protocol_from: Vec<Network>,
+    /// Takes connections that were made to other addresses and that the kernel redirects to it: by `redirect` or `tproxy`. It needs no
+    /// service: what no route takes goes where it was to go.
+    #[serde(default)]
+    pub transparent: Option<Transparent>,
+    /// What destinations of redirected connections are asked in that are no instance of a service; what each caller speaks, if there is none.
+    #[serde(default)]
+    pub protocol: Option<DestinationProtocol>,
+    /// What becomes of redirected connections that do not begin with HTTP; they are tunnelled unless set.
+    #[serde(default)]
+    pub other: Option<Other>,
+    /// How long a redirected connection may be silent before it is taken for one whose server speaks first, 300ms unless set.
+    #[serde(default, with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
+    pub detect: Option<Duration>,
+    /// Which ports of destinations `--print-nft` redirects; all, if it is empty.
+    #[serde(default)]
+    pub ports: Vec<u16>,
 }
 
 /// Which requests go to a service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Route {
     /// The host of the request's authority, without port; `*.example.test` stands for every name below. Any, if there is none.

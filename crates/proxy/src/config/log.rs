@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What is logged of each request, and where.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Log {
     /// The file, to which lines are added; `-` is standard output. Without it nothing is logged.
@@ -16,7 +17,7 @@ pub struct Log {
 }
 
 /// How a line of the access log is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people: a line of words.

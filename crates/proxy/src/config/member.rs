@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use h2lab_base::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,7 +13,8 @@ use super::Instance;
 pub const LARGEST_WEIGHT: u32 = 1_000;
 
 /// An instance, and its part beside the others of its service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "Form")]
 pub struct Member {
     /// Where it is, and what it speaks.
     pub url: Instance,
@@ -31,7 +33,7 @@ impl From<Instance> for Member {
 }
 
 /// The same, as a table.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Table {
     url: Instance,
@@ -41,6 +43,18 @@ struct Table {
     zone: Option<String>,
     #[serde(default)]
     priority: u16,
+}
+
+/// The two forms, for the schema.
+#[cfg(feature = "schema")]
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "it is there for its schema")]
+enum Form {
+    /// Its URL alone.
+    Url(Instance),
+    /// With its part beside the others.
+    Table(Table),
 }
 
 const fn one() -> u32 {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::{format_bytes, parse_bytes};
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use super::ConfigError;
 use crate::guard::memory::LEAST;
 
 /// A size in bytes, as text: `256M`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub struct Size(pub u64);
 

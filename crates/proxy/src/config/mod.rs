@@ -17,6 +17,7 @@ mod member;
 mod memory;
 mod network;
 mod outlier;
+mod place;
 mod policy;
 mod rate;
 mod registry;
@@ -27,10 +28,12 @@ mod tests;
 mod threads;
 mod timeouts;
 mod trace;
+mod transparent;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use admin::Admin;
@@ -54,13 +57,15 @@ pub use service::Service;
 pub use threads::{MOST_THREADS, Threads};
 pub use timeouts::{ServiceTimeouts, Timeouts};
 pub use trace::{Trace, TraceContext};
+pub use transparent::{DestinationProtocol, Interception, ORIGINAL, Other, Transparent};
 
 use crate::fields::OwnFields;
 use crate::route::why_no_host;
 
 /// A sidecar's configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[schemars(title = "The file of h2lab sidecar")]
 pub struct Config {
     /// Where it listens, and what for.
     pub listen: Vec<Listen>,
@@ -78,6 +83,14 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Which requests are sent again.
     pub retry: Retry,
+    /// The mark of its connections to instances (`SO_MARK`), by which rules of netfilter tell them from those that they redirect. It takes
+    /// `CAP_NET_ADMIN`.
+    pub mark: Option<u32>,
+    /// The user that it becomes when all sockets are open: a name, or `UID:GID`. For root.
+    pub user: Option<String>,
+    /// Whether it may open only files that are its own: what it reads below the folders of the configuration and of what that names at the
+    /// start, what it writes in that of the log (Landlock). True unless set.
+    pub landlock: bool,
     /// How much memory it may use in all; without it there is no bound.
     pub memory: Option<Size>,
     /// Links of pages that clients are told early.
@@ -93,7 +106,7 @@ pub struct Config {
 }
 
 /// A certificate and its key, as files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Identity {
     /// The certificate chain, PEM.
@@ -102,12 +115,38 @@ pub struct Identity {
     pub key: String,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            service: BTreeMap::new(),
+            fields: OwnFields::default(),
+            identity: None,
+            zone: None,
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
+            mark: None,
+            threads: Threads::default(),
+            user: None,
+            landlock: true,
+            memory: None,
+            hint: Vec::new(),
+            hints: Hints::default(),
+            log: Log::default(),
+            admin: Admin::default(),
+            trace: Trace::default(),
+        }
+    }
+}
+
 impl Config {
-    /// Reads a file, and checks it.
+    /// Reads a file, and checks it. An error says which line is wrong.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::Toml(error.to_string()))?;
-        config.check()?;
-        Ok(config)
+        match config.check() {
+            Ok(()) => Ok(config),
+            Err(error) => Err(place::located(text, error)),
+        }
     }
 
     /// One listener for one service: what flags without a file ask for.
@@ -126,6 +165,11 @@ impl Config {
             connect_service: None,
             proxy_protocol: false,
             proxy_protocol_from: Vec::new(),
+            transparent: None,
+            protocol: None,
+            other: None,
+            detect: None,
+            ports: Vec::new(),
         };
         Self {
             listen: vec![listen],
@@ -150,7 +194,8 @@ impl Config {
         self.admin.check()?;
         self.check_listeners()?;
         for listen in &self.listen {
-            if listen.service.is_none() && listen.route.is_empty() {
+            listen.check_transparent()?;
+            if listen.service.is_none() && listen.route.is_empty() && listen.transparent.is_none() {
                 return Err(ConfigError::NoRoute(listen.address));
             }
             if listen.client_ca.is_some() && !listen.tls {
@@ -187,7 +232,9 @@ impl Config {
             return Err(ConfigError::Via(via.clone()));
         }
         self.service.iter().try_for_each(|(name, service)| service.check_proxy_protocol(name))?;
-        self.service.iter().try_for_each(|(name, service)| check_service(name, service))
+        self.check_original()?;
+        let others = self.service.iter().filter(|(name, _)| !self.is_original(name));
+        others.into_iter().try_for_each(|(name, service)| check_service(name, service))
     }
 
     /// The files that it names, but those of instances, which are watched by themselves.
@@ -196,7 +243,10 @@ impl Config {
             self.identity.iter().chain(self.service.values().filter_map(|service| service.identity.as_ref()));
         let pairs = identities.flat_map(|identity| [&identity.cert, &identity.key]);
         let clients = self.listen.iter().filter_map(|listen| listen.client_ca.as_ref());
-        pairs.chain(clients).chain(self.service.values().filter_map(|service| service.ca.as_ref())).collect()
+        let authorities = self.service.values().flat_map(|service| {
+            [service.ca.as_ref(), service.consul.as_ref().and_then(|consul| consul.ca.as_ref())]
+        });
+        pairs.chain(clients).chain(authorities.flatten()).collect()
     }
 
     /// Listeners and routes that are there twice.
@@ -229,7 +279,7 @@ impl Config {
             };
             self.listen.iter().any(names)
         };
-        let unused = self.service.keys().filter(|name| !is_used(name));
+        let unused = self.service.keys().filter(|name| !is_used(name) && !self.is_transparent());
         let mut warnings: Vec<String> =
             unused.map(|name| format!("no listener sends requests to the service `{name}`")).collect();
         let is_tls = self.listen.iter().any(|listen| listen.tls);

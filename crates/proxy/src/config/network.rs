@@ -4,12 +4,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
 /// An address, or all with the same first bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub struct Network {
     address: IpAddr,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::duration_text;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use super::ConfigError;
 use crate::guard::outlier::Rules;
 
 /// When an instance that fails is left out. The last instance never is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Outlier {
     /// After so many failures in a row; 0 never.
@@ -18,9 +19,11 @@ pub struct Outlier {
     pub failures: u32,
     /// For how long at the first time; twice as long at the second one, and so on.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub base: Duration,
     /// The longest.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub most: Duration,
     /// At most so many percent of the instances are left out.
     pub share: u32,

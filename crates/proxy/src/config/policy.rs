@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
 /// How many HTTP/2 connections an instance gets. HTTP/1.1 needs one for each request under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum Policy {
     /// As many as the path needs: one where nothing is lost, more where a lost packet or the congestion window stops requests.

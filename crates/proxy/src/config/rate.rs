@@ -1,12 +1,13 @@
 //! `rate` of a listener or a service.
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use crate::guard::rate::{Limit, RateLimiter};
 
 /// Whose requests are counted together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateKey {
     /// All.
@@ -17,7 +18,7 @@ pub enum RateKey {
 }
 
 /// How many requests are taken; others are answered 429.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rate {
     /// A second, in the long run.

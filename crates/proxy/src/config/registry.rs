@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::duration_text;
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +60,7 @@ impl Service {
 }
 
 /// The name of service records, `_h2c._tcp.users.internal`: its first label says what the instances speak.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub struct SrvName {
     /// The whole name, without a dot at its end.
@@ -109,12 +110,15 @@ impl From<SrvName> for String {
 }
 
 /// `[service.NAME.consul]`: a service of a Consul agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Consul {
-    /// The agent, `http://HOST:PORT`.
+    /// The agent, `http://HOST:PORT` or `https://HOST:PORT`.
     #[serde(default = "agent")]
     pub address: Instance,
+    /// Authorities that are trusted instead of the system's, PEM file; for `https://`.
+    #[serde(default)]
+    pub ca: Option<String>,
     /// The name of the service.
     pub service: String,
     /// Only instances with this tag.
@@ -128,6 +132,7 @@ pub struct Consul {
     pub token: Option<Token>,
     /// How long a question may wait for news, 1 s to 10 min.
     #[serde(default = "wait", with = "duration_text")]
+    #[schemars(with = "String")]
     pub wait: Duration,
 }
 
@@ -142,10 +147,11 @@ const fn wait() -> Duration {
 impl Consul {
     /// What is wrong with it.
     pub(super) fn wrong(&self) -> Option<&'static str> {
-        if self.address.speaks != Speaks::H1 {
-            return Some(
-                "the agent's address is no http:// URL: the sidecar asks an agent on the same machine, in clear",
-            );
+        if !matches!(self.address.speaks, Speaks::H1 | Speaks::Tls) {
+            return Some("address is the agent's, http://HOST:PORT or https://HOST:PORT");
+        }
+        if self.ca.is_some() && self.address.speaks != Speaks::Tls {
+            return Some("ca is for an agent that is asked over https://");
         }
         if self.service.is_empty() {
             return Some("its service has no name");
@@ -156,7 +162,7 @@ impl Consul {
 }
 
 /// A secret: it is not shown.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Token(String);
 

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
 
 /// After what a request is sent again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum RetryOn {
     /// No connection to an instance could be made.
@@ -59,7 +60,7 @@ impl fmt::Display for RetryOn {
 }
 
 /// Which requests are sent again. Those that were provably not processed always are, and count for nothing here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Retry {
     /// How often one is sent again at most that may have been processed; only idempotent methods are (RFC 9110 §9.2.2). 0 to 10.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use std::time::Duration;
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::optional_duration_text;
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
 use crate::proxy_protocol::Version;
 
 /// A service: instances that answer the same requests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Service {
     /// Its instances, where no registry names them.
@@ -31,11 +32,13 @@ pub struct Service {
     /// A service of Consul.
     #[serde(default)]
     pub consul: Option<Consul>,
-    /// How often DNS is asked again, [`super::REFRESH`] unless set; service records earlier, if they live shorter.
+    /// How often DNS is asked again, 10s unless set; service records earlier, if they live shorter.
     #[serde(default, with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
     pub refresh: Option<Duration>,
     /// For so long an instance that appears while the sidecar runs gets less than its share, which grows from a tenth.
     #[serde(default, with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
     pub slow_start: Option<Duration>,
     /// How many connections to each of them.
     #[serde(default)]

@@ -198,10 +198,19 @@ fn what_does_not_go_together_is_named() {
             &|config| {
                 change(config, |service| {
                     service.instances.clear();
-                    service.consul = toml::from_str("service = 'a'\naddress = 'https://a'").ok();
+                    service.consul = toml::from_str("service = 'a'\naddress = 'h2c://a'").ok();
                 });
             },
-            "no http:// URL",
+            "address is the agent's",
+        ),
+        (
+            &|config| {
+                change(config, |service| {
+                    service.instances.clear();
+                    service.consul = toml::from_str("service = 'a'\nca = 'a.pem'").ok();
+                });
+            },
+            "over https://",
         ),
         (&|config| config.listen[0].service = None, "neither a service nor a route"),
         (&|config| config.listen[0].service = Some("b".to_owned()), "write [service.b]"),

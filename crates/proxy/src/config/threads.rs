@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError, Policy, Service};
@@ -11,7 +12,7 @@ use super::{Config, ConfigError, Policy, Service};
 pub const MOST_THREADS: u32 = 64;
 
 /// How many threads pass requests on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "Written", try_from = "Written")]
 pub enum Threads {
     /// As many as there are CPUs that the process may use, or fewer where a service may have fewer connections.
@@ -28,7 +29,7 @@ impl Default for Threads {
 }
 
 /// As it is in a file.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number of threads, or \"auto\"")]
 enum Written {
     Number(u32),

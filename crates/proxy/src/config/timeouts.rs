@@ -2,39 +2,48 @@
 
 use std::time::Duration;
 
+use h2lab_base::JsonSchema;
 use h2lab_base::units::{duration_text, optional_duration_text};
 use serde::{Deserialize, Serialize};
 
 /// How long a sidecar waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Timeouts {
     /// For a connection to an instance, with TLS; 0 is for ever.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub connect: Duration,
     /// For the head of the response, from the moment at which the request was complete; 0 is for ever.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub response: Duration,
     /// For the next request of a client's connection that has none: then the connection is ended, over HTTP/2 in two steps, so that a
     /// request that is on its way is still taken. 0 is for ever.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub client_idle: Duration,
     /// For the next byte of a body, in either direction, those of a tunnel included; 0 is for ever.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub stream: Duration,
     /// For the whole of a request, to the end of its response; 0 is for ever. A gRPC deadline bounds it, too.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub request: Duration,
     /// For a request on a connection to an instance: then that is closed, before the instance would. Less where the instance says so
     /// (`Keep-Alive: timeout=`), or has shown it. 0 is for ever.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub idle: Duration,
     /// For a byte of an instance that has requests, before it is asked by PING over HTTP/2, and then for the answer (20 round trips, if
     /// those are longer): else the connection is given up. 0 never asks.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub ping: Duration,
     /// For requests under way when it is stopped.
     #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
     pub drain: Duration,
 }
 
@@ -55,20 +64,24 @@ impl Default for Timeouts {
 }
 
 /// `[service.NAME.timeouts]`: those of one service, instead of the general ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ServiceTimeouts {
     /// See [`Timeouts::connect`].
     #[serde(with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
     pub connect: Option<Duration>,
     /// See [`Timeouts::response`].
     #[serde(with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
     pub response: Option<Duration>,
     /// See [`Timeouts::stream`].
     #[serde(with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
     pub stream: Option<Duration>,
     /// See [`Timeouts::request`].
     #[serde(with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
     pub request: Option<Duration>,
 }
 

@@ -1,9 +1,10 @@
 //! `[trace]`: trace context (W3C Trace Context).
 
+use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What becomes of `traceparent`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Trace {
     /// Whether this hop takes part.
@@ -11,7 +12,7 @@ pub struct Trace {
 }
 
 /// Whether this hop takes part in traces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceContext {
     /// What the client sends passes as it is.

@@ -176,6 +176,8 @@ pub struct DialTarget {
     pub engine: Config,
     /// Congestion control to ask for; `None` leaves the system's, and in QUIC, which is not the system's, CUBIC.
     pub congestion: Option<String>,
+    /// The mark of its packets over TCP (`SO_MARK`).
+    pub mark: Option<u32>,
     /// How `h2c` by upgrade is asked for. `None` begins with HTTP/2 at once.
     pub upgrade: Option<UpgradeOffer>,
     /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
@@ -211,6 +213,7 @@ impl DialTarget {
             protocol,
             engine: defaults::engine(tls.is_some()),
             congestion,
+            mark: None,
             upgrade: None,
             blames_silence: false,
             gathers: false,
@@ -287,7 +290,7 @@ impl Dial {
                 Err(error) => dial.fail(now, ConnectError::Io(error)),
             };
         }
-        let options = ConnectOptions { congestion: target.congestion.as_deref() };
+        let options = ConnectOptions { congestion: target.congestion.as_deref(), mark: target.mark };
         match StreamSocket::connect(&target.address, &options)
             .and_then(|stream| reactor.submit_connect(token, stream))
         {

@@ -95,8 +95,12 @@ impl Sidecar<'_> {
         let client = exchange.down.and_then(|down| side_at(&mut self.slots, down)?.client);
         let Some(up) = side(&mut self.slots, slot) else { return };
         let Some(tcp) = up.transport.tcp() else { return };
-        if let (Some(client), Ok(instance)) = (client, tcp.peer_address()) {
-            let header = proxy_protocol::header(version, client, instance);
+        if let Ok(instance) = tcp.peer_address() {
+            // A check of the sidecar's own has no client.
+            let header = client.map_or_else(
+                || proxy_protocol::own(version),
+                |client| proxy_protocol::header(version, client, instance),
+            );
             if !matches!(tcp.write(&header), Ok(Written::Bytes(n)) if n == header.len()) {
                 // It is broken, which the next write finds out.
                 up.engine.goaway(Time::ZERO, ErrorCode::NO_ERROR, b"");
@@ -170,7 +174,7 @@ impl Sidecar<'_> {
     /// Ends an exchange whose response the client has.
     fn conclude(&mut self, id: u32, now: Time) {
         let exchange = self.exchanges.get(id);
-        if exchange.is_answered && exchange.response.is_done() {
+        if exchange.is_answered && exchange.response.is_done() && !self.is_half_open(id) {
             self.end(id, now);
         }
     }

@@ -68,6 +68,7 @@ impl SidecarConfig {
     ) -> Result<Self, SidecarError> {
         file.check()?;
         file.add_tunnels();
+        file.add_original();
         let identity = |files: &h2lab_proxy::config::Identity| -> Result<Identity, SidecarError> {
             let identity =
                 Identity { certificates_pem: text(&read(&files.cert)?), key_pem: text(&read(&files.key)?) };
@@ -92,6 +93,9 @@ impl SidecarConfig {
             let tls = TlsOptions { insecure: service.insecure, ca_pem, identity, full_handshakes: false };
             if let Some(name) = &service.server_name {
                 ClientTls::new(name, "h2", &tls)?;
+            }
+            if let Some(path) = service.consul.as_ref().and_then(|consul| consul.ca.as_ref()) {
+                authorities(path)?;
             }
             if let Some(path) = &service.file {
                 let instances = registry::file::instances(path, &text(&read(path)?));
@@ -222,6 +226,23 @@ pub enum SidecarError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// Connections of other addresses cannot be taken.
+    #[error(
+        "transparent = \"tproxy\" of the listener on {address} needs CAP_NET_ADMIN (IP_TRANSPARENT): {source}. Run it as root with --user, \
+         or give it that right alone: setcap cap_net_admin+ep, or AmbientCapabilities=CAP_NET_ADMIN of systemd. \"redirect\" needs none"
+    )]
+    Tproxy {
+        /// The listener.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Its connections cannot be marked.
+    #[error(
+        "mark needs CAP_NET_ADMIN (SO_MARK): {0}. Run it as root with --user, or give it that right alone: setcap cap_net_admin+ep, or \
+         AmbientCapabilities=CAP_NET_ADMIN of systemd. Without mark its connections are told by their user, which needs no right"
+    )]
+    Mark(io::Error),
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -35,12 +35,14 @@ impl Sidecar<'_> {
                     side.streams.insert(stream, id);
                     side.used_at = now;
                     self.totals.requests += 1;
+                    let Peer::Client { listener, address } = &side.peer else { continue };
+                    let service = self.listeners.service(*listener, &head);
+                    let (service, destination) = self.destine((side.intercepted, side.version), service, now);
                     let exchange = self.exchanges.get(id);
+                    exchange.destination = destination;
                     exchange.down = Some(StreamAt { slot, serial: side.serial, stream });
                     exchange.began_at = now;
-                    let Peer::Client { listener, address } = &side.peer else { continue };
                     let origin = Origin { version: side.version, address, tls: side.transport.is_tls() };
-                    let service = self.listeners.service(*listener, &head);
                     take_request(exchange, &head, origin, &self.config.file.fields, service);
                     self.observer.began(exchange, &side.peer, side.version, service.ok());
                     // What follows a request for a tunnel, which has no body, is the tunnel's.
@@ -232,7 +234,9 @@ impl Sidecar<'_> {
     /// One side of an exchange has ended before its time.
     fn cut(&mut self, id: u32, is_client: bool, fate: Fate, why: &str) {
         let exchange = self.exchanges.get(id);
-        if is_client {
+        if is_client && exchange.is_left_to_the_instance() {
+            // The rest of what its client has said is still passed on.
+        } else if is_client {
             exchange.down = None;
         } else {
             exchange.up = None;

@@ -1,8 +1,10 @@
 //! A request of a client and its response.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
+use h2lab_proxy::config::Speaks;
 use h2lab_proxy::fields::Asked;
 use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::refusal::ProxyError;
@@ -72,6 +74,8 @@ pub struct Exchange {
     pub up: Option<StreamAt>,
     /// The number of its service.
     pub service: u32,
+    /// Where it is to go, and what is spoken there, if its client has said so by the address that it connected to.
+    pub destination: Option<(SocketAddr, Speaks)>,
     /// The number of the instance that it is counted at.
     pub instance: Option<u32>,
     /// The request, as the instance gets it.
@@ -137,6 +141,16 @@ impl Exchange {
             is_open: true,
             ..Self::default()
         };
+    }
+
+    /// Whether it is a tunnel to where it was to go, of no HTTP.
+    pub const fn is_raw(&self) -> bool {
+        matches!(self.destination, Some((_, Speaks::Tcp)))
+    }
+
+    /// Whether it is such a tunnel, and its client has said all, and has had all.
+    pub const fn is_left_to_the_instance(&self) -> bool {
+        self.is_raw() && self.request.has_ended() && self.response.is_done()
     }
 
     /// Whether it is sent again after this.

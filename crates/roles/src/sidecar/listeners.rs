@@ -9,16 +9,17 @@ use h2lab_net::reactor::{Reactor, Token};
 use h2lab_net::tcp::{Read, StreamSocket};
 use h2lab_net::tls::{ServerTls, ServerTlsOptions};
 use h2lab_net::transport::{Transport, TransportError};
-use h2lab_proxy::config::{Listen, Network, Tunnels};
+use h2lab_proxy::config::{Interception, Listen, Network, Tunnels};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::route::Routes;
-use h2lab_wire::{Config, Connection, RequestHead};
+use h2lab_wire::{Connection, RequestHead};
 
 use super::config::{Listening, SidecarConfig, SidecarError};
 use super::live::Live;
 use super::sockets::Sockets;
 use super::threads::Seat;
+use super::transparent::{self, Intercepted};
 use crate::accepted::{Spoken, spoken};
 
 /// Places of listeners, twice as many as a configuration may have, so that all can be replaced by others. Their tokens are the lowest ones:
@@ -49,6 +50,8 @@ pub struct Place {
     tunnels: Tunnels,
     /// Whether connections begin with a header of the PROXY protocol, and who may connect then.
     proxied: Option<Vec<Network>>,
+    /// Whether connections are to other addresses, and what becomes of those.
+    interception: Option<Interception>,
 }
 
 impl Place {
@@ -70,7 +73,17 @@ impl Place {
         let listening = None;
         let (routes, tunnels) = Self::leads(listen, number);
         let proxied = listen.proxy_protocol.then(|| listen.proxy_protocol_from.clone());
-        Ok(Self { listen: listen.clone(), listening, is_open: true, tls, routes, tunnels, proxied })
+        let interception = listen.interception();
+        Ok(Self {
+            listen: listen.clone(),
+            listening,
+            is_open: true,
+            tls,
+            routes,
+            tunnels,
+            proxied,
+            interception,
+        })
     }
 
     /// Where requests go, by the numbers that services have in a loop.
@@ -225,7 +238,7 @@ impl Listeners {
 
     /// A connection that was accepted. `None` if there is no memory for TLS, or it is of nobody who may say whose it is, and its client
     /// sees a closed connection.
-    pub fn opening(&self, stream: StreamSocket, seat: Seat, now: Time) -> Option<Opening> {
+    pub fn opening(&self, stream: StreamSocket, seat: Seat, sockets: &Sockets, now: Time) -> Option<Opening> {
         let client = stream.peer_address().ok()?;
         let listener = seat.place();
         let place = &self.places[listener as usize];
@@ -235,6 +248,14 @@ impl Listeners {
         if !place.proxied.as_ref().is_none_or(trusted) {
             return None;
         }
+        let timeout_at = self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout);
+        let open = self.places.iter().filter(|place| place.is_open);
+        let open = open.filter_map(|place| Some(place.listening?.address));
+        let intercepted =
+            place.interception.map(|how| Intercepted::new(how, &stream, open, sockets, timeout_at));
+        let intercepted = intercepted.transpose().ok()?;
+        let detected = intercepted.as_ref().filter(|_| place.tls.is_none());
+        let timeout_at = detected.map_or(timeout_at, |intercepted| intercepted.look_at(now).min(timeout_at));
         let stream = match &place.tls {
             Some((_, tls)) => ByteStream::tls(stream, tls.session().ok()?),
             None => ByteStream::clear(stream),
@@ -246,7 +267,8 @@ impl Listeners {
             seat,
             client,
             is_header_due: place.proxied.is_some(),
-            timeout_at: self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout),
+            intercepted,
+            timeout_at,
         })
     }
 
@@ -265,6 +287,7 @@ fn listen_at(
 ) -> Result<Listening, SidecarError> {
     let wrong = |source| SidecarError::Listen { address: listen.address, source };
     let listener = sockets.listener(listen.address).map_err(wrong)?;
+    transparent::take_foreign(listen, &listener)?;
     let address = listener.local_address()?;
     reactor.submit_accept(Token(token), listener)?;
     Ok(Listening { tls: listen.tls, address })
@@ -284,6 +307,8 @@ pub struct Opening {
     pub client: SocketAddr,
     /// That header is still to come.
     is_header_due: bool,
+    /// Where it was to go, if it was brought here.
+    pub intercepted: Option<Intercepted>,
     /// When it is given up.
     pub timeout_at: Time,
 }
@@ -306,10 +331,17 @@ impl Opening {
         Ok(true)
     }
 
+    /// It has said too little for now; until when it may go on so, if it may.
+    pub fn wait_on(&mut self) -> Option<Time> {
+        let is_clear = !self.transport.is_tls();
+        let has_said_anything = !self.first_bytes.is_empty();
+        self.intercepted.as_mut().filter(|_| is_clear)?.wait_on(has_said_anything)
+    }
+
     /// Reads what has come. The engine, once it is known which; an error if the client is gone.
     pub fn proceed(
         &mut self,
-        config: &Config,
+        config: &SidecarConfig,
         now: Time,
     ) -> Result<Option<(Connection, Version)>, TransportError> {
         if self.is_header_due && !self.read_header()? {
@@ -321,13 +353,21 @@ impl Opening {
         }
         self.transport.flush(now)?;
         let Transport::Stream(stream) = &mut self.transport else { return Ok(None) };
-        let version = match spoken(stream, &mut self.first_bytes)? {
-            Spoken::Unknown => return Ok(None),
-            Spoken::Nothing => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
-            Spoken::H1 => Version::H1,
-            Spoken::H2 => Version::H2,
+        let is_clear = !stream.is_tls();
+        let spoken = match &self.intercepted {
+            Some(intercepted) if is_clear => intercepted.spoken(stream, &mut self.first_bytes)?,
+            _ => Some(spoken(stream, &mut self.first_bytes)?),
         };
-        let mut engine = super::engine(config, version, self.transport.is_tls(), now);
+        let engine = |version| (super::engine(&config.server, version, !is_clear, now), version);
+        let (mut engine, version) = match spoken {
+            Some(Spoken::Unknown) => return Ok(None),
+            Some(Spoken::Nothing) => {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+            Some(Spoken::H1) => engine(Version::H1),
+            Some(Spoken::H2) => engine(Version::H2),
+            None => transparent::tunnel(&config.client),
+        };
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         Ok(Some((engine, version)))
     }

@@ -13,6 +13,7 @@ use h2lab_net::tcp::Listener;
 use h2lab_proxy::config::Member;
 
 use super::config::{SidecarConfig, SidecarError};
+use super::transparent;
 
 /// An instance with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +123,7 @@ impl Live {
         config.threads = before.threads;
         config.file.check_threads(config.threads)?;
         for listen in &config.file.listen {
+            transparent::prepare(listen, &before.file, &before.sockets)?;
             if before.file.listen.iter().all(|other| other.address != listen.address) {
                 // Closed at once: the loops listen themselves.
                 Listener::bind(listen.address)

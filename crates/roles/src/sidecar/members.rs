@@ -10,7 +10,7 @@ use h2lab_base::units::Time;
 use h2lab_model::workload::Protocol;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
-use h2lab_proxy::config::{Service, Speaks, Timeouts};
+use h2lab_proxy::config::{ORIGINAL, Service, Speaks, Timeouts};
 use h2lab_proxy::guard::health::Health;
 use h2lab_proxy::pool::place::Load;
 use h2lab_proxy::pool::portion::Portion;
@@ -133,6 +133,7 @@ impl Dialled<'_> {
             target.engine = h2lab_wire::Config { tls: target.engine.tls, ..self.config.client };
             target.engine.peer_timeout = target.engine.peer_timeout.max(self.config.file.timeouts.ping);
             target.connect_timeout = self.timeouts().connect;
+            target.mark = self.config.file.mark;
             target.tap = false;
             Ok(target)
         };
@@ -140,7 +141,7 @@ impl Dialled<'_> {
     }
 
     /// An instance without a connection yet.
-    fn pool(
+    pub fn pool(
         &self,
         service: u32,
         at: &Resolved,
@@ -160,7 +161,7 @@ impl Dialled<'_> {
 }
 
 /// Every service of a configuration, and how its instances are dialled.
-fn services(config: &SidecarConfig, portion: Portion) -> impl Iterator<Item = (&str, Dialled<'_>)> {
+pub fn services(config: &SidecarConfig, portion: Portion) -> impl Iterator<Item = (&str, Dialled<'_>)> {
     let all = config.file.service.iter().zip(&config.services);
     all.map(move |((name, service), tls)| (name.as_str(), Dialled { service, tls, config, portion }))
 }
@@ -210,6 +211,9 @@ impl Sidecar<'_> {
                 self.pools.groups.len() as u32 - 1
             });
             self.take_changes(number, &dialled, now);
+            if name == ORIGINAL && state.config.file.is_transparent() {
+                continue; // its instances are what is asked for
+            }
             let set = state.sets.get(name).map_or(&[][..], |set| set);
             self.take_members(number, set, &dialled, now);
         }
@@ -274,7 +278,7 @@ impl Sidecar<'_> {
     }
 
     /// Gives an instance a number: one of an instance that is gone altogether, or a new one.
-    fn place_pool(&mut self, pool: Pool) -> u32 {
+    pub(super) fn place_pool(&mut self, pool: Pool) -> u32 {
         let is_free = |number: u32| {
             let old = &self.pools.all[number as usize];
             let is_its =
@@ -291,7 +295,7 @@ impl Sidecar<'_> {
     }
 
     /// An instance is none any more.
-    fn dismiss(&mut self, number: u32, now: Time) {
+    pub(super) fn dismiss(&mut self, number: u32, now: Time) {
         let pool = self.pools.get(number);
         pool.part.is_leaving = true;
         pool.retry_at = Time::NEVER;

@@ -28,6 +28,7 @@ mod side;
 mod sockets;
 mod streams;
 mod threads;
+mod transparent;
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
 pub use sockets::Sockets;
 use threads::{Seat, Shared};
+use transparent::Destinations;
+pub use transparent::check_mark;
 
 /// How often the flag that stops it is looked at.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
@@ -127,6 +130,8 @@ struct Sidecar<'a> {
     /// When the turn under way began, or what came with it was taken: the clock is not asked for each message.
     now: Time,
     listeners: Listeners,
+    /// Where connections lead that were made to other addresses.
+    destinations: Destinations,
     /// By token, after those of the listeners.
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -187,6 +192,7 @@ impl<'a> Sidecar<'a> {
         };
         let sidecar = Self {
             listeners,
+            destinations: Destinations::default(),
             pools,
             pages: Pages::new(&config.file.hint, &config.file.hints),
             live,
@@ -242,6 +248,7 @@ impl<'a> Sidecar<'a> {
         self.expire(now);
         self.retry(now);
         self.tend(now);
+        self.forget_destinations(now);
         self.relieve();
         self.look(now);
         self.settle();
@@ -286,7 +293,9 @@ impl<'a> Sidecar<'a> {
 
     /// Takes a connection that was accepted.
     fn take_client(&mut self, stream: StreamSocket, seat: Seat) {
-        let Some(opening) = self.listeners.opening(stream, seat, self.now) else { return };
+        let Some(opening) = self.listeners.opening(stream, seat, &self.config.sockets, self.now) else {
+            return;
+        };
         let slot = self.free_slot();
         let registered = opening
             .transport
@@ -305,7 +314,7 @@ impl<'a> Sidecar<'a> {
         let now = self.now;
         match &mut self.slots[slot as usize] {
             Slot::Empty => {}
-            Slot::Opening(_) => self.vacate(slot), // it has said too little for too long
+            Slot::Opening(_) => self.open_late(slot),
             Slot::Dialling(_) => self.step(slot, |dial, _, now| dial.expire(now)),
             Slot::Open(side) => {
                 let has_events = side.expire(now);
@@ -324,15 +333,16 @@ impl<'a> Sidecar<'a> {
     fn open(&mut self, slot: u32) {
         let Slot::Opening(mut opening) = std::mem::take(&mut self.slots[slot as usize]) else { return };
         let now = self.now;
-        match opening.proceed(&self.config.server, now) {
+        match opening.proceed(&self.config, now) {
             Ok(None) => self.slots[slot as usize] = Slot::Opening(opening),
             Ok(Some((engine, version))) => {
-                let Opening { transport, listener, client, seat, .. } = *opening;
+                let Opening { transport, listener, client, seat, intercepted, .. } = *opening;
                 let address = client.ip().to_canonical().to_string();
                 let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
-                (side.client, side.seat) = (Some(client), Some(seat));
+                (side.client, side.seat, side.intercepted) = (Some(client), Some(seat), intercepted);
                 side.used_at = now;
                 self.place(slot, side);
+                self.begin_tunnel(slot);
                 if self.is_draining {
                     self.announce_end(slot);
                 }
@@ -342,7 +352,11 @@ impl<'a> Sidecar<'a> {
                 });
                 self.read(slot);
             }
-            Err(_) => self.vacate(slot), // a client that breaks its connection, or sends nothing, is its own affair
+            // A client that breaks its connection, or sends nothing, is its own affair.
+            Err(error) => {
+                self.note_refused(&opening, &error);
+                self.vacate(slot);
+            }
         }
     }
 
@@ -478,6 +492,7 @@ impl<'a> Sidecar<'a> {
     /// Nothing is in this place any more.
     fn vacate(&mut self, slot: u32) {
         self.reactor.forget(Self::token(slot));
+        self.forget_dial(slot);
         self.slots[slot as usize] = Slot::Empty;
         self.weigh_slot(slot);
         self.free.push(slot);

@@ -111,6 +111,11 @@ impl Pool {
         self.standing.is_fit(now)
     }
 
+    /// Whether a request that is meant for it is given to it.
+    pub fn is_open(&self, now: Time) -> bool {
+        now >= self.down_until && !self.is_avoided && !self.part.is_leaving
+    }
+
     /// It does not answer: others are asked for a while.
     pub fn doubt(&mut self, now: Time) {
         self.down_until = now + LONGEST_PAUSE;
@@ -228,6 +233,9 @@ impl Sidecar<'_> {
             && self.pools.get(instance).part.is_leaving
         {
             self.leave(id);
+        }
+        if !self.find_destination(id, now) {
+            return;
         }
         let exchange = self.exchanges.get(id);
         let instance = match exchange.instance {

@@ -16,6 +16,7 @@ use super::observe::Watched;
 use super::path::Path;
 use super::streams::Streams;
 use super::threads::Seat;
+use super::transparent::Intercepted;
 use crate::accepted::{LINGER, Lingering, TURN, flush_seen};
 
 /// Requests of a connection to an instance that are cancelled before another one takes its place: the fewest after which a known server
@@ -79,6 +80,8 @@ pub struct Side {
     pub client: Option<SocketAddr>,
     /// Its place among the clients of all loops.
     pub seat: Option<Seat>,
+    /// Where it was to go, if it was brought to a listener of ours.
+    pub intercepted: Option<Intercepted>,
     /// Hashes of the paths that were pushed on it.
     pub pushed: HashSet<u64>,
     /// Whether its peer is there.
@@ -134,6 +137,7 @@ impl Side {
             path: Path::default(),
             client: None,
             seat: None,
+            intercepted: None,
             pushed: HashSet::new(),
             liveness: Liveness::new(Time::ZERO),
             watched: None,

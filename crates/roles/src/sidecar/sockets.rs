@@ -1,10 +1,12 @@
 //! Listening sockets that outlive a process: those that it was given are used before new ones are made, and all of them can be handed on.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use h2lab_net::intercept;
 use h2lab_net::tcp::Listener;
 
 /// Listening sockets. Clones are of the same ones.
@@ -19,6 +21,8 @@ struct Held {
     used: Vec<(SocketAddr, OwnedFd)>,
     /// Another process uses them, too.
     is_handed_on: bool,
+    /// Local addresses of connections that this process has made.
+    dialled: HashMap<SocketAddr, u32>,
 }
 
 impl Sockets {
@@ -38,6 +42,35 @@ impl Sockets {
         };
         held.used.push((listener.local_address()?, listener.try_clone_fd()?));
         Ok(listener)
+    }
+
+    /// Has TPROXY bring connections of other addresses to the listener on this local address.
+    pub fn take_foreign(&self, local: SocketAddr) -> io::Result<()> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut its = held.used.iter().filter(|(address, _)| *address == local);
+        its.try_for_each(|(_, fd)| intercept::take_foreign(fd))
+    }
+
+    /// A connection was made from this local address.
+    pub fn dialled(&self, local: SocketAddr) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *held.dialled.entry(local).or_default() += 1;
+    }
+
+    /// One of these is no more.
+    pub fn hung_up(&self, local: SocketAddr) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = held.dialled.get_mut(&local) {
+            *count -= 1;
+            if *count == 0 {
+                held.dialled.remove(&local);
+            }
+        }
+    }
+
+    /// Whether this process has made a connection from this address.
+    pub fn have_dialled(&self, address: SocketAddr) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).dialled.contains_key(&address)
     }
 
     /// Addresses of sockets that were given and that nobody has asked for, whose connections would wait for ever. They are closed.

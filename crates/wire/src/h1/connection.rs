@@ -575,7 +575,8 @@ impl Connection {
         let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.stream == stream) else {
             return;
         };
-        if self.config.role == Role::Client || exchange.sending != Sending::Complete {
+        let is_request = self.config.role == Role::Client && !self.is_raw;
+        if is_request || exchange.sending != Sending::Complete {
             self.output.clear();
         }
         self.end(None);
@@ -703,8 +704,12 @@ impl Connection {
         let Some(exchange) = &self.exchange else { return };
         let received = matches!(self.receiving, Receiving::Complete);
         let sent = exchange.sending == Sending::Complete;
-        let answered = if self.config.role == Role::Client { received } else { sent };
         let over = received && sent;
+        let answered = match self.config.role {
+            _ if self.is_raw => over, // each direction ends by itself
+            Role::Client => received,
+            Role::Server => sent,
+        };
         // Nobody reads the rest of a request's body when the connection ends with the response.
         let close = answered && (exchange.close || (over && self.draining));
         if over || close {
@@ -716,9 +721,9 @@ impl Connection {
         }
     }
 
-    /// The connection is over once the output is flushed. A client then has nothing left to send.
+    /// The connection is over once the output is flushed. A client then has nothing left to send, unless it is of a tunnel.
     pub(super) fn end(&mut self, error: Option<Error>) {
-        if self.config.role == Role::Client {
+        if self.config.role == Role::Client && !self.is_raw {
             self.output.clear();
         }
         self.input.clear();

@@ -386,8 +386,10 @@ impl Connection {
                 return Progress::Event(Ready::Data { stream, data: Span::default(), end_stream: true });
             }
             Receiving::Body(_) | Receiving::Trailers => "a message body",
-            // The client half-closed: it still waits for our response.
-            Receiving::Complete if server => return Progress::Starved,
+            // The client half-closed: it still waits for our response. Of a tunnel either side may be.
+            Receiving::Complete if server || (self.is_raw && self.exchange.is_some()) => {
+                return Progress::Starved;
+            }
             // Between exchanges, or the server answered without reading our whole request.
             Receiving::Head | Receiving::Complete => {
                 self.end(None);

@@ -1,4 +1,4 @@
-//! JSON Schemas of all documents that `--json` prints.
+//! JSON Schemas of all documents that `--json` prints, and of the sidecar's file.
 
 use std::path::Path;
 
@@ -14,6 +14,8 @@ use crate::cli::trace::document::TraceDocument;
 
 /// Writes them into `folder`, one file each.
 pub fn write(folder: &Path) -> Result<()> {
+    // What is read, not written: a key is required unless it has a default.
+    let sidecar = schemars::schema_for!(h2lab_proxy::config::Config);
     for (name, schema) in [
         ("compare", schema::<h2lab_report::Document>()),
         ("load", schema::<h2lab_report::LoadDocument>()),
@@ -28,6 +30,7 @@ pub fn write(folder: &Path) -> Result<()> {
         ("timeline", schema::<h2lab_report::TimelineDocument>()),
         ("timeline-study", schema::<StudyTable>()),
         ("probe", schema::<ProbeReport>()),
+        ("sidecar-config", sidecar),
         ("doctor", schema::<DoctorDocument>()),
         ("explain", schema::<ExplainDocument>()),
     ] {

@@ -1,19 +1,24 @@
 //! The admin listener: how the sidecar does, over HTTP/1.1.
 //!
 //! One thread answers one client after the other. It asks the loops and waits for their answers: what it does never stops a request.
+//!
+//! Its socket is handed on with the others, so it is never shut down, which would end it for a successor, too: the thread just stops
+//! accepting.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_model::sidecar::SidecarStatus;
+use h2lab_net::tcp::{Listener, StreamSocket};
 use h2lab_report::{sidecar_metrics, sidecar_page};
-use h2lab_roles::sidecar::{AdminState, Live, SidecarConfig};
-use rustix::net::{Shutdown, shutdown};
+use h2lab_roles::sidecar::{AdminState, Live, SidecarConfig, Sockets};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, ioctl_fionbio};
 
 use super::super::exit::Usage;
 use super::super::load::exporter::{TIMEOUT, read_head};
@@ -22,12 +27,15 @@ use super::super::load::exporter::{TIMEOUT, read_head};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may take for what it gets: observations have some megabytes.
 const SENDING: Duration = Duration::from_secs(10);
+/// Until it is tried again to accept a connection where that is not possible.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// An admin listener that nobody serves yet.
 #[derive(Debug)]
 pub(super) struct Bound {
-    listener: TcpListener,
+    listener: Listener,
     admin: Arc<AdminState>,
+    sockets: Sockets,
 }
 
 impl Bound {
@@ -41,34 +49,36 @@ impl Bound {
 #[derive(Debug)]
 pub(super) struct Admin {
     address: SocketAddr,
-    listener: Arc<TcpListener>,
-    ended: Arc<AtomicBool>,
+    /// Closing it wakes the thread, which ends.
+    wake: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Admin {
-    /// Listens where `config` says, and has the sidecar answer; `None` if it says nowhere.
+    /// Listens where `config` says, with a socket that was given if one is for that address, and has the sidecar answer; `None` if it
+    /// says nowhere.
     pub(super) fn bind(config: &mut SidecarConfig) -> Result<Option<Bound>> {
         let Some(address) = config.file.admin.address else { return Ok(None) };
-        let listener = TcpListener::bind(address)
+        let sockets = config.sockets.clone();
+        let listener = sockets
+            .listener(address)
             .map_err(|error| Usage(format!("the admin listener cannot listen on {address}: {error}")))?;
         let admin = Arc::new(AdminState::default());
         config.admin = Some(Arc::clone(&admin));
-        Ok(Some(Bound { listener, admin }))
+        Ok(Some(Bound { listener, admin, sockets }))
     }
 
     /// Serves what the sidecar of `live` says.
     fn start(bound: Bound, live: Arc<Live>) -> Result<Self> {
-        let Bound { listener, admin } = bound;
-        let address = listener.local_addr().context("the admin listener has no address")?;
-        let (listener, ended) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
-        let serving = Serving { admin, live, address };
-        let (of_thread, end) = (Arc::clone(&listener), Arc::clone(&ended));
+        let Bound { listener, admin, sockets } = bound;
+        let address = listener.local_address().context("the admin listener has no address")?;
+        let (wake, woken) = UnixStream::pair().context("cannot wake the admin listener")?;
+        let serving = Serving { admin, live, sockets, address };
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
-            .spawn(move || serving.run(&of_thread, &end))
+            .spawn(move || serving.run(&listener, &woken))
             .context("cannot start the thread of the admin listener")?;
-        Ok(Self { address, listener, ended, thread: Some(thread) })
+        Ok(Self { address, wake: Some(wake), thread: Some(thread) })
     }
 
     /// Says where it listens, on standard output.
@@ -81,9 +91,7 @@ impl Admin {
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        // It wakes `accept`. If it fails there is no thread that waits there.
-        let _ = shutdown(&*self.listener, Shutdown::Both);
+        drop(self.wake.take());
         if let Some(thread) = self.thread.take() {
             // One that panicked has shown it.
             let _ = thread.join();
@@ -95,6 +103,7 @@ impl Drop for Admin {
 struct Serving {
     admin: Arc<AdminState>,
     live: Arc<Live>,
+    sockets: Sockets,
     address: SocketAddr,
 }
 
@@ -104,6 +113,13 @@ struct Answer {
     status: &'static str,
     kind: &'static str,
     body: String,
+}
+
+/// A connection that is read and written as long as that takes.
+fn blocking(stream: StreamSocket) -> io::Result<TcpStream> {
+    let fd = stream.into_fd();
+    ioctl_fionbio(&fd, false)?;
+    Ok(TcpStream::from(fd))
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -120,13 +136,23 @@ impl Answer {
 }
 
 impl Serving {
-    fn run(&self, listener: &TcpListener, ended: &AtomicBool) {
-        for stream in listener.incoming() {
-            if ended.load(Ordering::Relaxed) {
+    fn run(&self, listener: &Listener, woken: &UnixStream) {
+        loop {
+            let mut waited = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+            match poll(&mut waited, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+            // What waits there now is the successor's.
+            if !waited[1].revents().is_empty() || self.sockets.are_handed_on() {
                 return;
             }
-            // A client that went away or says nothing is its own trouble.
-            let _ = stream.and_then(|stream| self.answer(stream));
+            match listener.accept() {
+                // A client that went away or says nothing is its own trouble.
+                Ok(Some(stream)) => drop(blocking(stream).and_then(|stream| self.answer(stream))),
+                Ok(None) => {}
+                Err(_) => std::thread::sleep(PAUSE), // file descriptors have run out
+            }
         }
     }
 
@@ -163,6 +189,8 @@ impl Serving {
             return Answer::no("421 Misdirected Request", "ask for localhost or an address");
         }
         match target.split('?').next().unwrap_or_default() {
+            // A successor has taken the sockets over: what is asked here is ready.
+            "/ready" if self.sockets.are_handed_on() => Answer::ok(TEXT, "ok\n".to_owned()),
             "/ready" if self.admin.is_draining() => {
                 Answer::no("503 Service Unavailable", "it is being stopped")
             }
@@ -228,7 +256,7 @@ mod tests {
         config.admin.public = public;
         let config = SidecarConfig::new(config, 1, &|_| Ok(Vec::new())).expect("it is right");
         let live = Arc::new(Live::new(config, |_| ()).expect("addresses"));
-        Serving { admin: Arc::default(), live, address: listen }
+        Serving { admin: Arc::default(), live, sockets: Sockets::default(), address: listen }
     }
 
     #[test]
@@ -252,5 +280,7 @@ mod tests {
         serving.admin.drain();
         let ready = serving.respond(b"GET /ready HTTP/1.1\r\n\r\n");
         assert_eq!((ready.status, &*ready.body), ("503 Service Unavailable", "it is being stopped\n"));
+        serving.sockets.handed_on();
+        assert_eq!(serving.respond(b"GET /ready HTTP/1.1\r\n\r\n").status, "200 OK");
     }
 }

@@ -91,6 +91,7 @@ impl Sidecar<'_> {
         let target = pool.known;
         let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], u32::MAX, now);
         self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance, target }));
+        self.note_dial(slot);
         self.advance_dial(slot, instance, step, now);
     }
 

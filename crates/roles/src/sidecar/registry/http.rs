@@ -5,6 +5,8 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use h2lab_base::units::Time;
+use h2lab_net::tcp::Read;
+use h2lab_net::tls::{ClientTls, TlsSession};
 use h2lab_proxy::config::Instance;
 use h2lab_wire::connection::Request;
 use h2lab_wire::{Config, Connection, Event, Field, Role};
@@ -24,14 +26,14 @@ pub struct Answered {
 
 /// `GET path`, whose answer is complete within `patience`. `wanted`: a field of the response, in lower case.
 pub fn get(
-    at: &Instance,
+    (at, tls): (&Instance, Option<&ClientTls>),
     path: &str,
     fields: &[Field<'_>],
     wanted: &[u8],
     patience: Duration,
 ) -> io::Result<Answered> {
     let until = Instant::now() + patience;
-    let mut stream = connect(at)?;
+    let mut wire = Wire::new(connect(at)?, tls)?;
     let mut engine = Connection::h1(Config::new(Role::Client));
     let authority = format!(
         "{}:{}",
@@ -42,7 +44,7 @@ pub fn get(
         Request { method: "GET", authority: &authority, path, fields, body_length: None, end_stream: true };
     let now = Time::ZERO; // no deadline of the engine's is used
     engine.send_request(now, &request).ok_or_else(|| io::Error::other("the question cannot be asked"))?;
-    stream.write_all(&engine.take_transmit(now))?;
+    wire.write(&engine.take_transmit(now))?;
     let mut answered = Answered { status: 0, field: None, body: Vec::new() };
     let mut space = [0; 16 * 1024];
     loop {
@@ -50,8 +52,8 @@ pub fn get(
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut space) {
+        wire.stream.set_read_timeout(Some(left))?;
+        match wire.read(&mut space) {
             Ok(0) => engine.handle_eof(now),
             Ok(n) => engine.handle_input(now, &space[..n]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -90,12 +92,85 @@ pub fn get(
     }
 }
 
+/// A connection, with TLS or without. It blocks.
+struct Wire {
+    stream: TcpStream,
+    tls: Option<Box<Tls>>,
+}
+
+struct Tls {
+    session: TlsSession,
+    /// What has come and the session has not taken yet.
+    come: Vec<u8>,
+}
+
+impl Wire {
+    fn new(stream: TcpStream, tls: Option<&ClientTls>) -> io::Result<Self> {
+        let session = tls.map(ClientTls::session).transpose().map_err(io::Error::other)?;
+        let tls = session.map(|session| Box::new(Tls { session, come: Vec::new() }));
+        Ok(Self { stream, tls })
+    }
+
+    /// Writes all; with TLS once its handshake is over.
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let Self { stream, tls } = self;
+        let Some(tls) = tls else { return stream.write_all(bytes) };
+        while tls.session.is_handshaking() {
+            tls.take(stream)?;
+        }
+        while !bytes.is_empty() {
+            let n = tls.session.write(bytes).map_err(io::Error::other)?;
+            bytes = &bytes[n..];
+            tls.send(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what is there, at least a byte; 0 at the end.
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let Self { stream, tls } = self;
+        let Some(tls) = tls else { return stream.read(space) };
+        loop {
+            match tls.session.read(space).map_err(io::Error::other)? {
+                Read::Bytes(n) => return Ok(n),
+                Read::Eof | Read::Truncated => return Ok(0),
+                Read::WouldBlock => tls.take(stream)?,
+            }
+        }
+    }
+}
+
+impl Tls {
+    /// Sends what TLS has to say, and takes in what comes.
+    fn take(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+        self.send(stream)?;
+        if self.come.is_empty() {
+            let mut space = [0; 16 * 1024];
+            match stream.read(&mut space)? {
+                0 => return self.session.receive_eof().map_err(io::Error::other),
+                n => self.come.extend_from_slice(&space[..n]),
+            }
+        }
+        let n = self.session.receive(&self.come).map_err(io::Error::other)?;
+        self.come.drain(..n);
+        self.send(stream)
+    }
+
+    fn send(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+        while self.session.wants_send() {
+            self.session.send(stream)?;
+        }
+        Ok(())
+    }
+}
+
 fn connect(at: &Instance) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in (at.host.as_str(), at.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, CONNECT) {
             Ok(stream) => {
                 stream.set_write_timeout(Some(CONNECT))?;
+                stream.set_read_timeout(Some(CONNECT))?; // of a handshake
                 return Ok(stream);
             }
             Err(error) => last = error,

@@ -44,7 +44,7 @@ fn source(registry: Registry, folder: &Path) -> Box<dyn Source> {
         Registry::File(name) => Box::new(file::File::new(folder.join(name))),
         Registry::Dns { url, refresh } => Box::new(dns::Addresses::new(url, refresh)),
         Registry::DnsSrv { name, refresh } => Box::new(dns::Services::new(name, refresh)),
-        Registry::Consul(consul) => Box::new(consul::Agent::new(consul)),
+        Registry::Consul(consul) => Box::new(consul::Agent::new(consul, folder)),
     }
 }
 

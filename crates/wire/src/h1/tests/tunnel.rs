@@ -1,7 +1,7 @@
 //! `Upgrade` to another protocol than HTTP/2: bytes both ways after 101 (RFC 9110 §7.8).
 
 use super::*;
-use crate::{Config, Connection, Event, Field, Role};
+use crate::{Config, Connection, ErrorCode, Event, Field, Role};
 
 const ASKING: Request<'_> = Request {
     method: "CONNECT",
@@ -167,6 +167,9 @@ fn a_connection_that_is_no_http_carries_one_tunnel_and_keeps_what_came_before_it
     assert_eq!(data, b"SSH-2.0\r\n");
     raw.handle_eof(NOW);
     assert!(matches!(raw.poll_event(NOW), Some(Event::Data { data: b"", end_stream: true, .. })));
+    assert_eq!(raw.send_data(NOW, stream, b"bye", true), 3);
+    raw.reset(NOW, stream, ErrorCode::NO_ERROR);
+    assert_eq!(raw.take_transmit(NOW), b"bye", "what is complete is sent, whoever ends it");
 }
 
 #[test]

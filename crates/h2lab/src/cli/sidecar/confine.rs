@@ -1,0 +1,118 @@
+//! What a sidecar gives up once it has what it needs: its user, rights, and files that are none of its own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result};
+use h2lab_net::confinement::{Allowed, Confined};
+use h2lab_net::privileges::{CapabilitySet, User};
+use h2lab_proxy::config::{Config, Transparent};
+use h2lab_roles::sidecar::SidecarError;
+
+use super::super::exit::Usage;
+use super::{SidecarArgs, folder_of, rights};
+
+/// What this process may still read; it is decided once.
+static ALLOWED: OnceLock<Allowed> = OnceLock::new();
+
+/// What it is to become.
+#[derive(Debug)]
+pub(super) struct Confinement {
+    user: Option<User>,
+    /// What it needs as long as it runs.
+    kept: CapabilitySet,
+}
+
+/// The user that it is to become: that of the flag, or of the file.
+pub(super) fn user_of(args: &SidecarArgs, file: &Config) -> Result<Option<User>> {
+    let (what, name) = match (&args.user, &file.user) {
+        (Some(name), _) => ("--user", name),
+        (None, Some(name)) => ("user", name),
+        (None, None) => return Ok(None),
+    };
+    let user = User::named(name).map_err(|error| Usage(format!("{what}: {error}")))?;
+    Ok(Some(user))
+}
+
+impl Confinement {
+    /// Gives up what is not needed from here on: rights, and, unless the file or a flag says otherwise, the files of others. Before the first thread.
+    pub(super) fn begin(args: &SidecarArgs, file: &Config, path: &Path) -> Result<Self> {
+        let user = user_of(args, file)?;
+        let is_tproxy = file.listen.iter().any(|listen| listen.transparent == Some(Transparent::Tproxy));
+        let kept =
+            if is_tproxy || file.mark.is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
+        let to_change =
+            user.map_or(CapabilitySet::empty(), |_| CapabilitySet::SETUID | CapabilitySet::SETGID);
+        rights::reduce(CapabilitySet::NET_BIND_SERVICE | to_change | kept)?;
+        if file.landlock && !args.no_landlock {
+            confine(args, file, path)?;
+        }
+        Ok(Self { user, kept })
+    }
+
+    /// Becomes the user, once all sockets are open.
+    pub(super) fn become_user(&self) -> io::Result<()> {
+        self.user.map_or(Ok(()), |user| user.become_it(self.kept))
+    }
+}
+
+/// Forbids this process to open files that are none of its own.
+fn confine(args: &SidecarArgs, file: &Config, path: &Path) -> Result<()> {
+    let allowed = allowed(args, file, path);
+    match allowed.confine().context("Landlock")? {
+        Confined::Fully | Confined::Partly => {
+            let _ = ALLOWED.set(allowed); // nobody else does
+        }
+        Confined::Not => {
+            say!("this kernel has no Landlock: which files the sidecar may open is not restricted");
+        }
+    }
+    Ok(())
+}
+
+/// Folders, since files are replaced by others: with those that links lead to.
+fn allowed(args: &SidecarArgs, file: &Config, path: &Path) -> Allowed {
+    let folder = folder_of(path);
+    let of_config = args.config.as_deref().map(|_| PathBuf::from("."));
+    let registries = file.service.values().filter_map(|service| service.file.as_ref());
+    let named = file.files().into_iter().chain(registries).map(|name| folder.join(name));
+    let mut read: Vec<PathBuf> = of_config.iter().map(|_| present(&folder)).collect();
+    for file in std::iter::once(path.to_owned()).filter(|_| of_config.is_some()).chain(named) {
+        read.push(present(&folder_of(&file)));
+        read.extend(file.canonicalize().ok().map(|real| folder_of(&real)));
+    }
+    let certificates = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+    read.extend(certificates.into_iter().filter_map(std::env::var_os).map(PathBuf::from));
+    let log = file.log.file.as_ref().filter(|name| *name != "-").map(|name| folder.join(name));
+    let write = log.iter().chain(&args.take_over).map(|file| present(&folder_of(file)));
+    let mut allowed = Allowed { read, write: write.collect() };
+    for folders in [&mut allowed.read, &mut allowed.write] {
+        folders.sort();
+        folders.dedup();
+    }
+    allowed
+}
+
+/// The folder of a name without one is the working folder.
+fn present(folder: &Path) -> PathBuf {
+    if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
+}
+
+/// Why a file cannot be read: the kernel's words do not tell whether it is Landlock that forbids it.
+pub(super) fn unreadable(path: &Path, source: io::Error) -> SidecarError {
+    let shown = path.display().to_string();
+    let Some(allowed) = ALLOWED
+        .get()
+        .filter(|allowed| source.kind() == io::ErrorKind::PermissionDenied && !allowed.reads(path))
+    else {
+        return SidecarError::File { path: shown, source };
+    };
+    let folders: Vec<String> = allowed.read.iter().map(|folder| folder.display().to_string()).collect();
+    let words = format!(
+        "since its start the sidecar reads files below {} only (Landlock): put the file there, or restart it; landlock = false restricts \
+         nothing",
+        folders.join(", ")
+    );
+    SidecarError::File { path: shown, source: io::Error::new(source.kind(), words) }
+}

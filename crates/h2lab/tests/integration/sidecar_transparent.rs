@@ -1,0 +1,331 @@
+//! Connections that rules of netfilter bring to the sidecar, in network namespaces of the test's own: callers and servers know nothing of
+//! it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use h2lab_net::process::Child;
+use tempfile::TempDir;
+
+use crate::origin::Origin;
+use crate::sidecar::Sidecar;
+use crate::support::{DEADLINE, binary, folder, is_root, need};
+
+/// A network namespace, which is there as long as a process in it.
+struct Namespace {
+    holder: Child,
+}
+
+impl Namespace {
+    /// A new one: below another one, which may be a plain user's.
+    fn new(within: Option<&Self>) -> Self {
+        let mut command = within.map_or_else(|| Command::new("unshare"), |other| other.command("unshare"));
+        if within.is_none() && !is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--net", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"]);
+        let holder = Child::spawn(command, None).expect("unshare starts");
+        let ready = holder.wait_for_line(DEADLINE, |line| (line == "ready").then_some(()));
+        ready.unwrap_or_else(|error| panic!("{error}: {}", holder.log()));
+        Self { holder }
+    }
+
+    fn pid(&self) -> String {
+        self.holder.pid().as_raw_nonzero().to_string()
+    }
+
+    /// A command that runs in it.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.pid(), "--net"]);
+        if !is_root() {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        command.arg("--").arg(program);
+        command
+    }
+
+    /// What a command prints that ends well.
+    fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let (told, is_well) = self.attempt(program, arguments);
+        assert!(is_well, "{program} {arguments:?}: {told}");
+        told
+    }
+
+    /// What a command prints, and whether it ends well.
+    fn attempt(&self, program: &str, arguments: &[&str]) -> (String, bool) {
+        let output = self.command(program).args(arguments).output().expect("nsenter starts");
+        let told = [output.stdout, output.stderr].concat();
+        (String::from_utf8_lossy(&told).into_owned(), output.status.success())
+    }
+
+    /// What curl gets, with its heads.
+    fn curl(&self, arguments: &[&str]) -> (String, bool) {
+        self.attempt("curl", &[&["-sSik", "--noproxy", "*", "--max-time", "120"], arguments].concat())
+    }
+}
+
+/// A caller's machine and a server's, with a wire between them.
+struct Pair {
+    caller: Namespace,
+    server: Namespace,
+    folder: TempDir,
+}
+
+/// The server's addresses; the caller's end in 1.
+const SERVER: &str = "10.99.0.2";
+const SERVER_6: &str = "fd99::2";
+
+impl Pair {
+    fn new() -> Option<Self> {
+        // unshare and nsenter come with setpriv.
+        for program in ["nft", "ip", "setpriv", "curl"] {
+            need(program)?;
+        }
+        let caller = Namespace::new(None);
+        let server = Namespace::new(Some(&caller));
+        let pid = server.pid();
+        caller.run("ip", &["link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", &pid]);
+        for (machine, end) in [(&caller, 1), (&server, 2)] {
+            machine.run("ip", &["address", "add", &format!("10.99.0.{end}/24"), "dev", "wire"]);
+            machine.run("ip", &["address", "add", &format!("fd99::{end}/64"), "dev", "wire", "nodad"]);
+            machine.run("ip", &["link", "set", "wire", "up"]);
+        }
+        Some(Self { caller, server, folder: folder() })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Our origin at the server: in clear on port 8080, with TLS on 8443.
+    fn origin(&self) -> Origin {
+        let mut command = self.server.command(binary());
+        command.args(["origin", "--listen", "[::]:8080", "--tls-listen", "[::]:8443"]);
+        Origin::run(command)
+    }
+
+    /// A sidecar there whose log has this name.
+    fn sidecar(&self, at: &Namespace, name: &str, config: &str) -> Sidecar {
+        let path = self.file(&format!("{name}.toml"));
+        fs::write(&path, format!("mark = 21\n{config}\n[log]\nfile = '{name}.log'\n")).expect("a file");
+        let mut command = at.command(binary());
+        command.arg("sidecar").arg("--config").arg(&path);
+        Sidecar::run(command)
+    }
+
+    /// Applies the rules that a sidecar prints for its file, as its user would.
+    fn apply(&self, at: &Namespace, name: &str) {
+        let config = self.file(&format!("{name}.toml"));
+        let binary = binary();
+        let arguments = ["sidecar", "--config", path(&config), "--print-nft"];
+        let output = at.command(&binary).args(arguments).output().expect("nsenter starts");
+        let rules = String::from_utf8_lossy(&output.stdout).into_owned();
+        let file = self.file(&format!("{name}.nft"));
+        fs::write(&file, &rules).expect("a file");
+        // Twice: they take the place of those that are there.
+        at.run("nft", &["-f", path(&file)]);
+        at.run("nft", &["-f", path(&file)]);
+        for line in rules.lines().filter_map(|line| line.strip_prefix("#   ")) {
+            let words: Vec<&str> = line.split(' ').collect();
+            at.run(words[0], &words[1..]);
+        }
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.file(&format!("{name}.log"))).expect("it was written")
+    }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("temporary folders have plain names")
+}
+
+/// A listener; it waits long enough for first bytes on any machine.
+fn listen(address: &str, by: &str, more: &str) -> String {
+    format!("[[listen]]\naddress = '{address}'\ntransparent = '{by}'\ndetect = '120s'\n{more}\n")
+}
+
+/// Whether a line of a log has all of these.
+fn has_line(log: &str, words: &[&str]) -> bool {
+    log.lines().any(|line| words.iter().all(|word| line.contains(word)))
+}
+
+/// curl → rules → sidecar → rules → sidecar → origin, with both kinds of rules.
+fn both_ends_are_intercepted(by: &str) {
+    let Some(pair) = Pair::new() else { return };
+    let origin = pair.origin();
+    let out =
+        listen("127.0.0.1:15001", by, "protocol = 'h2c'") + &listen("[::1]:15001", by, "protocol = 'h2c'");
+    let egress = pair.sidecar(&pair.caller, "egress", &out);
+    let ingress = pair.sidecar(&pair.server, "ingress", &listen("[::]:15006", by, "protocol = 'http'"));
+    pair.apply(&pair.caller, "egress");
+    pair.apply(&pair.server, "ingress");
+    for host in [SERVER.to_owned(), format!("[{SERVER_6}]")] {
+        for version in ["--http1.1", "--http2-prior-knowledge"] {
+            let (told, is_well) = pair.caller.curl(&[version, &format!("http://{host}:8080/bytes/1000")]);
+            assert!(is_well && told.lines().next().is_some_and(|line| line.contains(" 200")), "{told}");
+            assert!(told.to_lowercase().contains("via: 1.1 h2lab, 2 h2lab"), "{told}");
+        }
+        // What is no HTTP passes as it is, through both.
+        let (told, is_well) = pair.caller.curl(&[&format!("https://{host}:8443/bytes/1000")]);
+        assert!(is_well && told.contains(" 200") && !told.to_lowercase().contains("via:"), "{told}");
+    }
+    assert!(egress.stop().contains("; 0 refused, 0 broken off, "));
+    assert!(ingress.stop().contains("; 0 refused, 0 broken off, "));
+    let (egress, ingress) = (pair.log("egress"), pair.log("ingress"));
+    for (host, from) in [(SERVER.to_owned(), "10.99.0.1"), (format!("[{SERVER_6}]"), "fd99::1")] {
+        let asked = format!("\"GET {host}:8080 /bytes/1000 HTTP/1.1\" 200");
+        assert!(has_line(&egress, &[&asked, &format!(" original h2c://{host}:8080#")]), "{egress}");
+        let asked = format!("{from} \"GET {host}:8080 /bytes/1000 HTTP/2");
+        assert!(has_line(&ingress, &[&asked, &format!(" original http://{host}:8080#")]), "{ingress}");
+        for log in [&egress, &ingress] {
+            let tunnel = format!("\"CONNECT {host}:8443 ");
+            assert!(has_line(log, &[&tunnel, &format!(" original tcp://{host}:8443#")]), "{log}");
+        }
+    }
+    drop(origin);
+}
+
+#[test]
+fn callers_and_servers_need_no_change_where_rules_redirect_their_connections() {
+    both_ends_are_intercepted("redirect");
+}
+
+#[test]
+fn callers_and_servers_need_no_change_where_rules_hand_their_connections_over() {
+    both_ends_are_intercepted("tproxy");
+}
+
+#[test]
+fn routes_and_known_instances_go_before_the_destination() {
+    let Some(pair) = Pair::new() else { return };
+    let _origin = pair.origin();
+    let config =
+        listen("127.0.0.1:15001", "redirect", "route = [{ host = 'elsewhere.test', service = 'elsewhere' }]")
+            + &format!("[service.known]\ninstances = ['h2c://{SERVER}:8080']\n")
+            + &format!("[service.elsewhere]\ninstances = ['http://[{SERVER_6}]:8080']\n")
+            + "[service.original.timeouts]\nconnect = '60s'\n";
+    let sidecar = pair.sidecar(&pair.caller, "egress", &config);
+    pair.apply(&pair.caller, "egress");
+    let url = format!("http://{SERVER}:8080/bytes/10");
+    for more in [&["-H", "host: a.test"][..], &["-H", "host: elsewhere.test"]] {
+        let (told, is_well) = pair.caller.curl(&[&[&*url], more].concat());
+        assert!(is_well && told.starts_with("HTTP/1.1 200 "), "{told}");
+    }
+    // Nobody listens there: the caller learns it at once, and what it is.
+    let (told, _) = pair.caller.curl(&[&format!("http://{SERVER}:9/")]);
+    assert!(told.starts_with("HTTP/1.1 502 ") && told.contains("`original`"), "{told}");
+    // Nor there, and what the caller speaks has no words for it.
+    let (told, is_well) = pair.caller.curl(&[&format!("https://{SERVER}:9/")]);
+    assert!(!is_well && !told.contains("HTTP/"), "{told}");
+    sidecar.stop();
+    let log = pair.log("egress");
+    assert!(has_line(&log, &["a.test /bytes/10", &format!(" known h2c://{SERVER}:8080#")]), "{log}");
+    let elsewhere = format!(" elsewhere http://[{SERVER_6}]:8080#");
+    assert!(has_line(&log, &["elsewhere.test /bytes/10", &elsewhere]), "{log}");
+}
+
+#[test]
+fn nothing_goes_round_for_ever() {
+    let Some(pair) = Pair::new() else { return };
+    let _origin = pair.origin();
+    let sidecar = pair.sidecar(&pair.caller, "egress", &listen("127.0.0.1:15001", "redirect", ""));
+    // Made to the listener itself.
+    let (told, _) = pair.caller.curl(&["http://127.0.0.1:15001/"]);
+    assert!(told.starts_with("HTTP/1.1 421 ") && told.contains("to the listener itself"), "{told}");
+    let (told, is_well) = pair.caller.curl(&["https://127.0.0.1:15001/"]);
+    assert!(!is_well && !told.contains("HTTP/"), "{told}");
+    // Rules without an exemption: its own connections come back to it.
+    let rules = "table inet t { chain output { type nat hook output priority -100; policy accept; \
+                 fib daddr type local return; tcp dport 8080 redirect to :15001; }; }";
+    pair.caller.run("nft", &[rules]);
+    let (told, _) = pair.caller.curl(&[&format!("http://{SERVER}:8080/")]);
+    assert!(told.starts_with("HTTP/1.1 502 "), "{told}");
+    let log = sidecar.child.log();
+    let words = format!("to {SERVER}:8080 was made by this sidecar itself");
+    assert!(log.contains(&words) && log.contains("was made to the listener itself"), "{log}");
+    sidecar.stop();
+}
+
+/// A server that greets, answers, says that it has said all, and waits for a last word.
+const GREETS: &str = "import socket, sys\n\
+    s = socket.create_server(('0.0.0.0', 2525)); print('ready', flush=True)\n\
+    while True:\n    c, _ = s.accept(); c.sendall(b'220 hello\\n'); d = c.recv(99); c.sendall(b'got ' + d); \
+    c.shutdown(socket.SHUT_WR); print('then', c.recv(99), flush=True)";
+
+/// Its client; on another port it speaks first.
+const CLIENT: &str = "import socket, sys\n\
+    c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); f = c.makefile('rwb')\n\
+    if sys.argv[2] == '2526': f.write(b'EHLO a\\r\\n'); f.flush()\n\
+    print(f.readline())\n\
+    if sys.argv[2] == '2525': f.write(b'EHLO a\\r\\n'); f.flush()\n\
+    print(f.read()); f.write(b'bye'); f.flush()";
+
+#[test]
+fn a_server_that_speaks_first_is_heard_and_what_is_no_http_may_be_refused() {
+    let Some(pair) = Pair::new() else { return };
+    let Some(_) = need("python3") else { return };
+    let mut command = pair.server.command("python3");
+    command.args(["-u", "-c", GREETS]);
+    let server = Child::spawn(command, None).expect("it starts");
+    let ready = server.wait_for_line(DEADLINE, |line| (line == "ready").then_some(()));
+    ready.unwrap_or_else(|error| panic!("{error}: {}", server.log()));
+    // Whatever this machine does meanwhile, the client waits for the greeting, and says something only then.
+    let config = "[[listen]]\naddress = '127.0.0.1:15001'\ntransparent = 'redirect'\ndetect = '50ms'\n"
+        .to_owned()
+        + &listen("127.0.0.1:15002", "redirect", "other = 'refuse'\nports = [2526]");
+    let sidecar = pair.sidecar(&pair.caller, "egress", &config);
+    // The second listener's port is more special.
+    let rules = "table inet t { chain output { type nat hook output priority -100; policy accept; meta mark 21 return; \
+                 fib daddr type local return; tcp dport 2526 redirect to :15002; meta l4proto tcp redirect to :15001; }; }";
+    pair.caller.run("nft", &[rules]);
+    let told = pair.caller.run("python3", &["-c", CLIENT, SERVER, "2525"]);
+    assert!(told.contains("220 hello") && told.contains("got EHLO a"), "{told}");
+    let then = server.wait_for_line(DEADLINE, |line| line.strip_prefix("then ").map(str::to_owned));
+    assert_eq!(then.unwrap_or_else(|error| panic!("{error}: {}", server.log())), "b'bye'");
+    let (told, _) = pair.caller.attempt("python3", &["-c", CLIENT, SERVER, "2526"]);
+    assert!(!told.contains("220") && !told.contains("got"), "{told}");
+    let log = sidecar.child.log();
+    assert!(
+        log.contains(&format!("to {SERVER}:2526 does not begin with HTTP, and other = \"refuse\"")),
+        "{log}"
+    );
+    sidecar.stop();
+}
+
+#[test]
+fn what_takes_a_right_says_which_where_it_is_missing() {
+    let folder = folder();
+    let config = folder.path().join("sidecar.toml");
+    for (text, words) in [
+        (
+            listen("127.0.0.1:0", "tproxy", ""),
+            "transparent = \"tproxy\" of the listener on 127.0.0.1:0 needs CAP_NET_ADMIN",
+        ),
+        (
+            "mark = 7\n".to_owned() + &listen("127.0.0.1:0", "redirect", ""),
+            "mark needs CAP_NET_ADMIN (SO_MARK)",
+        ),
+    ] {
+        fs::write(&config, text).expect("a file");
+        let mut command = Command::new(binary());
+        command.arg("sidecar").arg("--config").arg(&config);
+        h2lab_net::privileges::keep_in(&mut command, h2lab_net::privileges::NONE);
+        let output = command.output().expect("it starts");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(4) && told.contains(words), "{told}");
+    }
+    // Rules without what exempts the sidecar's own connections are none.
+    fs::write(&config, listen("127.0.0.1:15001", "redirect", "")).expect("a file");
+    let finished = crate::support::h2lab(&["sidecar", "--config", path(&config), "--print-nft"]);
+    assert!(
+        finished.code == Some(2) && finished.stderr.contains("write mark = 1"),
+        "{}",
+        finished.transcript()
+    );
+    let arguments = ["sidecar", "--config", path(&config), "--print-nft", "--user", "65532"];
+    let finished = crate::support::h2lab(&arguments);
+    assert!(finished.stdout.contains("meta skuid 65532 return"), "{}", finished.transcript());
+}

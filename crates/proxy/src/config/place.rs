@@ -1,0 +1,182 @@
+//! Where in the file something is wrong: what the types do not say is found out after the text was read.
+
+use std::net::SocketAddr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::ConfigError;
+
+/// A step from a table to what is in it.
+#[derive(Debug, Clone, Copy)]
+enum Step<'a> {
+    /// The value of a key.
+    Key(&'a str),
+    /// The listener with this address.
+    Listener(SocketAddr),
+    /// The member of the list in which this text stands, as a value or within one.
+    With(&'a str),
+    /// The key that a sentence names, if it names one of those that are there.
+    Named(&'a str),
+}
+
+use Step::{Key, Listener, Named, With};
+
+/// The same error with its line, if it is of one.
+pub(super) fn located(text: &str, error: ConfigError) -> ConfigError {
+    let Ok(root) = DeTable::parse(text) else { return error };
+    let found = steps(&error).into_iter().find_map(|steps| offset(root.get_ref(), &steps));
+    match found {
+        Some(at) => {
+            let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+            ConfigError::At { line, error: Box::new(error) }
+        }
+        None => error,
+    }
+}
+
+/// Ways to what is wrong: of those that lead somewhere the first one is taken.
+fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
+    let of_service = |name| vec![Key("service"), Key(name)];
+    let key_of = |name, key| vec![Key("service"), Key(name), Key(key)];
+    let of_listener = |address: &SocketAddr, key| vec![Key("listen"), Listener(*address), Key(key)];
+    let one = |steps| vec![steps];
+    match error {
+        ConfigError::UnknownService { service, .. } => one(vec![Key("listen"), With(service)]),
+        ConfigError::NoRoute(address) | ConfigError::SameAddress(address) => {
+            one(of_listener(address, "address"))
+        }
+        ConfigError::NoInstance(name) | ConfigError::SeveralSources(name) => one(of_service(name)),
+        ConfigError::Consul { service, why } => one([key_of(service, "consul"), vec![Named(why)]].concat()),
+        ConfigError::Refresh(name) | ConfigError::ShortRefresh(name) => one(key_of(name, "refresh")),
+        ConfigError::SameRoute { address, .. } => one(of_listener(address, "route")),
+        ConfigError::NeedsTls(address) => one(of_listener(address, "client-ca")),
+        ConfigError::NoProxyProtocol(address) => one(of_listener(address, "proxy-protocol-from")),
+        ConfigError::NotTransparent { key, address } => one(of_listener(address, key)),
+        ConfigError::ConnectNowhere(address) => one(of_listener(address, "connect-service")),
+        ConfigError::Via(_) => one(vec![Key("fields"), Key("via")]),
+        ConfigError::Path(text) | ConfigError::ConnectPattern(text) => one(vec![Key("listen"), With(text)]),
+        ConfigError::Hint(path) => one(vec![Key("hint"), With(path)]),
+        ConfigError::ProxyProtocol { service, .. } => one(key_of(service, "proxy-protocol")),
+        ConfigError::AdminIsPublic(_) => one(vec![Key("admin"), Key("address")]),
+        ConfigError::AdminWindow(_) => one(vec![Key("admin"), Key("window")]),
+        ConfigError::Value { place, why } => value(place, why),
+        _ => Vec::new(),
+    }
+}
+
+/// The table that `[service.NAME.TABLE]`, `[TABLE]` or a key names.
+fn value<'a>(place: &'a str, why: &'a str) -> Vec<Vec<Step<'a>>> {
+    if let Some(table) = place.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+        let service = table.strip_prefix("service.");
+        let steps = match service.map(|rest| rest.rsplit_once('.').ok_or(rest)) {
+            Some(Ok((name, table))) => vec![Key("service"), Key(name), Key(table), Named(why)],
+            Some(Err(name)) => vec![Key("service"), Key(name)],
+            None => vec![Key(table), Named(why)],
+        };
+        return vec![steps];
+    }
+    let (key, rest) = place.split_once(' ').unwrap_or((place, ""));
+    match rest.rsplit_once(' ').and_then(|(_, address)| address.parse().ok()) {
+        Some(address) => vec![vec![Key("listen"), Listener(address), Key(key), Named(why)]],
+        None => vec![vec![Key(key)]],
+    }
+}
+
+/// Where what these steps lead to stands, or the last of them that leads somewhere.
+fn offset(root: &DeTable<'_>, steps: &[Step<'_>]) -> Option<usize> {
+    let mut at = None;
+    let mut here: Option<&DeValue<'_>> = None;
+    for step in steps {
+        let table = here.map_or(Some(root), DeValue::as_table);
+        let found = match step {
+            Key(key) => table.and_then(|table| table.iter().find(|(name, _)| name.get_ref() == key)),
+            Named(words) => table.and_then(|table| {
+                let is_word = |key: &str| {
+                    let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                    words.split(|c| !is_of_word(c)).any(|word| word == key)
+                };
+                let mut named = table.iter().filter(|(name, _)| is_word(name.get_ref()));
+                named.next().filter(|_| named.next().is_none())
+            }),
+            Listener(address) => {
+                let has_it = |table: &&Spanned<DeValue<'_>>| is_listener(table.get_ref(), *address);
+                here = here.and_then(DeValue::as_array)?.iter().rfind(has_it).map(Spanned::get_ref);
+                let key =
+                    here.and_then(DeValue::as_table)?.iter().find(|(name, _)| name.get_ref() == "address");
+                at = key.map(|(name, _)| name.span().start).or(at);
+                continue;
+            }
+            With(text) => return here.and_then(|here| holder(here, text)).or(at),
+        };
+        let Some((name, value)) = found else { return at };
+        at = Some(name.span().start);
+        here = Some(value.get_ref());
+    }
+    at
+}
+
+fn is_listener(value: &DeValue<'_>, address: SocketAddr) -> bool {
+    let written = value.as_table().and_then(|table| table.get("address")?.get_ref().as_str());
+    written.and_then(|text| text.parse().ok()) == Some(address)
+}
+
+/// Where a string stands that is this one, at any depth.
+fn holder(value: &DeValue<'_>, text: &str) -> Option<usize> {
+    let of = |value: &Spanned<DeValue<'_>>| {
+        let is_it = value.get_ref().as_str() == Some(text);
+        if is_it { Some(value.span().start) } else { holder(value.get_ref(), text) }
+    };
+    match value {
+        DeValue::Array(items) => items.iter().find_map(of),
+        DeValue::Table(table) => table.iter().find_map(|(_, value)| of(value)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    /// The line that is told to be wrong.
+    fn line(text: &str) -> String {
+        let told = Config::parse(text).expect_err("it is wrong").to_string();
+        told.split(':').next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let listen = "[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'\n";
+        let service = "[service.a]\ninstances = ['http://a']\n";
+        let with = |key: &str, table: &str| format!("{listen}{key}\n{service}{table}\n");
+        for (text, expected) in [
+            (listen.to_owned(), "line 3"),
+            (with("client-ca = 'x'", ""), "line 4"),
+            (with("route = [{ path = '/', service = 'a' },\n{ path = 'b', service = 'a' }]", ""), "line 5"),
+            (with("connect-service = 'a'", ""), "line 4"),
+            (
+                with(
+                    "[[listen]]\naddress = '127.0.0.1:2'\nproxy-protocol-from = ['::/0']\nservice = 'a'",
+                    "",
+                ),
+                "line 6",
+            ),
+            (with("[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'", ""), "line 5"),
+            (with("rate = { per-second = 0 }", ""), "line 4"),
+            (with("", "refresh = '5s'"), "line 7"),
+            (with("", "file = 'b'"), "line 5"),
+            (with("", "[service.a.retry]\nbudget = 101"), "line 8"),
+            (with("", "[service.a.outlier]\nshare = 101"), "line 8"),
+            (with("", "[service.b]\nconsul.service = ''"), "line 8"),
+            (with("", "[retry]\nattempts = 11"), "line 8"),
+            (with("", "[fields]\nvia = ''"), "line 8"),
+            (with("", "[admin]\naddress = '0.0.0.0:1'"), "line 8"),
+            (with("", "[[hint]]\npath = '/'\nlink = ['x']"), "line 8"),
+            ("memory = '1M'\n".to_owned() + &with("", ""), "line 1"),
+        ] {
+            assert_eq!(line(&text), expected, "{text}");
+        }
+        let told = Config::parse("zone = 'a'").expect_err("it is wrong").to_string();
+        assert!(told.starts_with("it listens nowhere"), "{told}");
+    }
+}

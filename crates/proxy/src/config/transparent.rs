@@ -1,0 +1,211 @@
+//! Keys of `[[listen]]` for connections to other addresses, which the kernel redirects to it, and of `[service.original]`.
+
+use std::time::Duration;
+
+use h2lab_base::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Config, ConfigError, Listen, Outlier, Retry, RetryOn, Speaks};
+
+/// The name of the service whose instances are the destinations of redirected connections.
+pub const ORIGINAL: &str = "original";
+
+/// How long a redirected connection may be silent before it is taken for one whose server speaks first.
+const DETECT: Duration = Duration::from_millis(300);
+
+/// How long a tunnel may be silent: as long as in Envoy. Callers do not know that there is anybody on the way.
+const TUNNEL: Duration = Duration::from_secs(3_600);
+
+/// How the kernel brings connections to a listener that were made to another address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Transparent {
+    /// By REDIRECT or DNAT of netfilter: the kernel knows where each was to go (`SO_ORIGINAL_DST`).
+    Redirect,
+    /// By TPROXY of netfilter: the local address of each is where it was to go (`IP_TRANSPARENT`).
+    Tproxy,
+}
+
+/// What destinations are asked in that are no instance of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DestinationProtocol {
+    /// HTTP/1.1.
+    Http,
+    /// HTTP/2 in clear; HTTP/1.1 where that turns out not to be spoken.
+    H2c,
+}
+
+/// What becomes of redirected connections that do not begin with HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Other {
+    /// Their bytes pass to where they were to go: whoever redirects all connections of a machine has some that are no HTTP.
+    #[default]
+    Tunnel,
+    /// They are closed.
+    Refuse,
+}
+
+/// What a listener does with redirected connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interception {
+    /// How they come.
+    pub by: Transparent,
+    /// What destinations are asked in; what each caller speaks, if there is none.
+    pub protocol: Option<DestinationProtocol>,
+    /// What becomes of those that are no HTTP.
+    pub other: Other,
+    /// How long one may be silent at first.
+    pub detect: Duration,
+}
+
+impl Interception {
+    /// What a destination is asked in whose caller speaks HTTP/2, or not.
+    pub const fn speaks(&self, is_h2: bool) -> Speaks {
+        match self.protocol {
+            Some(DestinationProtocol::H2c) => Speaks::H2c,
+            None if is_h2 => Speaks::H2c,
+            Some(DestinationProtocol::Http) | None => Speaks::H1,
+        }
+    }
+}
+
+impl Listen {
+    /// What it does with connections that were made to other addresses, if it takes such.
+    pub fn interception(&self) -> Option<Interception> {
+        let Self { protocol, other, .. } = *self;
+        let detect = self.detect.unwrap_or(DETECT);
+        self.transparent.map(|by| Interception { by, protocol, other: other.unwrap_or_default(), detect })
+    }
+
+    pub(super) fn check_transparent(&self) -> Result<(), ConfigError> {
+        let given = [
+            ("protocol", self.protocol.is_some()),
+            ("other", self.other.is_some()),
+            ("detect", self.detect.is_some()),
+            ("ports", !self.ports.is_empty()),
+        ];
+        if self.transparent.is_none() {
+            let wrong = given.iter().find(|(_, is_given)| *is_given);
+            return wrong
+                .map_or(Ok(()), |(key, _)| Err(ConfigError::NotTransparent { key, address: self.address }));
+        }
+        let value = |key: &str, why| {
+            Err(ConfigError::Value { place: format!("{key} of the listener on {}", self.address), why })
+        };
+        if self.detect.is_some_and(|detect| detect.is_zero()) {
+            return value("detect", "detect is longer than 0");
+        }
+        if self.ports.contains(&0) {
+            return value("ports", "ports are from 1 to 65535");
+        }
+        if self.tls && self.other == Some(Other::Tunnel) {
+            return value("other", "with tls = true what is no TLS is closed: leave other out");
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Whether a listener takes connections that were made to other addresses.
+    pub fn is_transparent(&self) -> bool {
+        self.listen.iter().any(|listen| listen.transparent.is_some())
+    }
+
+    /// Whether this service is that of redirected connections, which has no instances in the file.
+    pub(super) fn is_original(&self, name: &str) -> bool {
+        name == ORIGINAL && self.is_transparent()
+    }
+
+    /// Checks `[service.original]`, and `mark`.
+    pub(super) fn check_original(&self) -> Result<(), ConfigError> {
+        if self.mark == Some(0) {
+            return Err(ConfigError::Value { place: "mark".to_owned(), why: "0 marks nothing: 1 or more" });
+        }
+        let Some(service) = self.service.get(ORIGINAL).filter(|_| self.is_transparent()) else {
+            return Ok(());
+        };
+        let place = format!("[service.{ORIGINAL}]");
+        if service.sources() > 0 {
+            let why = "its instances are the destinations of redirected connections: give yours another name";
+            return Err(ConfigError::Value { place, why });
+        }
+        if service.health.is_some() || service.proxy_protocol.is_some() {
+            let why = "nobody says that its destinations take a health check or the PROXY protocol";
+            return Err(ConfigError::Value { place, why });
+        }
+        Ok(())
+    }
+
+    /// Adds the service of redirected connections, whose settings may be in the file.
+    pub fn add_original(&mut self) {
+        if !self.is_transparent() {
+            return;
+        }
+        let service = self.service.entry(ORIGINAL.to_owned()).or_default();
+        // There is no other instance for a request to go to.
+        service.outlier = Outlier { consecutive: 0, failures: 0, ..service.outlier };
+        // A caller learns at once that nobody listens there, as it would without a sidecar.
+        service.retry.get_or_insert_with(|| Retry { on: vec![RetryOn::Reset], ..self.retry.clone() });
+        service.timeouts.stream.get_or_insert(TUNNEL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTEN: &str = "[[listen]]\naddress = '127.0.0.1:15001'\ntransparent = 'redirect'\n";
+
+    #[test]
+    fn a_transparent_listener_needs_no_service_and_has_one_of_its_own() {
+        let mut config = Config::parse(LISTEN).expect("it is right");
+        let how = config.listen[0].interception().expect("it is transparent");
+        assert_eq!((how.by, how.other, how.detect), (Transparent::Redirect, Other::Tunnel, DETECT));
+        assert_eq!([true, false].map(|is_h2| how.speaks(is_h2)), [Speaks::H2c, Speaks::H1]);
+        config.add_original();
+        let service = &config.service[ORIGINAL];
+        assert_eq!((service.outlier.consecutive, service.timeouts.stream), (0, Some(TUNNEL)));
+        assert!(config.check().is_ok(), "and again, as at a reload");
+        let text =
+            format!("{LISTEN}protocol = 'h2c'\nother = 'refuse'\n[service.original.timeouts]\nstream = '1s'");
+        let mut config = Config::parse(&text).expect("it is right");
+        config.add_original();
+        assert_eq!(config.service[ORIGINAL].timeouts.stream, Some(Duration::from_secs(1)));
+        let how = config.listen[0].interception().expect("it is transparent");
+        assert_eq!((how.other, how.speaks(false)), (Other::Refuse, Speaks::H2c));
+    }
+
+    #[test]
+    fn the_file_of_the_documentation_is_right() {
+        let page = include_str!("../../../../docs/sidecar-transparent.md");
+        let text =
+            page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        let config = Config::parse(text).expect("it is right");
+        let [out, come] = [0, 1].map(|n: usize| config.listen[n].interception().expect("it is transparent"));
+        assert_eq!((out.detect, out.other), (come.detect, come.other), "the page says what the defaults are");
+        assert_eq!(config.service[ORIGINAL].policy, super::super::Policy::default());
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        let plain = "[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'\n";
+        let service = "[service.a]\ninstances = ['http://a']\n";
+        for (text, words) in [
+            (format!("{plain}other = 'refuse'\n{service}"), "line 4: other of the listener on 127.0.0.1:1"),
+            (format!("{plain}ports = [80]\n{service}"), "write transparent"),
+            (format!("{LISTEN}detect = '0s'\n"), "line 4: detect"),
+            (format!("{LISTEN}ports = [0]\n"), "line 4: ports"),
+            (format!("{LISTEN}tls = true\nother = 'tunnel'\n"), "line 5: other"),
+            (format!("mark = 0\n{LISTEN}"), "line 1: mark"),
+            (format!("{LISTEN}[service.original]\ninstances = ['http://a']"), "line 4: [service.original]"),
+            (format!("{LISTEN}[service.original.health]\npath = '/'"), "PROXY protocol"),
+        ] {
+            let told = Config::parse(&text).expect_err("it is wrong").to_string();
+            assert!(told.contains(words), "{told}");
+        }
+        let text = format!("{plain}[service.a]\ninstances = ['http://a']\n[service.original]\n");
+        assert!(Config::parse(&text).is_err(), "without a transparent listener it is a service as any other");
+    }
+}
