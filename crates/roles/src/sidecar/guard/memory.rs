@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use h2lab_base::units::Time;
+use h2lab_net::resources::give_back_freed_memory;
 use h2lab_proxy::guard::memory::{Memory, Pressure};
 
 use super::super::exchange::Exchange;
@@ -16,6 +19,8 @@ use h2lab_wire::StreamId;
 const TLS: usize = 24 * 1024;
 /// A loop tells the others of so many bytes at once, while it works.
 const STEP: u64 = 32 * 1024;
+/// How often freed memory is given back to the kernel at most: that takes milliseconds.
+const GIVE_BACK_PERIOD: Duration = Duration::from_secs(1);
 /// Windows of all connections while memory is short.
 const SHORT_WINDOW: u32 = 64 * 1024;
 
@@ -34,6 +39,8 @@ pub struct Held {
     shared: Arc<Shared>,
     /// The pressure that windows were set for.
     applied: Pressure,
+    /// Not before then is freed memory given back to the kernel again.
+    give_back_at: Time,
 }
 
 impl Held {
@@ -48,6 +55,7 @@ impl Held {
             others: 0,
             shared,
             applied: Pressure::None,
+            give_back_at: Time::ZERO,
         }
     }
 
@@ -143,6 +151,11 @@ impl Sidecar<'_> {
             return;
         }
         let changed = std::mem::replace(&mut held.applied, pressure) != pressure;
+        if changed && self.number == 0 && self.now >= held.give_back_at {
+            // What a thread has freed stays with it, and others would take as much again.
+            held.give_back_at = self.now + GIVE_BACK_PERIOD;
+            give_back_freed_memory();
+        }
         for id in self.exchanges.trim() {
             self.weigh_exchange(id);
         }
