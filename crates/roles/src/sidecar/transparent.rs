@@ -232,7 +232,7 @@ impl Sidecar<'_> {
                     "a request to {to} was made to the listener itself, not to an address that is redirected to it"
                 );
                 let service = self.pools.service(ORIGINAL).unwrap_or(0);
-                self.guard.note(service, ProxyError::DestinationNotFound, &detail, now);
+                self.guard.note(service, "", ProxyError::DestinationNotFound, &detail, now);
                 return (
                     Err((
                         421,
@@ -389,7 +389,7 @@ impl Sidecar<'_> {
                 Some(Original::Here(_)) => ProxyError::DestinationNotFound,
                 _ => ProxyError::HttpRequestDenied,
             };
-            self.guard.note(service, kind, &detail, self.now);
+            self.guard.note(service, "", kind, &detail, self.now);
         }
     }
 
