@@ -91,6 +91,16 @@ pub fn smoothed(before: Option<Duration>, takes: Duration) -> Duration {
     before.map_or(takes, |before| (before * 15 + takes) / 16)
 }
 
+/// For so long what responses took is remembered as it was.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
+/// What is left of that when the last response came so long ago: half for each of [`REMEMBERED`]. Else an instance that was slow once, and
+/// gets no request for that reason, would stay slow for ever.
+pub fn remembered(takes: Duration, age: Duration) -> Duration {
+    let halves = (age.as_secs() / REMEMBERED.as_secs()).min(30) as u32;
+    takes / (1 << halves)
+}
+
 /// What is known of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Room {
@@ -261,6 +271,20 @@ mod tests {
         assert_eq!(wait(&unsent, 0), rtt);
         assert_eq!(wait(&PathReading { is_repairing: true, ..path }, 0), rtt / 4);
         assert_eq!(wait(&PathReading::default(), 9), Duration::ZERO, "nothing is known");
+    }
+
+    #[test]
+    fn one_that_was_slow_once_is_asked_again() {
+        let mut random = Counter::new(1, "place");
+        let quick = Load { takes: Some(Duration::from_millis(1)), weight: 100, ..Load::default() };
+        let mut asked = |seconds: u64| {
+            let takes = remembered(Duration::from_millis(4), Duration::from_secs(seconds));
+            let slow = Load { takes: Some(takes), ..quick };
+            (0..100).filter(|_| instance(&[quick, slow], &mut random) == Some(1)).count()
+        };
+        assert_eq!([asked(0), asked(9), asked(19)], [0, 0, 0]);
+        assert!(asked(29) >= 30, "a quarter of 4 ms is as quick");
+        assert_eq!(asked(u64::MAX), 100, "what is forgotten is tried");
     }
 
     #[test]

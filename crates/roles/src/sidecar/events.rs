@@ -153,7 +153,7 @@ impl Sidecar<'_> {
         let (took, failed) = (now.since(exchange.sent_at), outlier::is_failure(status));
         if !failed {
             // One that fails at once is not quick.
-            self.pools.answered(*instance, took);
+            self.pools.answered(*instance, took, now);
         }
         self.judge(*instance, failed, now);
         self.observer.reason = Again::Status;

@@ -89,6 +89,8 @@ pub struct Pool {
     /// Requests that wait for a connection.
     pub waiting: VecDeque<(u32, u32)>,
     pub load: Load,
+    /// When a response of it was measured last.
+    answered_at: Time,
     /// Until then it counts as down.
     down_until: Time,
     /// How often in a row it could not be reached.
@@ -117,6 +119,12 @@ impl Pool {
     /// Whether it may be asked as any other.
     pub fn is_fit(&self, now: Time) -> bool {
         self.standing.is_fit(now)
+    }
+
+    /// What a response takes, as far as that is remembered.
+    fn takes(&self, now: Time) -> Option<Duration> {
+        let age = now.since(self.answered_at);
+        self.load.takes.map(|takes| place::remembered(takes, age))
     }
 
     /// It does not answer: others are asked for a while.
@@ -154,6 +162,7 @@ impl Pool {
             dialling: 0,
             waiting: VecDeque::new(),
             load: Load::default(),
+            answered_at: Time::ZERO,
             down_until: Time::ZERO,
             failures: 0,
             retry_at: Time::NEVER,
@@ -215,9 +224,10 @@ impl Pools {
     }
 
     /// The head of a response has come after this time.
-    pub fn answered(&mut self, instance: u32, took: Duration) {
-        let load = &mut self.get(instance).load;
-        load.takes = Some(place::smoothed(load.takes, took));
+    pub fn answered(&mut self, instance: u32, took: Duration, now: Time) {
+        let pool = self.get(instance);
+        pool.load.takes = Some(place::smoothed(pool.takes(now), took));
+        pool.answered_at = now;
     }
 }
 
@@ -242,7 +252,7 @@ impl Sidecar<'_> {
                 let load = |number: &u32| {
                     let pool = &self.pools.all[*number as usize];
                     let is_down = now < pool.down_until || pool.is_avoided || avoids == Some(*number);
-                    Load { is_down, ..pool.part.load(pool.load, now) }
+                    Load { is_down, takes: pool.takes(now), ..pool.part.load(pool.load, now) }
                 };
                 let loads: Vec<Load> = numbers.iter().map(load).collect();
                 let Some(chosen) = place::instance(&loads, &mut self.random) else {

@@ -148,6 +148,7 @@ impl Eof {
 
 /// An HTTP/1.1 connection. See [`crate`] for how to drive it.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "how the connection began and how it ends are independent")]
 pub struct Connection {
     pub(super) config: Config,
     pub(super) input: Input,
