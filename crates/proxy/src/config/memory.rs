@@ -8,7 +8,7 @@ use h2lab_base::units::{format_bytes, parse_bytes};
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use crate::guard::memory::LEAST;
+use crate::guard::memory::least;
 
 /// A size in bytes, as text: `256M`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -16,13 +16,14 @@ use crate::guard::memory::LEAST;
 pub struct Size(pub u64);
 
 impl Size {
-    pub(super) fn check(self) -> Result<(), ConfigError> {
-        if self.0 >= LEAST {
+    /// Whether it is enough for so many threads.
+    pub(super) fn check(self, threads: u32) -> Result<(), ConfigError> {
+        if self.0 >= least(threads) {
             return Ok(());
         }
         Err(ConfigError::Value {
             place: format!("memory = \"{self}\""),
-            why: "64M at least: the program itself needs 24 MiB of it",
+            why: "64M at least, and 8M for each further thread: the program itself needs 24 MiB of it",
         })
     }
 }

@@ -102,7 +102,7 @@ impl Config {
     pub(super) fn check_guards(&self) -> Result<(), ConfigError> {
         self.retry.check("[retry]")?;
         if let Some(memory) = &self.memory {
-            memory.check()?;
+            memory.check(1)?;
         }
         for listen in &self.listen {
             if let Some(rate) = &listen.rate {

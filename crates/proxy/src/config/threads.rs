@@ -96,13 +96,16 @@ impl Config {
             Threads::Fixed(n) => n,
             Threads::Auto => {
                 let least = self.service.values().flat_map(bounds).map(|(n, _)| n).min();
-                cpus.clamp(1, MOST_THREADS).min(least.unwrap_or(MOST_THREADS)).max(1)
+                let most = cpus.clamp(1, MOST_THREADS).min(least.unwrap_or(MOST_THREADS)).max(1);
+                let fits = |threads: &u32| self.memory.is_none_or(|memory| memory.check(*threads).is_ok());
+                (1..=most).rev().find(fits).unwrap_or(1)
             }
         }
     }
 
-    /// Whether each of so many threads may have a connection of its own to every instance: bounds are divided among them.
+    /// Whether there is memory for so many threads, and each of them may have a connection of its own to every instance: bounds are divided among them.
     pub fn check_threads(&self, threads: u32) -> Result<(), ConfigError> {
+        self.memory.map_or(Ok(()), |memory| memory.check(threads))?;
         for (name, service) in &self.service {
             if let Some((n, what)) = bounds(service).find(|(n, _)| *n < threads) {
                 let bound = format!("{what}{n}");
@@ -168,6 +171,11 @@ mod tests {
         let told = parse("threads = 4", "limits = { connections = 1 }").expect_err("too few");
         assert!(told.contains("limits.connections = 1"), "{told}");
         assert!(parse("threads = 4", "policy = 'fixed:4'\nlimits = { connections = 4 }").is_ok());
+        let told = parse("threads = 10\nmemory = '135M'", "").expect_err("too little");
+        assert!(told.contains("8M for each further thread"), "{told}");
+        assert!(parse("threads = 10\nmemory = '136M'", "").is_ok());
+        let small = parse("threads = 'auto'\nmemory = '75M'", "").expect("fewer threads are enough");
+        assert_eq!(small.threads_on(8), 2);
         let auto = parse("threads = 'auto'", "policy = 'fixed:3'").expect("fewer threads are enough");
         assert_eq!((auto.threads_on(8), auto.threads_on(2)), (3, 2));
     }

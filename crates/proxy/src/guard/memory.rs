@@ -2,8 +2,19 @@
 
 /// What the program needs without any connection: its code and tables, and what the allocator keeps.
 pub const OWN: u64 = 24 << 20;
-/// The smallest bound that leaves anything for requests.
-pub const LEAST: u64 = 64 << 20;
+/// The same for each further thread, which keeps what it has freed.
+pub const OF_THREAD: u64 = 8 << 20;
+/// The smallest bound that leaves anything for requests in one thread.
+const LEAST: u64 = 64 << 20;
+
+/// The same in so many threads.
+pub const fn least(threads: u32) -> u64 {
+    LEAST + of_others(threads)
+}
+
+const fn of_others(threads: u32) -> u64 {
+    OF_THREAD * threads.saturating_sub(1) as u64
+}
 
 /// How short memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -32,9 +43,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// `bytes` for the whole process.
-    pub const fn new(bytes: u64) -> Self {
-        Self { bytes: bytes.saturating_sub(OWN), pressure: Pressure::None }
+    /// `bytes` for the whole process, with so many threads.
+    pub const fn new(bytes: u64, threads: u32) -> Self {
+        Self { bytes: bytes.saturating_sub(OWN + of_others(threads)), pressure: Pressure::None }
     }
 
     /// Connections and bodies hold so many bytes now.
@@ -68,7 +79,7 @@ mod tests {
 
     #[test]
     fn requests_are_refused_before_connections_and_both_are_taken_again_a_little_later() {
-        let mut memory = Memory::new(OWN + 1_000);
+        let mut memory = Memory::new(OWN + 2 * OF_THREAD + 1_000, 3);
         let mut at = |held| memory.holds(held);
         assert_eq!(
             [at(0), at(800), at(801), at(760)],

@@ -20,7 +20,7 @@ const TLS: usize = 24 * 1024;
 /// A loop tells the others of so many bytes at once, while it works.
 const STEP: u64 = 32 * 1024;
 /// How often freed memory is given back to the kernel at most: that takes milliseconds.
-const GIVE_BACK_PERIOD: Duration = Duration::from_secs(1);
+const GIVE_BACK_PERIOD: Duration = Duration::from_millis(500);
 /// Windows of all connections while memory is short.
 const SHORT_WINDOW: u32 = 64 * 1024;
 
@@ -39,7 +39,10 @@ pub struct Held {
     shared: Arc<Shared>,
     /// The pressure that windows were set for.
     applied: Pressure,
-    /// Not before then is freed memory given back to the kernel again.
+    /// The bound.
+    bytes: u64,
+    /// The most that all loops have held since freed memory was given back to the kernel, and when it may be again.
+    most: u64,
     give_back_at: Time,
 }
 
@@ -47,7 +50,7 @@ impl Held {
     /// Nothing, of so many bytes for the process.
     pub fn new(bytes: u64, shared: Arc<Shared>) -> Self {
         Self {
-            memory: Memory::new(bytes),
+            memory: Memory::new(bytes, shared.threads()),
             slots: Vec::new(),
             exchanges: Vec::new(),
             all: 0,
@@ -55,6 +58,8 @@ impl Held {
             others: 0,
             shared,
             applied: Pressure::None,
+            bytes,
+            most: 0,
             give_back_at: Time::ZERO,
         }
     }
@@ -75,6 +80,17 @@ impl Held {
         self.told = self.all;
         self.others = sum - self.all;
         self.memory.holds(sum);
+    }
+
+    /// Gives back to the kernel what was freed, if that is an eighth of the bound or more. It stays with the thread that has freed it, and
+    /// others would take as much again.
+    fn give_back(&mut self, now: Time) {
+        let held = self.sum();
+        self.most = self.most.max(held);
+        if held + self.bytes / 8 <= self.most && now >= self.give_back_at {
+            (self.most, self.give_back_at) = (held, now + GIVE_BACK_PERIOD);
+            give_back_freed_memory();
+        }
     }
 
     fn set(&mut self, of_slots: bool, index: usize, bytes: usize) {
@@ -146,16 +162,14 @@ impl Sidecar<'_> {
     pub(in super::super) fn relieve(&mut self) {
         let Some(held) = &mut self.guard.held else { return };
         held.tell();
+        if self.number == 0 {
+            held.give_back(self.now);
+        }
         let pressure = held.memory.pressure();
         if pressure == Pressure::None && held.applied == Pressure::None {
             return;
         }
         let changed = std::mem::replace(&mut held.applied, pressure) != pressure;
-        if changed && self.number == 0 && self.now >= held.give_back_at {
-            // What a thread has freed stays with it, and others would take as much again.
-            held.give_back_at = self.now + GIVE_BACK_PERIOD;
-            give_back_freed_memory();
-        }
         for id in self.exchanges.trim() {
             self.weigh_exchange(id);
         }
