@@ -19,7 +19,7 @@ use crate::hostile::attacker::{
 use crate::hostile::bystander::Bystander;
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
-use crate::support::{DEADLINE, folder, need, rounds};
+use crate::support::{DEADLINE, binary, folder, free_ports, need, rounds, run_program};
 
 const END: u8 = flag::END_STREAM;
 /// Far more than an attack needs to meet its bound.
@@ -52,6 +52,28 @@ fn flood(address: SocketAddr, first: &[u8], make: impl FnMut(u32) -> Vec<u8>) ->
     attacker.send(first);
     attacker.flood(FAR, make);
     attacker.until_closed()
+}
+
+/// Asks through a sidecar to the URL that h2specd gives it: `$1` is `http://HOST:PORT/`.
+const THROUGH_A_SIDECAR: &str = r#"#!/bin/sh
+said=$(mktemp)
+"$H2LAB" sidecar --listen 127.0.0.1:0 --to "h2c://$(echo "$1" | cut -d/ -f3)" > "$said" &
+until url=$(sed -n 's/^listening //p' "$said") && [ "$url" ]; do sleep 0.05; done
+curl --silent --output /dev/null "$url/"
+kill $!; wait $!
+rm "$said"
+"#;
+
+#[test]
+fn every_case_of_h2specd_passes_at_its_side_of_instances() {
+    let (Some(program), Some(_)) = (need("h2specd"), need("curl")) else { return };
+    let folder = folder();
+    let script = folder.path().join("through");
+    fs::write(&script, THROUGH_A_SIDECAR.replace("$H2LAB", &binary().display().to_string())).unwrap();
+    let client = format!("sh {}", script.display());
+    let first = free_ports(80).to_string();
+    let arguments = ["-h", "127.0.0.1", "-f", &first, "-o", "30", "-e", &client];
+    assert_all_passed(&run_program(&program, folder.path(), &arguments).stdout, 57);
 }
 
 #[test]

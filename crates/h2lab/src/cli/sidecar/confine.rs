@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result};
 use h2lab_net::confinement::{Allowed, Confined};
 use h2lab_net::privileges::{CapabilitySet, User};
+use h2lab_net::tcp::StreamSocket;
 use h2lab_proxy::config::{Config, Transparent};
 use h2lab_roles::sidecar::SidecarError;
 
@@ -42,6 +43,9 @@ impl Confinement {
         let is_tproxy = file.listen.iter().any(|listen| listen.transparent == Some(Transparent::Tproxy));
         let kept =
             if is_tproxy || file.mark.is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
+        // Congestion control that not every user may have is set on each connection to an instance.
+        let congestion = file.service.values().filter_map(|service| service.congestion.as_deref());
+        let kept = congestion.fold(kept, |kept, name| kept | StreamSocket::rights_for_congestion(name));
         let to_change =
             user.map_or(CapabilitySet::empty(), |_| CapabilitySet::SETUID | CapabilitySet::SETGID);
         rights::reduce(CapabilitySet::NET_BIND_SERVICE | to_change | kept)?;
