@@ -152,7 +152,7 @@ pub struct InstanceStatus {
     pub name: String,
     /// How many connections it gets: `adaptive`, `fixed:4` …
     pub policy: String,
-    /// What it speaks, as far as that is known: `h1`, `h1s`, `h2c`, `h2`.
+    /// What it speaks, as far as that is known: `h1`, `h1s`, `h2c`, `h2`, `h3`.
     pub protocol: String,
     /// It could not be reached lately.
     pub is_down: bool,

@@ -88,14 +88,22 @@ impl Offer {
         Ok(Self(UnixListener::bind(path)?))
     }
 
-    /// Waits for a successor, hands to it what `sockets` gives, and returns when it is ready. One that ends before is forgotten. An error only if
-    /// no further one can come.
-    pub fn wait(&self, sockets: impl Fn() -> io::Result<Vec<OwnedFd>>) -> io::Result<()> {
+    /// Waits for a successor, hands to it what `sockets` gives, and returns when it is ready. One that ends before is forgotten, of which
+    /// `forgotten` is told. An error only if no further one can come.
+    pub fn wait(
+        &self,
+        sockets: impl Fn() -> io::Result<Vec<OwnedFd>>,
+        forgotten: impl Fn(),
+    ) -> io::Result<()> {
         loop {
             let (stream, _) = self.0.accept()?;
-            if is_ours(&stream) && sockets().is_ok_and(|sockets| hand_over(&stream, &sockets).is_ok()) {
+            if !is_ours(&stream) {
+                continue;
+            }
+            if sockets().is_ok_and(|sockets| hand_over(&stream, &sockets).is_ok()) {
                 return Ok(());
             }
+            forgotten();
         }
     }
 }
@@ -156,7 +164,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let offer = Offer::at(&path).unwrap();
         let old = std::thread::spawn(move || {
-            offer.wait(|| Ok(vec![OwnedFd::from(listener.try_clone()?)])).unwrap();
+            offer.wait(|| Ok(vec![OwnedFd::from(listener.try_clone()?)]), || ()).unwrap();
         });
         let (given_up, _) = ask(&path).unwrap().unwrap();
         drop(given_up);

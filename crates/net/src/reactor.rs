@@ -205,6 +205,12 @@ impl Reactor {
         self.submit_datagrams(token, wakeup)
     }
 
+    /// Reports nothing of this UDP socket any more, also where other descriptors of it remain, here or in another process.
+    pub fn withdraw_datagrams(&mut self, token: Token, socket: &impl AsFd) {
+        self.forget(token);
+        let _ = epoll::delete(&self.epoll, socket); // it was added
+    }
+
     /// Sets the timer of `token` to `at`, in place of what it was set to before; [`Time::NEVER`] disarms it.
     #[inline]
     pub fn set_timer(&mut self, token: Token, at: Time) {

@@ -108,6 +108,14 @@ impl Transport {
         }
     }
 
+    /// Whether it waits for what was written to arrive before it closes, and must go on receiving for that. Of TCP the kernel does it.
+    pub const fn is_closing(&self) -> bool {
+        match self {
+            Self::Stream(_) => false,
+            Self::Quic(quic) => quic.is_closing(),
+        }
+    }
+
     /// When [`Transport::handle_timeout`] must be called. TCP keeps its own time.
     #[inline]
     pub const fn timeout(&self) -> Time {

@@ -7,10 +7,10 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// The receive buffer to ask for, in bytes: what TCP's grows to by itself. The kernel grants at most `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 4 << 20;
@@ -90,6 +90,34 @@ impl Socket {
     /// A socket on `address` that receives from everybody; port 0 picks a free one, see [`Socket::local_address`].
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         Self::new(UdpSocket::bind(address)?)
+    }
+
+    /// A socket that was made elsewhere.
+    pub fn given(socket: UdpSocket) -> io::Result<Self> {
+        Self::new(socket)
+    }
+
+    /// Another descriptor of the same socket.
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
+    }
+
+    /// A further socket on this one's port, of the same user, which gets what comes from `remote` to `local` from now on (the kernel prefers
+    /// connected sockets). What of others comes in the meantime may be in either.
+    pub fn beside(&self, local: Option<IpAddr>, remote: SocketAddr) -> io::Result<Self> {
+        let own = self.local_address()?;
+        let ip = local.filter(|_| own.ip().is_unspecified()).unwrap_or_else(|| own.ip());
+        sockopt::set_socket_reuseport(&self.socket, true)?;
+        let fd = rustix::net::socket_with(
+            if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 },
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        sockopt::set_socket_reuseport(&fd, true)?;
+        rustix::net::bind(&fd, &SocketAddr::new(ip, own.port()))?;
+        rustix::net::connect(&fd, &remote)?;
+        Self::new(fd.into())
     }
 
     fn new(socket: UdpSocket) -> io::Result<Self> {
@@ -201,6 +229,24 @@ mod tests {
         }
         assert!(seen.iter().map(Vec::as_slice).eq(contents.chunks(size)));
         assert_eq!(server.receive(&mut |_| panic!("there is no more")).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_socket_beside_another_gets_what_comes_from_its_peer_and_the_other_the_rest() {
+        let (client, server, address) = pair();
+        let other = Socket::connect(address).unwrap();
+        let own = server.beside(Some(Ipv4Addr::LOCALHOST.into()), client.local_address().unwrap()).unwrap();
+        for (from, text) in [(&client, b"mine"), (&other, b"rest"), (&client, b"mine")] {
+            from.send(&to(address, text, None)).unwrap();
+        }
+        let read = |socket: &Socket| {
+            let mut all = Vec::new();
+            while socket.receive(&mut |datagram| all.extend_from_slice(datagram.bytes)).unwrap() > 0 {}
+            String::from_utf8(all).unwrap()
+        };
+        assert_eq!([read(&own), read(&server)], ["minemine", "rest"]);
+        own.send(&to(client.local_address().unwrap(), b"back", None)).unwrap();
+        assert_eq!(read(&client), "back");
     }
 
     #[test]

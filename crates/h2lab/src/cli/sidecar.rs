@@ -60,7 +60,8 @@ pub struct SidecarArgs {
     /// Listen in clear; port 0 picks a free one
     #[arg(long, value_name = "ADDR", requires = "to", conflicts_with = "config")]
     listen: Option<SocketAddr>,
-    /// Where requests go, repeatable: http://HOST:PORT (h1), h2c://HOST:PORT or https://HOST:PORT (h2 or h1s by ALPN)
+    /// Where requests go, repeatable: http://HOST:PORT (h1), h2c://HOST:PORT, https://HOST:PORT (h2 or h1s by ALPN) or
+    /// h3://HOST:PORT
     #[arg(long, value_name = "URL", requires = "listen")]
     to: Vec<Instance>,
     /// HTTP/2 connections per instance: adaptive (as many as the path needs), fixed:N, or per-request (one for each under way)
@@ -229,7 +230,7 @@ fn take_over(
     let offer = Offer::at(path)?;
     let (sockets, stop) = (sockets.clone(), Arc::clone(stop));
     let wait = move || {
-        let is_replaced = offer.wait(|| sockets.copies()).is_ok();
+        let is_replaced = offer.wait(|| sockets.leave(), || sockets.keep()).is_ok();
         if is_replaced {
             sockets.handed_on();
         }

@@ -159,6 +159,9 @@ mod sidecar_hints;
 /// The sidecar and each version's own means.
 mod sidecar_protocol;
 
+/// HTTP/3 on either side of the sidecar.
+mod sidecar_http3;
+
 /// The sidecar under attack, and by the suites that the field goes by.
 mod sidecar_attacks;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use h2lab_base::units::Time;
 use h2lab_wire::Config;
-use quinn_proto::{ClientConfig, Incoming};
+use quinn_proto::{ClientConfig, Incoming, ServerConfig};
 
 use super::endpoint::QuicEndpoint;
 use super::session::QuicSession;
@@ -48,8 +48,8 @@ impl QuicEndpoint {
         let mut answer = Vec::new();
         let at = self.instants().at(now);
         let payload = largest_payload(incoming.remote_address()).unwrap_or_default();
-        let config = self.server.as_deref().map(|server| {
-            let mut config = server.clone();
+        let config = self.server().map(|server| {
+            let mut config = ServerConfig::clone(&server);
             config.transport_config(Arc::new(settings::transport(engine, congestion, payload)));
             Arc::new(config)
         });

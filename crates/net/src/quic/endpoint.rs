@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
@@ -32,21 +32,43 @@ pub enum RoutedDatagram {
 /// A UDP socket with what assigns its datagrams to connections. A client has one for each connection, so that each has a port of
 /// its own, as with TCP: the link and its packet log distinguish flows by that. A server has one for all.
 pub struct QuicEndpoint {
-    socket: Socket,
+    pub(super) socket: Socket,
     /// Shared with the sessions: none of them holds the lock for longer than a datagram.
     proto: Mutex<Endpoint>,
     /// What all accepted connections have in common.
-    pub(super) server: Option<Arc<ServerConfig>>,
+    server: Mutex<Option<Arc<ServerConfig>>>,
     instants: Instants,
+    /// What has come on sockets of sessions, and is for others.
+    strays: Mutex<Vec<RoutedDatagram>>,
 }
 
 impl QuicEndpoint {
     /// Listens on `address`; port 0 picks a free one.
     pub fn listen(address: SocketAddr, tls: &ServerTls, clock: Clock) -> io::Result<Arc<Self>> {
-        let mut config = ServerConfig::with_crypto(tls.quic().map_err(io::Error::other)?);
-        // The link's packet log would lose track of a client that changes its address.
-        config.migration(false);
-        Ok(Arc::new(Self::new(Socket::bind(address)?, Some(Arc::new(config)), clock)))
+        Self::listen_on(Socket::bind(address)?, tls, clock)
+    }
+
+    /// Listens on a socket that is bound.
+    pub fn listen_on(socket: Socket, tls: &ServerTls, clock: Clock) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self::new(socket, Some(server_config(tls)?), clock)))
+    }
+
+    /// Another descriptor of its socket.
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone_fd()
+    }
+
+    /// From now on connections are accepted with this certificate, also after [`QuicEndpoint::refuse`]; existing ones continue.
+    pub fn accept_with(&self, tls: &ServerTls) -> io::Result<()> {
+        let config = server_config(tls)?;
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&config));
+        self.proto().set_server_config(Some(config));
+        Ok(())
+    }
+
+    /// What all accepted connections have in common.
+    pub(super) fn server(&self) -> Option<Arc<ServerConfig>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn new(socket: Socket, server: Option<Arc<ServerConfig>>, clock: Clock) -> Self {
@@ -55,7 +77,9 @@ impl QuicEndpoint {
         // The receive buffer has room for the longest datagrams; what the path takes, the sender finds out.
         let _ = config.max_udp_payload_size(LONGEST_PAYLOAD);
         let proto = Endpoint::new(Arc::new(config), server.clone(), may_search, None);
-        Self { socket, proto: Mutex::new(proto), server, instants: Instants::of(clock) }
+        let strays = Mutex::default();
+        let (proto, server) = (Mutex::new(proto), Mutex::new(server));
+        Self { socket, proto, server, instants: Instants::of(clock), strays }
     }
 
     pub(super) fn proto(&self) -> MutexGuard<'_, Endpoint> {
@@ -70,12 +94,31 @@ impl QuicEndpoint {
     /// Reads what one system call gives, and passes on each datagram of a connection, known or new; returns how many bytes were
     /// read, 0 if there was nothing.
     pub fn receive(&self, now: Time, take: &mut dyn FnMut(RoutedDatagram)) -> io::Result<usize> {
+        self.receive_on(&self.socket, now, take)
+    }
+
+    /// The same of another socket of this port.
+    pub(super) fn receive_on(
+        &self,
+        socket: &Socket,
+        now: Time,
+        take: &mut dyn FnMut(RoutedDatagram),
+    ) -> io::Result<usize> {
         let mut answer = Vec::new();
-        self.socket.receive(&mut |datagram| {
+        socket.receive(&mut |datagram| {
             if let Some(arrival) = self.sort(now, datagram, &mut answer) {
                 take(arrival);
             }
         })
+    }
+
+    pub(super) fn strays(&self) -> MutexGuard<'_, Vec<RoutedDatagram>> {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has come on sockets of sessions, and is for others.
+    pub fn take_strays(&self) -> Vec<RoutedDatagram> {
+        std::mem::take(&mut *self.strays())
     }
 
     /// Assigns a datagram to its connection; answers one without a connection, if it is to be answered.
@@ -140,13 +183,7 @@ impl QuicEndpoint {
 
     /// Sends the datagrams in `bytes`.
     pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<DatagramSent> {
-        self.socket.send(&quinn_udp::Transmit {
-            destination: transmit.destination,
-            ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
-            contents: &bytes[..transmit.size],
-            segment_size: transmit.segment_size,
-            src_ip: transmit.src_ip,
-        })
+        send_by(&self.socket, transmit, bytes)
     }
 
     /// Passes on a connection's event for the endpoint, such as a connection ID that it retires; returns the answer.
@@ -157,6 +194,24 @@ impl QuicEndpoint {
     ) -> Option<ConnectionEvent> {
         self.proto().handle_event(handle, event)
     }
+}
+
+/// Sends the datagrams in `bytes`.
+pub(super) fn send_by(socket: &Socket, transmit: &Transmit, bytes: &[u8]) -> io::Result<DatagramSent> {
+    socket.send(&quinn_udp::Transmit {
+        destination: transmit.destination,
+        ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+        contents: &bytes[..transmit.size],
+        segment_size: transmit.segment_size,
+        src_ip: transmit.src_ip,
+    })
+}
+
+fn server_config(tls: &ServerTls) -> io::Result<Arc<ServerConfig>> {
+    let mut config = ServerConfig::with_crypto(tls.quic().map_err(io::Error::other)?);
+    // The link's packet log would lose track of a client that changes its address.
+    config.migration(false);
+    Ok(Arc::new(config))
 }
 
 impl AsFd for QuicEndpoint {

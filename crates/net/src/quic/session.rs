@@ -18,13 +18,13 @@ use quinn_proto::{
     VarInt,
 };
 
-use super::endpoint::{QuicEndpoint, RoutedDatagram};
+use super::endpoint::{QuicEndpoint, RoutedDatagram, send_by};
 use super::error::explain;
 use super::in_flight::bytes_in_flight;
 use super::settings::Congestion;
 use crate::crossing::TransportError;
 use crate::tls::{ClientTls, TlsFacts};
-use crate::udp::{DatagramSent, LONGEST_SENT};
+use crate::udp::{DatagramSent, LONGEST_SENT, Socket};
 
 /// Requests that may be begun before the server's grant is checked again.
 const MOST_AHEAD: u32 = 10_000;
@@ -58,6 +58,8 @@ pub(super) enum End {
 /// leave with [`QuicSession::flush`], which must follow every other call.
 pub struct QuicSession {
     endpoint: Arc<QuicEndpoint>,
+    /// Of a server's session, when it has one of its own: see [`QuicSession::separate`].
+    own_socket: Option<Socket>,
     handle: ConnectionHandle,
     pub(super) proto: Connection,
     pub(super) end: End,
@@ -116,6 +118,7 @@ impl QuicSession {
     ) -> Self {
         Self {
             endpoint,
+            own_socket: None,
             handle,
             proto,
             end,
@@ -140,9 +143,22 @@ impl QuicSession {
         self.handle.0
     }
 
-    /// Its socket, to be watched; a server's sessions share theirs.
+    /// Its socket, to be watched; a server's sessions share theirs, unless they are separated.
     pub fn socket(&self) -> BorrowedFd<'_> {
-        self.endpoint.as_fd()
+        self.own_socket.as_ref().map_or_else(|| self.endpoint.as_fd(), Socket::as_fd)
+    }
+
+    /// Server: gives it a socket of its own on the same port, which gets all that comes from its client from now on, so that the shared one
+    /// can go to another process. Read the shared one to its end after that: what came before is there. Other clients' datagrams that come
+    /// in between may be in the new one: [`QuicEndpoint::take_strays`] returns them. Where the kernel does not allow it nothing is changed.
+    /// Whether it is a new one: `false` if it had one already.
+    pub fn separate(&mut self) -> io::Result<bool> {
+        if self.own_socket.is_some() || matches!(self.end, End::Client { .. }) {
+            return Ok(false);
+        }
+        let socket = self.endpoint.socket.beside(self.proto.local_ip(), self.proto.remote_address())?;
+        self.own_socket = Some(socket);
+        Ok(true)
     }
 
     /// Our address and port.
@@ -213,6 +229,16 @@ impl QuicSession {
         is_due
     }
 
+    /// Asks the peer whether it is there (RFC 9000 §19.2): whatever it sends then says so.
+    pub fn ping(&mut self) {
+        self.proto.ping();
+    }
+
+    /// How many bytes the peer may leave unacknowledged, in all.
+    pub fn limit_unacknowledged(&mut self, bytes: u64) {
+        self.proto.set_send_window(bytes);
+    }
+
     /// Server: an event of a datagram, as [`QuicEndpoint::receive`] returned it.
     pub fn handle(&mut self, event: ConnectionEvent) {
         self.proto.handle_event(event);
@@ -249,10 +275,10 @@ impl QuicSession {
         }
     }
 
-    /// Client: reads the socket; returns how many bytes there were.
+    /// Reads the socket, if it is its own; returns how many bytes there were.
     pub(super) fn read_datagrams(&mut self, now: Time) -> io::Result<usize> {
         if matches!(self.end, End::Server { .. }) {
-            return Ok(0);
+            return Ok(self.read_own_socket(now));
         }
         let (proto, has_closed) = (&mut self.proto, self.has_closed);
         let read = self.endpoint.receive(now, &mut |arrival| {
@@ -268,6 +294,20 @@ impl QuicSession {
             self.received_at = now;
         }
         read
+    }
+
+    /// Server: the same. What is for others goes to the endpoint.
+    fn read_own_socket(&mut self, now: Time) -> usize {
+        let Some(socket) = &self.own_socket else { return 0 };
+        let (proto, number) = (&mut self.proto, self.handle.0);
+        let mut strays = Vec::new();
+        let read = self.endpoint.receive_on(socket, now, &mut |arrival| match arrival {
+            RoutedDatagram::Known(its, event) if its == number => proto.handle_event(event),
+            stray => strays.push(stray),
+        });
+        self.endpoint.strays().append(&mut strays);
+        // What a client's host says of it, such as that it is gone, is found out by silence, too.
+        read.unwrap_or(1)
     }
 
     /// Client: whether the server owes us anything; if so, PINGs check from time to time that it is alive: a request may take
@@ -300,7 +340,8 @@ impl QuicSession {
         let at = self.endpoint.instants().at(now);
         loop {
             if let Some(transmit) = &self.waiting {
-                match self.endpoint.send(transmit, &self.outgoing) {
+                let socket = self.own_socket.as_ref().unwrap_or(&self.endpoint.socket);
+                match send_by(socket, transmit, &self.outgoing) {
                     Ok(DatagramSent::Gone) => {}
                     Ok(DatagramSent::WouldBlock) => return Ok(false),
                     // An error in reaching one client does not concern the others on a server's socket.

@@ -161,22 +161,71 @@ impl Pair {
         self.endpoint.receive(self.clock.now(), &mut take).unwrap();
     }
 
+    /// Runs both ends until `is_enough`, without a look at the shared socket.
+    #[track_caller]
+    fn until_alone(&mut self, is_enough: impl Fn(&End, &End) -> bool) {
+        let until = Instant::now() + DEADLINE;
+        while !is_enough(&self.client, &self.server) {
+            self.turn_alone();
+            assert!(Instant::now() < until, "{:?} {:?}", self.client.events, self.server.events);
+        }
+    }
+
+    fn turn_alone(&mut self) {
+        self.client.proceed(self.clock).unwrap();
+        self.server.proceed(self.clock).unwrap();
+    }
+
+    /// Begins a POST whose body is not complete, without a look at the shared socket.
+    fn post_alone(&mut self) -> StreamId {
+        self.until_alone(|client, _| client.engine.available_streams() > 0);
+        self.client.engine.send_request(self.clock.now(), &POST).expect("a stream is available")
+    }
+
     /// Begins a POST whose body is not complete.
     fn post(&mut self) -> StreamId {
         self.until(|client, _| client.engine.available_streams() > 0);
-        let request = Request {
-            method: "POST",
-            authority: "localhost",
-            path: "/",
-            fields: &[],
-            body_length: None,
-            end_stream: false,
-        };
-        self.client.engine.send_request(self.clock.now(), &request).expect("a stream is available")
+        self.client.engine.send_request(self.clock.now(), &POST).expect("a stream is available")
     }
 }
 
+const POST: Request<'_> = Request {
+    method: "POST",
+    authority: "localhost",
+    path: "/",
+    fields: &[],
+    body_length: None,
+    end_stream: false,
+};
+
 const OK: Response<'_> = Response { status: 200, fields: &[], body_length: None, end_stream: false };
+
+#[test]
+fn a_session_with_a_socket_of_its_own_goes_on_while_nobody_reads_the_shared_one() {
+    let mut pair = Pair::new(Config::new(Role::Server));
+    pair.until(|_, server| server.engine.is_established());
+    assert!(pair.server.quic().separate().unwrap() && !pair.server.quic().separate().unwrap());
+    pair.deliver(); // what came before
+    let (stream, now) = (pair.post_alone(), pair.clock.now());
+    let body = vec![1; 100_000];
+    let mut left = &*body;
+    while !left.is_empty() {
+        left = &left[pair.client.engine.send_data(now, stream, left, true)..];
+        pair.turn_alone();
+    }
+    pair.until_alone(|_, server| server.body().1);
+    assert_eq!(pair.server.body().0, 100_000);
+    pair.server.engine.send_response(now, stream, &OK);
+    let body = vec![7; 200_000];
+    let mut left = &*body;
+    while !left.is_empty() {
+        left = &left[pair.server.engine.send_data(now, stream, left, true)..];
+        pair.turn_alone();
+    }
+    pair.until_alone(|client, _| client.body().1);
+    assert_eq!(pair.client.body().0, 200_000);
+    assert!(pair.endpoint.take_strays().is_empty());
+}
 
 #[test]
 fn a_server_that_is_to_close_waits_until_its_answer_has_arrived() {

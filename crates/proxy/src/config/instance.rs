@@ -21,6 +21,8 @@ pub enum Speaks {
     H1s,
     /// `h2://`: HTTP/2 with TLS.
     H2,
+    /// `h3://`: HTTP/3.
+    H3,
     /// No HTTP: the target of a CONNECT. It cannot be written.
     Tcp,
 }
@@ -49,7 +51,8 @@ impl FromStr for Instance {
             "https" => (Speaks::Tls, 443),
             "h1s" => (Speaks::H1s, 443),
             "h2" => (Speaks::H2, 443),
-            _ => return Err(wrong("its scheme is none of http, h2c, https, h1s, h2")),
+            "h3" => (Speaks::H3, 443),
+            _ => return Err(wrong("its scheme is none of http, h2c, https, h1s, h2, h3")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#', '@']) {
@@ -94,6 +97,7 @@ impl fmt::Display for Instance {
             Speaks::Tls => "https",
             Speaks::H1s => "h1s",
             Speaks::H2 => "h2",
+            Speaks::H3 => "h3",
             Speaks::Tcp => "tcp",
         };
         if host.contains(':') {

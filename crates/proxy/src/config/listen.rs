@@ -4,13 +4,20 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use h2lab_base::JsonSchema;
-use h2lab_base::units::optional_duration_text;
+use h2lab_base::units::{duration_text, optional_duration_text};
 use serde::{Deserialize, Serialize};
 
 use super::{ConnectTarget, DestinationProtocol, Network, Other, Transparent};
 
 /// Listeners of a configuration at most.
 pub const MOST_LISTENERS: usize = 64;
+
+/// How long clients remember that there is HTTP/3, unless it is said.
+pub(super) const ALT_SVC: Duration = Duration::from_secs(24 * 3600);
+
+const fn alt_svc() -> Duration {
+    ALT_SVC
+}
 
 /// A socket that it listens on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +28,13 @@ pub struct Listen {
     /// With TLS: HTTP/1.1 and HTTP/2 by ALPN.
     #[serde(default)]
     pub tls: bool,
+    /// With HTTP/3, too: on the UDP port of the same number. For TLS.
+    #[serde(default)]
+    pub h3: bool,
+    /// How long clients of its TCP port remember that there is HTTP/3 (`Alt-Svc`, RFC 7838); 0 does not tell them.
+    #[serde(default = "alt_svc", with = "duration_text")]
+    #[schemars(with = "String")]
+    pub alt_svc: Duration,
     /// Takes only clients with a certificate signed by one of these authorities, PEM file. For TLS.
     #[serde(default)]
     pub client_ca: Option<String>,

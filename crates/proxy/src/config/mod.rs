@@ -9,6 +9,7 @@ mod error;
 mod guard_tests;
 mod health;
 mod hints;
+mod http3;
 mod instance;
 mod limits;
 mod listen;
@@ -157,6 +158,8 @@ impl Config {
         let listen = Listen {
             address,
             tls: false,
+            h3: false,
+            alt_svc: listen::ALT_SVC,
             client_ca: None,
             service: Some(NAME.to_owned()),
             route: Vec::new(),
@@ -201,6 +204,7 @@ impl Config {
             if listen.client_ca.is_some() && !listen.tls {
                 return Err(ConfigError::NeedsTls(listen.address));
             }
+            listen.check_http3()?;
             listen.check_connect(&self.service)?;
             if !listen.proxy_protocol_from.is_empty() && !listen.proxy_protocol {
                 return Err(ConfigError::NoProxyProtocol(listen.address));
@@ -232,6 +236,7 @@ impl Config {
             return Err(ConfigError::Via(via.clone()));
         }
         self.service.iter().try_for_each(|(name, service)| service.check_proxy_protocol(name))?;
+        self.service.iter().try_for_each(|(name, service)| service.check_http3(name))?;
         self.check_original()?;
         let others = self.service.iter().filter(|(name, _)| !self.is_original(name));
         others.into_iter().try_for_each(|(name, service)| check_service(name, service))

@@ -55,6 +55,9 @@ pub struct Service {
     /// The certificate that is presented to instances that ask.
     #[serde(default)]
     pub identity: Option<Identity>,
+    /// Its `https://` instances are asked over HTTP/3. Where one does not answer over QUIC it gets HTTP/2 or HTTP/1.1, by ALPN.
+    #[serde(default)]
+    pub h3: bool,
     /// Congestion control of its connections, such as `bbr`; the system's, if there is none.
     #[serde(default)]
     pub congestion: Option<String>,

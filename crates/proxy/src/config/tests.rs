@@ -21,6 +21,7 @@ fn instances_have_a_scheme_a_host_and_a_port() {
         ("http://[::1]", "http://[::1]:80"),
         ("h1s://a", "h1s://a:443"),
         ("h2://a:1", "h2://a:1"),
+        ("h3://a", "h3://a:443"),
     ] {
         assert_eq!(instance(text).as_deref(), Ok(known));
     }
@@ -85,6 +86,7 @@ fn the_file_of_the_documentation_is_right() {
     assert_eq!((config.listen.len(), config.service.len()), (2, 3));
     assert_eq!(config.timeouts, Timeouts::default(), "the page says what the defaults are");
     assert_eq!(config.fields.client, crate::fields::ClientFields::default());
+    assert_eq!((config.listen[1].h3, config.listen[1].alt_svc), (true, listen::ALT_SVC));
     assert_eq!((config.trace, config.log.format), (Trace::default(), LogFormat::default()));
     let admin = Admin { address: config.admin.address, ..Admin::default() };
     assert_eq!(config.admin, admin);

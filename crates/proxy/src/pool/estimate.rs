@@ -4,7 +4,8 @@
 //!
 //! - **Requests behind a hole.** A lost segment stops what follows it on its connection until it has been sent again: a round trip, and
 //!   the quarter of one that RACK waits for reordering (RFC 8985 §6.2). With `N` connections each such time stops one `N`-th of the
-//!   requests. `N` is what keeps the stopped ones below [`HELD_SHARE`].
+//!   requests. `N` is what keeps the stopped ones below [`HELD_SHARE`]. Over QUIC a lost packet stops only the requests whose bytes
+//!   it had, and asks for no connection.
 //! - **Congestion windows.** A sender that loses the share `p` of its segments has a window of about √(3 / 2p) (Mathis et al., 1997).
 //!   `N` is what keeps [`WINDOW_SHARE`] of the windows in use.
 //!
@@ -131,6 +132,8 @@ pub struct Interval {
     rtt: Duration,
     readings: u32,
     held_back: u32,
+    /// Of these, how many are of connections on which requests do not wait for another one's packets.
+    by_stream: u32,
 }
 
 impl Interval {
@@ -152,6 +155,7 @@ impl Interval {
         // Not the smoothed one, which has what processes at both ends wait for a processor: more connections would make that longer.
         self.rtt += after.min_rtt;
         self.readings += 1;
+        self.by_stream += u32::from(after.is_by_stream);
         self.held_back += u32::from(after.unsent > 0 && after.in_flight >= after.window);
     }
 }
@@ -166,6 +170,8 @@ pub struct Estimate {
     rtt: Duration,
     /// Looks in a row that found all connections held back.
     held_back: u32,
+    /// Whether requests wait for another one's packets.
+    has_holes: bool,
     wanted: u32,
     /// Since when fewer would have been enough; the number is given up at this time at the earliest.
     fewer_at: Time,
@@ -180,6 +186,7 @@ impl Estimate {
             messages: [Rate::default(); 2],
             rtt: Duration::ZERO,
             held_back: 0,
+            has_holes: true,
             wanted: 1,
             fewer_at: now + SETTLED,
         }
@@ -197,6 +204,7 @@ impl Estimate {
             rate.add(count as f64, lasted);
         }
         self.rtt = interval.rtt / interval.readings;
+        self.has_holes = interval.by_stream < interval.readings;
         let is_held_back = interval.held_back == interval.readings;
         self.held_back = if is_held_back { self.held_back.saturating_add(1) } else { 0 };
         let needed = self.needed(self.held_back >= HELD_LOOKS).clamp(1, most.max(1));
@@ -221,7 +229,7 @@ impl Estimate {
         let [up, down] = self.messages.map(Rate::per_second);
         let rtt = self.rtt.as_secs_f64();
         // The other direction loses as much, as far as anybody can see from here.
-        let by_holes = loss * (up + down) * 1.25 * rtt / HELD_SHARE;
+        let by_holes = if self.has_holes { loss * (up + down) * 1.25 * rtt / HELD_SHARE } else { 0.0 };
         let window = (1.5 / loss).sqrt();
         let by_window = up.max(down) * rtt / (WINDOW_SHARE * window);
         by_holes.max(by_window).ceil() as u32
@@ -268,6 +276,32 @@ mod tests {
         assert!((20..=27).contains(&settled), "{rising:?}");
         let after_two_seconds = rising[20];
         assert!(after_two_seconds * 4 >= settled * 3, "within two seconds three quarters of it: {rising:?}");
+    }
+
+    #[test]
+    fn over_quic_only_congestion_windows_ask_for_more() {
+        let look = |per_look: u64| {
+            let (mut now, mut estimate, mut sent, mut wanted) =
+                (Time::from_millis(1), Estimate::new(Time::ZERO), 0, 0);
+            let reading = |sent| PathReading {
+                min_rtt: RTT,
+                sent,
+                requests: sent,
+                retransmitted: sent * 3 / 100,
+                is_by_stream: true,
+                ..PathReading::default()
+            };
+            for _ in 0..200 {
+                now += LOOK;
+                let mut interval = Interval::default();
+                interval.add(&reading(sent), &reading(sent + per_look));
+                wanted = estimate.look(now, interval, 64);
+                sent += per_look;
+            }
+            wanted
+        };
+        // At 3 % a window of 7 packets carries 280 requests a second.
+        assert_eq!([look(100), look(10)], [8, 1]);
     }
 
     #[test]

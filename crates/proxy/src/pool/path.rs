@@ -29,6 +29,8 @@ pub struct PathReading {
     pub bytes_sent: u64,
     /// Bytes that were received in order so far.
     pub bytes_received: u64,
+    /// A lost packet stops only the requests whose bytes it had: QUIC.
+    pub is_by_stream: bool,
 }
 
 impl PathReading {

@@ -86,7 +86,7 @@ struct Weights {
     passing: u32,
 }
 
-/// The instances of an answer. The tags `h2c`, `h2` and `https` say what one speaks, HTTP/1.1 in clear if none does; its address is the
+/// The instances of an answer. The tags `h2c`, `h2`, `h3` and `https` say what one speaks, HTTP/1.1 in clear if none does; its address is the
 /// service's, or its node's; its zone is the `zone` of the meta data of either; its weight is that of healthy instances.
 pub fn instances(json: &[u8]) -> Result<Vec<Member>, String> {
     let entries: Vec<Entry> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
@@ -96,6 +96,7 @@ pub fn instances(json: &[u8]) -> Result<Vec<Member>, String> {
         let speaks = match () {
             () if has("h2c") => Speaks::H2c,
             () if has("h2") => Speaks::H2,
+            () if has("h3") => Speaks::H3,
             () if has("https") => Speaks::Tls,
             () => Speaks::H1,
         };

@@ -303,6 +303,7 @@ impl World {
             requests: self.connections[connection].requests,
             bytes_sent: 0,
             bytes_received: 0,
+            is_by_stream: false,
         }
     }
 

@@ -12,9 +12,11 @@ use h2lab_wire::{ErrorCode, Field, StreamId};
 use super::body::Body;
 use super::exchange::{Exchange, StreamAt};
 use super::guard::own_answer;
-use super::side::Side;
+use super::side::{Peer, Side};
 use super::{Sidecar, mark, side, side_at};
 
+/// Where else there is another version of HTTP (RFC 7838).
+const ALT_SVC: &str = "alt-svc";
 /// Bytes of a segment.
 const SEGMENT: usize = 1_448;
 
@@ -146,7 +148,11 @@ impl Sidecar<'_> {
                 let is_head = exchange.head.get(Part::Method) == b"HEAD" || head.status == 304;
                 let body_length =
                     if is_head { head.body_length } else { fields::body_length(&head, down.version) };
-                send_response(&head, body_length, end_stream, down, to, now);
+                let alt_svc = match &down.peer {
+                    Peer::Client { listener, .. } => self.listeners.alt_svc(*listener),
+                    Peer::Instance(_) => None,
+                };
+                send_response(&head, (body_length, end_stream, alt_svc), down, to, now);
             }
             mark(down, to.slot, &mut self.dirty);
             down.path.carries(1);
@@ -352,7 +358,7 @@ fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
         return Begun::Later;
     }
     if !is_h1 && !up.engine.takes_connect_protocol() {
-        return Begun::Never("the instance takes no WebSocket over HTTP/2 (RFC 8441)");
+        return Begun::Never("the instance takes no WebSocket over HTTP/2 (RFC 8441) or HTTP/3 (RFC 9220)");
     }
     let (head, own) = (&exchange.head, exchange.key.as_deref());
     let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
@@ -386,16 +392,17 @@ fn accept(head: &Head, key: Option<&[u8]>, down: &mut Side, to: StreamAt, now: T
     down.engine.send_response(now, to.stream, &response);
 }
 
-/// Begins a response.
+/// Begins a response. `alt_svc`: what is told of the listener's HTTP/3, instead of what the instance tells of its own.
 fn send_response(
     head: &Head,
-    body_length: Option<u64>,
-    end_stream: bool,
+    (body_length, end_stream, alt_svc): (Option<u64>, bool, Option<&str>),
     down: &mut Side,
     to: StreamAt,
     now: Time,
 ) {
-    let fields: Vec<Field<'_>> = head.fields().collect();
+    let passes = |field: &Field<'_>| alt_svc.is_none() || field.name != ALT_SVC.as_bytes();
+    let own = alt_svc.map(|value| Field::new(ALT_SVC, value));
+    let fields: Vec<Field<'_>> = head.fields().filter(passes).chain(own).collect();
     let response = Response { status: head.status, fields: &fields, body_length, end_stream };
     down.engine.send_response(now, to.stream, &response);
 }

@@ -154,14 +154,17 @@ fn engine(role: Role) -> Config {
 pub struct Listening {
     /// Whether what is spoken there is encrypted.
     pub tls: bool,
+    /// Whether it is HTTP/3, over UDP.
+    pub h3: bool,
     /// The address, with the port that was really taken.
     pub address: SocketAddr,
 }
 
 impl fmt::Display for Listening {
-    /// `http://127.0.0.1:8080`.
+    /// `http://127.0.0.1:8080`, `https://127.0.0.1:8443`, `https://127.0.0.1:8443 h3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.address)
+        let (scheme, h3) = (if self.tls { "https" } else { "http" }, if self.h3 { " h3" } else { "" });
+        write!(f, "{scheme}://{}{h3}", self.address)
     }
 }
 
@@ -208,6 +211,14 @@ pub enum SidecarError {
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The UDP port of the same number cannot be had.
+    #[error("cannot listen on UDP {address} for HTTP/3: {source}")]
+    ListenUdp {
         /// The address.
         address: SocketAddr,
         /// The kernel's answer.

@@ -106,7 +106,7 @@ impl Sidecar<'_> {
                         self.pools.get(instance).refuses_pings = true;
                     }
                 }
-                Event::GoAway { last_stream, code: ErrorCode::NO_ERROR, .. } if last_stream.0 < LAST => {
+                Event::GoAway { last_stream, code, .. } if is_orderly(code) && last_stream.0 < LAST => {
                     if let Peer::Instance(instance) = side.peer {
                         self.pools.get(instance).quota.ended_after(last_stream.0.div_ceil(2));
                     }
@@ -180,7 +180,7 @@ impl Sidecar<'_> {
         let Some(id) = side.streams.remove(stream) else { return };
         let is_client = matches!(side.peer, Peer::Client { .. });
         self.observer.reset(side, code);
-        let fate = if code == ErrorCode::REFUSED_STREAM { Fate::Unprocessed } else { Fate::Unknown };
+        let fate = if code.is_refusal() { Fate::Unprocessed } else { Fate::Unknown };
         if let (Peer::Instance(instance), Fate::Unknown) = (&side.peer, fate) {
             self.judge(*instance, true, self.now);
         }
@@ -252,6 +252,11 @@ impl Sidecar<'_> {
         }
         self.exchanges.stir(id);
     }
+}
+
+/// Whether a connection ends without an error.
+fn is_orderly(code: ErrorCode) -> bool {
+    code.in_http3() == ErrorCode::H3_NO_ERROR
 }
 
 /// The stream whose message is complete with this event.

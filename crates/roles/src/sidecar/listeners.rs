@@ -1,5 +1,8 @@
 //! The sockets that the sidecar listens on, which the first loop has, and connections that have not said what they speak.
 
+mod udp;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
@@ -21,17 +24,24 @@ use super::sockets::Sockets;
 use super::threads::Seat;
 use super::transparent::{self, Intercepted};
 use crate::accepted::{Spoken, spoken};
+use udp::UdpPort;
 
 /// Places of listeners, twice as many as a configuration may have, so that all can be replaced by others. Their tokens are the lowest ones:
 /// their places.
 pub const PLACES: u32 = 2 * h2lab_proxy::config::MOST_LISTENERS as u32;
-/// The token of what other loops wake this one with.
+/// The token of what other loops wake this one with. Those of UDP ports follow, by the places of their listeners.
 pub const WAKEUP: Token = Token(PLACES);
+/// The first token that is no listener's.
+pub const FIRST: u32 = 2 * PLACES + 1;
+/// Attempts to find a free TCP port whose UDP port is free, too.
+const ATTEMPTS: u32 = 16;
 
 /// All of them, by their places, which are the same ones in all loops.
 #[derive(Debug)]
 pub struct Listeners {
     places: Vec<Place>,
+    /// Ports of HTTP/3 by the places of their listeners, which the first loop has.
+    udp: BTreeMap<u32, UdpPort>,
     /// How long a client may take to say what it speaks.
     first_bytes_timeout: Option<std::time::Duration>,
 }
@@ -52,6 +62,8 @@ pub struct Place {
     proxied: Option<Vec<Network>>,
     /// Whether connections are to other addresses, and what becomes of those.
     interception: Option<Interception>,
+    /// What clients are told of its HTTP/3.
+    alt_svc: Option<String>,
 }
 
 impl Place {
@@ -83,6 +95,7 @@ impl Place {
             tunnels,
             proxied,
             interception,
+            alt_svc: None,
         })
     }
 
@@ -97,12 +110,12 @@ impl Listeners {
     /// Listens where `config` says.
     pub fn open(config: &SidecarConfig, reactor: &mut Reactor) -> Result<Self, SidecarError> {
         let first_bytes_timeout = config.server.limits.head;
-        let mut listeners = Self { places: Vec::new(), first_bytes_timeout };
+        let mut listeners = Self { places: Vec::new(), udp: BTreeMap::new(), first_bytes_timeout };
         let number = |name: &str| config.file.service.keys().position(|key| key == name).unwrap_or(0) as u32;
         for (listen, options) in config.file.listen.iter().zip(&config.listeners) {
             let mut place = Place::new(listen, options, &number, None)?;
             let token = listeners.places.len() as u32;
-            place.listening = Some(listen_at(&config.sockets, listen, token, reactor)?);
+            listeners.listen_at((&config.sockets, listen), &mut place, token, reactor)?;
             listeners.places.push(place);
         }
         Ok(listeners)
@@ -110,7 +123,8 @@ impl Listeners {
 
     /// Those that the first loop has, for another one.
     pub fn of(places: &[Place], config: &SidecarConfig, number: &dyn Fn(&str) -> u32) -> Self {
-        let mut listeners = Self { places: Vec::new(), first_bytes_timeout: config.server.limits.head };
+        let first_bytes_timeout = config.server.limits.head;
+        let mut listeners = Self { places: Vec::new(), udp: BTreeMap::new(), first_bytes_timeout };
         listeners.take(places, number);
         listeners
     }
@@ -153,6 +167,9 @@ impl Listeners {
                 if let Some(listening) = place.listening {
                     config.sockets.close(listening.address);
                 }
+                if let Some(port) = self.udp.get_mut(&token) {
+                    port.close();
+                }
                 closed.push(token);
             }
         }
@@ -170,7 +187,7 @@ impl Listeners {
                     let before = self.places[at].listening;
                     place.listening = before.map(|before| Listening { tls: listen.tls, ..before });
                     self.places[at] = place;
-                    Ok(())
+                    self.follow_http3(at as u32, (&config.sockets, listen), reactor, live)
                 }
                 None => self.add((&config.sockets, listen), place, is_used, reactor, live),
             });
@@ -195,13 +212,15 @@ impl Listeners {
             let source = std::io::Error::other("too many listeners that are gone still have connections");
             return Err(SidecarError::Listen { address: listen.address, source });
         }
-        let listening = listen_at(sockets, listen, at as u32, reactor)?;
-        live.report(&format!("listening {listening}"));
-        place.listening = Some(listening);
+        self.release_udp(at as u32, reactor);
+        self.listen_at((sockets, listen), &mut place, at as u32, reactor)?;
         if at == self.places.len() {
             self.places.push(place);
         } else {
             self.places[at] = place;
+        }
+        for listening in self.listening_at(at) {
+            live.report(&format!("listening {listening}"));
         }
         Ok(())
     }
@@ -211,9 +230,15 @@ impl Listeners {
         self.places.iter().position(|place| place.is_open && place.listen.address == written)
     }
 
-    /// All sockets, in the order of their places.
+    /// All sockets, in the order of their places: those over UDP behind those over TCP on the port of the same number.
     pub fn listening(&self) -> Vec<Listening> {
-        self.places.iter().filter_map(|place| place.listening).collect()
+        (0..self.places.len()).flat_map(|at| self.listening_at(at)).collect()
+    }
+
+    fn listening_at(&self, at: usize) -> impl Iterator<Item = Listening> + use<> {
+        let tcp = self.places[at].listening;
+        let udp = tcp.filter(|_| self.is_udp_open(at as u32)).map(|tcp| Listening { h3: true, ..tcp });
+        tcp.into_iter().chain(udp)
     }
 
     /// Whether the listener in this place accepts connections.
@@ -260,37 +285,63 @@ impl Listeners {
             Some((_, tls)) => ByteStream::tls(stream, tls.session().ok()?),
             None => ByteStream::clear(stream),
         };
-        Some(Opening {
-            transport: Transport::Stream(stream),
+        let is_header_due = place.proxied.is_some();
+        let opening = self.opening_of(Transport::Stream(stream), seat, client, now);
+        Some(Opening { is_header_due, intercepted, timeout_at, ..opening })
+    }
+
+    /// A connection whose client has said nothing yet.
+    pub fn opening_of(&self, transport: Transport, seat: Seat, client: SocketAddr, now: Time) -> Opening {
+        let timeout_at = self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout);
+        let listener = seat.place();
+        Opening {
+            transport,
             first_bytes: Vec::new(),
             listener,
             seat,
             client,
-            is_header_due: place.proxied.is_some(),
-            intercepted,
+            is_header_due: false,
+            intercepted: None,
             timeout_at,
-        })
+        }
     }
 
     /// Accepts no connections any more.
     pub fn close(&self, reactor: &mut Reactor) {
         (0..self.places.len() as u32).for_each(|place| reactor.forget(Token(place)));
+        self.udp.values().for_each(UdpPort::refuse);
     }
-}
 
-/// Listens, under this token.
-fn listen_at(
-    sockets: &Sockets,
-    listen: &Listen,
-    token: u32,
-    reactor: &mut Reactor,
-) -> Result<Listening, SidecarError> {
-    let wrong = |source| SidecarError::Listen { address: listen.address, source };
-    let listener = sockets.listener(listen.address).map_err(wrong)?;
-    transparent::take_foreign(listen, &listener)?;
-    let address = listener.local_address()?;
-    reactor.submit_accept(Token(token), listener)?;
-    Ok(Listening { tls: listen.tls, address })
+    /// Listens, under this token, over UDP as well where that is asked for. Port 0 gets one that is free in both.
+    fn listen_at(
+        &mut self,
+        (sockets, listen): (&Sockets, &Listen),
+        place: &mut Place,
+        token: u32,
+        reactor: &mut Reactor,
+    ) -> Result<(), SidecarError> {
+        let wrong = |source| SidecarError::Listen { address: listen.address, source };
+        let mut attempts = if listen.address.port() == 0 { ATTEMPTS } else { 1 };
+        loop {
+            attempts -= 1;
+            let listener = sockets.listener(listen.address).map_err(wrong)?;
+            transparent::take_foreign(listen, &listener)?;
+            let address = listener.local_address()?;
+            match self.listen_http3((sockets, listen), (place, address), token, reactor) {
+                Err(SidecarError::ListenUdp { source, .. })
+                    if source.kind() == io::ErrorKind::AddrInUse && attempts > 0 =>
+                {
+                    sockets.close(address);
+                }
+                result => {
+                    result?;
+                    reactor.submit_accept(Token(token), listener)?;
+                    place.listening = Some(Listening { tls: listen.tls, h3: false, address });
+                    return Ok(());
+                }
+            }
+        }
+    }
 }
 
 /// A connection that was accepted, until its client has said what it speaks.
@@ -338,6 +389,11 @@ impl Opening {
         self.intercepted.as_mut().filter(|_| is_clear)?.wait_on(has_said_anything)
     }
 
+    /// When it is to be looked at again: it is given up, or QUIC has to repeat what was lost.
+    pub fn deadline(&self) -> Time {
+        self.timeout_at.min(self.transport.timeout())
+    }
+
     /// Reads what has come. The engine, once it is known which; an error if the client is gone.
     pub fn proceed(
         &mut self,
@@ -352,7 +408,10 @@ impl Opening {
             return Ok(None);
         }
         self.transport.flush(now)?;
-        let Transport::Stream(stream) = &mut self.transport else { return Ok(None) };
+        let Transport::Stream(stream) = &mut self.transport else {
+            let version = Version::H3;
+            return Ok(Some((super::engine(&config.server, version, true, now), version)));
+        };
         let is_clear = !stream.is_tls();
         let spoken = match &self.intercepted {
             Some(intercepted) if is_clear => intercepted.spoken(stream, &mut self.first_bytes)?,

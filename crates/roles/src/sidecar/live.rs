@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use h2lab_net::tcp::Listener;
-use h2lab_proxy::config::Member;
+use h2lab_net::udp::Socket;
+use h2lab_proxy::config::{Listen, Member};
 
 use super::config::{SidecarConfig, SidecarError};
 use super::transparent;
@@ -128,6 +129,11 @@ impl Live {
                 // Closed at once: the loops listen themselves.
                 Listener::bind(listen.address)
                     .map_err(|source| SidecarError::Listen { address: listen.address, source })?;
+            }
+            let has_udp = |other: &Listen| other.address == listen.address && other.h3;
+            if listen.h3 && !before.file.listen.iter().any(has_udp) && listen.address.port() != 0 {
+                Socket::bind(listen.address)
+                    .map_err(|source| SidecarError::ListenUdp { address: listen.address, source })?;
             }
         }
         Ok(State { config: Arc::new(config), sets })

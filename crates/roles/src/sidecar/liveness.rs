@@ -40,13 +40,13 @@ impl Sidecar<'_> {
                 mark(side, slot, &mut self.dirty);
                 continue;
             }
-            if side.version != Version::H2 || ping.is_zero() || pool.refuses_pings {
+            if side.version == Version::H1 || ping.is_zero() || pool.refuses_pings {
                 continue;
             }
             match side.liveness.look(now, waits, ping, side.path.now.rtt) {
                 Verdict::Fine => {}
                 Verdict::Ask => {
-                    side.engine.ping(now);
+                    side.ask(now);
                     mark(side, slot, &mut self.dirty);
                 }
                 Verdict::Dead => {

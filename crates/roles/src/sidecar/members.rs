@@ -23,7 +23,7 @@ use super::live::{Resolved, State};
 use super::pool::{Pool, Pools};
 use super::side::Peer;
 use super::threads::Shared;
-use super::{Sidecar, Slot, mark, side};
+use super::{Sidecar, Slot, http3, mark, side};
 use crate::client::connect::DialTarget;
 
 /// An instance beside the others of its service.
@@ -79,6 +79,7 @@ struct Made {
     tls: TlsOptions,
     server_name: Option<String>,
     congestion: Option<String>,
+    h3: bool,
 }
 
 /// A service that is, or was, in the configuration.
@@ -107,6 +108,7 @@ impl Dialled<'_> {
             tls: self.tls.clone(),
             server_name: self.service.server_name.clone(),
             congestion: self.service.congestion.clone(),
+            h3: self.service.h3,
         }
     }
 
@@ -121,7 +123,9 @@ impl Dialled<'_> {
             Speaks::H1 | Speaks::Tcp => &[Protocol::H1],
             // What turns out not to speak HTTP/2 gets HTTP/1.1.
             Speaks::H2c => &[Protocol::H2c, Protocol::H1],
+            Speaks::Tls if self.service.h3 => &[Protocol::H3, Protocol::H2, Protocol::H1s],
             Speaks::Tls => &[Protocol::H2, Protocol::H1s],
+            Speaks::H3 => &[Protocol::H3],
             Speaks::H1s => &[Protocol::H1s],
             Speaks::H2 => &[Protocol::H2],
         };
@@ -135,6 +139,9 @@ impl Dialled<'_> {
             target.connect_timeout = self.timeouts().connect;
             target.mark = self.config.file.mark;
             target.tap = false;
+            if protocol.is_quic() {
+                http3::prepare(&mut target, protocols.len() > 1);
+            }
             Ok(target)
         };
         protocols.iter().map(target).collect()
@@ -240,7 +247,11 @@ impl Sidecar<'_> {
                 continue;
             }
             match dialled.targets(&pool.part.at) {
-                Ok(targets) => pool.targets = targets,
+                Ok(targets) => {
+                    // It may speak more than before.
+                    pool.known = if is_made_anew { 0 } else { pool.known };
+                    pool.targets = targets;
+                }
                 Err(error) => {
                     let text = format!("{}: {error}", pool.name);
                     self.report(&text);

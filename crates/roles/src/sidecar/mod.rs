@@ -9,12 +9,14 @@
 mod answer;
 mod body;
 mod config;
+mod datagrams;
 mod drain;
 mod events;
 mod exchange;
 mod fallback;
 mod guard;
 mod hints;
+mod http3;
 mod listeners;
 mod live;
 mod liveness;
@@ -52,7 +54,7 @@ pub use config::{Listening, SidecarConfig, SidecarError};
 use exchange::Exchanges;
 use guard::Guard;
 pub use guard::ServiceCounts;
-use listeners::{Listeners, Opening, PLACES, WAKEUP};
+use listeners::{FIRST, Listeners, Opening, WAKEUP};
 pub use live::{Live, Resolved, State};
 pub use observe::{AccessLog, AdminState, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
@@ -64,9 +66,6 @@ pub use transparent::check_mark;
 
 /// How often the flag that stops it is looked at.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
-
-/// The token of the first place for a connection.
-const FIRST_SLOT: u32 = PLACES + 1;
 
 /// What a sidecar has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -132,6 +131,8 @@ struct Sidecar<'a> {
     listeners: Listeners,
     /// Where connections lead that were made to other addresses.
     destinations: Destinations,
+    /// Clients over QUIC.
+    udp: datagrams::Clients,
     /// By token, after those of the listeners.
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -193,6 +194,7 @@ impl<'a> Sidecar<'a> {
         let sidecar = Self {
             listeners,
             destinations: Destinations::default(),
+            udp: datagrams::Clients::default(),
             pools,
             pages: Pages::new(&config.file.hint, &config.file.hints),
             live,
@@ -226,6 +228,7 @@ impl<'a> Sidecar<'a> {
         while !self.is_over(stop) {
             self.catch_up();
             self.take_inbox();
+            self.hand_on_datagrams()?;
             self.turn(self.clock.now() + STOP_PERIOD)?;
         }
         self.drain()
@@ -234,7 +237,8 @@ impl<'a> Sidecar<'a> {
     /// Waits until something happens, or `until`, and deals with it.
     fn turn(&mut self, until: Time) -> Result<(), SidecarError> {
         let until = until.min(self.guard.due.next()).min(self.pools.next_retry());
-        self.now = self.reactor.wait(if self.unread.is_empty() { until } else { Time::ZERO })?;
+        let is_idle = self.unread.is_empty() && !self.udp.has_unread();
+        self.now = self.reactor.wait(if is_idle { until } else { Time::ZERO })?;
         self.guard.look_at_memory();
         self.check_instances(self.now);
         for slot in std::mem::take(&mut self.unread) {
@@ -245,6 +249,7 @@ impl<'a> Sidecar<'a> {
         }
         let now = self.clock.now();
         self.now = now;
+        self.tend_datagrams(now);
         self.expire(now);
         self.retry(now);
         self.tend(now);
@@ -273,6 +278,11 @@ impl<'a> Sidecar<'a> {
             Completion::Accepted { result: Err(_), .. } | Completion::Ready { token: WAKEUP, .. } => {}
             Completion::Connected { token, result } => {
                 self.step(Self::slot(token), |dial, target, now| dial.connected(result, target, now));
+            }
+            Completion::Ready { token, writable, .. } if token.0 < FIRST => {
+                if let Some(place) = Listeners::udp_place(token) {
+                    self.datagrams_ready(place, writable);
+                }
             }
             Completion::Ready { token, writable, hangup, .. } => {
                 let slot = Self::slot(token);
@@ -314,6 +324,10 @@ impl<'a> Sidecar<'a> {
         let now = self.now;
         match &mut self.slots[slot as usize] {
             Slot::Empty => {}
+            Slot::Opening(opening) if now < opening.timeout_at && opening.transport.quic().is_some() => {
+                opening.transport.handle_timeout(now);
+                self.open(slot);
+            }
             Slot::Opening(_) => self.open_late(slot),
             Slot::Dialling(_) => self.step(slot, |dial, _, now| dial.expire(now)),
             Slot::Open(side) => {
@@ -334,8 +348,14 @@ impl<'a> Sidecar<'a> {
         let Slot::Opening(mut opening) = std::mem::take(&mut self.slots[slot as usize]) else { return };
         let now = self.now;
         match opening.proceed(&self.config, now) {
-            Ok(None) => self.slots[slot as usize] = Slot::Opening(opening),
+            Ok(None) => {
+                if opening.transport.quic().is_some() {
+                    self.reactor.set_timer(Self::token(slot), opening.deadline());
+                }
+                self.slots[slot as usize] = Slot::Opening(opening);
+            }
             Ok(Some((engine, version))) => {
+                self.is_shaken(slot);
                 let Opening { transport, listener, client, seat, intercepted, .. } = *opening;
                 let address = client.ip().to_canonical().to_string();
                 let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
@@ -475,6 +495,10 @@ impl<'a> Sidecar<'a> {
         self.reactor.set_timer(Self::token(slot), until);
         // What was sent may have made room to read.
         let reads = side.has_unread() && !self.is_held(&side) && side.may_receive();
+        self.call_granted(&side);
+        if side.waits_for_room() {
+            self.waits_for_port(slot);
+        }
         self.slots[slot as usize] = Slot::Open(side);
         self.weigh_slot(slot);
         if reads && !self.unread.contains(&slot) {
@@ -494,16 +518,17 @@ impl<'a> Sidecar<'a> {
         self.reactor.forget(Self::token(slot));
         self.forget_dial(slot);
         self.slots[slot as usize] = Slot::Empty;
+        self.forget_datagrams(slot);
         self.weigh_slot(slot);
         self.free.push(slot);
     }
 
     const fn token(slot: u32) -> Token {
-        Token(FIRST_SLOT + slot)
+        Token(FIRST + slot)
     }
 
     const fn slot(token: Token) -> u32 {
-        token.0 - FIRST_SLOT
+        token.0 - FIRST
     }
 }
 
@@ -535,7 +560,7 @@ fn engine(config: &h2lab_wire::Config, version: Version, tls: bool, now: Time) -
         Version::H2 | Version::H3 => {
             // It is asked to end before (`Sidecar::end_idle`); this is for one that does not answer.
             config.limits.idle = config.limits.idle.map(|idle| idle + config.peer_timeout);
-            Connection::h2(config, now)
+            if version == Version::H3 { Connection::h3(config, now) } else { Connection::h2(config, now) }
         }
     }
 }

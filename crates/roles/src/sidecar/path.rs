@@ -14,7 +14,7 @@ use h2lab_proxy::pool::probe::Probe;
 use h2lab_wire::ErrorCode;
 
 use super::side::{Peer, Side};
-use super::{Sidecar, Slot, mark, side};
+use super::{Sidecar, Slot, http3, mark, side};
 
 /// How often connections are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -128,6 +128,9 @@ impl Side {
 
 /// Asks the kernel.
 fn reading(side: &Side) -> Option<PathReading> {
+    if let Some(quic) = side.transport.quic() {
+        return Some(http3::reading(quic, side));
+    }
     let info = TcpInfo::of(side.transport.tcp()?).ok()?;
     // Of a connection that we dialled our SYN is acknowledged, too.
     let syn = u64::from(matches!(side.peer, Peer::Instance(_)));
@@ -144,6 +147,7 @@ fn reading(side: &Side) -> Option<PathReading> {
         requests: side.requests.into(),
         bytes_sent: info.bytes_acked.saturating_sub(syn),
         bytes_received: info.bytes_received,
+        is_by_stream: false,
     })
 }
 
@@ -156,7 +160,7 @@ impl Sidecar<'_> {
         self.look_at = now + LOOK;
         for slot in &mut self.slots {
             if let Slot::Open(side) = slot
-                && side.version == Version::H2
+                && side.version != Version::H1
                 && side.read_path()
                 && matches!(side.peer, Peer::Client { .. })
             {
@@ -190,7 +194,8 @@ impl Sidecar<'_> {
         let wanted = pool.wanted as usize;
         for slot in pool.connections.clone() {
             if let Some(side) = side(&mut self.slots, slot) {
-                side.path.is_probed = lossy;
+                // QUIC has probes of its own (RFC 9002 §6.2).
+                side.path.is_probed = lossy && side.version == Version::H2;
             }
         }
         let there = self.lasting(instance).len();

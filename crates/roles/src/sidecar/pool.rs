@@ -105,6 +105,8 @@ pub struct Pool {
     pub read_at: Time,
     /// It has asked for fewer PINGs: it gets none.
     pub refuses_pings: bool,
+    /// When it last was not reached over HTTP/3 although it should be.
+    pub without_http3_at: Time,
 }
 
 impl Pool {
@@ -178,6 +180,7 @@ impl Pool {
             wanted: 1,
             read_at: Time::ZERO,
             refuses_pings: false,
+            without_http3_at: Time::ZERO,
         }
     }
 

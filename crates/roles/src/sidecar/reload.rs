@@ -70,6 +70,7 @@ impl Sidecar<'_> {
             for listen in &self.config.file.listen {
                 self.guard.limit_listener(self.listeners.place(listen.address), listen);
             }
+            self.end_closed_ports(now);
             closed
         };
         for slot in 0..self.slots.len() as u32 {

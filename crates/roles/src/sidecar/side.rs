@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::record::CloseReason;
+use h2lab_net::quic::QuicSession;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::liveness::Liveness;
@@ -104,6 +105,8 @@ pub struct Side {
     is_shut: bool,
     /// When what is left to send of a connection that has ended is given up.
     last_word_until: Option<Time>,
+    /// QUIC: how often the peer had acknowledged anything then.
+    acknowledged: u64,
     /// Our direction is closed, and what still comes is thrown away.
     lingering: Option<Lingering>,
 }
@@ -149,6 +152,7 @@ impl Side {
             is_closed: false,
             is_shut: false,
             last_word_until: None,
+            acknowledged: 0,
             lingering: None,
         }
     }
@@ -169,8 +173,15 @@ impl Side {
     }
 
     /// Whether something is left in the socket, which does not report it again.
-    pub const fn has_unread(&self) -> bool {
+    pub fn has_unread(&mut self) -> bool {
+        // Of QUIC: what was left in its streams while it was not wanted.
+        self.unread |= self.transport.has_unread(&mut self.engine);
         self.unread && !self.eof
+    }
+
+    /// Whether the socket is full.
+    pub const fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     /// Reads once; `true` if the engine may have events and there may be more to read. `is_held`: bytes of HTTP/1.1 wait for the other
@@ -182,12 +193,15 @@ impl Side {
                     Some(more) => self.unread = more,
                     None => self.eof = true,
                 }
+            } else {
+                self.unread = false;
+                self.eof = self.is_quic_over(now)?;
             }
             self.is_dirty = true;
             return Ok(false);
         }
         self.unread = false;
-        if self.eof || self.is_closed {
+        if self.eof || (self.is_closed && !self.transport.is_closing()) {
             return Ok(false);
         }
         if is_held || *turn > TURN || !self.may_receive() {
@@ -265,7 +279,11 @@ impl Side {
         self.is_dirty = false;
         if let Some(lingering) = self.lingering {
             let is_over = self.eof || now >= lingering.until;
-            return Ok(if is_over { Next::Drop } else { Next::Wait(lingering.until) });
+            return Ok(if is_over {
+                Next::Drop
+            } else {
+                Next::Wait(lingering.until.min(self.transport.timeout()))
+            });
         }
         if !self.blocked {
             let mut sent = 0;
@@ -285,12 +303,21 @@ impl Side {
             self.transport.shutdown(now)?;
         }
         if self.is_closed {
-            if !self.blocked && !self.engine.has_output(now) {
+            let has_arrived = self.eof || !self.transport.is_closing();
+            if !self.blocked && !self.engine.has_output(now) && has_arrived {
                 return self.close(now);
             }
             // The engine has closed and has no timer left, and its last frames cannot be written: a peer that does not read is dropped.
+            let acknowledged = self.transport.quic().map_or(0, QuicSession::acknowledgements);
+            if std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged {
+                self.last_word_until = None; // it reads
+            }
             let until = *self.last_word_until.get_or_insert(now + LINGER);
-            return Ok(if now >= until { Next::Drop } else { Next::Wait(until) });
+            return Ok(if now >= until {
+                Next::Drop
+            } else {
+                Next::Wait(until.min(self.transport.timeout()))
+            });
         }
         Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(self.path.probe_at())))
     }
@@ -312,6 +339,8 @@ impl Side {
     /// A deadline has passed; whether the engine may have events.
     pub fn expire(&mut self, now: Time) -> bool {
         self.is_dirty = true;
+        // Reading finds out what has come of it.
+        self.unread |= self.transport.handle_timeout(now);
         if self.lingering.is_some() {
             return false;
         }

@@ -2,23 +2,47 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use h2lab_net::intercept;
 use h2lab_net::tcp::Listener;
+use h2lab_net::udp::Socket;
+use rustix::net::{SocketType, sockopt};
+
+/// For so long the loop may take to leave the UDP sockets.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Listening sockets. Clones are of the same ones.
 #[derive(Debug, Clone, Default)]
-pub struct Sockets(Arc<Mutex<Held>>);
+pub struct Sockets(Arc<(Mutex<Held>, Condvar)>);
+
+/// Who reads the UDP sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Datagrams {
+    /// The loop.
+    #[default]
+    Read,
+    /// The loop is to stop reading them, and to give each connection a socket of its own before.
+    Asked,
+    /// It has.
+    Left,
+}
 
 #[derive(Debug, Default)]
 struct Held {
     /// From another process, and not in use yet.
     given: Vec<Listener>,
+    /// The same over UDP.
+    given_datagrams: Vec<Socket>,
     /// Copies of those in use.
     used: Vec<(SocketAddr, OwnedFd)>,
+    /// The same over UDP.
+    used_datagrams: Vec<(SocketAddr, OwnedFd)>,
+    /// How far it is with handing on what is read from those.
+    datagrams: Datagrams,
     /// Another process uses them, too.
     is_handed_on: bool,
     /// Local addresses of connections that this process has made.
@@ -28,13 +52,20 @@ struct Held {
 impl Sockets {
     /// These were given to the process.
     pub fn given(fds: Vec<OwnedFd>) -> io::Result<Self> {
-        let given = fds.into_iter().map(Listener::given).collect::<io::Result<_>>()?;
-        Ok(Self(Arc::new(Mutex::new(Held { given, ..Held::default() }))))
+        let mut held = Held::default();
+        for fd in fds {
+            if sockopt::socket_type(&fd)? == SocketType::DGRAM {
+                held.given_datagrams.push(Socket::given(UdpSocket::from(fd))?);
+            } else {
+                held.given.push(Listener::given(fd)?);
+            }
+        }
+        Ok(Self(Arc::new((Mutex::new(held), Condvar::new()))))
     }
 
     /// Listens on `address`: with a socket that was given, if one is for it, else with a new one.
     pub fn listener(&self, address: SocketAddr) -> io::Result<Listener> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
         let is_it = |listener: &Listener| listener.local_address().is_ok_and(|local| local == address);
         let listener = match held.given.iter().position(is_it) {
             Some(at) => held.given.swap_remove(at),
@@ -46,20 +77,20 @@ impl Sockets {
 
     /// Has TPROXY bring connections of other addresses to the listener on this local address.
     pub fn take_foreign(&self, local: SocketAddr) -> io::Result<()> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held();
         let mut its = held.used.iter().filter(|(address, _)| *address == local);
         its.try_for_each(|(_, fd)| intercept::take_foreign(fd))
     }
 
     /// A connection was made from this local address.
     pub fn dialled(&self, local: SocketAddr) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
         *held.dialled.entry(local).or_default() += 1;
     }
 
     /// One of these is no more.
     pub fn hung_up(&self, local: SocketAddr) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
         if let Some(count) = held.dialled.get_mut(&local) {
             *count -= 1;
             if *count == 0 {
@@ -70,39 +101,99 @@ impl Sockets {
 
     /// Whether this process has made a connection from this address.
     pub fn have_dialled(&self, address: SocketAddr) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).dialled.contains_key(&address)
+        self.held().dialled.contains_key(&address)
     }
 
     /// Addresses of sockets that were given and that nobody has asked for, whose connections would wait for ever. They are closed.
     pub fn close_unused(&self) -> Vec<SocketAddr> {
-        let given = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).given);
-        given.iter().filter_map(|listener| listener.local_address().ok()).collect()
+        let mut held = self.held();
+        let (given, datagrams) = (std::mem::take(&mut held.given), std::mem::take(&mut held.given_datagrams));
+        let streams = given.iter().map(Listener::local_address);
+        streams.chain(datagrams.iter().map(Socket::local_address)).filter_map(Result::ok).collect()
     }
 
     /// The sidecar does not listen on this local address any more.
     pub fn close(&self, local: SocketAddr) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
         held.used.retain(|(address, _)| *address != local);
+        held.used_datagrams.retain(|(address, _)| *address != local);
     }
 
-    /// Copies of all sockets in use.
-    pub fn copies(&self) -> io::Result<Vec<OwnedFd>> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.used.iter().map(|(_, fd)| fd.try_clone()).collect()
+    /// The same of UDP alone.
+    pub fn close_datagrams(&self, local: SocketAddr) {
+        self.held().used_datagrams.retain(|(address, _)| *address != local);
+    }
+
+    /// A UDP socket at `address`: one that was given, if one is for it, else a new one.
+    pub fn datagrams(&self, address: SocketAddr) -> io::Result<Socket> {
+        let mut held = self.held();
+        let is_it = |socket: &Socket| socket.local_address().is_ok_and(|local| local == address);
+        match held.given_datagrams.iter().position(is_it) {
+            Some(at) => Ok(held.given_datagrams.swap_remove(at)),
+            None => Socket::bind(address),
+        }
+    }
+
+    /// This is a copy of a UDP socket in use.
+    pub fn uses(&self, local: SocketAddr, copy: OwnedFd) {
+        self.held().used_datagrams.push((local, copy));
+    }
+
+    /// Has the loop leave the UDP sockets to another process, and waits until it does: a datagram that both could read may be read by the
+    /// wrong one. Returns copies of all sockets in use.
+    pub fn leave(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut held = self.held();
+        if !held.used_datagrams.is_empty() && held.datagrams == Datagrams::Read {
+            held.datagrams = Datagrams::Asked;
+            let (_, signal) = &*self.0;
+            let is_asked = |held: &mut Held| held.datagrams == Datagrams::Asked;
+            let waited = signal.wait_timeout_while(held, PATIENCE, is_asked);
+            let (after, result) = waited.unwrap_or_else(PoisonError::into_inner);
+            if result.timed_out() {
+                return Err(io::Error::from(io::ErrorKind::TimedOut));
+            }
+            held = after;
+        }
+        held.used.iter().chain(&held.used_datagrams).map(|(_, fd)| fd.try_clone()).collect()
+    }
+
+    /// Nobody else has taken the UDP sockets: the loop reads them again.
+    pub fn keep(&self) {
+        self.held().datagrams = Datagrams::Read;
+    }
+
+    /// Who reads the UDP sockets.
+    pub fn who_reads(&self) -> Datagrams {
+        self.held().datagrams
+    }
+
+    /// The loop has left the UDP sockets.
+    pub fn left(&self) {
+        let mut held = self.held();
+        if held.datagrams == Datagrams::Asked {
+            held.datagrams = Datagrams::Left;
+            self.0.1.notify_all();
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Another process has taken them over.
     pub fn handed_on(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_handed_on = true;
+        self.held().is_handed_on = true;
     }
 
     /// Whether another process has taken them over.
     pub fn are_handed_on(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_handed_on
+        self.held().is_handed_on
     }
 
     /// Forgets the copies: what is closed elsewhere is closed.
     pub fn forget(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).used.clear();
+        let mut held = self.held();
+        held.used.clear();
+        held.used_datagrams.clear();
     }
 }

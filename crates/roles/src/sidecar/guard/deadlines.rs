@@ -57,7 +57,7 @@ impl Sidecar<'_> {
         }
         for slot in 0..self.slots.len() as u32 {
             if let Some(side) = side(&mut self.slots, slot)
-                && side.version == Version::H2
+                && side.version != Version::H1
                 && matches!(side.peer, Peer::Client { .. })
                 && side.streams.len() == 0
                 && side.used_at + idle <= now

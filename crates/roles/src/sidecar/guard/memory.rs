@@ -178,6 +178,7 @@ impl Sidecar<'_> {
             for (number, slot) in self.slots.iter_mut().enumerate() {
                 let Slot::Open(side) = slot else { continue };
                 side.engine.set_window_limit(window);
+                side.limit_quic(pressure == Pressure::None, window);
                 let number = number as u32;
                 if pressure != Pressure::Full && side.has_unread() && !self.unread.contains(&number) {
                     self.unread.push(number);

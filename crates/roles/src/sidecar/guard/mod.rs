@@ -26,7 +26,7 @@ use h2lab_proxy::refusal::ProxyError;
 use super::exchange::Refusal;
 use super::threads::{Common, Shared};
 use memory::Held;
-pub use own::{own_answer, unreachable};
+pub use own::{in_short, own_answer, unreachable};
 pub use share::{ServiceShare, SharedRate};
 pub use standing::Standing;
 

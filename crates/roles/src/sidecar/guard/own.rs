@@ -33,7 +33,15 @@ pub fn own_answer(refusal: &Refusal, via: Option<&str>, is_grpc: bool, mut head:
 
 /// No connection to `instance` of `service` could be made.
 pub fn unreachable(service: &str, instance: &str, error: &ConnectError) -> Refusal {
-    let (kind, words) = match error {
+    let (kind, words) = in_short(error);
+    Refusal::new(502, format!("the service `{service}` cannot be reached: {words}"))
+        .because(kind)
+        .with_detail(format!("cannot connect to {instance}: {}", advised(service, error)))
+}
+
+/// Why there is no connection, without an address or advice.
+pub fn in_short(error: &ConnectError) -> (ProxyError, String) {
+    match error {
         ConnectError::Refused => (ProxyError::ConnectionRefused, "connection refused".to_owned()),
         ConnectError::Timeout(after) | ConnectError::TlsTimeout(after) => {
             (ProxyError::ConnectionTimeout, format!("no connection within {}", format_duration(*after)))
@@ -45,11 +53,12 @@ pub fn unreachable(service: &str, instance: &str, error: &ConnectError) -> Refus
             TlsError::Alert(_) | TlsError::ClientCertificateRequired | TlsError::ClientCertificateRefused(_),
         ) => (ProxyError::TlsAlertReceived, "it refuses TLS with this proxy".to_owned()),
         ConnectError::Tls(_) => (ProxyError::TlsProtocolError, "TLS failed".to_owned()),
+        ConnectError::NoUdp => (ProxyError::ConnectionRefused, "nothing listens on the UDP port".to_owned()),
+        ConnectError::QuicTimeout(after) => {
+            (ProxyError::ConnectionTimeout, format!("no answer over UDP within {}", format_duration(*after)))
+        }
         _ => (ProxyError::DestinationUnavailable, "no connection".to_owned()),
-    };
-    Refusal::new(502, format!("the service `{service}` cannot be reached: {words}"))
-        .because(kind)
-        .with_detail(format!("cannot connect to {instance}: {}", advised(service, error)))
+    }
 }
 
 /// Why there is no connection, and what to write into the file: the words of [`TlsError`] name flags that other commands have.

@@ -337,8 +337,8 @@ impl Watch {
     /// A stream of an instance ended before its time.
     pub fn reset(&mut self, side: &Side, code: ErrorCode) {
         self.reason = match code {
-            ErrorCode::REFUSED_STREAM if side.engine.is_draining() => Again::Goaway,
-            ErrorCode::REFUSED_STREAM => Again::Refused,
+            code if code.is_refusal() && side.engine.is_draining() => Again::Goaway,
+            code if code.is_refusal() => Again::Refused,
             _ => Again::Reset,
         };
         let (Peer::Instance(instance), true) = (&side.peer, self.is_on) else { return };
@@ -376,7 +376,7 @@ impl Watch {
                 debug: PeerText::cut(debug, MOST_TEXT),
             });
         }
-        if code != ErrorCode::NO_ERROR {
+        if !matches!(code, ErrorCode::NO_ERROR | ErrorCode::H3_NO_ERROR) {
             self.wrong(None, 0, &format!("an instance ended a connection by GOAWAY with {code}"), now);
         }
     }

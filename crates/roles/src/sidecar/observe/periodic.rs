@@ -5,6 +5,7 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_model::sidecar::PathStatus;
 use h2lab_net::tcp_info::TcpInfo;
+use h2lab_net::transport::Transport;
 use h2lab_proxy::fields::Version;
 
 use super::admin_state::LoopHandle;
@@ -82,8 +83,10 @@ impl Sidecar<'_> {
                     continue; // there may be a thousand, and none waits for another one's packets
                 }
                 let info = side.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok());
-                if let (Some(info), Some(window)) = (info, &mut self.observer.window) {
-                    window.tick(instance, info.tick(now, side.number));
+                let tick = info.map(|info| info.tick(now, side.number));
+                let tick = tick.or_else(|| side.transport.quic().map(|quic| quic.tick(now, side.number)));
+                if let (Some(tick), Some(window)) = (tick, &mut self.observer.window) {
+                    window.tick(instance, tick);
                 }
             }
         }
@@ -100,18 +103,17 @@ impl Sidecar<'_> {
         for slot in slots.iter_mut() {
             let Slot::Open(side) = slot else { continue };
             let Peer::Instance(instance) = side.peer else { continue };
-            let Some(info) = side.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok()) else { continue };
+            let Some((counted, rtt_us, window)) = path_of(&side.transport) else { continue };
             watch.at(instance);
             sums.resize(watch.instances.len(), PathStatus::default());
             let sum = &mut sums[instance as usize];
-            let counted = [info.segments_out, info.segments_in, info.retransmits];
             let before = std::mem::replace(&mut side.counted, counted);
             let [sent, received, again] = [0, 1, 2].map(|n| f64::from(counted[n].wrapping_sub(before[n])));
             sum.sent_per_s += sent;
             sum.received_per_s += received;
             sum.again_per_s += again;
-            sum.rtt_ns += u64::from(info.rtt_us) * 1_000;
-            sum.window += f64::from(info.cwnd);
+            sum.rtt_ns += u64::from(rtt_us) * 1_000;
+            sum.window += f64::from(window);
             sum.connections += 1;
             if let (Some(watched), Some(window)) = (&mut side.watched, &mut watch.window) {
                 window.gather(instance, watched);
@@ -132,4 +134,16 @@ impl Sidecar<'_> {
             (path.rtt_ns, path.window) = ((sum.rtt_ns as f64 / each) as u64, sum.window / each);
         }
     }
+}
+
+/// Segments sent, received and sent again, of QUIC packets; the round trip in microseconds, and the window in segments.
+fn path_of(transport: &Transport) -> Option<([u32; 3], u32, u32)> {
+    if let Some(quic) = transport.quic() {
+        let (summary, tick) = (quic.summary(), quic.tick(Time::ZERO, 0));
+        // Only their differences count.
+        let counted = [summary.packets_sent, summary.datagrams_received, summary.packets_lost];
+        return Some((counted.map(|count| count as u32), summary.rtt_us, tick.cwnd));
+    }
+    let info = TcpInfo::of(transport.tcp()?).ok()?;
+    Some(([info.segments_out, info.segments_in, info.retransmits], info.rtt_us, info.cwnd))
 }

@@ -159,7 +159,7 @@ fn word(version: Version) -> String {
 /// The URL of an instance as other commands write it.
 fn url(name: &str) -> String {
     let (scheme, rest) = name.split_once("://").unwrap_or(("http", name));
-    let scheme = if matches!(scheme, "https" | "h1s" | "h2") { "https" } else { "http" };
+    let scheme = if matches!(scheme, "https" | "h1s" | "h2" | "h3") { "https" } else { "http" };
     format!("{scheme}://{rest}")
 }
 

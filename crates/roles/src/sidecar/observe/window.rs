@@ -9,6 +9,7 @@ use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Arrival, Protocol};
+use h2lab_net::quic::QuicSession;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::Transport;
 use h2lab_wire::Connection;
@@ -52,7 +53,7 @@ impl Watched {
             closed_at: Time::NEVER,
             ..ConnectionRecord::default()
         };
-        let tap = Tap::new(Dialect::of(protocol.is_multiplexed(), false), number);
+        let tap = Tap::new(Dialect::of(protocol.is_multiplexed(), protocol.is_quic()), number);
         Self { record, protocol, tap, frames: Vec::new() }
     }
 
@@ -77,6 +78,7 @@ impl Watched {
         {
             record.tcp_client = Some(info.summary(congestion));
         }
+        record.quic_client = transport.quic().map(QuicSession::summary);
         record.tls_records = transport.tls_records();
         record
     }

@@ -13,7 +13,7 @@ use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Establis
 use crate::sidecar::fallback::Spoken;
 use crate::sidecar::path::MOST_ADAPTIVE;
 use crate::sidecar::side::{Peer, Side};
-use crate::sidecar::{Sidecar, Slot, guard};
+use crate::sidecar::{Sidecar, Slot, guard, http3};
 
 /// An instance that could not be reached is dialled again after a pause that doubles with each failure, and is asked last until then.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -87,6 +87,7 @@ impl Sidecar<'_> {
         self.totals.dialled += 1;
         self.observer.dialled(instance);
         let pool = self.pools.get(instance);
+        pool.try_http3(now);
         pool.dialling += 1;
         let target = pool.known;
         let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], u32::MAX, now);
@@ -133,7 +134,13 @@ impl Sidecar<'_> {
     }
 
     /// A connection to an instance is there.
-    fn connected(&mut self, slot: u32, (instance, target): (u32, usize), transport: Transport, now: Time) {
+    fn connected(
+        &mut self,
+        slot: u32,
+        (instance, target): (u32, usize),
+        mut transport: Transport,
+        now: Time,
+    ) {
         let pool = self.pools.get(instance);
         pool.dialling -= 1;
         if pool.part.is_leaving {
@@ -144,7 +151,9 @@ impl Sidecar<'_> {
         let target = &pool.targets[target];
         pool.numbered += 1;
         let number = pool.numbered;
-        let (engine, version) = if target.protocol.is_multiplexed() {
+        let (engine, version) = if target.protocol.is_quic() {
+            (http3::engine(&mut transport, target, now), Version::H3)
+        } else if target.protocol.is_multiplexed() {
             (Connection::h2(target.engine, now), Version::H2)
         } else if pool.is_raw {
             (Connection::tunnel(target.engine), Version::H1)
@@ -167,9 +176,13 @@ impl Sidecar<'_> {
         if pool.part.is_leaving {
             return;
         }
-        if error.is_not_spoken() && target + 1 < pool.targets.len() {
+        let is_quic = pool.targets[target].protocol.is_quic();
+        if (error.is_not_spoken() || is_quic) && target + 1 < pool.targets.len() {
             // It is remembered: the next ones begin with what it speaks.
             pool.known = pool.known.max(target + 1);
+            if is_quic {
+                self.without_http3(instance, error, now);
+            }
             return self.dial(instance, now);
         }
         if error.is_not_there() {

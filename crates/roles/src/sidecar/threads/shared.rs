@@ -114,6 +114,11 @@ impl Shared {
         Seat::new(&self.workers[chosen], place)
     }
 
+    /// A connection came to this loop itself by the listener in this place.
+    pub fn own_seat(&self, number: u32, place: u32) -> Seat {
+        Seat::new(&self.workers[number as usize], place)
+    }
+
     /// Gives a connection to the loop that its seat is at.
     pub fn give(&self, stream: StreamSocket, seat: Seat) {
         self.workers[seat.thread() as usize].give(stream, seat);

@@ -1,0 +1,173 @@
+//! Clients of HTTP/3.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use rustix::process::{Signal, kill_process};
+
+use super::client::{Client, Seen};
+use super::{Both, QUIC_GO};
+use crate::curl::Curl;
+use crate::load::load;
+use crate::origin::Origin;
+use crate::support::{DEADLINE, folder, h2lab, run_program};
+use h2lab_model::workload::Protocol;
+
+#[test]
+fn clients_that_are_not_ours_get_whole_answers_over_http3() {
+    let Some(program) = QUIC_GO.path() else { return };
+    let origin = Origin::start(&["--h3"]);
+    for (url, address) in [("h3", origin.tls), ("h2c", origin.clear), ("http", origin.clear)] {
+        let both = Both::start(&format!("instances = ['{url}://{address}']"), "");
+        let ca = both.files.path("ca.pem").display().to_string();
+        for (path, body, answer) in [
+            ("/", 0, "200 HTTP/3.0 1024 same=false"),
+            ("/bytes/300k", 0, "200 HTTP/3.0 307200 same=false"),
+            ("/echo", 200_000, "200 HTTP/3.0 200000 same=true"),
+            ("/delay/10", 0, "200 HTTP/3.0 0 same=true"),
+            ("/nowhere", 4, "404 HTTP/3.0"),
+        ] {
+            let arguments = ["get", &ca, "50", &body.to_string(), &both.url(path)];
+            let finished = run_program(&program, folder().path(), &arguments);
+            let lines: Vec<&str> = finished.stdout.lines().collect();
+            let right = lines.iter().filter(|line| line.starts_with(answer)).count();
+            assert_eq!((right, lines.len()), (50, 50), "{url} {path}: {}", finished.transcript());
+        }
+        let last = both.sidecar.stop();
+        assert!(last.contains("250 requests on 5 connections of clients"), "{last}");
+        assert!(last.contains("; 0 refused, 0 broken off, 0 sent again"), "{last}");
+    }
+}
+
+#[test]
+fn our_generator_loads_it_and_tcp_clients_are_told_of_it() {
+    let origin = Origin::start(&[]);
+    let both = Both::start(&format!("instances = ['h2c://{}']", origin.clear), "");
+    let document = load(&["--http3", "-n", "3000", "-c", "4", "-m", "50", &both.url("/anything")]);
+    assert_eq!((&document["protocol"], &document["requests"]["succeeded"]), (&"h3".into(), &3_000.into()));
+    let early = h2lab(&["trace", "-k", "--proto=h3", "-n=1", "--json", &both.url("/early?ms=1")]).json();
+    let statuses: Vec<String> = early["frames"]
+        .as_array()
+        .expect("frames")
+        .iter()
+        .filter(|frame| frame["type"] == "HEADERS" && frame["direction"] == "down")
+        .map(|frame| frame["fields"][0]["value"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(statuses[..2], ["103", "200"], "{early:#}");
+    for (protocol, is_told) in [(Protocol::H1s, true), (Protocol::H2, true), (Protocol::H1, false)] {
+        let address = if protocol.is_tls() { both.tls } else { both.sidecar.clear };
+        let folder = folder();
+        let Some(curl) = Curl::new(folder.path(), protocol, address) else { return };
+        let line = format!("alt-svc: h3=\":{}\"; ma=86400", both.tls.port());
+        for path in ["/", "/status/404"] {
+            let heads = curl.get(path, &[]).heads;
+            assert_eq!(heads.contains(&line), is_told, "{protocol} {path}: {heads}");
+        }
+    }
+}
+
+#[test]
+fn who_does_not_read_over_http3_holds_little_memory_and_nobody_else() {
+    let origin = Origin::start(&["--h3"]);
+    for (scheme, address) in [("h3", origin.tls), ("h2c", origin.clear)] {
+        let both = Both::start(&format!("instances = ['{scheme}://{address}']"), "");
+        let warm = load(&["--http3", "-n", "20", "-c", "4", &both.url("/bytes/1000000")]);
+        assert_eq!(warm["requests"]["succeeded"], 20);
+        let before = both.sidecar.child.resident_bytes();
+        let mut slow: Vec<Client> = (0..4).map(|_| Client::connect(both.tls, true)).collect();
+        let mut over_tcp: TcpStream = both.sidecar.connect();
+        over_tcp.write_all(b"GET /bytes/300000000 HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
+        for client in &mut slow {
+            let stream = client.begin("GET", "/bytes/300000000", b"", true).expect("room");
+            client.until(|seen| {
+                seen.iter().any(|(its, seen)| *its == stream && matches!(seen, Seen::Data(..)))
+            });
+        }
+        for n in 0..20 {
+            slow.iter_mut().for_each(Client::turn);
+            let told = both.sidecar.ask("GET /bytes/100000 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            assert!(told.len() > 100_000, "{scheme} {n}: {} bytes", told.len());
+        }
+        let document = load(&["--http3", "-n", "20", "-c", "2", &both.url("/bytes/1000000")]);
+        assert_eq!(document["requests"]["succeeded"], 20, "{scheme}: others are served");
+        let held = both.sidecar.child.resident_bytes().saturating_sub(before);
+        assert!(held < 48 << 20, "{scheme}: {held} bytes for five who do not read");
+    }
+}
+
+#[test]
+fn what_is_given_up_over_http3_is_given_up_and_the_rest_goes_on() {
+    let origin = Origin::start(&["--h3"]);
+    let both = Both::start(&format!("instances = ['h3://{}']", origin.tls), "");
+    let mut client = Client::connect(both.tls, false);
+    let mut given_up = Vec::new();
+    for _ in 0..20 {
+        // In the middle of a request's body, and of a response's.
+        while let Some(stream) = client.begin("POST", "/echo", &[7; 5_000], false) {
+            given_up.push(stream);
+            if given_up.len() % 2 == 0 {
+                break;
+            }
+        }
+        client.turn();
+        for stream in &given_up {
+            client.reset(*stream);
+        }
+    }
+    let whole = client.begin("POST", "/echo", &[7; 9_000], true).expect("the connection goes on");
+    client.until(|seen| seen.iter().any(|(its, seen)| *its == whole && matches!(seen, Seen::Data(_, true))));
+    assert_eq!(client.response(whole), Some((200, 9_000)));
+}
+
+#[test]
+fn the_end_is_told_over_http3_and_nothing_under_way_is_lost() {
+    let origin = Origin::start(&[]);
+    let mut both = Both::start(&format!("instances = ['h2c://{}']", origin.clear), "");
+    let mut client = Client::connect(both.tls, false);
+    let slow = client.begin("GET", "/drip?bytes=1000&ms=3000", b"", true).expect("room");
+    client.until(|seen| seen.iter().any(|(_, seen)| *seen == Seen::Response(200)));
+    kill_process(both.sidecar.child.pid(), Signal::TERM).expect("it runs");
+    client.until(|seen| seen.iter().any(|(_, seen)| *seen == Seen::GoAway));
+    while !client.is_over {
+        client.turn();
+    }
+    assert_eq!(client.response(slow), Some((200, 1_000)), "{:?}", client.seen);
+    let exit = both.sidecar.child.wait(DEADLINE).expect("it can be waited for").expect("it ends");
+    assert_eq!(exit.status.code(), Some(0), "{}", both.sidecar.child.log());
+}
+
+#[test]
+fn http3_comes_and_goes_with_the_file_and_connections_under_way_go_on() {
+    let origin = Origin::start(&[]);
+    let both = Both::start(&format!("instances = ['h2c://{}']", origin.clear), "");
+    let file = both.files.path("sidecar.toml");
+    // With ports that stay the same.
+    let text = fs::read_to_string(&file).expect("the file");
+    let text = text.replacen("127.0.0.1:0", &both.sidecar.clear.to_string(), 1);
+    let text = text.replacen("127.0.0.1:0", &both.tls.to_string(), 1);
+    let without = text.replace("h3 = true\n", "");
+    drop(both.sidecar);
+    fs::write(&file, &text).expect("a file");
+    let sidecar = crate::sidecar::Sidecar::with(&file);
+    let mut client = Client::connect(both.tls, false);
+    let slow = client.begin("GET", "/drip?bytes=1000&ms=3000", b"", true).expect("room");
+    client.until(|seen| seen.iter().any(|(_, seen)| *seen == Seen::Response(200)));
+    fs::write(&file, without).expect("a file");
+    kill_process(sidecar.child.pid(), Signal::HUP).expect("it runs");
+    while !client.is_over {
+        client.turn();
+    }
+    assert_eq!(client.response(slow), Some((200, 1_000)), "{:?}", client.seen);
+    fs::write(&file, &text).expect("a file");
+    kill_process(sidecar.child.pid(), Signal::HUP).expect("it runs");
+    let line = format!("listening https://{} h3", both.tls);
+    let again = |lines: &str| lines.matches(&line).count() == 2;
+    let until = std::time::Instant::now() + DEADLINE;
+    while !again(&sidecar.child.log()) {
+        assert!(std::time::Instant::now() < until, "{}", sidecar.child.log());
+        std::thread::yield_now();
+    }
+    let url = format!("https://{}/", both.tls);
+    assert_eq!(load(&["--http3", "-n", "3", &url])["requests"]["succeeded"], 3);
+}

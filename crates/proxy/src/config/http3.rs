@@ -1,0 +1,114 @@
+//! `h3` of a listener and of a service.
+
+use super::{ConfigError, Listen, Service, Speaks};
+
+/// Congestion control of QUIC: it is not the system's.
+const CONGESTION: [&str; 3] = ["reno", "cubic", "bbr"];
+
+impl Listen {
+    /// Checks that HTTP/3 is asked for where it can be had.
+    pub(super) fn check_http3(&self) -> Result<(), ConfigError> {
+        let wrong = |why| Err(ConfigError::Value { place: format!("the listener on {}", self.address), why });
+        if !self.h3 {
+            let is_told = self.alt_svc != super::listen::ALT_SVC;
+            return if is_told {
+                wrong("alt-svc is of HTTP/3, which it has not: write h3 = true")
+            } else {
+                Ok(())
+            };
+        }
+        if !self.tls {
+            return wrong("h3 = true is for TLS, without which there is no QUIC: write tls = true");
+        }
+        if self.proxy_protocol {
+            return wrong(
+                "h3 = true does not go with proxy-protocol = true, which is for TCP: write two listeners",
+            );
+        }
+        Ok(())
+    }
+
+    /// What clients of its TCP port are told of HTTP/3, if they are (RFC 7838 §3). `port`: the one that it has.
+    pub fn alt_svc_field(&self, port: u16) -> Option<String> {
+        let is_told = self.h3 && !self.alt_svc.is_zero();
+        is_told.then(|| format!("h3=\":{port}\"; ma={}", self.alt_svc.as_secs().max(1)))
+    }
+}
+
+impl Service {
+    /// Checks that its instances can be asked over HTTP/3 as it is written.
+    pub(super) fn check_http3(&self, name: &str) -> Result<(), ConfigError> {
+        let wrong = |why| Err(ConfigError::Value { place: format!("the service `{name}`"), why });
+        let sources = [
+            self.dns.as_ref().map(|url| url.speaks),
+            self.dns_srv.as_ref().map(|name| name.speaks),
+            (!self.instances.is_empty()).then(|| {
+                let is_tls = self.instances.iter().any(|member| member.url.speaks == Speaks::Tls);
+                if is_tls { Speaks::Tls } else { self.instances[0].url.speaks }
+            }),
+        ];
+        if self.h3 && sources.into_iter().flatten().any(|speaks| speaks != Speaks::Tls) {
+            return wrong(
+                "h3 = true is for https:// instances, and it has none: write https://, or h3:// for HTTP/3 alone",
+            );
+        }
+        let is_asked = self.h3 || self.instances.iter().any(|member| member.url.speaks == Speaks::H3);
+        if is_asked && self.congestion.as_ref().is_some_and(|name| !CONGESTION.contains(&name.as_str())) {
+            return wrong("HTTP/3 has its own congestion control: reno, cubic (the default) or bbr");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    fn wrong(service: &str) -> Option<String> {
+        let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n[service.a]\n{service}");
+        Config::parse(&text).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_listener_has_http3_beside_tls_and_tells_so() {
+        let listen = |more: &str| {
+            let text = format!(
+                "[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n{more}\n[service.a]\ninstances = ['http://b']"
+            );
+            Config::parse(&text)
+                .map(|config| config.listen[0].alt_svc_field(443))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(listen("tls = true\nh3 = true"), Ok(Some("h3=\":443\"; ma=86400".to_owned())));
+        assert_eq!(listen("tls = true\nh3 = true\nalt-svc = '0'"), Ok(None));
+        assert_eq!(listen("tls = true"), Ok(None));
+        for (text, words) in [
+            ("h3 = true", "the listener on 127.0.0.1:0: h3 = true is for TLS"),
+            ("tls = true\nh3 = true\nproxy-protocol = true", "write two listeners"),
+            ("tls = true\nalt-svc = '1h'", "write h3 = true"),
+        ] {
+            assert!(listen(text).is_err_and(|why| why.contains(words)), "{text}");
+        }
+    }
+
+    #[test]
+    fn http3_is_for_instances_with_tls_and_has_its_own_congestion_control() {
+        for right in [
+            "instances = ['h3://a']\ncongestion = 'bbr'",
+            "instances = ['https://a', 'http://b']\nh3 = true",
+            "dns = 'https://a'\nh3 = true",
+            "consul = { service = 'a' }\nh3 = true",
+        ] {
+            assert_eq!(wrong(right), None, "{right}");
+        }
+        for (text, words) in [
+            ("instances = ['http://a']\nh3 = true", "the service `a`: h3 = true is for https://"),
+            ("dns = 'h2c://a'\nh3 = true", "h3 = true is for https://"),
+            ("dns-srv = '_http._tcp.a.test'\nh3 = true", "h3 = true is for https://"),
+            ("instances = ['h3://a']\ncongestion = 'dctcp'", "reno, cubic"),
+            ("instances = ['https://a']\nh3 = true\ncongestion = 'vegas'", "reno, cubic"),
+        ] {
+            assert!(wrong(text).is_some_and(|why| why.contains(words)), "{text}");
+        }
+    }
+}
