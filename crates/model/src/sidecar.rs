@@ -56,6 +56,10 @@ pub struct SidecarStatus {
     pub clients_accepted: u64,
     /// Requests under way.
     pub requests_open: u64,
+    /// Requests that were refused before they had a service: malformed, too large, too late.
+    pub bad_requests: u64,
+    /// Connections of clients whose TLS handshake failed.
+    pub tls_failures: u64,
     /// Lines of the access log that were dropped, since the disk did not take them.
     pub log_lines_dropped: u64,
     /// How often a request was sent again, by reason.
@@ -276,6 +280,8 @@ impl SidecarStatus {
         self.clients_open += other.clients_open;
         self.clients_accepted += other.clients_accepted;
         self.requests_open += other.requests_open;
+        self.bad_requests += other.bad_requests;
+        self.tls_failures += other.tls_failures;
         for (reason, count) in other.retries {
             *self.retries.entry(reason).or_default() += count;
         }

@@ -7,7 +7,7 @@ use crate::config::LogFormat;
 use crate::fields::Version;
 use crate::trace::Span;
 
-/// A request that is over.
+/// A request that is over, or a connection of a client that has got to none.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
     /// When it came, since 1970 UTC.
@@ -20,8 +20,8 @@ pub struct Entry<'a> {
     pub authority: &'a [u8],
     /// Path and query.
     pub path: &'a [u8],
-    /// What the client speaks.
-    pub version: Version,
+    /// What the client speaks; none where its TLS handshake failed.
+    pub version: Option<Version>,
     /// The status that the client was given; 0 if none.
     pub status: u16,
     /// Bytes of the request's body.
@@ -67,7 +67,10 @@ impl Entry<'_> {
         }
         let (status, received, sent) = (self.status, self.received, self.sent);
         let millis = self.took.as_secs_f64() * 1e3;
-        put(out, format_args!("{}\" {status} {received} {sent} {millis:.3}ms ", name(self.version)));
+        put(
+            out,
+            format_args!("{}\" {status} {received} {sent} {millis:.3}ms ", self.version.map_or("-", name)),
+        );
         word(self.service.unwrap_or_default().as_bytes(), out);
         out.push(b' ');
         match self.instance {
@@ -105,7 +108,7 @@ impl Entry<'_> {
             ("method", Some(self.method)),
             ("authority", Some(self.authority)),
             ("path", Some(self.path)),
-            ("version", Some(name(self.version).as_bytes())),
+            ("version", self.version.map(|version| name(version).as_bytes())),
             ("service", self.service.map(str::as_bytes)),
         ];
         for (key, value) in texts {
@@ -232,7 +235,7 @@ mod tests {
             method: b"GET",
             authority: b"users.internal",
             path: b"/a?b=c",
-            version: Version::H1,
+            version: Some(Version::H1),
             status: 200,
             received: 0,
             sent: 1_024,
@@ -262,7 +265,7 @@ mod tests {
         );
         let span = Span { trace: [b'a'; 32], id: [b'1'; 16], flags: *b"01" };
         let failed = Entry {
-            version: Version::H2,
+            version: Some(Version::H2),
             status: 404,
             service: None,
             instance: None,
@@ -278,6 +281,26 @@ mod tests {
             "1".repeat(16)
         );
         assert!(told.ends_with(&end), "{told}");
+    }
+
+    #[test]
+    fn of_a_connection_that_got_to_no_request_there_is_what_is_known() {
+        let refused = Entry {
+            method: b"",
+            authority: b"",
+            path: b"",
+            version: None,
+            status: 0,
+            sent: 0,
+            tries: 0,
+            service: None,
+            instance: None,
+            failed: Some("no TLS"),
+            ..entry()
+        };
+        let told = line(&refused, LogFormat::Text);
+        assert!(told.ends_with("10.0.0.1 \"- - - -\" 0 0 0 12.345ms - - x0 - \"no TLS\"\n"), "{told}");
+        assert!(!line(&refused, LogFormat::Json).contains("version"));
     }
 
     #[test]

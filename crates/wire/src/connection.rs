@@ -212,6 +212,19 @@ impl Counters {
     }
 }
 
+/// Requests that an engine has answered by itself: the role has never seen them, or was not asked how they end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// The status of the answer: 400, 408, 414, 431, 501, 505.
+    pub status: u16,
+    /// What is wrong with the request.
+    pub reason: &'static str,
+    /// Bytes of the answer's body.
+    pub body: u64,
+    /// How many were answered so.
+    pub times: u32,
+}
+
 /// A request to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {

@@ -1,6 +1,6 @@
 //! One connection of any protocol, driven the same way: [`Connection`] forwards to the engine.
 
-use super::connection::{Config, Counters, Request, Response, SettingValues, setting_name};
+use super::connection::{Config, Counters, Refused, Request, Response, SettingValues, setting_name};
 use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2, h3, upgrade};
 use h2lab_base::units::Time;
 
@@ -277,6 +277,15 @@ impl Connection {
     /// Whether the peer's preface (SETTINGS) has been seen; always true for HTTP/1.1.
     pub fn is_established(&self) -> bool {
         forward!(self, engine => engine.is_established())
+    }
+
+    /// What the engine has refused by itself since this was asked last (server role). HTTP/3: always `None`.
+    pub fn take_refused(&mut self) -> Option<Refused> {
+        match self {
+            Self::H1(engine) => engine.take_refused(),
+            Self::H2(engine) => engine.take_refused(),
+            Self::H3(_) => None,
+        }
     }
 
     /// Whether it waits for nothing of the peer's to begin requests: established, or its first request is to ask for HTTP/2, see

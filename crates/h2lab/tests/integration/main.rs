@@ -144,6 +144,9 @@ mod smuggling;
 mod sidecar;
 mod sidecar_pool;
 
+/// What the sidecar logs and counts beside requests that end well.
+mod sidecar_logged;
+
 /// Instances that were said to speak HTTP/2 and close the connection.
 mod sidecar_fallback;
 

@@ -465,7 +465,7 @@ fn a_wrong_configuration_is_refused_with_what_to_write() {
 }
 
 /// A server of WebSocket over HTTP/1.1 that sends back every byte.
-fn websocket_echo() -> String {
+pub fn websocket_echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     thread::spawn(move || {

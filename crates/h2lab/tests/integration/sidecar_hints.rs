@@ -171,9 +171,11 @@ fn links_of_a_response_are_told_with_the_next_request_for_it() {
 #[test]
 fn what_is_preloaded_is_pushed_once_to_clients_that_allow_it() {
     let (url, go, lines) = server();
-    let more = "[hints]\npush = true\n[[hint]]\npath = '/page'\n\
-                link = ['</x.js>; rel=preload', '</y.js>; rel=preload; nopush', '<https://b/z>; rel=preload']\n";
-    let proxy = sidecar(&url, more);
+    let hints = "[hints]\npush = true\n[[hint]]\npath = '/page'\n\
+                 link = ['</x.js>; rel=preload', '</y.js>; rel=preload; nopush', '<https://b/z>; rel=preload']\n";
+    let logs = folder();
+    let log = logs.path().join("log");
+    let proxy = sidecar(&url, &format!("{hints}[log]\nfile = '{}'\n", log.display()));
     let mut client = Client::new(&proxy, true);
     // Its SETTINGS are there before the page is asked for.
     client.get("/other");
@@ -201,4 +203,7 @@ fn what_is_preloaded_is_pushed_once_to_clients_that_allow_it() {
     drop((client, refuses));
     let last = proxy.stop();
     assert!(last.contains("; 0 refused, 0 broken off, ") && last.ends_with(", 1 pushed"), "{last}");
+    let log = fs::read_to_string(&log).expect("a log");
+    let pushed = log.lines().find(|line| line.contains("/x.js")).expect("a line");
+    assert!(pushed.contains(" 127.0.0.1 \"GET a.test /x.js HTTP/2\" 200 "), "{pushed}");
 }

@@ -60,6 +60,7 @@ type Table = (Vec<(&'static str, &'static str)>, Vec<Vec<String>>);
 
 fn instances(status: &SidecarStatus) -> Table {
     let columns = vec![
+        ("service", ""),
         ("instance", ""),
         ("speaks", ""),
         ("policy", ""),
@@ -80,6 +81,7 @@ fn instances(status: &SidecarStatus) -> Table {
         };
         let percentile = |p| one.recent_percentile(p).map_or_else(|| "-".to_owned(), measured_time);
         vec![
+            one.service.clone(),
             one.name.clone(),
             one.protocol.clone(),
             one.policy.clone(),
@@ -228,7 +230,7 @@ mod tests {
         assert_sound(&page.replace("http://127.0.0.1:9901", "here"));
         assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert(1)"), "escaped");
         for words in [
-            "Upstream <code>h2c:1</code>: 1 connection",
+            "Instance <code>h2c:1</code>: 1 connection",
             "(no route)",
             "(2 times, the last one)",
             "None since it began.",

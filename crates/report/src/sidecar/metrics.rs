@@ -254,6 +254,10 @@ fn whole(out: &mut Metrics, status: &SidecarStatus) {
     threads(out, status);
     out.single("draining", "gauge", "Whether it is being stopped.", u8::from(status.draining));
     out.single("uptime_seconds", "gauge", "Since it began.", status.uptime_ns as f64 / 1e9);
+    let help = "Requests that were refused before they had a service: malformed, too large, too late.";
+    out.single("bad_requests_total", "counter", help, status.bad_requests);
+    let help = "Connections of clients whose TLS handshake failed.";
+    out.single("tls_failures_total", "counter", help, status.tls_failures);
     let help = "Lines of the access log that were dropped, since the disk did not take them.";
     out.single("log_lines_dropped_total", "counter", help, status.log_lines_dropped);
     out.head("info", "gauge", "The version of h2lab.");

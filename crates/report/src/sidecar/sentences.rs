@@ -56,7 +56,7 @@ pub fn answer(status: &SidecarStatus) -> Vec<String> {
     ]
 }
 
-/// An instance: `upstream h2c://10.0.0.7:8080 of users: 3.02 % of packets lost, 8 connections, p99 41.0 ms; …`.
+/// An instance: `Instance h2c://10.0.0.7:8080 of users: 3.02 % of packets lost, 8 connections, p99 41.0 ms; …`.
 pub fn instance(one: &InstanceStatus) -> String {
     let mut said: Vec<String> = Vec::new();
     if one.is_down {
@@ -87,8 +87,13 @@ pub fn instance(one: &InstanceStatus) -> String {
         None => "no requests lately".to_owned(),
     });
     let alone = alone(one).map(|words| format!("; {words}")).unwrap_or_default();
+    format!("Instance {}: {}{alone}.", named(one), said.join(", "))
+}
+
+/// Two services may have an instance with the same URL.
+fn named(one: &InstanceStatus) -> String {
     let service = if one.service.is_empty() { String::new() } else { format!(" of {}", one.service) };
-    format!("Upstream `{}`{service}: {}{alone}.", one.name, said.join(", "))
+    format!("`{}`{service}", one.name)
 }
 
 /// What one connection would do.
@@ -137,7 +142,7 @@ pub fn protection(service: &ServiceStatus) -> Vec<String> {
 /// Which limits an instance has met, in sentences.
 pub fn limits(one: &InstanceStatus) -> Vec<String> {
     let mut limits = Vec::new();
-    let name = &one.name;
+    let name = named(one);
     // Fewer waited for the first connection.
     let is_much = one.waited * MANY_WAIT >= one.requests;
     if let Some(each) = one.waited_ns.checked_div(one.waited).filter(|_| is_much) {
@@ -146,7 +151,7 @@ pub fn limits(one: &InstanceStatus) -> Vec<String> {
             .streams_allowed
             .map(|n| format!("; it allows {} on a connection", plural(n.into(), "stream")));
         limits.push(format!(
-            "`{name}`: {} waited for a connection or a stream, {} on average{}.",
+            "{name}: {} waited for a connection or a stream, {} on average{}.",
             plural(one.waited, "request"),
             measured_time(each),
             streams.unwrap_or_default()
@@ -154,21 +159,19 @@ pub fn limits(one: &InstanceStatus) -> Vec<String> {
     }
     if let Some(quota) = one.quota {
         let next = "the next one is there before that";
-        limits.push(format!(
-            "`{name}` ends each connection after {}; {next}.",
-            plural(quota.into(), "request")
-        ));
+        limits
+            .push(format!("{name} ends each connection after {}; {next}.", plural(quota.into(), "request")));
     }
     if one.refused > 0 {
-        limits.push(format!("`{name}` has refused {}.", plural(one.refused, "stream")));
+        limits.push(format!("{name} has refused {}.", plural(one.refused, "stream")));
     }
     if one.broken > 0 {
         let broken = plural(one.broken, "connection");
-        limits.push(format!("{broken} to `{name}` ended while requests were under way."));
+        limits.push(format!("{broken} to {name} ended while requests were under way."));
     }
     if one.dials_failed > 0 {
         let (failed, all) = (count(one.dials_failed), plural(one.dialled, "dial"));
-        limits.push(format!("{failed} of {all} to `{name}` failed."));
+        limits.push(format!("{failed} of {all} to {name} failed."));
     }
     limits
 }
@@ -201,7 +204,7 @@ mod tests {
     fn an_instance_is_told_with_what_one_connection_would_do() {
         assert_eq!(
             instance(&lossy()),
-            "Upstream `h2c://10.0.0.7:8080` of users: 3 % of packets lost, RTT 25 ms, 8 connections, p99 41.0 ms; one connection \
+            "Instance `h2c://10.0.0.7:8080` of users: 3 % of packets lost, RTT 25 ms, 8 connections, p99 41.0 ms; one connection \
              would give a p99 of about 2 s (estimate)."
         );
         let overloaded = InstanceStatus { alone: Some(Alone { carries: 0.28, p99_ns: None }), ..lossy() };
@@ -209,7 +212,7 @@ mod tests {
         let idle = InstanceStatus { recent: Histogram::default(), connections: 1, path: None, ..lossy() };
         assert_eq!(
             instance(&idle),
-            "Upstream `h2c://10.0.0.7:8080` of users: 1 connection, no requests lately."
+            "Instance `h2c://10.0.0.7:8080` of users: 1 connection, no requests lately."
         );
         let few =
             InstanceStatus { recent: Histogram::of([Duration::from_millis(5)]), alone: None, ..lossy() };
@@ -251,6 +254,7 @@ mod tests {
         assert_eq!(said.len(), 5, "{said:?}");
         assert!(said[0].ends_with("10 requests waited for a connection or a stream, 5 ms on average; it allows 20 streams on a connection."), "{said:?}");
         assert!(said[1].contains("after 137 requests"), "{said:?}");
+        assert!(said.iter().all(|line| line.contains("`h2c://10.0.0.7:8080` of users")), "{said:?}");
     }
 
     #[test]

@@ -156,7 +156,8 @@ impl Sidecar<'_> {
             }
             mark(down, to.slot, &mut self.dirty);
             down.path.carries(1);
-            exchange.seen.status = head.status;
+            let is_handshake = exchange.is_tunnel && exchange.asked.websocket;
+            exchange.seen.status = if is_handshake { accepts(down.version) } else { head.status };
             exchange.is_answered = true;
             exchange.spare = head;
             exchange.watched.moved_at = now;
@@ -379,6 +380,11 @@ fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
     }
 }
 
+/// The status that accepts a WebSocket (RFC 6455 §4.2.2, RFC 8441 §5).
+const fn accepts(version: Version) -> u16 {
+    if matches!(version, Version::H1) { 101 } else { 200 }
+}
+
 /// Accepts a WebSocket: with 101 and the answer to the client's key in HTTP/1.1, with 200 in HTTP/2.
 fn accept(head: &Head, key: Option<&[u8]>, down: &mut Side, to: StreamAt, now: Time) {
     let is_h1 = down.version == Version::H1;
@@ -387,8 +393,8 @@ fn accept(head: &Head, key: Option<&[u8]>, down: &mut Side, to: StreamAt, now: T
     let others = head.fields().filter(|field| field.name != websocket::ACCEPT.as_bytes());
     let upgrade = is_h1.then_some(Field::new("upgrade", "websocket"));
     let fields: Vec<Field<'_>> = upgrade.into_iter().chain(answer).chain(others).collect();
-    let status = if is_h1 { 101 } else { 200 };
-    let response = Response { status, fields: &fields, body_length: None, end_stream: false };
+    let response =
+        Response { status: accepts(down.version), fields: &fields, body_length: None, end_stream: false };
     down.engine.send_response(now, to.stream, &response);
 }
 

@@ -8,7 +8,7 @@ use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
 use h2lab_proxy::websocket;
-use h2lab_wire::{Error, ErrorCode, Event, RequestHead, StreamId};
+use h2lab_wire::{Error, ErrorCode, Event, Initiator, RequestHead, StreamId};
 
 use super::Sidecar;
 use super::exchange::{Exchange, Refusal, StreamAt};
@@ -95,7 +95,7 @@ impl Sidecar<'_> {
                 Event::Writable { stream } => {
                     self.change((&side.streams, side.version), stream, |_, _, _| ());
                 }
-                Event::Reset { stream, code, .. } => self.reset(side, stream, code),
+                Event::Reset { stream, code, initiator } => self.reset(side, stream, (code, initiator)),
                 // It may take requests that wait.
                 Event::Settings => {
                     self.note_spoken(&side.peer, side.version);
@@ -112,19 +112,55 @@ impl Sidecar<'_> {
                     }
                 }
                 Event::GoAway { .. } | Event::PushPromise { .. } | Event::Pong { .. } => {}
-                Event::Closed { error } => {
-                    side.is_closed = true;
-                    let fate = self.fate(side, error.as_ref(), now);
-                    let why = error
-                        .map_or_else(|| "it closed the connection".to_owned(), |error| error.to_string());
-                    self.abandon(side, fate, &why);
-                }
+                Event::Closed { error } => self.closed(side, error.as_ref(), now),
             }
             if let Some(stream) = complete.filter(|_| !is_client) {
                 self.whole(side, stream, now);
             }
         }
+        self.note_engine_refused(side, now);
         were_any
+    }
+
+    fn closed(&mut self, side: &mut Side, error: Option<&Error>, now: Time) {
+        side.is_closed = true;
+        let fate = self.fate(side, error, now);
+        let why = error.map_or_else(|| "it closed the connection".to_owned(), ToString::to_string);
+        self.abandon(side, fate, &why);
+    }
+
+    /// The engine of a client's connection has answered requests by itself. One of HTTP/1.1 ends with that: see [`Self::note_client_end`].
+    fn note_engine_refused(&mut self, side: &mut Side, now: Time) {
+        if side.version != Version::H1
+            && let Some(refused) = side.engine.take_refused()
+        {
+            self.observer.bad_request(side, refused, now);
+        }
+    }
+
+    /// A client's connection has ended: what is said of that where the client has not simply gone away.
+    pub(super) fn note_client_end(&mut self, side: &mut Side, error: Option<&Error>, now: Time) {
+        if !matches!(side.peer, Peer::Client { .. }) {
+            return;
+        }
+        let is_idle = side.streams.len() == 0;
+        let broke = matches!(
+            error,
+            Some(Error::PeerMisbehaved { .. } | Error::BadHttp1(_) | Error::WrongProtocol { .. })
+        );
+        let refused = side.engine.take_refused();
+        match (refused, error) {
+            (Some(refused), _) if is_idle => return self.observer.bad_request(side, refused, now),
+            (None, Some(error)) if is_idle && broke => {
+                return self.observer.bad_client(side, &error.to_string(), now);
+            }
+            _ => {}
+        }
+        let error = error.filter(|error| !matches!(error, Error::UnexpectedEof(_))).map(ToString::to_string);
+        let Some(why) = error.or_else(|| refused.map(|refused| refused.reason.to_owned())) else { return };
+        for (_, id) in side.streams.iter() {
+            self.observer.left(self.exchanges.get(id), why.clone(), refused);
+        }
     }
 
     /// A response is complete: its connection has room for another request, however slowly the client reads this one.
@@ -176,9 +212,19 @@ impl Sidecar<'_> {
     }
 
     /// A stream has ended before its time.
-    fn reset(&mut self, side: &mut Side, stream: StreamId, code: ErrorCode) {
+    fn reset(&mut self, side: &mut Side, stream: StreamId, (code, initiator): (ErrorCode, Initiator)) {
         let Some(id) = side.streams.remove(stream) else { return };
         let is_client = matches!(side.peer, Peer::Client { .. });
+        if is_client {
+            let why = match initiator {
+                Initiator::Remote => format!("the client reset the stream ({code})"),
+                Initiator::Engine => {
+                    format!("the client's message is malformed: its stream was reset ({code})")
+                }
+                Initiator::Local => format!("the proxy reset the client's stream ({code})"),
+            };
+            self.observer.left(self.exchanges.get(id), why, None);
+        }
         self.observer.reset(side, code);
         let fate = if code.is_refusal() { Fate::Unprocessed } else { Fate::Unknown };
         if let (Peer::Instance(instance), Fate::Unknown) = (&side.peer, fate) {
@@ -188,8 +234,9 @@ impl Sidecar<'_> {
     }
 
     /// What is known of the requests of a connection that has ended.
-    fn fate(&mut self, side: &Side, error: Option<&Error>, now: Time) -> Fate {
+    fn fate(&mut self, side: &mut Side, error: Option<&Error>, now: Time) -> Fate {
         self.note_end(side, now);
+        self.note_client_end(side, error, now);
         if self.falls_back(side, error) {
             return Fate::Unprocessed;
         }

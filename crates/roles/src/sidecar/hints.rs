@@ -97,6 +97,7 @@ impl Sidecar<'_> {
         exchange.down = Some(StreamAt { slot, serial: side.serial, stream });
         exchange.began_at = now;
         exchange.request.push(&[], true);
+        self.observer.began(exchange, &side.peer, side.version, Some(service));
         self.admit_request(id, listener, &address, now);
         self.totals.pushed += 1;
     }

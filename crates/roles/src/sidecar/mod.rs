@@ -375,6 +375,10 @@ impl<'a> Sidecar<'a> {
             // A client that breaks its connection, or sends nothing, is its own affair.
             Err(error) => {
                 self.note_refused(&opening, &error);
+                if let TransportError::Tls(error) = &error {
+                    let client = opening.client.ip().to_canonical().to_string();
+                    self.observer.tls_failed(&client, error, now);
+                }
                 self.vacate(slot);
             }
         }

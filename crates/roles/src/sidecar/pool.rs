@@ -388,6 +388,7 @@ impl Sidecar<'_> {
 
     /// A connection is no more: what it carried has failed, and its place is free.
     pub(super) fn lose(&mut self, slot: u32, mut side: Side, why: &str) {
+        self.note_client_end(&mut side, None, self.now);
         self.abandon(&mut side, Fate::Unknown, why);
         self.observer.lost(&mut side, why, self.clock.now());
         if let Peer::Instance(instance) = side.peer {

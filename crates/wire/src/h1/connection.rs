@@ -5,7 +5,7 @@ use super::buffer::{Input, Output};
 use super::head::{self, Refusal, Scratch, Version};
 use super::repetition::{LastRequest, LastResponse};
 use super::upgrade::offer;
-use crate::connection::{Config, Counters, Request, Response};
+use crate::connection::{Config, Counters, Refused, Request, Response};
 use crate::limits::deadlines::Deadlines;
 use crate::queue::Payload;
 use crate::{Error, ErrorCode, Event, Field, Priority, Role, StreamId};
@@ -175,6 +175,8 @@ pub struct Connection {
     pub(super) upgrade: Upgrade,
     /// It carries one tunnel and no HTTP.
     pub(super) is_raw: bool,
+    /// See [`crate::Connection::take_refused`].
+    refused: Option<Refused>,
 }
 
 impl Connection {
@@ -199,6 +201,7 @@ impl Connection {
             last_response: LastResponse::default(),
             upgrade: Upgrade::No,
             is_raw: false,
+            refused: None,
         }
     }
 
@@ -347,6 +350,11 @@ impl Connection {
         let closing = self.exchange.as_ref().is_some_and(|exchange| exchange.close);
         let used_up = self.counters.requests >= if self.is_raw { 1 } else { MAX_REQUESTS };
         self.draining || closing || used_up || self.eof.has_come() || !matches!(self.life, Life::Open)
+    }
+
+    /// See [`crate::Connection::take_refused`].
+    pub const fn take_refused(&mut self) -> Option<Refused> {
+        self.refused.take()
     }
 
     /// Always, as HTTP/1.1 has no preface, unless it is to become HTTP/2.
@@ -750,6 +758,8 @@ impl Connection {
             self.end_head(mark, fields_at);
             self.output.push(refusal.reason.as_bytes());
             self.output.push(b"\n");
+            let Refusal { status, reason } = refusal;
+            self.refused = Some(Refused { status, reason, body: reason.len() as u64 + 1, times: 1 });
         }
         self.end(Some(error));
     }

@@ -9,7 +9,7 @@ use super::stream::{Side, Stream};
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Received, Role};
 use crate::compression::CompressionError;
-use crate::connection::Response;
+use crate::connection::{Refused, Response};
 use crate::content::Content;
 use crate::message;
 use crate::message::{RequestParts, ResponseParts};
@@ -229,6 +229,8 @@ impl Connection {
         self.put_headers(stream, true, |block| {
             block.response(&response);
         });
+        let times = self.refused.map_or(0, |refused| refused.times) + 1;
+        self.refused = Some(Refused { status: 431, reason, body: 0, times });
         if !opening.end_stream {
             return Err(Fault::Stream { stream, code: ErrorCode::NO_ERROR, reason });
         }

@@ -69,7 +69,7 @@ use self::streams::Streams;
 use self::tuning::Tuner;
 pub(crate) use self::upgrade::{announced_settings, are_client_settings};
 use super::compression::FieldList;
-use super::connection::{Config, Counters, SettingValues};
+use super::connection::{Config, Counters, Refused, SettingValues};
 use super::ending::End;
 use super::limits::accounts::Accounts;
 use super::limits::deadlines::Deadlines;
@@ -101,6 +101,8 @@ pub struct Connection {
     fields: FieldList,
     /// The request that the last block was found to be, if it is one.
     request: RequestParts,
+    /// See [`super::Connection::take_refused`].
+    refused: Option<Refused>,
     /// The response that the last block was found to be, if it is known to be one.
     response: ResponseParts,
     is_response_known: bool,
@@ -181,6 +183,7 @@ impl Connection {
                 config.limits.field_list_factor,
             ),
             request: RequestParts::default(),
+            refused: None,
             response: ResponseParts::default(),
             is_response_known: false,
             streams: Streams::new(),
@@ -311,6 +314,11 @@ impl Connection {
     /// See [`super::Connection::open_streams`].
     pub fn open_streams(&self) -> u32 {
         self.streams.len()
+    }
+
+    /// See [`super::Connection::take_refused`].
+    pub const fn take_refused(&mut self) -> Option<Refused> {
+        self.refused.take()
     }
 
     /// See [`super::Connection::is_established`].

@@ -87,7 +87,12 @@ fn advised(service: &str, error: &ConnectError) -> String {
         ConnectError::Tls(TlsError::NotTls) => {
             "the instance does not speak TLS there; write http:// or h2c://".to_owned()
         }
-        _ => return error.to_string(),
+        _ => {
+            let words = error.to_string();
+            let (what, advice) = words.split_once("; ").unwrap_or((&words, ""));
+            // Flags are of other commands.
+            return if advice.contains("--") { what.to_owned() } else { words };
+        }
     };
     format!("{advice} in [service.{service}]")
 }
@@ -110,6 +115,7 @@ mod tests {
             ),
             (ConnectError::Refused, ProxyError::ConnectionRefused, "connection refused"),
             (ConnectError::Tls(TlsError::NotTls), ProxyError::TlsProtocolError, "write http://"),
+            (ConnectError::Tls(TlsError::NoRoots), ProxyError::TlsProtocolError, "no root certificates"),
         ] {
             let refusal = unreachable("users", "https://10.0.0.7:443", &error);
             let detail = refusal.detail.as_deref().unwrap_or_default();

@@ -119,16 +119,36 @@ impl Sink {
         Ok(())
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Writes all of it; where that fails, how many bytes were written before.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         match self {
             Self::Standard => {
                 let mut out = io::stdout().lock();
-                out.write_all(bytes)?;
-                out.flush()
+                put(&mut out, bytes)?;
+                out.flush().map_err(|error| (0, error))
             }
-            Self::Named { file, .. } => file.write_all(bytes),
+            Self::Named { file, .. } => put(file, bytes),
         }
     }
+}
+
+/// As [`Sink::write`].
+fn put(out: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match out.write(&bytes[written..]) {
+            Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
+            Ok(n) => written += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((written, error)),
+        }
+    }
+    Ok(())
+}
+
+/// The lines that are whole in this.
+fn lines(bytes: &[u8]) -> u64 {
+    bytes.split(|byte| *byte == b'\n').count() as u64 - 1 // what follows the last end is none
 }
 
 /// The thread's state.
@@ -137,7 +157,7 @@ struct Writing<T> {
     lost: Arc<AtomicU64>,
     /// It was said that lines are lost.
     is_told: bool,
-    /// The last line in the file may not be whole.
+    /// The last line in the file is not whole.
     is_cut: bool,
     tell: T,
 }
@@ -152,10 +172,9 @@ impl<T: Fn(&str)> Writing<T> {
             };
             let result = self.sink.look();
             if let Some(piece) = piece {
-                let result = result.and_then(|()| self.write(&piece.bytes));
-                if let Err(error) = result {
-                    self.lost.fetch_add(piece.lines, Ordering::Relaxed);
-                    self.is_cut = true;
+                let result = result.map_err(|error| (0, error)).and_then(|()| self.write(&piece.bytes));
+                if let Err((written, error)) = result {
+                    self.lost.fetch_add(piece.lines - lines(&piece.bytes[..written]), Ordering::Relaxed);
                     if !std::mem::replace(&mut self.is_told, true) {
                         (self.tell)(&format!(
                             "the access log cannot be written, and lines are lost: {error}"
@@ -166,13 +185,16 @@ impl<T: Fn(&str)> Writing<T> {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         if self.is_cut {
-            // A part of a line may be there.
-            self.sink.write(b"\n")?;
+            // A part of a line is there.
+            self.sink.write(b"\n").map_err(|(_, error)| (0, error))?;
             self.is_cut = false;
         }
-        self.sink.write(bytes)?;
+        if let Err((written, error)) = self.sink.write(bytes) {
+            self.is_cut = bytes[..written].last().is_some_and(|byte| *byte != b'\n');
+            return Err((written, error));
+        }
         if std::mem::take(&mut self.is_told) {
             let lost = self.lost.load(Ordering::Relaxed);
             (self.tell)(&format!("the access log is written again; {lost} lines were lost so far"));
@@ -258,7 +280,7 @@ mod tests {
             method: b"GET",
             authority: b"b",
             path: path.as_bytes(),
-            version: Version::H1,
+            version: Some(Version::H1),
             status: 200,
             received: 0,
             sent: 0,
@@ -328,6 +350,30 @@ mod tests {
         let told = told.lock().expect("nobody panics");
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].contains("lines are lost"), "{told:?}");
+    }
+
+    /// A disk that has room for so many bytes.
+    struct Disk(Vec<u8>, usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let n = bytes.len().min(self.1 - self.0.len());
+            self.0.extend_from_slice(&bytes[..n]);
+            if n == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(n) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_were_written_before_the_disk_was_full_are_not_counted_as_lost() {
+        let mut disk = Disk(Vec::new(), 10);
+        let (written, error) = put(&mut disk, b"one\ntwo\nthree\nfour\n").expect_err("it is full");
+        assert_eq!((written, error.kind()), (10, io::ErrorKind::StorageFull));
+        assert_eq!(lines(&disk.0), 2, "two of four");
+        assert!(put(&mut Disk(Vec::new(), 10), b"one\ntwo\n").is_ok());
     }
 
     #[test]

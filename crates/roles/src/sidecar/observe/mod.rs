@@ -5,6 +5,7 @@
 mod admin_state;
 mod log;
 mod periodic;
+mod refused;
 mod snapshot;
 mod window;
 
@@ -67,6 +68,15 @@ pub struct Seen {
     pub whole_at: Option<Time>,
     span: Option<Span>,
     failed: Option<String>,
+    /// How the client's side ended before its time, where it did not simply go away.
+    left: Option<String>,
+}
+
+impl Seen {
+    /// Whether a client has asked for it, or is given it as a push.
+    pub const fn is_of_a_client(&self) -> bool {
+        self.version.is_some()
+    }
 }
 
 /// Why a request was sent again.
@@ -145,6 +155,9 @@ pub struct Watch {
     /// What ends the attempt that is being ended.
     pub reason: Again,
     errors: VecDeque<Wrong>,
+    /// What clients sent that got to no service, and TLS handshakes of theirs that failed.
+    bad_requests: u64,
+    tls_failures: u64,
     log: Option<LogBuffer>,
     window: Option<Window>,
     trace: Option<Counter>,
@@ -176,6 +189,8 @@ impl Watch {
             again: [0; Again::ALL.len()],
             reason: Again::default(),
             errors: VecDeque::new(),
+            bad_requests: 0,
+            tls_failures: 0,
             window: is_recorded.then(|| Window::new(keeps)),
             log,
             trace: joins.then(random),
@@ -272,9 +287,15 @@ impl Watch {
         if self.admin.is_none() {
             return;
         }
-        let is_same = |last: &&mut Wrong| (last.service, last.status, &*last.what) == (service, status, what);
+        // What failed without a client (status 0) is the cause of what clients are told then: one entry, which counts the clients.
+        let is_same = |last: &&mut Wrong| {
+            let is_status = last.status == status || last.status == 0 || status == 0;
+            is_status && (last.service, &*last.what) == (service, what)
+        };
         if let Some(last) = self.errors.iter_mut().find(is_same) {
-            (last.at, last.times) = (now, last.times + 1);
+            last.at = now;
+            last.times += u64::from(last.status == status);
+            last.status = last.status.max(status);
             return;
         }
         self.errors.truncate(MOST_ERRORS - 1);
@@ -286,7 +307,7 @@ impl Watch {
         let is_done = exchange.is_answered && exchange.response.is_done();
         let seen = &mut exchange.seen;
         if exchange.down.is_none() && !is_done && seen.failed.is_none() {
-            seen.failed = Some("the client has gone away".to_owned());
+            seen.failed = Some(seen.left.take().unwrap_or_else(|| "the client has gone away".to_owned()));
         }
         let version = seen.version.unwrap_or(Version::H1);
         let took = now.since(exchange.began_at);
@@ -313,7 +334,7 @@ impl Watch {
                 method: exchange.head.get(Part::Method),
                 authority: exchange.head.get(Part::Authority),
                 path: exchange.head.get(Part::Path),
-                version,
+                version: Some(version),
                 status: seen.status,
                 received: seen.bytes[1],
                 sent: seen.bytes[0],
@@ -388,11 +409,11 @@ impl Watch {
         }
     }
 
-    /// An instance could not be reached.
-    pub fn unreachable(&mut self, instance: u32, why: &str, now: Time) {
+    /// An instance of a service could not be reached.
+    pub fn unreachable(&mut self, instance: u32, service: u32, why: &str, now: Time) {
         if self.is_on {
             self.at(instance).dials_failed += 1;
-            self.wrong(None, 0, why, now);
+            self.wrong(Some(service), 0, why, now);
         }
     }
 

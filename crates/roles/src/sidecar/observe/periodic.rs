@@ -27,8 +27,8 @@ impl Sidecar<'_> {
             return;
         }
         let exchange = self.exchanges.get(id);
-        if exchange.watched.probes.is_some() {
-            return; // our own
+        if !exchange.seen.is_of_a_client() {
+            return; // a check of our own
         }
         let instance = exchange.seen.instance.map(|number| self.pools.name(number));
         self.observer.over(exchange, instance, now);

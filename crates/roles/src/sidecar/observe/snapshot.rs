@@ -16,6 +16,9 @@ use super::{AdminState, Again, Snapshot, unix};
 use crate::sidecar::side::{Peer, Side};
 use crate::sidecar::{Sidecar, Slot};
 
+/// Where one request of so many waits for a stream, streams are what is scarce.
+const MANY_WAIT: u64 = 100;
+
 impl Sidecar<'_> {
     /// What this loop has to say; with `records` also what it has seen lately.
     pub(super) fn snapshot(&mut self, records: bool, now: Time) -> Snapshot {
@@ -87,6 +90,8 @@ impl Sidecar<'_> {
             clients_open,
             clients_accepted: self.totals.clients,
             requests_open: self.exchanges.open() as u64,
+            bad_requests: watch.bad_requests,
+            tls_failures: watch.tls_failures,
             log_lines_dropped: watch.log.as_ref().map_or(0, super::LogBuffer::dropped),
             retries: Again::ALL
                 .iter()
@@ -225,10 +230,17 @@ fn numbered(records: &mut [h2lab_model::record::CellRecord]) {
     }
 }
 
-/// What one connection would do, where several are in use.
+/// What one connection would do, where several are in use. The model knows the path alone: nothing is said where the instance allows
+/// fewer streams on a connection than requests need, nor where the model has one connection be faster than what was measured.
 fn foresee(instance: &mut InstanceStatus) {
     let (Some(path), true) = (instance.path, instance.connections > 1) else { return };
     if !matches!(instance.protocol.as_str(), "h2" | "h2c" | "h3") {
+        return;
+    }
+    let is_out_of_streams = |allowed: u32| {
+        instance.open > u64::from(allowed) || instance.waited * MANY_WAIT >= instance.requests.max(1)
+    };
+    if instance.streams_allowed.is_some_and(is_out_of_streams) {
         return;
     }
     let PathStatus { sent_per_s, received_per_s, again_per_s, rtt_ns, .. } = path;
@@ -237,6 +249,10 @@ fn foresee(instance: &mut InstanceStatus) {
     let one = one_connection(&carried);
     let median = instance.recent_percentile(50.0).unwrap_or(rtt);
     let p99_ns = one.waits.map(|waits| (median + waits).as_nanos() as u64);
+    let measured = instance.recent_percentile(99.0).map(|p99| p99.as_nanos() as u64);
+    if p99_ns < measured && p99_ns.is_some() {
+        return;
+    }
     instance.alone = Some(Alone { carries: one.carries, p99_ns });
 }
 
@@ -277,6 +293,36 @@ mod tests {
         let clean = foreseen("h2", 2, 0.0).expect("an estimate");
         assert_eq!((clean.carries, clean.p99_ns), (1.0, Some(26_000_000)));
         assert_eq!((foreseen("h2c", 1, 30.0), foreseen("h1", 8, 30.0)), (None, None));
+    }
+
+    #[test]
+    fn nothing_is_foreseen_where_streams_are_scarce_or_what_is_measured_is_slower() {
+        let path = PathStatus {
+            sent_per_s: 1_000.0,
+            received_per_s: 1_000.0,
+            rtt_ns: 100_000,
+            connections: 8,
+            ..PathStatus::default()
+        };
+        let base = InstanceStatus {
+            protocol: "h2c".to_owned(),
+            connections: 8,
+            path: Some(path),
+            requests: 1_000,
+            recent: Histogram::of([Duration::from_millis(1)]),
+            ..InstanceStatus::default()
+        };
+        let foreseen = |mut instance: InstanceStatus| {
+            foresee(&mut instance);
+            instance.alone.is_some()
+        };
+        assert!(foreseen(base.clone()));
+        let slow_now = (0..100).map(|n| Duration::from_millis(if n < 90 { 1 } else { 20 }));
+        assert!(!foreseen(InstanceStatus { recent: Histogram::of(slow_now), ..base.clone() }));
+        let few = InstanceStatus { streams_allowed: Some(3), ..base };
+        assert!(foreseen(few.clone()));
+        assert!(!foreseen(InstanceStatus { open: 20, ..few.clone() }));
+        assert!(!foreseen(InstanceStatus { waited: 900, ..few }));
     }
 
     #[test]

@@ -191,17 +191,17 @@ impl Sidecar<'_> {
             pool.standing.starts();
         }
         self.judge(instance, true, now);
-        let why = format!("cannot connect to {}: {error}", self.pools.name(instance));
-        self.observer.unreachable(instance, &why, now);
         let pool = self.pools.get(instance);
+        let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
+        let refusal = guard::unreachable(name, &pool.name, error);
+        let why = refusal.detail.as_deref().unwrap_or_default();
+        self.observer.unreachable(instance, pool.service, why, now);
         pool.failures = pool.failures.saturating_add(1);
         pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
         let is_lasting = pool.connections.iter().any(|slot| is_lasting(&self.slots, *slot, pool));
         if is_lasting || pool.dialling > 0 {
             return; // others take them
         }
-        let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
-        let refusal = guard::unreachable(name, &pool.name, error);
         for (id, generation) in std::mem::take(&mut pool.queue) {
             if !self.exchanges.waits(id, generation) {
                 continue;

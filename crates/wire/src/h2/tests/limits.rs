@@ -244,6 +244,8 @@ fn a_block_in_pieces_that_is_larger_than_the_list_ends_its_stream_and_the_tables
         let (goaway, resets) = peer.codes();
         assert_eq!((goaway, resets.len()), (None, usize::from(role == Role::Client)), "{role:?}");
         assert_eq!(peer.hits(Limit::FieldList), 1);
+        let refused = peer.engine.take_refused().map(|refused| (refused.status, refused.times));
+        assert_eq!(refused, (role == Role::Server).then_some((431, 1)));
         if role == Role::Client {
             assert_eq!(peer.request(), second);
         }
