@@ -54,14 +54,24 @@ fn flood(address: SocketAddr, first: &[u8], make: impl FnMut(u32) -> Vec<u8>) ->
     attacker.until_closed()
 }
 
-/// Asks through a sidecar to the URL that h2specd gives it: `$1` is `http://HOST:PORT/`.
+/// Asks through a sidecar to the URL that h2specd gives it: `$1` is `http://HOST:PORT/`. It sends no PING, whose ACK some cases would take
+/// for the frame that they wait for.
 const THROUGH_A_SIDECAR: &str = r#"#!/bin/sh
-said=$(mktemp)
-"$H2LAB" sidecar --listen 127.0.0.1:0 --to "h2c://$(echo "$1" | cut -d/ -f3)" > "$said" &
+said=$(mktemp) file=$(mktemp)
+cat > "$file" <<END
+[[listen]]
+address = "127.0.0.1:0"
+service = "a"
+[service.a]
+instances = ["h2c://$(echo "$1" | cut -d/ -f3)"]
+[timeouts]
+ping = "0"
+END
+"$H2LAB" sidecar --config "$file" > "$said" &
 until url=$(sed -n 's/^listening //p' "$said") && [ "$url" ]; do sleep 0.05; done
 curl --silent --output /dev/null "$url/"
 kill $!; wait $!
-rm "$said"
+rm "$said" "$file"
 "#;
 
 #[test]
