@@ -6,6 +6,7 @@
 //! - `buffer`: the one input and the one output buffer of a connection.
 //! - `connection`: the state of a connection and of its one exchange, and what the role commands.
 //! - `receive`: applies the peer's bytes to that state.
+//! - `respond`: what a server answers.
 //! - `limits`: reactions to a slow peer.
 //! - `upgrade`: the switch to HTTP/2 in clear.
 //! - `tunnel`: CONNECT.
@@ -22,6 +23,7 @@ mod head;
 mod limits;
 mod receive;
 mod repetition;
+mod respond;
 #[cfg(test)]
 mod tests;
 mod tunnel;
