@@ -59,7 +59,7 @@ impl Record {
         self.until
     }
 
-    /// So many requests have ended well, of which nobody said so when they did: they end no row of failures.
+    /// Adds requests that succeeded and were counted together. When each did is not known, so that they end no series of failures.
     pub fn count(&mut self, n: u32) {
         self.requests = self.requests.saturating_add(n);
     }

@@ -136,7 +136,7 @@ impl Sidecar<'_> {
             mark(down, to.slot, &mut self.dirty);
         }
         if let Some(mut head) = exchange.answer.take() {
-            // RFC 9110 §6.6.1: who has a clock adds it to what has none, and cannot tell when it was made better than this.
+            // RFC 9110 §6.6.1: a recipient with a clock adds the time at which it received a message without Date.
             if !exchange.is_tunnel && head.field(b"date").is_none() {
                 head.add(b"date", &[self.date.now().as_bytes()]);
             }

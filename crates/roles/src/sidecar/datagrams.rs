@@ -150,8 +150,8 @@ impl Sidecar<'_> {
         http3::bound(&mut quic);
         let number = quic.number();
         let transport = Transport::Quic(Box::new(quic));
-        let seat = self.shared.own_seat(self.number, place);
-        let opening = self.listeners.opening_of(transport, seat, client, self.now);
+        let assignment = self.shared.assign_here(self.number, place);
+        let opening = self.listeners.opening_of(transport, assignment, client, self.now);
         let slot = self.free_slot();
         self.udp.slots.insert((place, number), slot);
         self.udp.names.insert(slot, (place, number));

@@ -46,7 +46,11 @@ impl Sidecar<'_> {
         match (side.version, error) {
             (Version::H2, Some(Error::WrongProtocol { .. })) => self.gets_http1(number, Spoken::Http1),
             (Version::H2, _) => {
-                side.has_ended() && side.ended_without_a_byte() && self.gets_http1(number, Spoken::Trial)
+                if side.has_ended() && side.ended_without_a_byte() {
+                    self.gets_http1(number, Spoken::Trial);
+                }
+                // It may have read and processed requests before it ended: that it sent nothing proves nothing.
+                false
             }
             _ => {
                 self.end_trial(number);

@@ -21,7 +21,7 @@ use h2lab_wire::{Connection, RequestHead};
 use super::config::{Listening, SidecarConfig, SidecarError};
 use super::live::Live;
 use super::sockets::Sockets;
-use super::threads::Seat;
+use super::threads::Assignment;
 use super::transparent::{self, Intercepted};
 use crate::accepted::{Spoken, spoken};
 use udp::UdpPort;
@@ -263,9 +263,15 @@ impl Listeners {
 
     /// A connection that was accepted. `None` if there is no memory for TLS, or it is of nobody who may say whose it is, and its client
     /// sees a closed connection.
-    pub fn opening(&self, stream: StreamSocket, seat: Seat, sockets: &Sockets, now: Time) -> Option<Opening> {
+    pub fn opening(
+        &self,
+        stream: StreamSocket,
+        assignment: Assignment,
+        sockets: &Sockets,
+        now: Time,
+    ) -> Option<Opening> {
         let client = stream.peer_address().ok()?;
-        let listener = seat.place();
+        let listener = assignment.place();
         let place = &self.places[listener as usize];
         let trusted = |networks: &Vec<Network>| {
             networks.is_empty() || networks.iter().any(|network| network.contains(client.ip()))
@@ -286,19 +292,25 @@ impl Listeners {
             None => ByteStream::clear(stream),
         };
         let is_header_due = place.proxied.is_some();
-        let opening = self.opening_of(Transport::Stream(stream), seat, client, now);
+        let opening = self.opening_of(Transport::Stream(stream), assignment, client, now);
         Some(Opening { is_header_due, intercepted, timeout_at, ..opening })
     }
 
     /// A connection whose client has said nothing yet.
-    pub fn opening_of(&self, transport: Transport, seat: Seat, client: SocketAddr, now: Time) -> Opening {
+    pub fn opening_of(
+        &self,
+        transport: Transport,
+        assignment: Assignment,
+        client: SocketAddr,
+        now: Time,
+    ) -> Opening {
         let timeout_at = self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout);
-        let listener = seat.place();
+        let listener = assignment.place();
         Opening {
             transport,
             first_bytes: Vec::new(),
             listener,
-            seat,
+            assignment,
             client,
             is_header_due: false,
             intercepted: None,
@@ -353,7 +365,7 @@ pub struct Opening {
     /// The listener's place.
     pub listener: u32,
     /// Its place among the clients of all loops.
-    pub seat: Seat,
+    pub assignment: Assignment,
     /// The client's address: the connection's, or what a header of the PROXY protocol says.
     pub client: SocketAddr,
     /// That header is still to come.

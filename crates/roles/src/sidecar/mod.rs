@@ -53,14 +53,13 @@ use crate::date::Date;
 pub use config::{Listening, SidecarConfig, SidecarError};
 use exchange::Exchanges;
 use guard::Guard;
-pub use guard::ServiceCounts;
 use listeners::{FIRST, Listeners, Opening, WAKEUP};
 pub use live::{Live, Resolved, State};
 pub use observe::{AccessLog, AdminState, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
 pub use sockets::Sockets;
-use threads::{Seat, Shared};
+use threads::{Assignment, Shared};
 use transparent::Destinations;
 pub use transparent::check_mark;
 
@@ -266,11 +265,11 @@ impl<'a> Sidecar<'a> {
         match completion {
             Completion::Accepted { result: Ok(_), .. } if self.guard.pressure() == Pressure::Full => {} // it is closed
             Completion::Accepted { token, result: Ok(stream) } => {
-                let seat = self.shared.seat(token.0);
-                if seat.thread() == self.number {
-                    self.take_client(stream, seat);
+                let assignment = self.shared.assign(token.0);
+                if assignment.thread() == self.number {
+                    self.take_client(stream, assignment);
                 } else {
-                    self.shared.give(stream, seat);
+                    self.shared.give(stream, assignment);
                 }
             }
             // File descriptors have run out: it waits until there are some. Or another loop has given something, which is taken before
@@ -302,8 +301,8 @@ impl<'a> Sidecar<'a> {
     }
 
     /// Takes a connection that was accepted.
-    fn take_client(&mut self, stream: StreamSocket, seat: Seat) {
-        let Some(opening) = self.listeners.opening(stream, seat, &self.config.sockets, self.now) else {
+    fn take_client(&mut self, stream: StreamSocket, assignment: Assignment) {
+        let Some(opening) = self.listeners.opening(stream, assignment, &self.config.sockets, self.now) else {
             return;
         };
         let slot = self.free_slot();
@@ -356,10 +355,11 @@ impl<'a> Sidecar<'a> {
             }
             Ok(Some((engine, version))) => {
                 self.is_shaken(slot);
-                let Opening { transport, listener, client, seat, intercepted, .. } = *opening;
+                let Opening { transport, listener, client, assignment, intercepted, .. } = *opening;
                 let address = client.ip().to_canonical().to_string();
                 let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
-                (side.client, side.seat, side.intercepted) = (Some(client), Some(seat), intercepted);
+                (side.client, side.assignment, side.intercepted) =
+                    (Some(client), Some(assignment), intercepted);
                 side.used_at = now;
                 self.place(slot, side);
                 self.begin_tunnel(slot);

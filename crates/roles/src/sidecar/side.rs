@@ -16,7 +16,7 @@ use h2lab_wire::{Connection, ErrorCode, StreamId};
 use super::observe::Watched;
 use super::path::Path;
 use super::streams::Streams;
-use super::threads::Seat;
+use super::threads::Assignment;
 use super::transparent::Intercepted;
 use crate::accepted::{LINGER, Lingering, TURN, flush_seen};
 
@@ -80,7 +80,7 @@ pub struct Side {
     /// Its client's address.
     pub client: Option<SocketAddr>,
     /// Its place among the clients of all loops.
-    pub seat: Option<Seat>,
+    pub assignment: Option<Assignment>,
     /// Where it was to go, if it was brought to a listener of ours.
     pub intercepted: Option<Intercepted>,
     /// Hashes of the paths that were pushed on it.
@@ -139,7 +139,7 @@ impl Side {
             written_before: 0,
             path: Path::default(),
             client: None,
-            seat: None,
+            assignment: None,
             intercepted: None,
             pushed: HashSet::new(),
             liveness: Liveness::new(Time::ZERO),

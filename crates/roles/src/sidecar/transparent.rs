@@ -55,7 +55,7 @@ pub enum Original {
 
 /// For what its first bytes are waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum Detection {
     /// For any.
     First,
     /// For so many that they tell what it is.
@@ -71,8 +71,8 @@ pub struct Intercepted {
     how: Interception,
     /// Where it was to go.
     pub original: Original,
-    patience: Patience,
-    /// When [`Patience::More`] ends.
+    detection: Detection,
+    /// When [`Detection::More`] ends.
     until: Time,
 }
 
@@ -101,7 +101,7 @@ impl Intercepted {
         } else {
             Original::At(original)
         };
-        Ok(Self { how, original, patience: Patience::First, until })
+        Ok(Self { how, original, detection: Detection::First, until })
     }
 
     /// When it is to be looked whether it has said anything.
@@ -136,7 +136,7 @@ impl Intercepted {
         match (what, self.original) {
             (Beginning::Http1, _) => Ok(Some(Spoken::H1)),
             (Beginning::Http2, _) => Ok(Some(Spoken::H2)),
-            (Beginning::Unclear, _) if self.patience != Patience::Over => Ok(Some(Spoken::Unknown)),
+            (Beginning::Unclear, _) if self.detection != Detection::Over => Ok(Some(Spoken::Unknown)),
             (_, Original::At(to)) if self.how.other == Other::Refuse => {
                 refused(format!("to {to} does not begin with HTTP, and other = \"refuse\""))
             }
@@ -149,10 +149,10 @@ impl Intercepted {
 
     /// It has said too little for now; until when it may go on so, if it may.
     pub fn wait_on(&mut self, has_said_anything: bool) -> Option<Time> {
-        self.patience = match self.patience {
-            Patience::First if has_said_anything => Patience::More,
-            Patience::First | Patience::More => Patience::Over,
-            Patience::Over => return None,
+        self.detection = match self.detection {
+            Detection::First if has_said_anything => Detection::More,
+            Detection::First | Detection::More => Detection::Over,
+            Detection::Over => return None,
         };
         Some(self.until)
     }

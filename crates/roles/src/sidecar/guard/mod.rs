@@ -35,33 +35,6 @@ const NOTE_PERIOD: Duration = Duration::from_secs(10);
 /// When to come again, where that is not known: a second is long for a proxy, and short for a caller.
 const COME_AGAIN: Duration = Duration::from_secs(1);
 
-/// What has happened to the requests of a service, since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ServiceCounts {
-    /// Requests that were routed to it.
-    pub requests: u64,
-    /// Attempts that failed at an instance: no connection, a reset, no response in time, 502, 503, 504.
-    pub failures: u64,
-    /// Requests that were sent again after such a failure.
-    pub retries: u64,
-    /// Those that were not, since the budget was spent.
-    pub over_budget: u64,
-    /// Requests that were refused because too many were under way.
-    pub over_open: u64,
-    /// Requests that were refused because too many waited.
-    pub over_waiting: u64,
-    /// Those that came too fast.
-    pub rate_limited: u64,
-    /// Those that took too long.
-    pub timeouts: u64,
-    /// How often an instance was left out because it failed.
-    pub ejections: u64,
-    /// Health checks that failed.
-    pub failed_checks: u64,
-    /// Requests that were refused because memory was short.
-    pub shed: u64,
-}
-
 /// What is known of a service.
 #[derive(Debug)]
 pub struct ServiceGuard {
@@ -76,7 +49,7 @@ pub struct ServiceGuard {
     /// How they are asked whether they are well.
     pub health: Option<Health>,
     /// Since the start.
-    pub counts: ServiceCounts,
+    pub counts: ProtectionStatus,
     bounds: Bounds,
     /// What is counted for all loops.
     share: ServiceShare,
@@ -233,7 +206,6 @@ impl Guard {
         }
         let pressure = self.pressure();
         let Some(of) = self.services.get_mut(service as usize) else { return Ok(()) };
-        of.counts.requests += 1;
         if pressure >= Pressure::Shed {
             of.counts.shed += 1;
             let refusal = Refusal::new(503, "the proxy is short of memory").come_again_after(COME_AGAIN);
@@ -278,24 +250,6 @@ impl Guard {
     }
 }
 
-impl ServiceCounts {
-    /// As it is told.
-    pub const fn status(&self) -> ProtectionStatus {
-        ProtectionStatus {
-            failures: self.failures,
-            retries: self.retries,
-            over_budget: self.over_budget,
-            over_open: self.over_open,
-            over_waiting: self.over_waiting,
-            rate_limited: self.rate_limited,
-            timeouts: self.timeouts,
-            ejections: self.ejections,
-            failed_checks: self.failed_checks,
-            shed: self.shed,
-        }
-    }
-}
-
 impl ServiceGuard {
     fn new(name: &str, service: &Service, file: &File) -> Self {
         let retry = service.retry.as_ref().unwrap_or(&file.retry).clone();
@@ -304,7 +258,7 @@ impl ServiceGuard {
             timeouts: file.timeouts.of(&service.timeouts),
             rules: service.outlier.rules(),
             health: service.health.clone(),
-            counts: ServiceCounts::default(),
+            counts: ProtectionStatus::default(),
             bounds: service.limits.bounds(),
             share: ServiceShare::new(service, &retry),
             open: 0,

@@ -63,7 +63,7 @@ impl Sidecar<'_> {
                 .map(|&(version, status, count)| RequestCount { protocol: word(version), status, count })
                 .collect(),
             durations: one.durations.clone(),
-            protection: guard.map(|guard| guard.counts.status()).unwrap_or_default(),
+            protection: guard.map(|guard| guard.counts).unwrap_or_default(),
         });
         let name = |service: Option<u32>| {
             let service = service.and_then(|service| watch.services.get(service as usize));

@@ -17,9 +17,9 @@ pub struct Worker {
     clients: AtomicU32,
     /// The same, by the place of their listener.
     places: Box<[AtomicU32]>,
-    inbox: Mutex<Vec<(StreamSocket, Seat)>>,
+    inbox: Mutex<Vec<(StreamSocket, Assignment)>>,
     /// There is something in the inbox: the loop looks at this at each turn.
-    has_post: AtomicBool,
+    has_new: AtomicBool,
     wakeup: Wakeup,
 }
 
@@ -31,7 +31,7 @@ impl Worker {
             clients: AtomicU32::new(0),
             places: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
             inbox: Mutex::default(),
-            has_post: AtomicBool::new(false),
+            has_new: AtomicBool::new(false),
             wakeup: Wakeup::new()?,
         })
     }
@@ -52,33 +52,33 @@ impl Worker {
     }
 
     /// It gets this connection.
-    pub fn give(&self, stream: StreamSocket, seat: Seat) {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push((stream, seat));
+    pub fn give(&self, stream: StreamSocket, assignment: Assignment) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push((stream, assignment));
         // One that has not looked yet was woken already.
-        if !self.has_post.swap(true, Ordering::AcqRel) {
+        if !self.has_new.swap(true, Ordering::AcqRel) {
             self.wakeup.wake();
         }
     }
 
     /// What it was given since the last time.
-    pub fn take(&self) -> Vec<(StreamSocket, Seat)> {
-        if !self.has_post.load(Ordering::Relaxed) {
+    pub fn take(&self) -> Vec<(StreamSocket, Assignment)> {
+        if !self.has_new.load(Ordering::Relaxed) {
             return Vec::new();
         }
         // First this: what is given behind it wakes the loop again.
-        self.has_post.store(false, Ordering::SeqCst);
+        self.has_new.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// A client's connection counts at a loop and at a listener as long as this is there.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Assignment {
     worker: Arc<Worker>,
     place: u32,
 }
 
-impl Seat {
+impl Assignment {
     /// Of a connection that the listener in this place has accepted.
     pub fn new(worker: &Arc<Worker>, place: u32) -> Self {
         worker.clients.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Assignment {
     fn drop(&mut self) {
         self.worker.clients.fetch_sub(1, Ordering::Relaxed);
         self.worker.places[self.place as usize].fetch_sub(1, Ordering::Relaxed);

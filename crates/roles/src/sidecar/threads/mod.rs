@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-pub use inbox::Seat;
+pub use inbox::Assignment;
 pub use shared::{Common, Shared};
 
 use super::live::Live;
@@ -103,10 +103,10 @@ impl Sidecar<'_> {
 
     /// Takes the connections that the first loop has handed over.
     pub(super) fn take_inbox(&mut self) {
-        for (stream, seat) in self.shared.take(self.number) {
+        for (stream, assignment) in self.shared.take(self.number) {
             // A listener that is gone by now accepts nothing.
-            if self.listeners.is_open(seat.place()) {
-                self.take_client(stream, seat);
+            if self.listeners.is_open(assignment.place()) {
+                self.take_client(stream, assignment);
             }
         }
     }

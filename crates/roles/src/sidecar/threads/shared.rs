@@ -13,7 +13,7 @@ use h2lab_net::wakeup::Wakeup;
 use h2lab_proxy::pool::portion::Portion;
 use h2lab_proxy::refusal::ProxyError;
 
-use super::inbox::{Seat, Worker};
+use super::inbox::{Assignment, Worker};
 use crate::sidecar::guard::{ServiceShare, SharedRate, Standing};
 use crate::sidecar::listeners::Place;
 use crate::sidecar::live::{Resolved, State};
@@ -105,27 +105,27 @@ impl Shared {
 
     /// A connection was accepted by the listener in this place: it goes to the loop with the fewest clients; of equals, to the one whose
     /// turn it is.
-    pub fn seat(&self, place: u32) -> Seat {
+    pub fn assign(&self, place: u32) -> Assignment {
         let from = self.turn.load(Ordering::Relaxed) as usize;
         let count = self.workers.len();
         let in_turn = (0..count).map(|step| (from + step) % count);
         let chosen = in_turn.min_by_key(|number| self.workers[*number].clients()).unwrap_or(0);
         self.turn.store(((chosen + 1) % count) as u32, Ordering::Relaxed);
-        Seat::new(&self.workers[chosen], place)
+        Assignment::new(&self.workers[chosen], place)
     }
 
     /// A connection came to this loop itself by the listener in this place.
-    pub fn own_seat(&self, number: u32, place: u32) -> Seat {
-        Seat::new(&self.workers[number as usize], place)
+    pub fn assign_here(&self, number: u32, place: u32) -> Assignment {
+        Assignment::new(&self.workers[number as usize], place)
     }
 
-    /// Gives a connection to the loop that its seat is at.
-    pub fn give(&self, stream: StreamSocket, seat: Seat) {
-        self.workers[seat.thread() as usize].give(stream, seat);
+    /// Gives a connection to the loop that its assignment is at.
+    pub fn give(&self, stream: StreamSocket, assignment: Assignment) {
+        self.workers[assignment.thread() as usize].give(stream, assignment);
     }
 
     /// What a loop was given since the last time.
-    pub fn take(&self, number: u32) -> Vec<(StreamSocket, Seat)> {
+    pub fn take(&self, number: u32) -> Vec<(StreamSocket, Assignment)> {
         self.workers[number as usize].take()
     }
 
@@ -233,14 +233,14 @@ mod tests {
     #[test]
     fn the_loop_with_the_fewest_clients_gets_the_next_one_and_equals_take_turns() {
         let shared = Shared::new(3).expect("three loops");
-        let mut seats: Vec<Seat> = (0..6).map(|_| shared.seat(0)).collect();
-        assert_eq!(seats.iter().map(Seat::thread).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+        let mut seats: Vec<Assignment> = (0..6).map(|_| shared.assign(0)).collect();
+        assert_eq!(seats.iter().map(Assignment::thread).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
         drop((seats.remove(4), seats.remove(1)));
-        assert_eq!([shared.seat(0).thread(), shared.seat(1).thread()], [1, 1], "each is over at once");
+        assert_eq!([shared.assign(0).thread(), shared.assign(1).thread()], [1, 1], "each is over at once");
         assert!(shared.uses(0) && !shared.uses(1));
         drop(seats);
         assert!(!shared.uses(0));
-        let over: Vec<u32> = (0..4).map(|_| shared.seat(0).thread()).collect();
+        let over: Vec<u32> = (0..4).map(|_| shared.assign(0).thread()).collect();
         assert_eq!(over, [2, 0, 1, 2], "connections that are short take turns, too");
     }
 
