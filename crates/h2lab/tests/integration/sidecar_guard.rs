@@ -6,11 +6,14 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, closed_port, folder};
+
+/// The code of a release that is resident, in bytes; that of a debug build is three times as large and would hide what is tested.
+pub const CODE_OF_RELEASE: u64 = 12 << 20;
 
 /// A response with this status and body.
 pub fn response(status: u16, body: &str) -> String {
@@ -114,7 +117,7 @@ fn the_whole_of_a_request_is_bounded_however_much_of_it_moves() {
             let mut stream = stream.expect("a connection");
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
             while stream.write_all(b"1\r\nx\r\n").is_ok() {
-                thread::sleep(std::time::Duration::from_millis(5));
+                thread::sleep(Duration::from_millis(5));
             }
         }
     });
@@ -325,7 +328,7 @@ fn memory_is_bounded_and_requests_are_refused_before_it_is_used_up() {
         if sent.is_ok() {
             readers.push(reader);
         }
-        largest = sidecar.child.resident_bytes().max(largest);
+        largest = sidecar.child.anonymous_bytes().max(largest);
         let told = sidecar.ask(&get("/status/200", ""));
         if told.starts_with("HTTP/1.1 503 ") {
             refused = Some(told);
@@ -333,7 +336,7 @@ fn memory_is_bounded_and_requests_are_refused_before_it_is_used_up() {
     }
     let told = refused.expect("hundreds who do not read are more than it has memory for");
     assert!(told.contains("retry-after: 1\r\n") && told.contains("the proxy is short of memory"), "{told}");
-    assert!(largest < 80 << 20, "{largest} bytes");
+    assert!(largest + CODE_OF_RELEASE < 80 << 20, "{largest} bytes");
     drop(readers);
     let until = Instant::now() + DEADLINE;
     while !sidecar.ask(&get("/status/200", "")).starts_with("HTTP/1.1 200 ") {
