@@ -472,6 +472,15 @@ impl Connection {
         forward!(self, engine => engine.ping(now), h3: {});
     }
 
+    /// PINGs that the peer may have got since it last sent HEADERS or DATA; 0 in HTTP/1.1 and HTTP/3. Servers of gRPC end a connection
+    /// that gets more than three.
+    pub fn pings_since_message(&self) -> u32 {
+        match self {
+            Self::H2(engine) => engine.pings_since_message(),
+            Self::H1(_) | Self::H3(_) => 0,
+        }
+    }
+
     /// What has been sent and received so far.
     pub fn counters(&self) -> &Counters {
         forward!(self, engine => engine.counters())

@@ -7,13 +7,17 @@
 //!
 //! The PING may be lost, too, and so may the repetition. What has no acknowledgement one round trip after the PING is followed by
 //! further ones, a half of a round trip apart: each of them, when it arrives, has what was sent before it sent again.
+//!
+//! Servers of gRPC end a connection with `ENHANCE_YOUR_CALM` at the fourth PING between two frames of messages that they send (grpc-go
+//! 1.7x `maxPingStrikes`, grpc-java `KeepAliveEnforcer`, grpc core `grpc.http2.max_ping_strikes`: the first is free, two are tolerated).
+//! Probes are two of them at most; the third is left for the question whether the peer is still there.
 
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// PINGs in a row that bring no acknowledgement, at most: then the path is interrupted, and TCP's own timeouts do the rest.
-const MOST: u8 = 8;
+/// PINGs since a frame of a message came, at most: then TCP's own timeouts do the rest.
+const MOST: u32 = 2;
 
 /// The PINGs of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -23,13 +27,11 @@ pub struct Probe {
     /// When the acknowledgement of what was written up to `mark` should be there.
     check_at: Time,
     mark: u64,
-    /// PINGs since one brought anything.
-    in_vain: u8,
 }
 
 impl Default for Probe {
     fn default() -> Self {
-        Self { tail_at: Time::NEVER, check_at: Time::NEVER, mark: 0, in_vain: 0 }
+        Self { tail_at: Time::NEVER, check_at: Time::NEVER, mark: 0 }
     }
 }
 
@@ -44,9 +46,20 @@ impl Probe {
         self.tail_at.min(self.check_at)
     }
 
-    /// Whether a PING is to be sent now. `counts` is asked for the bytes that were acknowledged and those that were written so far.
-    pub fn is_due(&mut self, now: Time, rtt: Duration, counts: impl FnOnce() -> (u64, u64)) -> bool {
+    /// Whether a PING is to be sent now, where the peer may have got so many `pings` since it last sent a part of a message. `counts` is
+    /// asked for the bytes that were acknowledged and those that were written so far.
+    pub fn is_due(
+        &mut self,
+        now: Time,
+        rtt: Duration,
+        pings: u32,
+        counts: impl FnOnce() -> (u64, u64),
+    ) -> bool {
         if self.at() > now {
+            return false;
+        }
+        if pings >= MOST {
+            *self = Self::default();
             return false;
         }
         let (acknowledged, written) = counts();
@@ -55,16 +68,15 @@ impl Probe {
             self.tail_at = Time::NEVER;
         }
         if !self.check_at.happened() {
-            (self.check_at, self.mark, self.in_vain) = (now + rtt + rtt / 4, written, 0);
+            (self.check_at, self.mark) = (now + rtt + rtt / 4, written);
         } else if self.check_at <= now {
             if acknowledged < self.mark {
-                self.in_vain += 1;
-                self.check_at = if self.in_vain < MOST { now + rtt / 2 } else { Time::NEVER };
+                self.check_at = now + rtt / 2;
                 return true;
             }
             let is_more = acknowledged < written;
             self.check_at = if is_more { now + rtt + rtt / 4 } else { Time::NEVER };
-            (self.mark, self.in_vain) = (written, 0);
+            self.mark = written;
         }
         is_tail
     }
@@ -85,7 +97,7 @@ mod tests {
             let now = probe.at();
             let is_acknowledged = now >= Time::from_millis(acknowledged);
             let counts = (if is_acknowledged { written } else { 0 }, written);
-            if probe.is_due(now, RTT, || counts) {
+            if probe.is_due(now, RTT, sent.len() as u32, || counts) {
                 sent.push(now.since(Time::ZERO).as_millis() as u64);
                 written += 17;
             }
@@ -96,8 +108,8 @@ mod tests {
     #[test]
     fn one_follows_at_once_and_others_while_nothing_is_acknowledged() {
         assert_eq!(pings(29), [5]);
-        assert_eq!(pings(45), [5, 30, 40]);
-        assert_eq!(pings(10_000), [5, 30, 40, 50, 60, 70, 80, 90, 100], "it gives up");
+        assert_eq!(pings(45), [5, 30]);
+        assert_eq!(pings(10_000), [5, 30], "it gives up");
     }
 
     #[test]
@@ -105,9 +117,19 @@ mod tests {
         let mut probe = Probe::default();
         for ms in 0..50 {
             let now = Time::from_millis(ms);
-            assert!(!probe.is_due(now, RTT, || (ms, ms)));
+            assert!(!probe.is_due(now, RTT, 0, || (ms, ms)));
             probe.sent(now, RTT);
         }
-        assert!(probe.is_due(Time::from_millis(54), RTT, || (54, 54)));
+        assert!(probe.is_due(Time::from_millis(54), RTT, 1, || (54, 54)));
+    }
+
+    #[test]
+    fn there_is_none_where_the_peer_has_had_two_and_sent_nothing_of_a_message() {
+        let mut probe = Probe::default();
+        probe.sent(Time::ZERO, RTT);
+        assert!(!probe.is_due(Time::from_millis(5), RTT, 2, || (0, 100)));
+        assert!(!probe.at().happened(), "until the next message of ours");
+        probe.sent(Time::from_millis(30), RTT);
+        assert!(probe.is_due(Time::from_millis(35), RTT, 0, || (100, 200)), "a message of the peer has come");
     }
 }

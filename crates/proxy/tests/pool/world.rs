@@ -53,6 +53,9 @@ struct End {
     probe: Probe,
     /// When its event is due.
     probe_at: Time,
+    /// PINGs that it sent since a message came, and those without an answer.
+    pings: u32,
+    unanswered: u32,
 }
 
 struct Connection {
@@ -163,6 +166,8 @@ impl World {
             timer: Time::NEVER,
             probe: Probe::default(),
             probe_at: Time::NEVER,
+            pings: 0,
+            unanswered: 0,
         };
         let ends = [end(Socket::dial(config, self.now)), end(Socket::listen(config))];
         self.connections.push(Connection {
@@ -231,6 +236,12 @@ impl World {
                 return;
             }
             received.drain(..length as usize);
+            let end = self.end(connection, client);
+            match number {
+                PING => {}
+                PONG => end.unanswered -= 1,
+                _ => end.pings = end.unanswered,
+            }
             match (number, client) {
                 (PING, _) => self.send(connection, client, PONG, 17),
                 (PONG, _) => {}
@@ -275,12 +286,13 @@ impl World {
         if end.probe_at == now {
             end.probe_at = Time::NEVER;
         }
-        let End { probe, socket, unsent, .. } = end;
+        let End { probe, socket, unsent, pings, unanswered, .. } = end;
         let counts = || {
             let (acknowledged, written) = socket.progress();
             (acknowledged, written + unsent.len() as u64)
         };
-        if probe.is_due(now, rtt, counts) {
+        if probe.is_due(now, rtt, *pings, counts) {
+            (*pings, *unanswered) = (*pings + 1, *unanswered + 1);
             self.send(connection, client, PING, 17);
         }
         self.await_probe(connection, client);

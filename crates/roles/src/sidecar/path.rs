@@ -118,8 +118,9 @@ impl Side {
         }
         let written = self.transport.tcp().map_or(0, StreamSocket::written);
         if self.read_path() {
+            let pings = self.engine.pings_since_message();
             let Path { now: reading, probe, .. } = &mut self.path;
-            return probe.is_due(now, reading.rtt, || (reading.bytes_sent, written));
+            return probe.is_due(now, reading.rtt, pings, || (reading.bytes_sent, written));
         }
         self.path.probe = Probe::default();
         false

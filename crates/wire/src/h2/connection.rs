@@ -144,8 +144,12 @@ impl Connection {
         let within = |range: Range<usize>| at + range.start..at + range.end;
         let id = header.stream;
         match Frame::parse(header, self.input.slice(payload.start, payload.end))? {
-            Frame::Data { body, end_stream } => self.receive_data(now, header, within(body), end_stream),
+            Frame::Data { body, end_stream } => {
+                self.pings.message_came();
+                self.receive_data(now, header, within(body), end_stream)
+            }
             Frame::Headers { fragment, end_stream, end_headers, depends_on } => {
+                self.pings.message_came();
                 self.receive_headers(header, within(fragment), end_stream, end_headers, depends_on)
             }
             Frame::Priority { depends_on } if depends_on == id => {

@@ -121,8 +121,18 @@ impl Connection {
     pub fn ping(&mut self, now: Time) {
         if self.end.is_open() {
             let payload = self.pings.begin(now, self.config.peer_timeout);
-            self.put_frame(kind::PING, 0, 0, &payload);
+            self.put_ping(payload);
         }
+    }
+
+    pub(super) fn put_ping(&mut self, payload: [u8; 8]) {
+        self.put_frame(kind::PING, 0, 0, &payload);
+        self.pings.sent();
+    }
+
+    /// See [`super::super::Connection::pings_since_message`].
+    pub const fn pings_since_message(&self) -> u32 {
+        self.pings.since_message()
     }
 
     /// Acknowledgements of PINGs that we did not send are ignored.

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use super::frame::kind;
 use super::{Connection, Role};
 use h2lab_base::units::Time;
 
@@ -96,7 +95,7 @@ impl Connection {
         match self.keep_alive.step(now, self.config.peer_timeout, wanted) {
             Step::Wait => false,
             Step::Ask => {
-                self.put_frame(kind::PING, 0, 0, &PROBE);
+                self.put_ping(PROBE);
                 false
             }
             Step::GiveUp => true,

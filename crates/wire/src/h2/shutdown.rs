@@ -84,6 +84,8 @@ pub(super) struct Pings {
     /// When this much has been transmitted, the answers counted so far have been read.
     read_at: u64,
     transmitted: u64,
+    /// See [`super::super::Connection::pings_since_message`].
+    since_message: u32,
 }
 
 impl Default for Pings {
@@ -96,11 +98,30 @@ impl Default for Pings {
             unread_answers: 0,
             read_at: 0,
             transmitted: 0,
+            since_message: 0,
         }
     }
 }
 
 impl Pings {
+    /// A PING is sent.
+    pub(super) const fn sent(&mut self) {
+        self.since_message += 1;
+    }
+
+    /// HEADERS or DATA have come. PINGs without an answer may reach the peer after it has sent them.
+    #[inline]
+    pub(super) fn message_came(&mut self) {
+        if self.since_message > 0 {
+            self.since_message = self.since_message.min(self.waiting.len() as u32);
+        }
+    }
+
+    /// See [`super::super::Connection::pings_since_message`].
+    pub(super) const fn since_message(&self) -> u32 {
+        self.since_message
+    }
+
     /// The payload of a new PING.
     pub(super) fn begin(&mut self, now: Time, timeout: Duration) -> [u8; 8] {
         let payload = self.next;

@@ -284,7 +284,7 @@ impl Connection {
         }
         self.tuner.released(now, bytes);
         if let Some(payload) = self.tuner.take_ping(now) {
-            self.put_frame(kind::PING, 0, 0, &payload);
+            self.put_ping(payload);
         }
     }
 

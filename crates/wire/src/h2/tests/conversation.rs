@@ -257,6 +257,26 @@ fn a_pong_measures_the_round_trip() {
 }
 
 #[test]
+fn pings_are_counted_until_a_part_of_a_message_comes() {
+    let mut pair = pair_of(client_config(), server_config(), 12);
+    let stream = pair.client.connection.send_request(pair.now, &get("/")).unwrap();
+    pair.settle();
+    for n in 1..=3 {
+        pair.client.connection.ping(pair.now);
+        pair.settle();
+        assert_eq!(pair.client.connection.pings_since_message(), n, "answers are no messages");
+    }
+    pair.server.connection.send_response(pair.now, stream, &Response { end_stream: false, ..EMPTY });
+    // One crosses the response: the server gets it afterwards.
+    pair.client.connection.ping(pair.now);
+    pair.settle();
+    assert_eq!(pair.client.connection.pings_since_message(), 1);
+    pair.server.connection.send_data(pair.now, stream, b"x", true);
+    pair.settle();
+    assert_eq!(pair.client.connection.pings_since_message(), 0);
+}
+
+#[test]
 fn repeated_requests_cost_a_byte_per_field() {
     let mut pair = pair_of(client_config(), server_config(), 11);
     let fields =
