@@ -55,7 +55,7 @@ impl ByteStream {
 
     /// `stream` under `session`. A client's `ClientHello` goes with the first [`ByteStream::flush`].
     pub fn tls(stream: StreamSocket, session: TlsSession) -> Self {
-        let incoming = vec![0; Encrypted::FIRST_INCOMING];
+        let incoming = Vec::new();
         let tls =
             Some(Box::new(Encrypted { session, incoming, from: 0, to: 0, records: RecordMeter::default() }));
         Self { tls, ..Self::clear(stream) }
@@ -193,6 +193,25 @@ impl ByteStream {
         self.tls.as_ref().is_some_and(|tls| tls.session.wants_send())
     }
 
+    /// Takes the buffer for ciphertext, if there is one and nothing is in it. The next read allocates another, unless it is
+    /// [given](ByteStream::give_buffer) one: of thousands of connections few read at a time.
+    pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
+        let tls = self.tls.as_mut().filter(|tls| tls.from == tls.to && !tls.incoming.is_empty())?;
+        Some(std::mem::take(&mut tls.incoming))
+    }
+
+    /// Whether it needs a buffer for ciphertext, and has none.
+    pub fn wants_buffer(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.incoming.is_empty())
+    }
+
+    /// Gives it one that [`ByteStream::take_buffer`] has taken of another.
+    pub fn give_buffer(&mut self, buffer: Vec<u8>) {
+        if let Some(tls) = self.tls.as_mut().filter(|tls| tls.incoming.is_empty()) {
+            tls.incoming = buffer;
+        }
+    }
+
     /// Closes our direction (`close_notify` in TLS, then FIN).
     pub fn shutdown(&mut self) -> Result<(), TransportError> {
         if let Some(tls) = &mut self.tls {
@@ -230,6 +249,9 @@ impl Encrypted {
     /// Gives the session ciphertext, from the socket if none is left over; `false` if there is none now.
     fn feed(&mut self, stream: &StreamSocket) -> Result<bool, TransportError> {
         if self.from == self.to {
+            if self.incoming.is_empty() {
+                self.incoming = vec![0; Self::FIRST_INCOMING];
+            }
             match stream.read(&mut self.incoming)? {
                 Read::Bytes(n) => {
                     self.records.feed(&self.incoming[..n]);

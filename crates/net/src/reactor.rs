@@ -94,8 +94,8 @@ enum Source {
     /// Nothing, or only a timer.
     #[default]
     None,
-    /// A stream whose connect has not ended.
-    Connecting(StreamSocket),
+    /// A stream whose connect has not ended: few have one, and it would make the table twice as large.
+    Connecting(Box<StreamSocket>),
     /// Accepts connections.
     Listening(Listener),
     /// A stream that the role owns.
@@ -163,7 +163,7 @@ impl Reactor {
     /// Waits for a connect that [`StreamSocket::connect`] began.
     pub fn submit_connect(&mut self, token: Token, stream: StreamSocket) -> io::Result<()> {
         self.register(token, &stream, STREAM_EVENTS)?;
-        self.slot(token).source = Source::Connecting(stream);
+        self.slot(token).source = Source::Connecting(Box::new(stream));
         Ok(())
     }
 
@@ -406,7 +406,7 @@ impl Reactor {
             Source::None => None,
             Source::Connecting(stream) => {
                 // The event is not used up: it may report the first bytes too, as an ordinary stream's from now on.
-                let result = stream.take_error().map(|()| stream);
+                let result = stream.take_error().map(|()| *stream);
                 if result.is_ok() {
                     slot.source = Source::Stream;
                 }

@@ -33,6 +33,15 @@ impl Transport {
         }
     }
 
+    /// The byte stream, to be changed; `None` of QUIC.
+    #[inline]
+    pub const fn stream_mut(&mut self) -> Option<&mut ByteStream> {
+        match self {
+            Self::Stream(stream) => Some(stream),
+            Self::Quic(_) => None,
+        }
+    }
+
     /// The QUIC connection, if it is one.
     #[inline]
     pub const fn quic(&self) -> Option<&QuicSession> {

@@ -1,5 +1,7 @@
 //! One connection of any protocol, driven the same way: [`Connection`] forwards to the engine.
 
+use std::sync::Arc;
+
 use super::connection::{Config, Counters, Refused, Request, Response, SettingValues, setting_name};
 use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2, h3, upgrade};
 use h2lab_base::units::Time;
@@ -36,23 +38,23 @@ macro_rules! forward {
 
 impl Connection {
     /// An HTTP/1.1 connection.
-    pub fn h1(config: Config) -> Self {
+    pub fn h1(config: impl Into<Arc<Config>>) -> Self {
         Self::H1(Box::new(h1::Connection::new(config)))
     }
 
     /// A connection that is no HTTP: the one request that it takes (client role) sends nothing, has no response, and all that follows
     /// in both directions is [`Event::Data`] of its stream. What the server says before is kept for it.
-    pub fn tunnel(config: Config) -> Self {
+    pub fn tunnel(config: impl Into<Arc<Config>>) -> Self {
         Self::H1(Box::new(h1::Connection::tunnel(config)))
     }
 
     /// An HTTP/2 connection by prior knowledge or ALPN; the preface and SETTINGS are queued at once.
-    pub fn h2(config: Config, now: Time) -> Self {
+    pub fn h2(config: impl Into<Arc<Config>>, now: Time) -> Self {
         Self::H2(Box::new(h2::Connection::new(config, now)))
     }
 
     /// An HTTP/3 connection over a QUIC connection whose handshake is complete; our control stream is queued at once.
-    pub fn h3(config: Config, now: Time) -> Self {
+    pub fn h3(config: impl Into<Arc<Config>>, now: Time) -> Self {
         Self::H3(Box::new(h3::Connection::new(config, now)))
     }
 
@@ -68,13 +70,13 @@ impl Connection {
     /// `OPTIONS *` to `authority` is queued at once, and when the server has switched this is an HTTP/2 connection like
     /// any other. That request's response comes on stream 1, which a role did not begin and need not honour; its own
     /// requests begin with stream 3. A server that does not switch ends the connection with [`super::Error::WrongProtocol`].
-    pub fn h2c_upgrade(config: Config, authority: &str, now: Time) -> Self {
+    pub fn h2c_upgrade(config: impl Into<Arc<Config>>, authority: &str, now: Time) -> Self {
         Self::H1(Box::new(h1::Connection::asking_for_h2c(config, authority, now)))
     }
 
     /// The same, where the first request of the role itself makes the offer, as curl's do: it must have no body, its response comes
     /// on stream 1, and no other can be begun before the server has switched. [`Connection::is_established`] once it has.
-    pub fn h2c_upgrade_by_request(config: Config) -> Self {
+    pub fn h2c_upgrade_by_request(config: impl Into<Arc<Config>>) -> Self {
         Self::H1(Box::new(h1::Connection::offering_h2c(config)))
     }
 
@@ -91,7 +93,7 @@ impl Connection {
     pub fn h2c_switched(config: Config, offered: &[u8], unread: &[u8], now: Time) -> Option<Self> {
         let settings = upgrade::decode(offered).filter(|payload| h2::are_client_settings(payload))?;
         let handover = upgrade::Handover {
-            config,
+            config: config.into(),
             counters: Counters::default(),
             unread: unread.to_vec(),
             unsent: Vec::new(),
@@ -262,6 +264,30 @@ impl Connection {
     /// allocates it again. HTTP/3 keeps its memory.
     pub fn release_memory(&mut self) {
         forward!(self, engine => engine.release_memory(), h3: ());
+    }
+
+    /// Whether it has no memory to work in, and [`Connection::lend_buffers`] would spare it an allocation: a server's HTTP/1.1.
+    #[inline]
+    pub fn wants_buffers(&self) -> bool {
+        matches!(self, Self::H1(engine) if engine.wants_buffers())
+    }
+
+    /// Lends it memory to work in, before it reads or a response is written. Nothing happens unless it [wants](Connection::wants_buffers)
+    /// some.
+    pub fn lend_buffers(&mut self, buffers: h1::Buffers) {
+        if let Self::H1(engine) = self {
+            engine.lend_buffers(buffers);
+        }
+    }
+
+    /// Takes the memory back in which nothing is, when all events were taken: between requests, and while a complete one waits for its
+    /// response. `None` if it works in it, or keeps it: all but a server's HTTP/1.1. It need not have been lent.
+    #[inline]
+    pub fn take_buffers(&mut self) -> Option<h1::Buffers> {
+        match self {
+            Self::H1(engine) => engine.take_buffers(),
+            Self::H2(_) | Self::H3(_) => None,
+        }
     }
 
     /// Streams begun and not finished.
@@ -482,8 +508,12 @@ impl Connection {
     }
 
     /// What has been sent and received so far.
-    pub fn counters(&self) -> &Counters {
-        forward!(self, engine => engine.counters())
+    pub fn counters(&self) -> Counters {
+        match self {
+            Self::H1(engine) => engine.counters(),
+            Self::H2(engine) => *engine.counters(),
+            Self::H3(engine) => *engine.counters(),
+        }
     }
 }
 

@@ -76,6 +76,22 @@ impl SendQueue {
         }
     }
 
+    /// Takes its memory, in which nothing must be.
+    pub(super) fn take_memory(&mut self) -> Vec<u8> {
+        debug_assert!(self.len() == 0, "something waits");
+        self.sent = 0;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes
+    }
+
+    /// Gives it memory, if it has none.
+    pub(super) fn give_memory(&mut self, bytes: Vec<u8>) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = bytes;
+        }
+    }
+
     /// The unsent bytes up to the next lent slice: all of them if nothing is lent.
     pub(super) fn pending(&self) -> &[u8] {
         match self.lent.front() {

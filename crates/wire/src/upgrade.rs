@@ -1,13 +1,15 @@
 //! The switch from HTTP/1.1 to HTTP/2 in clear by `Upgrade: h2c` (RFC 7540 §3.2; RFC 9113 §3.1 made it historic, proxies
 //! and clients in use still make it): what the two engines hand over, and the coding of `HTTP2-Settings`.
 
+use std::sync::Arc;
+
 use super::connection::{Config, Counters};
 
 /// What an HTTP/2 connection takes over from the HTTP/1.1 connection that it begins as.
 #[derive(Debug)]
 pub(crate) struct Handover {
     /// How the connection behaves.
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     /// What was counted so far.
     pub(crate) counters: Counters,
     /// Bytes received and not read: those of HTTP/2.

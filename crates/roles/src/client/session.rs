@@ -646,7 +646,7 @@ impl ClientSession {
     /// Brings the record up to date with the engine and TCP.
     pub fn record(&mut self) -> &ConnectionRecord {
         let record = &mut self.statistics.record;
-        record.counters = *self.engine.counters();
+        record.counters = self.engine.counters();
         (record.http.settings_local, record.http.settings_remote) = self.engine.settings_in_effect();
         // The engine refuses pushes by itself without an event.
         let promised = u32::try_from(record.counters.frames_received[PUSH_PROMISE]).unwrap_or(u32::MAX);

@@ -70,7 +70,7 @@ impl Sidecar<'_> {
         up.streams.insert(stream, id);
         up.begin_request();
         self.observer.given(exchange, up, stream, now);
-        up.path.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
+        up.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
         mark(up, slot, &mut self.dirty);
         exchange.up = Some(StreamAt { slot, serial: up.serial, stream });
         (exchange.sent_at, exchange.watched.moved_at) = (now, now);
@@ -130,6 +130,7 @@ impl Sidecar<'_> {
             return;
         }
         let Some(down) = side_at(&mut self.slots, to) else { return };
+        self.spare.lend(&mut down.engine);
         for interim in exchange.interims.drain(..) {
             let fields: Vec<Field<'_>> = interim.fields().collect();
             down.engine.send_interim(now, to.stream, interim.status, &fields);
@@ -155,7 +156,7 @@ impl Sidecar<'_> {
                 send_response(&head, (body_length, end_stream, alt_svc), down, to, now);
             }
             mark(down, to.slot, &mut self.dirty);
-            down.path.carries(1);
+            down.carries(1);
             let is_handshake = exchange.is_tunnel && exchange.asked.websocket;
             exchange.seen.status = if is_handshake { accepts(down.version) } else { head.status };
             exchange.is_answered = true;

@@ -37,7 +37,8 @@ impl Sidecar<'_> {
                     self.totals.requests += 1;
                     let Peer::Client { listener, address } = &side.peer else { continue };
                     let service = self.listeners.service(*listener, &head);
-                    let (service, destination) = self.destine((side.intercepted, side.version), service, now);
+                    let (service, destination) =
+                        self.destine((side.intercepted.as_deref().copied(), side.version), service, now);
                     let exchange = self.exchanges.get(id);
                     exchange.destination = destination;
                     exchange.down = Some(StreamAt { slot, serial: side.serial, stream });

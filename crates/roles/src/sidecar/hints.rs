@@ -88,7 +88,7 @@ impl Sidecar<'_> {
         let request =
             Request { method: "GET", authority, path, fields: &fields, body_length: None, end_stream: true };
         let Some(stream) = side.engine.send_push(now, on.stream, &request) else { return };
-        side.pushed.insert(mark);
+        side.pushed.push(mark);
         of(&REPEATED).chain(of(&ADDED)).for_each(|field| head.add(field.name, &[field.value]));
         let id = self.exchanges.begin();
         side.streams.insert(stream, id);

@@ -18,7 +18,9 @@ use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::route::Routes;
 use h2lab_wire::{Connection, RequestHead};
 
+use super::buffers::SpareBuffers;
 use super::config::{Listening, SidecarConfig, SidecarError};
+use super::engines::Engines;
 use super::live::Live;
 use super::sockets::Sockets;
 use super::threads::Assignment;
@@ -410,11 +412,14 @@ impl Opening {
     pub fn proceed(
         &mut self,
         config: &SidecarConfig,
+        engines: &mut Engines,
+        spare: &mut SpareBuffers,
         now: Time,
     ) -> Result<Option<(Connection, Version)>, TransportError> {
         if self.is_header_due && !self.read_header()? {
             return Ok(None);
         }
+        spare.lend_transport(&mut self.transport);
         if self.transport.is_handshaking() && !self.transport.handshake(now)? {
             self.transport.flush(now)?;
             return Ok(None);
@@ -422,14 +427,14 @@ impl Opening {
         self.transport.flush(now)?;
         let Transport::Stream(stream) = &mut self.transport else {
             let version = Version::H3;
-            return Ok(Some((super::engine(&config.server, version, true, now), version)));
+            return Ok(Some((engines.engine(&config.server, version, true, now), version)));
         };
         let is_clear = !stream.is_tls();
         let spoken = match &self.intercepted {
             Some(intercepted) if is_clear => intercepted.spoken(stream, &mut self.first_bytes)?,
             _ => Some(spoken(stream, &mut self.first_bytes)?),
         };
-        let engine = |version| (super::engine(&config.server, version, !is_clear, now), version);
+        let mut engine = |version| (engines.engine(&config.server, version, !is_clear, now), version);
         let (mut engine, version) = match spoken {
             Some(Spoken::Unknown) => return Ok(None),
             Some(Spoken::Nothing) => {
@@ -439,6 +444,7 @@ impl Opening {
             Some(Spoken::H2) => engine(Version::H2),
             None => transparent::tunnel(&config.client),
         };
+        spare.lend(&mut engine);
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         Ok(Some((engine, version)))
     }

@@ -43,7 +43,8 @@ impl Sidecar<'_> {
             if side.version == Version::H1 || ping.is_zero() || pool.refuses_pings {
                 continue;
             }
-            match side.liveness.look(now, waits, ping, side.path.now.rtt) {
+            let rtt = side.path.as_ref().map_or(Duration::ZERO, |path| path.now.rtt);
+            match side.liveness.look(now, waits, ping, rtt) {
                 Verdict::Fine => {}
                 Verdict::Ask => {
                     side.ask(now);

@@ -8,9 +8,11 @@
 
 mod answer;
 mod body;
+mod buffers;
 mod config;
 mod datagrams;
 mod drain;
+mod engines;
 mod events;
 mod exchange;
 mod fallback;
@@ -29,6 +31,8 @@ mod reload;
 mod side;
 mod sockets;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod transparent;
 
@@ -47,10 +51,11 @@ use h2lab_net::transport::TransportError;
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::memory::Pressure;
 use h2lab_proxy::hints::Pages;
-use h2lab_wire::Connection;
 
 use crate::date::Date;
+use buffers::SpareBuffers;
 pub use config::{Listening, SidecarConfig, SidecarError};
+use engines::Engines;
 use exchange::Exchanges;
 use guard::Guard;
 use listeners::{FIRST, Listeners, Opening, WAKEUP};
@@ -135,6 +140,8 @@ struct Sidecar<'a> {
     /// By token, after those of the listeners.
     slots: Vec<Slot>,
     free: Vec<u32>,
+    engines: Engines,
+    spare: SpareBuffers,
     exchanges: Exchanges,
     pools: Pools,
     /// What clients are told early.
@@ -203,6 +210,8 @@ impl<'a> Sidecar<'a> {
             now: clock.now(),
             slots: Vec::new(),
             free: Vec::new(),
+            engines: Engines::new(config.server),
+            spare: SpareBuffers::default(),
             exchanges: Exchanges::default(),
             dirty: Vec::new(),
             unread: Vec::new(),
@@ -346,7 +355,7 @@ impl<'a> Sidecar<'a> {
     fn open(&mut self, slot: u32) {
         let Slot::Opening(mut opening) = std::mem::take(&mut self.slots[slot as usize]) else { return };
         let now = self.now;
-        match opening.proceed(&self.config, now) {
+        match opening.proceed(&self.config, &mut self.engines, &mut self.spare, now) {
             Ok(None) => {
                 if opening.transport.quic().is_some() {
                     self.reactor.set_timer(Self::token(slot), opening.deadline());
@@ -356,10 +365,10 @@ impl<'a> Sidecar<'a> {
             Ok(Some((engine, version))) => {
                 self.is_shaken(slot);
                 let Opening { transport, listener, client, assignment, intercepted, .. } = *opening;
-                let address = client.ip().to_canonical().to_string();
+                let address = client.ip().to_canonical().to_string().into();
                 let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
                 (side.client, side.assignment, side.intercepted) =
-                    (Some(client), Some(assignment), intercepted);
+                    (Some(client), Some(assignment), intercepted.map(Box::new));
                 side.used_at = now;
                 self.place(slot, side);
                 self.begin_tunnel(slot);
@@ -399,6 +408,8 @@ impl<'a> Sidecar<'a> {
         let now = self.now;
         self.with_side(slot, |sidecar, side| {
             let mut turn = 0;
+            sidecar.spare.lend(&mut side.engine);
+            sidecar.spare.lend_transport(&mut side.transport);
             while {
                 let is_held = sidecar.is_held(side);
                 side.receive(now, &mut turn, is_held)?
@@ -503,6 +514,8 @@ impl<'a> Sidecar<'a> {
         if side.waits_for_room() {
             self.waits_for_port(slot);
         }
+        self.spare.take_back(&mut side.engine);
+        self.spare.take_back_transport(&mut side.transport);
         self.slots[slot as usize] = Slot::Open(side);
         self.weigh_slot(slot);
         if reads && !self.unread.contains(&slot) {
@@ -554,17 +567,4 @@ fn side(slots: &mut [Slot], slot: u32) -> Option<&mut Side> {
 /// The connection of a stream, if it is still there.
 fn side_at(slots: &mut [Slot], at: exchange::StreamAt) -> Option<&mut Side> {
     side(slots, at.slot).filter(|side| side.serial == at.serial)
-}
-
-/// The engine of a connection that was accepted.
-fn engine(config: &h2lab_wire::Config, version: Version, tls: bool, now: Time) -> Connection {
-    let mut config = h2lab_wire::Config { tls, ..*config };
-    match version {
-        Version::H1 => Connection::h1(config),
-        Version::H2 | Version::H3 => {
-            // It is asked to end before (`Sidecar::end_idle`); this is for one that does not answer.
-            config.limits.idle = config.limits.idle.map(|idle| idle + config.peer_timeout);
-            if version == Version::H3 { Connection::h3(config, now) } else { Connection::h2(config, now) }
-        }
-    }
 }

@@ -66,7 +66,7 @@ impl Default for Path {
 
 impl Path {
     /// A part of a message was put into the engine.
-    pub const fn carries(&mut self, segments: u32) {
+    const fn carries(&mut self, segments: u32) {
         self.added += segments;
         self.is_asking = true;
     }
@@ -104,25 +104,41 @@ impl Path {
 }
 
 impl Side {
+    /// What is known of its path. Of a client's over HTTP/1.1 nothing: it has one request at a time, and is not chosen.
+    pub fn path_of(version: Version, peer: &Peer) -> Option<Box<Path>> {
+        (version != Version::H1 || matches!(peer, Peer::Instance(_))).then(Box::default)
+    }
+
+    /// A part of a message was put into the engine.
+    pub fn carries(&mut self, segments: u32) {
+        if let Some(path) = &mut self.path {
+            path.carries(segments);
+        }
+    }
+
     /// Reads its path again.
     fn read_path(&mut self) -> bool {
-        let Some(reading) = reading(self) else { return false };
-        self.path.read(reading, self.streams.len() > 0);
+        let waits = self.streams.len() > 0;
+        let Some(reading) = self.path.as_ref().and_then(|_| reading(self)) else { return false };
+        if let Some(path) = &mut self.path {
+            path.read(reading, waits);
+        }
         true
     }
 
     /// Whether a probe is due, which is then sent.
     pub fn is_probe_due(&mut self, now: Time) -> bool {
-        if now < self.path.probe.at() {
+        if self.path.as_ref().is_none_or(|path| now < path.probe.at()) {
             return false;
         }
         let written = self.transport.tcp().map_or(0, StreamSocket::written);
-        if self.read_path() {
-            let pings = self.engine.pings_since_message();
-            let Path { now: reading, probe, .. } = &mut self.path;
+        let is_read = self.read_path();
+        let pings = self.engine.pings_since_message();
+        let Some(Path { now: reading, probe, .. }) = self.path.as_deref_mut() else { return false };
+        if is_read {
             return probe.is_due(now, reading.rtt, pings, || (reading.bytes_sent, written));
         }
-        self.path.probe = Probe::default();
+        *probe = Probe::default();
         false
     }
 }
@@ -164,8 +180,9 @@ impl Sidecar<'_> {
                 && side.version != Version::H1
                 && side.read_path()
                 && matches!(side.peer, Peer::Client { .. })
+                && let Some(path) = &mut side.path
             {
-                side.path.look();
+                path.look();
             }
         }
         for instance in 0..self.pools.count() {
@@ -182,8 +199,10 @@ impl Sidecar<'_> {
         }
         let mut interval = Interval::default();
         for slot in &pool.connections {
-            if let Some(side) = side(&mut self.slots, *slot) {
-                let (before, after) = side.path.look();
+            if let Some(side) = side(&mut self.slots, *slot)
+                && let Some(path) = &mut side.path
+            {
+                let (before, after) = path.look();
                 interval.add(&before, &after);
             }
         }
@@ -194,9 +213,11 @@ impl Sidecar<'_> {
         let lossy = pool.estimate.loss() > LOSSY && !pool.refuses_pings;
         let wanted = pool.wanted as usize;
         for slot in pool.connections.clone() {
-            if let Some(side) = side(&mut self.slots, slot) {
+            if let Some(side) = side(&mut self.slots, slot)
+                && let Some(path) = &mut side.path
+            {
                 // QUIC has probes of its own (RFC 9002 §6.2).
-                side.path.is_probed = lossy && side.version == Version::H2;
+                path.is_probed = lossy && side.version == Version::H2;
             }
         }
         let there = self.lasting(instance).len();

@@ -433,7 +433,9 @@ fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
     };
     let wait = match pool.policy {
         _ if side.liveness.is_doubted() => DOUBTED,
-        Policy::Adaptive if side.version != Version::H1 => place::wait(&side.path.now, side.path.added),
+        Policy::Adaptive if side.version != Version::H1 => {
+            side.path.as_ref().map_or(Duration::ZERO, |path| place::wait(&path.now, path.added))
+        }
         _ => Duration::ZERO,
     };
     Room { free, open, wait }

@@ -1,6 +1,5 @@
 //! One connection of the sidecar, towards a client or towards an instance: transport, engine, and what its streams carry.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -39,7 +38,7 @@ pub enum Peer {
         /// The listener.
         listener: u32,
         /// The client's address, as text.
-        address: String,
+        address: Box<str>,
     },
     /// Our own, to the instance with this number.
     Instance(u32),
@@ -75,16 +74,16 @@ pub struct Side {
     cancelled: u32,
     /// Bytes that had been written when the last of them was placed.
     pub written_before: u64,
-    /// What is known of its path.
-    pub path: Path,
+    /// What is known of its path, see [`Side::path_of`].
+    pub path: Option<Box<Path>>,
     /// Its client's address.
     pub client: Option<SocketAddr>,
     /// Its place among the clients of all loops.
     pub assignment: Option<Assignment>,
     /// Where it was to go, if it was brought to a listener of ours.
-    pub intercepted: Option<Intercepted>,
-    /// Hashes of the paths that were pushed on it.
-    pub pushed: HashSet<u64>,
+    pub intercepted: Option<Box<Intercepted>>,
+    /// Hashes of the paths that were pushed on it: few, and none on most connections.
+    pub pushed: Vec<u64>,
     /// Whether its peer is there.
     pub liveness: Liveness,
     /// What is recorded of it, if anything.
@@ -127,6 +126,7 @@ impl Side {
             transport,
             engine,
             version,
+            path: Self::path_of(version, &peer),
             peer,
             streams: Streams::default(),
             is_dirty: false,
@@ -137,11 +137,10 @@ impl Side {
             released_at: Time::ZERO,
             cancelled: 0,
             written_before: 0,
-            path: Path::default(),
             client: None,
             assignment: None,
             intercepted: None,
-            pushed: HashSet::new(),
+            pushed: Vec::new(),
             liveness: Liveness::new(Time::ZERO),
             watched: None,
             counted: [0; 3],
@@ -294,8 +293,10 @@ impl Side {
                 }
             };
             self.blocked = !flush_seen(transport, engine, now, &mut sent, &mut see)?;
-            if sent > 0 {
-                self.path.sent(now);
+            if sent > 0
+                && let Some(path) = &mut self.path
+            {
+                path.sent(now);
             }
         }
         if !self.is_shut && !self.blocked && self.engine.has_ended_its_direction() {
@@ -319,7 +320,8 @@ impl Side {
                 Next::Wait(until.min(self.transport.timeout()))
             });
         }
-        Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(self.path.probe_at())))
+        let probe_at = self.path.as_ref().map_or(Time::NEVER, |path| path.probe_at());
+        Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(probe_at)))
     }
 
     /// Says that nothing follows. A client may still be reading.

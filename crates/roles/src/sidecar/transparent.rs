@@ -397,7 +397,7 @@ impl Sidecar<'_> {
     pub(super) fn begin_tunnel(&mut self, slot: u32) {
         let now = self.now;
         self.with_side(slot, |sidecar, side| {
-            let Some(Intercepted { original: Original::At(to), .. }) = side.intercepted else {
+            let Some(&Intercepted { original: Original::At(to), .. }) = side.intercepted.as_deref() else {
                 return Ok(());
             };
             if !side.engine.is_tunnel() {

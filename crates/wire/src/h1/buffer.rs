@@ -1,5 +1,7 @@
-//! The input and the output buffer of a connection. Both keep their allocation from message to message.
+//! The input and the output buffer of a connection. Both keep their allocation from message to message, unless it was lent
+//! ([`Buffers`]).
 
+use super::head::Scratch;
 use crate::queue::{Payload, SendQueue};
 
 /// Bytes of spare room that [`Input::space`] always offers.
@@ -29,7 +31,7 @@ impl Span {
 }
 
 /// Received bytes that nothing has consumed yet, followed by room for more.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Input {
     bytes: Vec<u8>,
     start: usize,
@@ -37,8 +39,9 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn new() -> Self {
-        Self { bytes: vec![0; FIRST_SIZE], start: 0, end: 0 }
+    /// Whether it has no memory.
+    pub(super) const fn is_bare(&self) -> bool {
+        self.bytes.capacity() == 0
     }
 
     /// Room to read into, at least 1 KiB. Invalidates every [`Span`].
@@ -69,7 +72,7 @@ impl Input {
     /// Gives its memory back, if nothing is unread.
     pub(super) fn release_memory(&mut self) {
         if self.is_empty() {
-            *self = Self { bytes: Vec::new(), start: 0, end: 0 };
+            *self = Self::default();
         }
     }
 
@@ -100,6 +103,43 @@ impl Input {
 
     pub(super) const fn clear(&mut self) {
         self.start = self.end;
+    }
+}
+
+/// The memory that a server's connection works in, while nothing is in it: a role with thousands of connections has only as many as
+/// there are connections at work. See [`crate::Connection::lend_buffers`].
+#[derive(Debug, Default)]
+pub struct Buffers {
+    input: Vec<u8>,
+    output: Vec<u8>,
+    scratch: Scratch,
+}
+
+impl Buffers {
+    /// What they take of memory, in bytes.
+    pub fn held(&self) -> usize {
+        self.input.capacity() + self.output.capacity() + self.scratch.held()
+    }
+
+    /// Takes the memory of these, in which nothing is.
+    pub(super) fn taken(input: &mut Input, output: &mut Output, scratch: &mut Scratch) -> Self {
+        (input.start, input.end) = (0, 0);
+        Self {
+            input: std::mem::take(&mut input.bytes),
+            output: output.queue.take_memory(),
+            scratch: std::mem::take(scratch),
+        }
+    }
+
+    /// Gives it to these, if they have none.
+    pub(super) fn give(self, input: &mut Input, output: &mut Output, scratch: &mut Scratch) {
+        if input.is_bare() {
+            input.bytes = self.input;
+        }
+        output.queue.give_memory(self.output);
+        if scratch.held() == 0 {
+            *scratch = self.scratch;
+        }
     }
 }
 
@@ -229,7 +269,7 @@ mod tests {
 
     #[test]
     fn room_never_falls_below_1_kib_and_unread_bytes_survive_growth() {
-        let mut input = Input::new();
+        let mut input = Input::default();
         let mut expected = Vec::new();
         for round in 0..20_u8 {
             let chunk = vec![round; 900];
@@ -246,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_buffer_that_reads_fill_doubles_up_to_its_bound() {
-        let mut input = Input::new();
+        let mut input = Input::default();
         for _ in 0..10 {
             let n = input.space().len();
             input.fill(n);

@@ -1,9 +1,12 @@
 //! The state of a connection and of its one exchange, and what the role commands.
 
+use std::sync::Arc;
+
 use super::body::{Decoder, Encoder};
 use super::buffer::{Input, Output};
+use super::counts::Counts;
 use super::head::{self, Scratch, Version};
-use super::repetition::{LastRequest, LastResponse};
+use super::repetition::Repeated;
 use super::upgrade::offer;
 use crate::connection::{Config, Counters, Refused, Request};
 use crate::limits::deadlines::Deadlines;
@@ -67,7 +70,7 @@ impl Sending {
 pub(super) enum Life {
     Open,
     /// Ends as soon as the output is flushed: `None` after an orderly end, else why.
-    Ending(Option<Error>),
+    Ending(Option<Box<Error>>),
     /// The role has been notified.
     Over,
 }
@@ -111,18 +114,22 @@ impl Exchange {
     }
 }
 
+/// A client's offer to switch to HTTP/2.
+#[derive(Debug)]
+pub(super) struct Offered {
+    /// The payload of its `HTTP2-Settings`.
+    pub(super) settings: Vec<u8>,
+    /// Bytes of the request's body that may still come.
+    pub(super) body_left: u64,
+}
+
 /// The state of the switch to HTTP/2.
 #[derive(Debug)]
 pub(super) enum Upgrade {
     /// Not requested.
     No,
     /// Server: the first request offers it.
-    Offered {
-        /// The payload of its `HTTP2-Settings`.
-        settings: Vec<u8>,
-        /// Bytes of its body that may still come.
-        body_left: u64,
-    },
+    Offered(Box<Offered>),
     /// Client: the first request is to ask for it.
     Wanted,
     /// Client: we have asked, and the server must have answered by then.
@@ -150,11 +157,11 @@ impl Eof {
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "how the connection began and how it ends are independent")]
 pub struct Connection {
-    pub(super) config: Config,
+    pub(super) config: Arc<Config>,
     pub(super) input: Input,
     pub(super) output: Output,
     pub(super) scratch: Scratch,
-    pub(super) counters: Counters,
+    pub(super) counters: Counts,
     pub(super) exchange: Option<Exchange>,
     pub(super) receiving: Receiving,
     pub(super) life: Life,
@@ -169,25 +176,27 @@ pub struct Connection {
     /// Bytes of an incomplete head or trailer section that have been looked at.
     pub(super) looked_at: usize,
     pub(super) deadlines: Deadlines,
-    last_request: LastRequest,
-    pub(super) last_response: LastResponse,
+    /// Heads that may come again (client role).
+    pub(super) repeated: Option<Box<Repeated>>,
     /// The switch to HTTP/2.
     pub(super) upgrade: Upgrade,
     /// It carries one tunnel and no HTTP.
     pub(super) is_raw: bool,
     /// See [`crate::Connection::take_refused`].
-    pub(super) refused: Option<Refused>,
+    pub(super) refused: Option<Box<Refused>>,
 }
 
 impl Connection {
     /// A connection in the given role. Nothing is sent until the role asks for it.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: impl Into<Arc<Config>>) -> Self {
+        let config = config.into();
         Self {
+            deadlines: Deadlines::new(Arc::clone(&config)),
             config,
-            input: Input::new(),
+            input: Input::default(),
             output: Output::default(),
             scratch: Scratch::default(),
-            counters: Counters::default(),
+            counters: Counts::default(),
             exchange: None,
             receiving: Receiving::Head,
             life: Life::Open,
@@ -196,9 +205,7 @@ impl Connection {
             eof: Eof::NotYet,
             opened: false,
             looked_at: 0,
-            deadlines: Deadlines::new(config.limits),
-            last_request: LastRequest::default(),
-            last_response: LastResponse::default(),
+            repeated: None,
             upgrade: Upgrade::No,
             is_raw: false,
             refused: None,
@@ -318,7 +325,7 @@ impl Connection {
 
     /// See [`crate::Connection::held_bytes`].
     pub fn held_bytes(&self) -> usize {
-        let repeated = self.last_request.held() + self.last_response.held();
+        let repeated = self.repeated.as_ref().map_or(0, |repeated| repeated.held());
         size_of::<Self>() + self.input.held() + self.output.held() + self.scratch.held() + repeated
     }
 
@@ -330,7 +337,7 @@ impl Connection {
         self.input.release_memory();
         self.output.release_memory();
         self.scratch = Scratch::default();
-        (self.last_request, self.last_response) = (LastRequest::default(), LastResponse::default());
+        self.repeated = None;
     }
 
     /// 1 for a client whose connection is idle and may be used again, else 0.
@@ -353,8 +360,8 @@ impl Connection {
     }
 
     /// See [`crate::Connection::take_refused`].
-    pub const fn take_refused(&mut self) -> Option<Refused> {
-        self.refused.take()
+    pub fn take_refused(&mut self) -> Option<Refused> {
+        self.refused.take().map(|refused| *refused)
     }
 
     /// Always, as HTTP/1.1 has no preface, unless it is to become HTTP/2.
@@ -369,7 +376,9 @@ impl Connection {
 
     /// See [`crate::Connection::send_request`].
     pub fn send_request(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
-        self.last_request.forget();
+        if let Some(repeated) = &mut self.repeated {
+            repeated.request.forget();
+        }
         self.begin_exchange(now, request, |connection| connection.queue_request(request))
     }
 
@@ -390,7 +399,8 @@ impl Connection {
     /// most connections of a pool that grows on demand never send a second request.
     pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
         self.begin_exchange(now, request, |connection| {
-            if let Some((head, fields, encoder)) = connection.last_request.get() {
+            let last = connection.repeated.as_ref().and_then(|repeated| repeated.request.get());
+            if let Some((head, fields, encoder)) = last {
                 connection.output.push(head);
                 connection.counters.headers_plain += fields;
                 connection.counters.headers_sent += head.len() as u64;
@@ -400,7 +410,8 @@ impl Connection {
             let (mark, fields) = (connection.output.len(), connection.counters.headers_plain);
             let encoder = connection.queue_request(request)?;
             let fields = connection.counters.headers_plain - fields;
-            connection.last_request.remember(connection.output.since(mark), fields, encoder);
+            let repeated = connection.repeated.get_or_insert_default();
+            repeated.request.remember(connection.output.since(mark), fields, encoder);
             Ok(encoder)
         })
     }
@@ -532,8 +543,8 @@ impl Connection {
     pub fn ping(&mut self, _now: Time) {}
 
     /// What has been sent and received so far.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    pub fn counters(&self) -> Counters {
+        self.counters.counters()
     }
 
     /// Queues a request's head and says how its body will be framed.
@@ -657,7 +668,7 @@ impl Connection {
         self.input.clear();
         self.exchange = None;
         if matches!(self.life, Life::Open) {
-            self.life = Life::Ending(error);
+            self.life = Life::Ending(error.map(Box::new));
         }
     }
 

@@ -17,9 +17,11 @@
 pub(crate) mod body;
 mod buffer;
 mod connection;
+mod counts;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod head;
+mod lending;
 mod limits;
 mod receive;
 mod repetition;
@@ -29,5 +31,6 @@ mod tests;
 mod tunnel;
 mod upgrade;
 
+pub use buffer::Buffers;
 pub use connection::Connection;
 pub use head::reason_phrase;

@@ -40,7 +40,7 @@ impl Connection {
                 Life::Over => return None,
                 Life::Ending(_) if !self.output.is_empty() => return None,
                 Life::Ending(error) => {
-                    let error = error.take();
+                    let error = error.take().map(|error| *error);
                     self.life = Life::Over;
                     return Some(Ready::Closed { error });
                 }
@@ -197,7 +197,9 @@ impl Connection {
     }
 
     fn read_response(&mut self) -> Progress {
-        let head = if let Some(head) = self.last_response.read_again(self.input.unread()) {
+        let head = if let Some(head) =
+            self.repeated.as_ref().and_then(|repeated| repeated.response.read_again(self.input.unread()))
+        {
             self.looked_at = 0;
             self.take_head(head.length);
             head
@@ -208,7 +210,7 @@ impl Connection {
                 Err(refusal) => return self.refuse_and_go_on(refusal),
             };
             let place = self.take_head(head.length);
-            self.last_response.remember(self.input.get(place), head);
+            self.repeated.get_or_insert_default().response.remember(self.input.get(place), head);
             head
         };
         let Head { line: status, version, framing, .. } = head;
@@ -354,7 +356,9 @@ impl Connection {
         let Some(stream) = self.exchange.as_ref().map(|exchange| exchange.stream) else {
             return Progress::Starved;
         };
-        self.last_response.forget();
+        if let Some(repeated) = &mut self.repeated {
+            repeated.response.forget();
+        }
         let length = match self.parse(head::parse_trailers, |length| *length) {
             Ok(Some(length)) => length,
             Ok(None) => return Progress::Starved,

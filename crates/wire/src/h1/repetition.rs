@@ -4,6 +4,20 @@
 use super::body::Encoder;
 use super::head::Head;
 
+/// What a client remembers.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    pub(super) request: LastRequest,
+    pub(super) response: LastResponse,
+}
+
+impl Repeated {
+    /// What it takes of memory, in bytes.
+    pub(super) const fn held(&self) -> usize {
+        size_of::<Self>() + self.request.bytes.capacity() + self.response.bytes.capacity()
+    }
+}
+
 /// The head of the last request that was sent (client role).
 #[derive(Debug, Default)]
 pub(super) struct LastRequest {
@@ -30,11 +44,6 @@ impl LastRequest {
     /// The head, the bytes of its field lines and the framing of its body.
     pub(super) fn get(&self) -> Option<(&[u8], u64, Encoder)> {
         Some((&self.bytes, self.fields, self.encoder?))
-    }
-
-    /// What it takes of memory, in bytes.
-    pub(super) const fn held(&self) -> usize {
-        self.bytes.capacity()
     }
 }
 
@@ -63,10 +72,5 @@ impl LastResponse {
     /// matters.
     pub(super) fn read_again(&self, input: &[u8]) -> Option<Head<u16>> {
         self.head.filter(|_| input.starts_with(&self.bytes))
-    }
-
-    /// What it takes of memory, in bytes.
-    pub(super) const fn held(&self) -> usize {
-        self.bytes.capacity()
     }
 }

@@ -108,7 +108,8 @@ impl Connection {
             self.output.push(refusal.reason.as_bytes());
             self.output.push(b"\n");
             let Refusal { status, reason } = refusal;
-            self.refused = Some(Refused { status, reason, body: reason.len() as u64 + 1, times: 1 });
+            let refused = Refused { status, reason, body: reason.len() as u64 + 1, times: 1 };
+            self.refused = Some(Box::new(refused));
         }
         self.end(Some(error));
     }

@@ -1,6 +1,8 @@
 //! Tunnels: what follows a switch of protocols (RFC 9110 §7.8) or a CONNECT that was accepted (§9.3.6), and connections that carry
 //! nothing else.
 
+use std::sync::Arc;
+
 use super::body::{Decoder, Encoder};
 use super::connection::{Connection, Exchange, Receiving, SWITCHING, Sending, push_fields};
 use super::head::Version;
@@ -9,7 +11,7 @@ use crate::{Field, Role, StreamId};
 
 impl Connection {
     /// See [`crate::Connection::tunnel`].
-    pub(crate) fn tunnel(config: Config) -> Self {
+    pub(crate) fn tunnel(config: impl Into<Arc<Config>>) -> Self {
         let mut connection = Self::new(config);
         connection.is_raw = true;
         connection

@@ -1,6 +1,8 @@
 //! The HTTP/1.1 half of the switch to HTTP/2 in clear, `Upgrade: h2c` (RFC 7540 §3.2): the offer and its answer, both roles.
 
-use super::connection::{Connection, Exchange, Life, Receiving, Sending, Upgrade};
+use std::sync::Arc;
+
+use super::connection::{Connection, Exchange, Life, Offered, Receiving, Sending, Upgrade};
 use super::head::{self, Framing, Opening, Refusal, Version, has_token};
 use crate::connection::Config;
 use crate::upgrade::{Handover, decode, encode};
@@ -12,7 +14,7 @@ const TOO_LONG: Refusal =
 
 impl Connection {
     /// A client's connection whose first request asks for HTTP/2. It must have no body.
-    pub(crate) fn offering_h2c(config: Config) -> Self {
+    pub(crate) fn offering_h2c(config: impl Into<Arc<Config>>) -> Self {
         let mut connection = Self::new(config);
         connection.upgrade = Upgrade::Wanted;
         connection
@@ -20,8 +22,9 @@ impl Connection {
 
     /// A client's connection that asks for HTTP/2 before anything else. `OPTIONS *` leaves every request of the role to
     /// HTTP/2, at the price of a round trip (RFC 7540 §3.2). Some servers answer it without looking at the offer.
-    pub(crate) fn asking_for_h2c(config: Config, authority: &str, now: Time) -> Self {
+    pub(crate) fn asking_for_h2c(config: impl Into<Arc<Config>>, authority: &str, now: Time) -> Self {
         let mut connection = Self::new(config);
+        let config = Arc::clone(&connection.config);
         let mark = connection.output.len();
         for part in ["OPTIONS * HTTP/1.1\r\nhost: ", authority, "\r\n", &offer(&config)] {
             connection.output.push(part.as_bytes());
@@ -48,15 +51,15 @@ impl Connection {
         if framing.content_length.is_some_and(|length| length > limit) {
             return Err(TOO_LONG);
         }
-        self.upgrade = Upgrade::Offered { settings, body_left: limit };
+        self.upgrade = Upgrade::Offered(Box::new(Offered { settings, body_left: limit }));
         Ok(())
     }
 
     /// Server: so many bytes of the body of an offering request have come. They are bounded, because until its end nothing else
     /// can be sent on the connection.
     pub(super) fn charge_offer(&mut self, bytes: u64) -> Result<(), Refusal> {
-        let Upgrade::Offered { body_left, .. } = &mut self.upgrade else { return Ok(()) };
-        *body_left = body_left.checked_sub(bytes).ok_or(TOO_LONG)?;
+        let Upgrade::Offered(offered) = &mut self.upgrade else { return Ok(()) };
+        offered.body_left = offered.body_left.checked_sub(bytes).ok_or(TOO_LONG)?;
         Ok(())
     }
 
@@ -72,13 +75,13 @@ impl Connection {
         }
         match &mut self.upgrade {
             Upgrade::No | Upgrade::Wanted => None,
-            Upgrade::Offered { settings, .. } => {
+            Upgrade::Offered(offered) => {
                 let unanswered =
                     self.exchange.as_ref().is_some_and(|exchange| exchange.sending == Sending::Head);
                 if !unanswered || !matches!(self.receiving, Receiving::Complete) {
                     return None;
                 }
-                let settings = std::mem::take(settings);
+                let settings = std::mem::take(&mut offered.settings);
                 self.output
                     .push(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n");
                 Some(self.hand_over(settings))
@@ -123,8 +126,8 @@ impl Connection {
     fn hand_over(&mut self, settings: Vec<u8>) -> Handover {
         self.upgrade = Upgrade::No;
         Handover {
-            config: self.config,
-            counters: self.counters,
+            config: Arc::clone(&self.config),
+            counters: self.counters(),
             unread: self.input.unread().to_vec(),
             unsent: self.output.gathered(),
             settings,

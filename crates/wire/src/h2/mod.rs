@@ -50,6 +50,7 @@ mod tests;
 mod tuning;
 mod upgrade;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::backlog::Backlog;
@@ -85,7 +86,7 @@ const STREAMS_BEFORE_SETTINGS: u32 = 100;
 /// An HTTP/2 connection. See [`super::Connection`] for what its methods mean; they are the same.
 #[derive(Debug)]
 pub struct Connection {
-    config: Config,
+    config: Arc<Config>,
     counters: Counters,
     input: Input,
     /// The rest of a DATA frame of which the role got a piece already.
@@ -159,15 +160,18 @@ type Received = Result<Option<Occurrence>, fault::Fault>;
 impl Connection {
     /// A connection by prior knowledge or ALPN: the preface, SETTINGS and, if the connection window is larger than the
     /// initial one, a WINDOW_UPDATE are queued at once. Values outside the ranges of [`Config`] are clamped.
-    pub fn new(config: Config, now: Time) -> Self {
-        let mut connection = Self::silent(config, now);
+    pub fn new(config: impl Into<Arc<Config>>, now: Time) -> Self {
+        let mut connection = Self::silent(config.into(), now);
         connection.greet();
         connection
     }
 
     /// A connection that has sent nothing yet.
-    fn silent(config: Config, now: Time) -> Self {
-        let config = clamped(config);
+    fn silent(mut config: Arc<Config>, now: Time) -> Self {
+        let in_range = clamped(*config);
+        if in_range != *config {
+            config = in_range.into();
+        }
         let flow = config.flow;
         Self {
             counters: Counters::default(),
@@ -204,7 +208,7 @@ impl Connection {
             keep_alive: KeepAlive::new(config.keep_alive, now),
             drain: Drain::default(),
             accounts: Accounts::new(config.limits, config.flow.connection_window, now),
-            deadlines: Deadlines::begun(config.limits, now),
+            deadlines: Deadlines::begun(Arc::clone(&config), now),
             end: End::Open,
             config,
         }

@@ -400,7 +400,7 @@ impl Connection {
     }
 
     /// Whether stream ids are used up (RFC 9113 §5.1.1).
-    pub(super) const fn is_out_of_ids(&self) -> bool {
+    pub(super) fn is_out_of_ids(&self) -> bool {
         matches!(self.config.role, Role::Client) && self.next_local > MAX_31_BITS
     }
 }

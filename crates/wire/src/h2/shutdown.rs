@@ -371,11 +371,11 @@ impl Connection {
     }
 
     /// Fails if the peer makes us answer without reading the answers.
-    pub(super) const fn check_answers(&self) -> Result<(), Fault> {
+    pub(super) fn check_answers(&self) -> Result<(), Fault> {
         let allowed = self.config.limits.unread_answers;
         if self.pings.unread_answers <= allowed {
             return Ok(());
         }
-        Err(Fault::Excess(Exceeded { limit: Limit::UnreadAnswers, allowed: allowed as u64 }))
+        Err(Fault::Excess(Exceeded { limit: Limit::UnreadAnswers, allowed: u64::from(allowed) }))
     }
 }

@@ -1,5 +1,7 @@
 //! The HTTP/2 half of the switch from HTTP/1.1 in clear (RFC 7540 §3.2).
 
+use std::sync::Arc;
+
 use super::stream::Side;
 use super::{Connection, Role, settings};
 use crate::content::Content;
@@ -21,7 +23,7 @@ impl Connection {
     /// The connection that continues after HTTP/1.1: our preface follows the unsent output, and the request that asked for the
     /// switch is stream 1, whose client side has ended.
     pub(crate) fn upgraded(handover: &Handover, now: Time) -> Self {
-        let mut connection = Self::silent(handover.config, now);
+        let mut connection = Self::silent(Arc::clone(&handover.config), now);
         connection.counters = handover.counters;
         connection.output.tail().extend_from_slice(&handover.unsent);
         connection.greet();

@@ -42,6 +42,7 @@ pub mod transport;
 mod varint;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use self::control::{PeerStreams, Uni};
 use self::settings::Settings;
@@ -66,7 +67,7 @@ const RESET_SLOT: usize = 3;
 /// An HTTP/3 connection. See [`super::Connection`] for what its methods mean, and [`transport`] for those about streams.
 #[derive(Debug)]
 pub struct Connection {
-    config: Config,
+    config: Arc<Config>,
     counters: Counters,
     arrivals: Arrivals,
     actions: VecDeque<Action>,
@@ -134,7 +135,11 @@ type Received = Result<Option<Occurrence>, fault::Fault>;
 
 impl Connection {
     /// A connection whose handshake is complete; the control stream and SETTINGS are queued at once.
-    pub fn new(config: Config, now: Time) -> Self {
+    pub fn new(config: impl Into<Arc<Config>>, now: Time) -> Self {
+        let mut config: Arc<Config> = config.into();
+        if config.send_buffer == 0 {
+            Arc::make_mut(&mut config).send_buffer = 1;
+        }
         let mut connection = Self {
             counters: Counters::default(),
             arrivals: Arrivals::default(),
@@ -164,9 +169,9 @@ impl Connection {
             settings_due: now + config.peer_timeout,
             drain: Drain::default(),
             accounts: Accounts::new(config.limits, config.flow.connection_window, now),
-            deadlines: Deadlines::begun(config.limits, now),
+            deadlines: Deadlines::begun(Arc::clone(&config), now),
             end: End::Open,
-            config: Config { send_buffer: config.send_buffer.max(1), ..config },
+            config,
         };
         connection.greet();
         connection
@@ -226,7 +231,7 @@ impl Connection {
 
     /// See [`super::Connection::wants_input`]. Bodies do not count: each stream has its windows, so that many bodies may wait
     /// without a fault of the peer; `send_data` bounds them.
-    pub const fn wants_input(&self) -> bool {
+    pub fn wants_input(&self) -> bool {
         self.unsent - self.unsent_bodies <= self.config.limits.unread_output
     }
 

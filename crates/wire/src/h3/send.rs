@@ -380,7 +380,7 @@ impl Connection {
     }
 
     /// Whether the numbers of requests are used up.
-    pub(super) const fn is_out_of_ids(&self) -> bool {
+    pub(super) fn is_out_of_ids(&self) -> bool {
         matches!(self.config.role, Role::Client) && self.next >= MOST_REQUESTS
     }
 }

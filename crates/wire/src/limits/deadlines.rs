@@ -3,9 +3,11 @@
 //! An engine notes what is under way and polls what is overdue. A deadline that is postponed often is not moved each time: when
 //! it fires early, it is set anew.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Exceeded, Limit, Limits};
+use super::{Exceeded, Limit};
+use crate::connection::Config;
 use h2lab_base::units::Time;
 
 /// What the peer has taken too long for.
@@ -28,7 +30,8 @@ pub(crate) enum Overdue {
 /// The deadlines of one connection.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
-    limits: Limits,
+    /// Its limits; shared with the engine and with others like it.
+    config: Arc<Config>,
     /// Bytes received.
     received: u64,
     /// When a byte moved last, either way; [`Time::NEVER`] before the first call that knows the time.
@@ -50,9 +53,9 @@ pub(crate) struct Deadlines {
 
 impl Deadlines {
     /// Nothing is under way.
-    pub(crate) const fn new(limits: Limits) -> Self {
+    pub(crate) const fn new(config: Arc<Config>) -> Self {
         Self {
-            limits,
+            config,
             received: 0,
             active_at: Time::NEVER,
             head_due: Time::NEVER,
@@ -68,8 +71,8 @@ impl Deadlines {
     }
 
     /// The same for a connection that begins now.
-    pub(crate) fn begun(limits: Limits, now: Time) -> Self {
-        let mut deadlines = Self::new(limits);
+    pub(crate) fn begun(config: Arc<Config>, now: Time) -> Self {
+        let mut deadlines = Self::new(config);
         deadlines.begin(now);
         deadlines
     }
@@ -78,7 +81,7 @@ impl Deadlines {
     pub(crate) fn begin(&mut self, now: Time) {
         if !self.active_at.happened() {
             self.active_at = now;
-            self.idle_due = after(now, self.limits.idle);
+            self.idle_due = after(now, self.config.limits.idle);
         }
     }
 
@@ -101,7 +104,7 @@ impl Deadlines {
     pub(crate) fn output_waits(&mut self, now: Time, waits: bool) {
         self.begin(now);
         if waits && !self.output_due.happened() {
-            self.output_due = after(now, self.limits.stall);
+            self.output_due = after(now, self.config.limits.stall);
         }
     }
 
@@ -110,7 +113,7 @@ impl Deadlines {
         match number {
             None => self.head_due = Time::NEVER,
             Some(number) if self.head != number || !self.head_due.happened() => {
-                (self.head, self.head_due) = (number, after(now, self.limits.head));
+                (self.head, self.head_due) = (number, after(now, self.config.limits.head));
             }
             Some(_) => {}
         }
@@ -118,12 +121,12 @@ impl Deadlines {
 
     /// The head of a stream's message has been incomplete since then, while others may come on other streams.
     pub(crate) fn stream_head_waits(&mut self, since: Time) {
-        self.head_due = self.head_due.min(after(since, self.limits.head));
+        self.head_due = self.head_due.min(after(since, self.config.limits.head));
     }
 
     /// Since when a head must have been incomplete to have taken too long; `None` if there is no bound.
     pub(crate) fn heads_overdue_since(&self, now: Time) -> Option<Time> {
-        self.limits.head.map(|head| now - head)
+        self.config.limits.head.map(|head| now - head)
     }
 
     /// A request with a body began with the bytes that arrived last, on this stream, the highest so far.
@@ -134,7 +137,7 @@ impl Deadlines {
     /// The body of a request is due; `highest` is the highest stream on which one is.
     pub(crate) fn body_waits(&mut self, now: Time, highest: u32) {
         if !self.body_due.happened() {
-            self.body_due = after(now, self.limits.body_period);
+            self.body_due = after(now, self.config.limits.body_period);
             (self.body_mark, self.body_base) = (highest, self.received);
             self.body_excused = false;
         }
@@ -149,12 +152,12 @@ impl Deadlines {
 
     /// A stream waits for a window.
     pub(crate) fn window_waits(&mut self, since: Time) {
-        self.windows_due = self.windows_due.min(after(since, self.limits.stall));
+        self.windows_due = self.windows_due.min(after(since, self.config.limits.stall));
     }
 
     /// Streams that wait for a window since then or earlier are overdue; `None` if there is no bound.
     pub(crate) fn windows_overdue_since(&self, now: Time) -> Option<Time> {
-        self.limits.stall.map(|stall| now - stall)
+        self.config.limits.stall.map(|stall| now - stall)
     }
 
     /// When [`Deadlines::overdue`] must be called.
@@ -184,7 +187,7 @@ impl Deadlines {
             return None;
         }
         let active_at = if busy { now } else { self.active_at };
-        self.idle_due = after(active_at, self.limits.idle);
+        self.idle_due = after(active_at, self.config.limits.idle);
         if now < self.idle_due {
             return None;
         }
@@ -193,8 +196,8 @@ impl Deadlines {
     }
 
     fn judge_bodies(&self) -> Overdue {
-        let period = self.limits.body_period.unwrap_or_default();
-        let wanted = u128::from(self.limits.body_rate) * period.as_millis() / 1_000;
+        let period = self.config.limits.body_period.unwrap_or_default();
+        let wanted = u128::from(self.config.limits.body_rate) * period.as_millis() / 1_000;
         if self.body_excused || u128::from(self.received - self.body_base) >= wanted {
             Overdue::BodyInTime
         } else {
@@ -206,10 +209,10 @@ impl Deadlines {
     pub(crate) fn exceeded(&self, limit: Limit) -> Exceeded {
         let time = |allowed: Option<Duration>| Exceeded::time(limit, allowed.unwrap_or_default());
         match limit {
-            Limit::SlowHead => time(self.limits.head),
-            Limit::SlowBody => Exceeded { limit, allowed: u64::from(self.limits.body_rate) },
-            Limit::Idle => time(self.limits.idle),
-            _ => time(self.limits.stall),
+            Limit::SlowHead => time(self.config.limits.head),
+            Limit::SlowBody => Exceeded { limit, allowed: u64::from(self.config.limits.body_rate) },
+            Limit::Idle => time(self.config.limits.idle),
+            _ => time(self.config.limits.stall),
         }
     }
 }
@@ -236,7 +239,7 @@ mod tests {
     }
 
     fn server() -> Deadlines {
-        Deadlines::begun(Limits::new(Role::Server), START)
+        Deadlines::begun(Config::new(Role::Server).into(), START)
     }
 
     #[test]
@@ -309,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_client_waits_for_ever() {
-        let mut deadlines = Deadlines::new(Limits::new(Role::Client));
+        let mut deadlines = Deadlines::new(Config::new(Role::Client).into());
         deadlines.received(START, 1);
         deadlines.head_under_way(START, Some(1));
         deadlines.body_waits(START, 1);

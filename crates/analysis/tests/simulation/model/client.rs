@@ -131,7 +131,7 @@ impl<'a> Client<'a> {
             requests: 0,
             bytes_sent: 0,
             bytes_received: 0,
-            counters: *engine.counters(),
+            counters: engine.counters(),
             server_software: None,
             tcp_client: None,
             tcp_server: None,
@@ -257,7 +257,7 @@ impl<'a> Client<'a> {
 
     /// The record of the connection.
     pub fn into_record(self) -> ConnectionRecord {
-        ConnectionRecord { counters: *self.end.engine.counters(), ..self.state.record }
+        ConnectionRecord { counters: self.end.engine.counters(), ..self.state.record }
     }
 }
 

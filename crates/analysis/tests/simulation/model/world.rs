@@ -361,7 +361,7 @@ impl<'a> World<'a> {
         let ends = |pair: EndPair<'_>| {
             let figures: [EndFigures; 2] =
                 [pair.client.end.socket.figures(), pair.server.end.socket.figures()];
-            let counters = *pair.server.end.engine.counters();
+            let counters = pair.server.end.engine.counters();
             (pair.client.into_record(), figures, counters)
         };
         let (connections, servers) = record::connections(self.pairs.into_iter().map(ends), self.setup);

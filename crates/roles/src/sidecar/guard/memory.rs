@@ -8,6 +8,7 @@ use h2lab_base::units::Time;
 use h2lab_net::resources::give_back_freed_memory;
 use h2lab_proxy::guard::memory::{Memory, Pressure};
 
+use super::super::buffers::SpareBuffers;
 use super::super::exchange::Exchange;
 use super::super::side::{Peer, Side};
 use super::super::threads::Shared;
@@ -170,6 +171,7 @@ impl Sidecar<'_> {
             return;
         }
         let changed = std::mem::replace(&mut held.applied, pressure) != pressure;
+        self.spare = SpareBuffers::default();
         for id in self.exchanges.trim() {
             self.weigh_exchange(id);
         }

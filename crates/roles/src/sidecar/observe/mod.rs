@@ -250,7 +250,8 @@ impl Watch {
             seen.span = Span::of(&exchange.head);
         }
         if let (Peer::Client { address, .. }, Some(_)) = (peer, &self.log) {
-            seen.client.clone_from(address);
+            seen.client.clear();
+            seen.client.push_str(address);
         }
     }
 

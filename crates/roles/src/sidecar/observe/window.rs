@@ -71,7 +71,7 @@ impl Watched {
     fn known(&self, transport: &Transport, engine: &Connection, requests: u32) -> ConnectionRecord {
         let mut record = self.record.clone();
         record.requests = requests;
-        record.counters = *engine.counters();
+        record.counters = engine.counters();
         (record.http.settings_local, record.http.settings_remote) = engine.settings_in_effect();
         if let Some(tcp) = transport.tcp()
             && let (Ok(info), Ok(congestion)) = (TcpInfo::of(tcp), tcp.congestion())

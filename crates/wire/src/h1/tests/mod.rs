@@ -3,6 +3,7 @@
 mod deadlines;
 mod framing;
 mod legality;
+mod lending;
 mod pair;
 mod refusals;
 mod repetition;

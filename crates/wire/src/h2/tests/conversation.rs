@@ -283,7 +283,7 @@ fn repeated_requests_cost_a_byte_per_field() {
         [field("user-agent", "h2lab"), field("x-tenant", "blue"), field("authorization", "Bearer abcdef")];
     let mut sizes = Vec::new();
     for _ in 0..3 {
-        let before = *pair.client.connection.counters();
+        let before = pair.client.connection.counters();
         let request = Request { fields: &fields, ..get("/api/v1/things") };
         let stream = pair.client.connection.send_request(pair.now, &request).unwrap();
         pair.settle();

@@ -40,7 +40,7 @@ fn a_request_sent_again_is_the_same_request_in_fewer_bytes() {
         };
         assert_eq!(*one, expected);
     }
-    let counters = *pair.client.connection.counters();
+    let counters = pair.client.connection.counters();
     assert_eq!(counters.requests, 6);
     assert_eq!(counters.frames_sent[usize::from(kind::HEADERS)], 6);
     assert!(counters.headers_sent < counters.headers_plain / 3, "{counters:?}");
