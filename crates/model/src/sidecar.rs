@@ -62,6 +62,8 @@ pub struct SidecarStatus {
     pub tls_failures: u64,
     /// Lines of the access log that were dropped, since the disk did not take them.
     pub log_lines_dropped: u64,
+    /// How often the system had no more of what a connection needs: `files`, `system-files`, `ports`, `memory`.
+    pub lacks: BTreeMap<String, u64>,
     /// How often a request was sent again, by reason.
     pub retries: BTreeMap<String, u64>,
     /// By service, in the order of their names.
@@ -282,6 +284,9 @@ impl SidecarStatus {
         self.requests_open += other.requests_open;
         self.bad_requests += other.bad_requests;
         self.tls_failures += other.tls_failures;
+        for (what, count) in other.lacks {
+            *self.lacks.entry(what).or_default() += count;
+        }
         for (reason, count) in other.retries {
             *self.retries.entry(reason).or_default() += count;
         }
@@ -392,6 +397,7 @@ mod tests {
         SidecarStatus {
             threads: 1,
             clients_open: 2,
+            lacks: BTreeMap::from([("files".to_owned(), 2)]),
             retries: BTreeMap::from([("goaway".to_owned(), 3)]),
             services: vec![ServiceStatus {
                 name: "a".to_owned(),
@@ -425,6 +431,7 @@ mod tests {
             all.add(one);
         }
         assert_eq!((all.threads, all.clients_open, all.retries["goaway"]), (3, 6, 9));
+        assert_eq!(all.lacks["files"], 6);
         let requests = &all.services[0].requests;
         assert_eq!(
             requests.iter().map(|one| (one.status, one.count)).collect::<Vec<_>>(),

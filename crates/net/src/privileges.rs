@@ -8,6 +8,7 @@
 //! Another user was rejected, too: configurations, keys and logs lie where only root, or the caller, may read.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -91,6 +92,11 @@ impl User {
     /// Its number.
     pub const fn uid(self) -> u32 {
         self.uid
+    }
+
+    /// Gives it an open file. Needs `CAP_CHOWN`.
+    pub fn give(self, file: impl AsFd) -> io::Result<()> {
+        std::os::unix::fs::fchown(file, Some(self.uid), Some(self.gid))
     }
 
     /// Makes it the user of the process, of all its threads, for good: with its group alone, and without a capability but `kept`, which only

@@ -15,6 +15,11 @@ pub fn raise_open_files() -> u64 {
     limit.unwrap_or(u64::MAX)
 }
 
+/// How many files this process may have open: the soft limit.
+pub fn open_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// CPUs that the machine has running, whether or not this process may use them all; 1 if unknown.
 pub fn online_cpus() -> usize {
     // SAFETY: sysconf has no preconditions.

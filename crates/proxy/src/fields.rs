@@ -9,6 +9,7 @@ use h2lab_wire::{Field, Fields};
 use serde::{Deserialize, Serialize};
 
 use crate::head::{Head, Part};
+use crate::target;
 
 /// The version of HTTP on a hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -190,7 +191,7 @@ pub fn request(
     head.clear();
     head.set(Part::Method, incoming.method);
     head.set(Part::Authority, incoming.authority);
-    head.set(Part::Path, incoming.path);
+    head.set(Part::Path, &target::path(incoming.method, incoming.path));
     head.set(Part::Protocol, incoming.protocol);
     let fields = incoming.fields;
     let options = Options::of(fields);

@@ -1,4 +1,4 @@
-//! What a proxy decides, without I/O: its configuration ([`config`]), which service a request is for ([`route`]), the fields of a
+//! What a proxy decides, without I/O: its configuration ([`config`]), which service a request is for ([`route`], [`target`]), the fields of a
 //! message between two hops ([`fields`]), the heads that it keeps to send them again ([`head`]), which requests it may send again
 //! ([`retry`]), which instance and connection take the next one, and how many connections there are ([`pool`]), what registries answer
 //! ([`registry`]), what protects services and itself ([`guard`]), what it says of its own answers ([`refusal`], [`grpc`]), the
@@ -24,5 +24,6 @@ pub mod refusal;
 pub mod registry;
 pub mod retry;
 pub mod route;
+pub mod target;
 pub mod trace;
 pub mod websocket;

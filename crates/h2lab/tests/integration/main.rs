@@ -183,6 +183,9 @@ mod sidecar_transparent;
 /// What a sidecar gives up once it runs.
 mod sidecar_confined;
 
+/// What a sidecar does where the system has no more of what it needs.
+mod sidecar_scarce;
+
 /// What the sidecar tells of its work: log, traces, admin listener, diagnosis.
 mod sidecar_admin;
 

@@ -1,6 +1,7 @@
 //! What a sidecar gives up once it runs: files that are none of its own.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -10,7 +11,8 @@ use rustix::process::{Signal, kill_process};
 
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
-use crate::support::{DEADLINE, binary, folder};
+use crate::sidecar_reload::until_it_says;
+use crate::support::{DEADLINE, binary, folder, is_root, need_of_kernel};
 
 fn certificate(folder: &Path) {
     let own = generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
@@ -48,8 +50,10 @@ fn start(config: &Path, more: &[&str]) -> Sidecar {
     Sidecar::run(command)
 }
 
+/// Whether the kernel has Landlock; `false` if the tests are to do without.
+#[track_caller]
 fn has_landlock(child: &Child) -> bool {
-    !child.log().contains("no Landlock")
+    need_of_kernel("landlock", !child.log().contains("no Landlock"))
 }
 
 #[test]
@@ -62,7 +66,7 @@ fn a_reload_reads_below_the_folders_that_it_had_at_the_start_alone() {
     write(&config, &origin, inner.path(), "");
     let sidecar = start(&config, &[]);
     if !has_landlock(&sidecar.child) {
-        return; // said, and then nothing is restricted
+        return;
     }
     write(&config, &origin, own.path(), "");
     assert!(reload(&sidecar, 1).contains(": 2 listeners, "), "{}", sidecar.child.log());
@@ -101,4 +105,49 @@ fn a_file_or_a_flag_lets_it_read_all() {
         assert!(reload(&sidecar, 1).contains(": 2 listeners, "), "{}", sidecar.child.log());
         sidecar.stop();
     }
+}
+
+#[test]
+fn the_access_log_is_opened_again_by_the_user_that_root_has_become() {
+    if !is_root() {
+        return; // then nobody else is become, and `sidecar_logged` opens it again
+    }
+    let (origin, own) = (Origin::start(&[]), folder());
+    let log = own.path().join("access.log");
+    let mut command = Command::new(binary());
+    command.args(["sidecar", "--listen", "127.0.0.1:0", "--user", "65532", "--to"]);
+    command.arg(format!("h2c://{}", origin.clear)).arg("--access-log").arg(&log);
+    let sidecar = Sidecar::run(command);
+    let ask = |path: &str| {
+        let told = sidecar.ask(&format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"));
+        assert!(told.starts_with("HTTP/1.1 "), "{told}");
+    };
+    let hangup = || kill_process(sidecar.child.pid(), Signal::HUP).expect("it runs");
+    let has = |name: &str, words: &str| {
+        let path = own.path().join(name);
+        crate::sidecar_reload::until(
+            || fs::read_to_string(&path).is_ok_and(|text| text.contains(words)),
+            || format!("{words} is not in {name}: {}", sidecar.child.log()),
+        );
+    };
+    // The file that it has made is that user's; another one in its place, of root, is not.
+    assert_eq!(fs::metadata(&log).expect("it is there").uid(), 65532);
+    ask("/first");
+    has("access.log", " /first ");
+    fs::rename(&log, own.path().join("access.log.1")).expect("it is ours");
+    fs::write(&log, "").expect("a file");
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    hangup();
+    until_it_says(&sidecar, "cannot be opened again, and lines go on into the file that was open: ", 1);
+    let said = sidecar.child.log();
+    assert!(said.contains("user 65532 by now") && said.contains("create 0640 65532"), "{said}");
+    ask("/second");
+    has("access.log.1", " /second ");
+    // As logrotate does it when it is told to.
+    chown(&log, Some(65532), Some(65532)).expect("root may");
+    fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    until_it_says(&sidecar, "the access log was opened again", 1);
+    ask("/third");
+    has("access.log", " /third ");
+    sidecar.stop();
 }

@@ -1,8 +1,12 @@
 //! HTTP/3 on either side of the sidecar: our own ends, quic-go's and Caddy's.
 
 mod client;
+mod grpc;
 mod handover;
+mod idle;
 mod listener;
+mod threads;
+mod tunnels;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -33,9 +37,14 @@ struct Both {
 impl Both {
     /// `service` is what follows `[service.a]`; `listen`, what follows the listener over TLS.
     fn start(service: &str, listen: &str) -> Self {
+        Self::start_with("", service, listen)
+    }
+
+    /// The same; `top` is before all tables.
+    fn start_with(top: &str, service: &str, listen: &str) -> Self {
         let files = Files::make();
         let text = format!(
-            "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n\
+            "{top}\n[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n\
              [[listen]]\naddress = '127.0.0.1:0'\ntls = true\nh3 = true\nservice = 'a'\n{listen}\n\
              [identity]\ncert = 'server.pem'\nkey = 'server.key'\n[service.a]\ninsecure = true\n{service}\n"
         );

@@ -319,3 +319,34 @@ fn a_health_check_says_that_it_is_of_no_client() {
         sidecar.stop();
     }
 }
+
+#[test]
+fn a_target_with_a_scheme_is_the_same_as_its_host_and_path_whatever_the_host_field_says() {
+    let (url, heads) = crate::sidecar::scripted(|mut stream| {
+        drop(stream.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n"));
+    });
+    let direct = Sidecar::to(&[url], &[]);
+    let over_http2 = Sidecar::to(&[format!("h2c://{}", direct.clear)], &[]);
+    for proxy in [&direct, &over_http2] {
+        // A later request of a connection that began otherwise, too.
+        let mut stream = proxy.connect();
+        for (target, first) in [
+            ("GET /a", "GET /a HTTP/1.1\r\nhost: other\r\n"),
+            ("GET http://b.test:81/a?b", "GET /a?b HTTP/1.1\r\nhost: b.test:81\r\n"),
+            ("GET http://b.test", "GET / HTTP/1.1\r\nhost: b.test\r\n"),
+            ("GET http://b.test?q", "GET /?q HTTP/1.1\r\nhost: b.test\r\n"),
+            ("OPTIONS http://b.test", "OPTIONS * HTTP/1.1\r\nhost: b.test\r\n"),
+        ] {
+            write!(stream, "{target} HTTP/1.1\r\nhost: other\r\n\r\n").expect("it reads");
+            let head = heads.recv_timeout(DEADLINE).expect("a request");
+            assert!(head.to_lowercase().starts_with(&first.to_lowercase()), "{target}: {head}");
+            let mut answer = Vec::new();
+            let mut byte = [0];
+            while !answer.ends_with(b"\r\n\r\n") {
+                assert_eq!(stream.read(&mut byte).expect("in time"), 1, "{target}");
+                answer.push(byte[0]);
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 204 "), "{target}: {}", String::from_utf8_lossy(&answer));
+        }
+    }
+}

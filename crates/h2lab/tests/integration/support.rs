@@ -207,6 +207,8 @@ struct Need {
     package: Option<String>,
     go: Option<String>,
     pipx: Option<String>,
+    /// What to do where the kernel has not got it.
+    kernel: Option<String>,
     why: String,
 }
 
@@ -228,14 +230,7 @@ impl Need {
 /// test with the line that installs it.
 #[track_caller]
 pub fn need(name: &str) -> Option<PathBuf> {
-    let needs: BTreeMap<String, Need> =
-        toml::from_str(include_str!("../needs.toml")).expect("tests/needs.toml is well-formed");
-    let need = needs.get(name).unwrap_or_else(|| panic!("tests/needs.toml has no [{name}]"));
-    let skip = std::env::var("H2LAB_TEST_SKIP").unwrap_or_default();
-    if skip.split(',').any(|skipped| skipped.trim() == name) {
-        eprintln!("skipped, since H2LAB_TEST_SKIP names {name}: {}", need.why);
-        return None;
-    }
+    let need = asked(name)?;
     let found = find(&need.probe);
     assert!(
         found.is_some(),
@@ -245,6 +240,33 @@ pub fn need(name: &str) -> Option<PathBuf> {
         need.installing()
     );
     found
+}
+
+/// The need of this name; `None` if `H2LAB_TEST_SKIP` names it.
+fn asked(name: &str) -> Option<Need> {
+    let mut needs: BTreeMap<String, Need> =
+        toml::from_str(include_str!("../needs.toml")).expect("tests/needs.toml is well-formed");
+    let need = needs.remove(name).unwrap_or_else(|| panic!("tests/needs.toml has no [{name}]"));
+    let skip = std::env::var("H2LAB_TEST_SKIP").unwrap_or_default();
+    if skip.split(',').any(|skipped| skipped.trim() == name) {
+        eprintln!("skipped, since H2LAB_TEST_SKIP names {name}: {}", need.why);
+        return None;
+    }
+    Some(need)
+}
+
+/// The same of something that the kernel has or has not: `false` if `H2LAB_TEST_SKIP` names it, and the test returns at once.
+#[track_caller]
+pub fn need_of_kernel(name: &str, has: bool) -> bool {
+    let Some(need) = asked(name) else { return false };
+    assert!(
+        has,
+        "this test needs {} ({}); {}, or skip it: H2LAB_TEST_SKIP={name}",
+        need.probe,
+        need.why,
+        need.kernel.as_deref().unwrap_or("(tests/needs.toml does not say)")
+    );
+    true
 }
 
 /// Whether a link may be made of TUN devices, which only root may open on some machines.

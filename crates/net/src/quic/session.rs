@@ -22,6 +22,7 @@ use super::endpoint::{QuicEndpoint, RoutedDatagram, send_by};
 use super::error::explain;
 use super::in_flight::bytes_in_flight;
 use super::settings::Congestion;
+use super::unacknowledged::Unacknowledged;
 use crate::crossing::TransportError;
 use crate::tls::{ClientTls, TlsFacts};
 use crate::udp::{DatagramSent, LONGEST_SENT, Socket};
@@ -74,6 +75,8 @@ pub struct QuicSession {
     pub(super) closing: Option<(ErrorCode, Bytes)>,
     /// Whether we closed it, rather than the peer.
     has_closed: bool,
+    /// What it keeps for the peer.
+    pub(super) unacknowledged: Unacknowledged,
     /// Why it ended, and whether the engine knows.
     pub(super) lost: Option<ConnectionError>,
     pub(super) is_reported: bool,
@@ -128,6 +131,7 @@ impl QuicSession {
             turn_after: None,
             closing: None,
             has_closed: false,
+            unacknowledged: Unacknowledged::default(),
             lost: None,
             is_reported: false,
             outgoing: Vec::new(),
@@ -232,11 +236,6 @@ impl QuicSession {
     /// Asks the peer whether it is there (RFC 9000 §19.2): whatever it sends then says so.
     pub fn ping(&mut self) {
         self.proto.ping();
-    }
-
-    /// How many bytes the peer may leave unacknowledged, in all.
-    pub fn limit_unacknowledged(&mut self, bytes: u64) {
-        self.proto.set_send_window(bytes);
     }
 
     /// Server: an event of a datagram, as [`QuicEndpoint::receive`] returned it.

@@ -19,6 +19,12 @@ const MOST_STREAMS: u32 = 10_000;
 /// How long a peer may be silent: longer than the 75 seconds after which an idle connection ends in an orderly way.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
+/// What an orderly end may take, beyond the time after which it begins.
+const ENDING: Duration = Duration::from_secs(15);
+
+/// Bytes that a peer may leave unacknowledged, unless [`super::QuicSession::limit_unacknowledged`] says otherwise: what `quinn-proto` has.
+pub(super) const SEND_WINDOW: u64 = 10_000_000;
+
 /// Unidirectional streams that a peer may have open: control, two of QPACK (RFC 9114 §6.2), and five of unknown types (§6.2.3).
 const UNI_STREAMS: u32 = 8;
 
@@ -87,7 +93,8 @@ impl Congestion {
 /// 1,500 it arrives at 1,452, where TCP has 1,448. `payload` is what the route takes ([`crate::udp::largest_payload`]; 0 if that
 /// is not known): on loopback, and with jumbo frames, TCP has longer segments as well.
 ///
-/// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] says. TCP does not need this,
+/// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] says, but not before the orderly end that
+/// [`h2lab_wire::Limits::idle`] asks for. TCP does not need this,
 /// since the host of a process that has gone resets the connection at the next segment; a restarted server cannot reset a QUIC
 /// connection, whose key it does not have.
 pub(super) fn transport(engine: &Config, congestion: Congestion, payload: u16) -> TransportConfig {
@@ -104,13 +111,24 @@ pub(super) fn transport(engine: &Config, congestion: Congestion, payload: u16) -
         .max_concurrent_uni_streams(UNI_STREAMS.into())
         .stream_receive_window(engine.flow.stream_window.into())
         .receive_window(engine.flow.connection_window.into())
+        .send_window(SEND_WINDOW)
         .datagram_receive_buffer_size(None)
-        .max_idle_timeout(idle_timeout(
-            engine.keep_alive.map_or(IDLE_TIMEOUT, |after| after.saturating_add(engine.peer_timeout)),
-        ))
+        .max_idle_timeout(silence(engine).and_then(idle_timeout))
         .keep_alive_interval(engine.keep_alive)
         .congestion_controller_factory(Arc::new(CountingFactory(congestion.factory())));
     transport
+}
+
+/// For how long a peer may be silent; `None` for ever.
+fn silence(engine: &Config) -> Option<Duration> {
+    let after = |time: Duration| time.saturating_add(engine.peer_timeout);
+    match (engine.keep_alive, engine.limits.idle, engine.role) {
+        (Some(asked), ..) => Some(after(asked)),
+        (None, Some(idle), _) => Some(IDLE_TIMEOUT.max(after(idle).saturating_add(ENDING))),
+        // It was told to wait for ever, as a server of TCP does. A client that asks for less gets that (RFC 9000 §10.1).
+        (None, None, Role::Server) => None,
+        (None, None, Role::Client) => Some(IDLE_TIMEOUT),
+    }
 }
 
 /// A timeout longer than QUIC can encode is not announced.
@@ -130,6 +148,22 @@ mod tests {
         }
         assert_eq!(Congestion::named("dctcp"), None);
         assert_eq!(Congestion::default(), Congestion::Cubic);
+    }
+
+    #[test]
+    fn silence_does_not_end_a_connection_before_its_orderly_end() {
+        let silence = |role, idle: Option<u64>| {
+            let mut config = Config::new(role);
+            config.limits.idle = idle.map(Duration::from_secs);
+            super::silence(&config)
+        };
+        assert_eq!(silence(Role::Client, None), Some(IDLE_TIMEOUT));
+        assert_eq!(silence(Role::Server, Some(1)), Some(IDLE_TIMEOUT));
+        let long = Duration::from_secs(600);
+        assert!(silence(Role::Server, Some(600)).is_some_and(|after| after > long + ENDING));
+        assert_eq!(silence(Role::Server, None), None);
+        let asking = Config { keep_alive: Some(Duration::from_secs(5)), ..Config::new(Role::Server) };
+        assert_eq!(super::silence(&asking), Some(Duration::from_secs(5) + asking.peer_timeout));
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl QuicSession {
     }
 
     /// Our control stream.
-    fn control(&self) -> StreamId {
+    pub(super) fn control(&self) -> StreamId {
         StreamId::new(self.proto.side(), Dir::Uni, 0)
     }
 
@@ -207,6 +207,7 @@ impl QuicSession {
         let id = quic_id(stream);
         let is_early = id == self.control() && !self.greet();
         let (taken, is_over) = if is_early { (0, false) } else { write(&mut self.proto, id, &transmit) };
+        self.unacknowledged.wrote(taken);
         let fin = transmit.fin && taken == length && self.proto.send_stream(id).finish().is_ok();
         if taken > 0 || fin {
             see(Crossing::Bytes { stream: Some(stream), bytes: &transmit.data[..taken], fin });
@@ -241,6 +242,7 @@ impl QuicSession {
             Action::Reset { stream, code } => {
                 let id = quic_id(stream);
                 self.acknowledged(id);
+                self.unacknowledged.was_reset();
                 let _ = self.proto.send_stream(id).reset(VarInt::from_u32(code.0));
                 see(Crossing::Reset { stream, code: u64::from(code.0) });
             }
@@ -288,7 +290,7 @@ impl QuicSession {
     /// the two. That counts as not arrived: the end waits for the peer's credit then, or for its caller's timeout, rather than
     /// lose a GOAWAY, which nothing would send again.
     fn is_all_acknowledged(&mut self) -> bool {
-        self.proto.set_send_window(1);
+        self.limit_unacknowledged(1);
         let control = self.control();
         !matches!(self.proto.send_stream(control).write(&[]), Err(WriteError::Blocked))
     }

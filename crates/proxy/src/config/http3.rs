@@ -52,11 +52,21 @@ impl Service {
                 "h3 = true is for https:// instances, and it has none: write https://, or h3:// for HTTP/3 alone",
             );
         }
-        let is_asked = self.h3 || self.instances.iter().any(|member| member.url.speaks == Speaks::H3);
+        let is_asked = self.h3
+            || self.dns.as_ref().is_some_and(|url| url.speaks == Speaks::H3)
+            || self.instances.iter().any(|member| member.url.speaks == Speaks::H3);
         if is_asked && self.congestion.as_ref().is_some_and(|name| !CONGESTION.contains(&name.as_str())) {
             return wrong("HTTP/3 has its own congestion control: reno, cubic (the default) or bbr");
         }
         Ok(())
+    }
+
+    /// Whether any connection to its instances may be one of TCP, whose congestion control the kernel has.
+    pub fn uses_tcp(&self) -> bool {
+        let urls = self.instances.iter().map(|member| &member.url).chain(&self.dns);
+        let others = self.dns_srv.is_some() || self.file.is_some() || self.consul.is_some();
+        let speaks: Vec<Speaks> = urls.map(|url| url.speaks).collect();
+        others || speaks.is_empty() || speaks.iter().any(|speaks| *speaks != Speaks::H3)
     }
 }
 
@@ -92,6 +102,25 @@ mod tests {
     }
 
     #[test]
+    fn only_a_service_of_http3_alone_uses_no_tcp() {
+        for (service, uses_tcp) in [
+            ("instances = ['h3://a', 'h3://b']", false),
+            ("dns = 'h3://a'", false),
+            ("instances = ['h3://a', 'h2://b']", true),
+            ("instances = ['https://a']\nh3 = true", true),
+            ("dns = 'https://a'\nh3 = true", true),
+            ("file = 'listed.json'", true),
+            ("consul = { service = 'a' }", true),
+        ] {
+            let text =
+                format!("[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n[service.a]\n{service}");
+            let config = Config::parse(&text).expect(service);
+            assert_eq!(config.service["a"].uses_tcp(), uses_tcp, "{service}");
+        }
+        assert!(super::Service::default().uses_tcp(), "that of destinations");
+    }
+
+    #[test]
     fn http3_is_for_instances_with_tls_and_has_its_own_congestion_control() {
         for right in [
             "instances = ['h3://a']\ncongestion = 'bbr'",
@@ -106,6 +135,7 @@ mod tests {
             ("dns = 'h2c://a'\nh3 = true", "h3 = true is for https://"),
             ("dns-srv = '_http._tcp.a.test'\nh3 = true", "h3 = true is for https://"),
             ("instances = ['h3://a']\ncongestion = 'dctcp'", "reno, cubic"),
+            ("dns = 'h3://a'\ncongestion = 'dctcp'", "reno, cubic"),
             ("instances = ['https://a']\nh3 = true\ncongestion = 'vegas'", "reno, cubic"),
         ] {
             assert!(wrong(text).is_some_and(|why| why.contains(words)), "{text}");

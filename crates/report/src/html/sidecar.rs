@@ -9,14 +9,15 @@ use h2lab_model::sidecar::{BOUNDS, InstanceStatus, ServiceStatus, SidecarStatus}
 
 use super::shell::Repeat;
 use super::{Section, Shell, parts};
-use crate::sidecar::{answer, instance, limits, protection, since};
+use crate::sidecar::{answer, instance, lacks, limits, protection, since};
 
 /// The page; `address` is where the admin listener is reached.
 pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
     let none = |words: &str| format!("<p>{words}</p>");
     let sentences: Vec<String> = status.instances.iter().map(instance).collect();
     let done = status.services.iter().flat_map(protection);
-    let met: Vec<String> = done.chain(status.instances.iter().flat_map(limits)).collect();
+    let met: Vec<String> =
+        lacks(status).chain(done).chain(status.instances.iter().flat_map(limits)).collect();
     let errors: Vec<String> = status.errors.iter().map(error).collect();
     let list = |items: &[String]| parts::list(items, items.len(), "");
     let sections = vec![

@@ -11,6 +11,7 @@ pub fn sidecar_metrics(status: &SidecarStatus) -> String {
     let mut out = Metrics::default();
     requests(&mut out, status);
     retries(&mut out, status);
+    lacks(&mut out, status);
     instances(&mut out, status);
     protection(&mut out, status);
     whole(&mut out, status);
@@ -110,6 +111,14 @@ fn retries(out: &mut Metrics, status: &SidecarStatus) {
     out.head(name, "counter", "Requests that were sent again, by what ended the attempt before.");
     for (reason, count) in &status.retries {
         out.line(name, &[("reason", reason)], count);
+    }
+}
+
+fn lacks(out: &mut Metrics, status: &SidecarStatus) {
+    let name = "exhausted_total";
+    out.head(name, "counter", "Times at which the system had no more of what a connection needs.");
+    for (what, count) in &status.lacks {
+        out.line(name, &[("what", what)], count);
     }
 }
 
@@ -286,6 +295,7 @@ mod tests {
         };
         let status = SidecarStatus {
             retries: [("goaway".to_owned(), 4)].into(),
+            lacks: [("files".to_owned(), 3)].into(),
             services: vec![ServiceStatus {
                 name: "a".to_owned(),
                 requests: vec![RequestCount { protocol: "h1".to_owned(), status: 200, count: 2 }],
@@ -314,6 +324,7 @@ mod tests {
             "h2lab_sidecar_request_duration_seconds_bucket{service=\"a\",le=\"+Inf\"} 2",
             "h2lab_sidecar_request_duration_seconds_count{service=\"a\"} 2",
             "h2lab_sidecar_retries_total{reason=\"goaway\"} 4",
+            "h2lab_sidecar_exhausted_total{what=\"files\"} 3",
             "h2lab_sidecar_limits_reached_total{service=\"a\",limit=\"open\"} 0",
             "h2lab_sidecar_limits_reached_total{service=\"a\",limit=\"waiting\"} 5",
             "h2lab_sidecar_ejections_total{service=\"a\"} 1",

@@ -139,6 +139,20 @@ pub fn protection(service: &ServiceStatus) -> Vec<String> {
     told.map(|(n, words)| format!("Service `{}`: {}.", service.name, words(*n))).collect()
 }
 
+/// What the system had no more of, in sentences.
+pub fn lacks(status: &SidecarStatus) -> impl Iterator<Item = String> + '_ {
+    let some = status.lacks.iter().filter(|(_, times)| **times > 0);
+    some.map(|(what, times)| {
+        let words = match what.as_str() {
+            "files" => "file descriptors of this process",
+            "system-files" => "file descriptors of the system",
+            "ports" => "local ports",
+            _ => "memory for sockets",
+        };
+        format!("Connections that could not be made or accepted for lack of {words}: {times}.")
+    })
+}
+
 /// Which limits an instance has met, in sentences.
 pub fn limits(one: &InstanceStatus) -> Vec<String> {
     let mut limits = Vec::new();

@@ -104,11 +104,16 @@ impl SidecarConfig {
             Ok(tls)
         });
         for (service, of) in &file.service {
-            if let Some(name) = &of.congestion {
+            if let Some(name) = of.congestion.as_ref().filter(|_| of.uses_tcp()) {
                 let refused = |source| SidecarError::Congestion {
                     service: service.clone(),
                     name: name.clone(),
                     source,
+                    advice: if of.h3 {
+                        ". HTTP/3 has its own, but where it is not answered the instance is asked over TCP: write h3:// for HTTP/3 alone"
+                    } else {
+                        ""
+                    },
                 };
                 StreamSocket::may_have_congestion(name).map_err(refused)?;
             }
@@ -227,7 +232,7 @@ pub enum SidecarError {
     /// Connections to instances cannot have this congestion control.
     #[error(
         "congestion = \"{name}\" of the service `{service}`: {source}. Those that every user may have are in \
-         net.ipv4.tcp_allowed_congestion_control, those that the kernel has in net.ipv4.tcp_available_congestion_control"
+         net.ipv4.tcp_allowed_congestion_control, those that the kernel has in net.ipv4.tcp_available_congestion_control{advice}"
     )]
     Congestion {
         /// The service.
@@ -236,6 +241,8 @@ pub enum SidecarError {
         name: String,
         /// The kernel's answer.
         source: io::Error,
+        /// What else can be done.
+        advice: &'static str,
     },
     /// Connections of other addresses cannot be taken.
     #[error(

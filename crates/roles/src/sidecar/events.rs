@@ -3,6 +3,7 @@
 use h2lab_base::units::Time;
 use h2lab_proxy::config::RetryOn;
 use h2lab_proxy::fields::{self, Origin, Version};
+use h2lab_proxy::grpc::is_grpc;
 use h2lab_proxy::guard::outlier;
 use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::refusal::ProxyError;
@@ -48,7 +49,12 @@ impl Sidecar<'_> {
                     self.observer.began(exchange, &side.peer, side.version, service.ok());
                     // What follows a request for a tunnel, which has no body, is the tunnel's.
                     if end_stream && !exchange.asked.is_tunnel() {
-                        exchange.request.end_with_head();
+                        if side.version == Version::H3 && is_grpc(exchange.head.field(b"content-type")) {
+                            // HTTP/3 has no frame that ends a stream. gRPC over HTTP/2 has one of DATA do that, and grpc-go waits for it.
+                            exchange.request.push(&[], true);
+                        } else {
+                            exchange.request.end_with_head();
+                        }
                     }
                     self.admit_request(id, *listener, address, now);
                     self.hint(id, slot, side, now);

@@ -16,6 +16,7 @@ use h2lab_proxy::config::{Interception, Listen, Network, Tunnels};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::route::Routes;
+use h2lab_proxy::target;
 use h2lab_wire::{Connection, RequestHead};
 
 use super::buffers::SpareBuffers;
@@ -209,12 +210,15 @@ impl Listeners {
         live: &Live,
     ) -> Result<(), SidecarError> {
         let is_free = |at: &usize| !self.places[*at].is_open && !is_used(*at as u32);
-        let at = (0..self.places.len()).find(is_free).unwrap_or(self.places.len());
+        let left = self.left_with_udp(listen);
+        let at = left.or_else(|| (0..self.places.len()).find(is_free)).unwrap_or(self.places.len());
         if at >= PLACES as usize {
             let source = std::io::Error::other("too many listeners that are gone still have connections");
             return Err(SidecarError::Listen { address: listen.address, source });
         }
-        self.release_udp(at as u32, reactor);
+        if left.is_none() {
+            self.release_udp(at as u32, reactor);
+        }
         self.listen_at((sockets, listen), &mut place, at as u32, reactor)?;
         if at == self.places.len() {
             self.places.push(place);
@@ -257,7 +261,7 @@ impl Listeners {
                 Err((501, "of the protocols of an extended CONNECT this proxy passes WebSocket"))
             }
             _ => {
-                let service = place.routes.service(head.authority, head.path);
+                let service = place.routes.service(head.authority, &target::path(head.method, head.path));
                 service.ok_or((404, "no route of this proxy takes this host and path"))
             }
         }

@@ -131,7 +131,8 @@ impl Live {
                     .map_err(|source| SidecarError::Listen { address: listen.address, source })?;
             }
             let has_udp = |other: &Listen| other.address == listen.address && other.h3;
-            if listen.h3 && !before.file.listen.iter().any(has_udp) && listen.address.port() != 0 {
+            let has_udp = before.file.listen.iter().any(has_udp) || before.sockets.serves(listen.address);
+            if listen.h3 && !has_udp && listen.address.port() != 0 {
                 Socket::bind(listen.address)
                     .map_err(|source| SidecarError::ListenUdp { address: listen.address, source })?;
             }

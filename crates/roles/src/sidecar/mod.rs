@@ -28,6 +28,7 @@ mod path;
 mod pool;
 pub mod registry;
 mod reload;
+mod scarce;
 mod side;
 mod sockets;
 mod streams;
@@ -160,6 +161,8 @@ struct Sidecar<'a> {
     /// When it is looked whether instances are still there.
     check_at: Time,
     totals: Totals,
+    /// What the system had no more of.
+    lacks: scarce::Lacks,
     /// For responses that have none.
     date: Date,
     /// It is to end.
@@ -225,6 +228,7 @@ impl<'a> Sidecar<'a> {
             observer: observe::Watch::new(&config, clock.now()),
             config,
             totals: Totals::default(),
+            lacks: scarce::Lacks::default(),
             date: Date::default(),
             is_draining: false,
         };
@@ -281,9 +285,9 @@ impl<'a> Sidecar<'a> {
                     self.shared.give(stream, assignment);
                 }
             }
-            // File descriptors have run out: it waits until there are some. Or another loop has given something, which is taken before
-            // the next turn.
-            Completion::Accepted { result: Err(_), .. } | Completion::Ready { token: WAKEUP, .. } => {}
+            Completion::Accepted { result: Err(error), .. } => self.accept_failed(&error, self.now),
+            // Another loop has given something, which is taken before the next turn.
+            Completion::Ready { token: WAKEUP, .. } => {}
             Completion::Connected { token, result } => {
                 self.step(Self::slot(token), |dial, target, now| dial.connected(result, target, now));
             }

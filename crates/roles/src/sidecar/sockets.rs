@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use h2lab_net::intercept;
+use h2lab_net::quic::QuicEndpoint;
 use h2lab_net::tcp::Listener;
 use h2lab_net::udp::Socket;
 use rustix::net::{SocketType, sockopt};
@@ -41,6 +42,8 @@ struct Held {
     used: Vec<(SocketAddr, OwnedFd)>,
     /// The same over UDP.
     used_datagrams: Vec<(SocketAddr, OwnedFd)>,
+    /// UDP sockets of this process, also of listeners that are gone and whose clients are still served.
+    served: Vec<(SocketAddr, Weak<QuicEndpoint>)>,
     /// How far it is with handing on what is read from those.
     datagrams: Datagrams,
     /// Another process uses them, too.
@@ -134,9 +137,19 @@ impl Sockets {
         }
     }
 
-    /// This is a copy of a UDP socket in use.
-    pub fn uses(&self, local: SocketAddr, copy: OwnedFd) {
-        self.held().used_datagrams.push((local, copy));
+    /// This UDP socket is in use.
+    pub fn uses(&self, local: SocketAddr, endpoint: &Arc<QuicEndpoint>) -> io::Result<()> {
+        let mut held = self.held();
+        held.used_datagrams.push((local, endpoint.try_clone_fd()?));
+        held.served.retain(|(address, endpoint)| *address != local && endpoint.strong_count() > 0);
+        held.served.push((local, Arc::downgrade(endpoint)));
+        Ok(())
+    }
+
+    /// Whether a listener has, or had, this UDP port, which is not given back yet: another one at the same address goes on with it.
+    pub fn serves(&self, local: SocketAddr) -> bool {
+        let held = self.held();
+        held.served.iter().any(|(address, endpoint)| *address == local && endpoint.strong_count() > 0)
     }
 
     /// Has the loop leave the UDP sockets to another process, and waits until it does: a datagram that both could read may be read by the

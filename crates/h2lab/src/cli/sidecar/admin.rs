@@ -5,6 +5,7 @@
 //! Its socket is handed on with the others, so it is never shut down, which would end it for a successor, too: the thread just stops
 //! accepting.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -27,6 +28,8 @@ use super::super::load::exporter::{TIMEOUT, read_head};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may take for what it gets: observations have some megabytes.
 const SENDING: Duration = Duration::from_secs(10);
+/// Descriptors that are kept.
+const KEPT: usize = 2;
 /// Until it is tried again to accept a connection where that is not possible.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -115,6 +118,16 @@ struct Answer {
     body: String,
 }
 
+/// Descriptors that are kept for the next client, and for what its answer reads: where others have run out, figures are wanted most. The
+/// sidecar may have taken them meanwhile, and they are had again when it has less.
+fn keep(kept: &mut Vec<File>) {
+    while kept.len() < KEPT
+        && let Ok(file) = File::open("/dev/null")
+    {
+        kept.push(file);
+    }
+}
+
 /// A connection that is read and written as long as that takes.
 fn blocking(stream: StreamSocket) -> io::Result<TcpStream> {
     let fd = stream.into_fd();
@@ -137,7 +150,9 @@ impl Answer {
 
 impl Serving {
     fn run(&self, listener: &Listener, woken: &UnixStream) {
+        let mut kept = Vec::new();
         loop {
+            keep(&mut kept);
             let mut waited = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
             match poll(&mut waited, None) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -147,7 +162,11 @@ impl Serving {
             if !waited[1].revents().is_empty() || self.sockets.are_handed_on() {
                 return;
             }
-            match listener.accept() {
+            let accepted = listener.accept().or_else(|_| {
+                kept.clear();
+                listener.accept()
+            });
+            match accepted {
                 // A client that went away or says nothing is its own trouble.
                 Ok(Some(stream)) => drop(blocking(stream).and_then(|stream| self.answer(stream))),
                 Ok(None) => {}

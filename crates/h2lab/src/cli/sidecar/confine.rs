@@ -44,7 +44,8 @@ impl Confinement {
         let kept =
             if is_tproxy || file.mark.is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
         // Congestion control that not every user may have is set on each connection to an instance.
-        let congestion = file.service.values().filter_map(|service| service.congestion.as_deref());
+        let over_tcp = file.service.values().filter(|service| service.uses_tcp());
+        let congestion = over_tcp.filter_map(|service| service.congestion.as_deref());
         let kept = congestion.fold(kept, |kept, name| kept | StreamSocket::rights_for_congestion(name));
         let to_change =
             user.map_or(CapabilitySet::empty(), |_| CapabilitySet::SETUID | CapabilitySet::SETGID);
@@ -53,6 +54,11 @@ impl Confinement {
             confine(args, file, path)?;
         }
         Ok(Self { user, kept })
+    }
+
+    /// Whom it becomes.
+    pub(super) const fn user(&self) -> Option<User> {
+        self.user
     }
 
     /// Becomes the user, once all sockets are open.

@@ -1,5 +1,6 @@
 //! A client of HTTP/3 that is driven by hand. No tests.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use h2lab_net::quic::{Congestion, QuicEndpoint};
 use h2lab_net::tls::{ClientTls, TlsOptions};
 use h2lab_net::transport::{Received, Sent, Transport, TransportError};
 use h2lab_wire::connection::Request;
-use h2lab_wire::{Config, Connection, ErrorCode, Event, FlowControl, Role, StreamId};
+use h2lab_wire::{Config, Connection, ErrorCode, Event, Fields, FlowControl, Role, StreamId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::support::DEADLINE;
@@ -20,6 +21,8 @@ pub enum Seen {
     Response(u16),
     /// So many bytes of a body, and whether they are its last.
     Data(usize, bool),
+    /// Its message has ended without a last byte: by trailers, or with its head.
+    End,
     Reset(ErrorCode),
     GoAway,
     Closed,
@@ -30,33 +33,73 @@ pub struct Client {
     transport: Transport,
     engine: Connection,
     pub seen: Vec<(StreamId, Seen)>,
+    /// Fields of heads and trailers.
+    fields: Vec<(StreamId, String, String)>,
+    /// Bodies, as far as they have come.
+    bodies: BTreeMap<StreamId, Vec<u8>>,
     pub is_over: bool,
+    /// The last streams that GOAWAYs accept.
+    pub accepted: Vec<StreamId>,
+    /// Why it is, if not in good order.
+    pub error: Option<String>,
 }
 
 impl Client {
     /// A connection to `address`, whose certificate is not looked at. It reads what comes; with `is_slow` no body beyond the first windows.
     pub fn connect(address: SocketAddr, is_slow: bool) -> Self {
+        let flow = FlowControl { manual_release: is_slow, ..Config::new(Role::Client).flow };
+        Self::try_connect(address, flow).expect("it is accepted")
+    }
+
+    /// One with these windows; `None` if it is refused.
+    pub fn try_connect(address: SocketAddr, flow: FlowControl) -> Option<Self> {
         let clock = Clock::start();
         let trust = TlsOptions { insecure: true, ..TlsOptions::default() };
         let tls = ClientTls::new("127.0.0.1", "h3", &trust).expect("TLS");
         let mut config = Config::new(Role::Client);
-        config.flow = FlowControl { manual_release: is_slow, ..config.flow };
+        config.flow = flow;
         let quic = QuicEndpoint::dial(address, &tls, &config, Congestion::default(), clock, clock.now());
         let mut transport = Transport::Quic(Box::new(quic.expect("a socket")));
         let until = Instant::now() + DEADLINE;
-        while !transport.handshake(clock.now()).expect("it answers") {
+        while !transport.handshake(clock.now()).ok()? {
             assert!(Instant::now() < until, "the handshake does not end");
             wait(&transport, clock);
             transport.handle_timeout(clock.now());
         }
         transport.quic_mut().expect("QUIC").expect_streams(100);
         let engine = Connection::h3(config, clock.now());
-        let mut client = Self { clock, transport, engine, seen: Vec::new(), is_over: false };
+        let (fields, bodies) = (Vec::new(), BTreeMap::new());
+        let mut client = Self {
+            clock,
+            transport,
+            engine,
+            seen: Vec::new(),
+            fields,
+            bodies,
+            is_over: false,
+            accepted: Vec::new(),
+            error: None,
+        };
         while client.engine.available_streams() == 0 {
             assert!(!client.is_over && Instant::now() < until, "it grants no stream: {:?}", client.seen);
             client.turn();
         }
-        client
+        Some(client)
+    }
+
+    /// Sends what is to be sent, and reads nothing.
+    pub fn flush(&mut self) {
+        let now = self.clock.now();
+        while let Ok(Sent::Bytes { .. }) = self.transport.send(&mut self.engine, now, &mut |_| ()) {}
+        self.transport.flush(now).expect("there is room");
+    }
+
+    /// Closes it, which may have been closed before.
+    pub fn leave(&mut self) {
+        let now = self.clock.now();
+        self.engine.goaway(now, ErrorCode::INTERNAL_ERROR, b"");
+        while let Ok(Sent::Bytes { .. }) = self.transport.send(&mut self.engine, now, &mut |_| ()) {}
+        let _ = self.transport.flush(now);
     }
 
     /// Begins a request with a body, perhaps not all of it; `None` if the connection takes no more.
@@ -70,6 +113,69 @@ impl Client {
             assert_eq!(self.engine.send_data(now, stream, body, is_whole), body.len(), "it is short");
         }
         Some(stream)
+    }
+
+    /// Waits until the server has said that it takes extended CONNECT.
+    pub fn until_it_takes_websockets(&mut self) {
+        let until = Instant::now() + DEADLINE;
+        while !self.engine.takes_connect_protocol() {
+            assert!(!self.is_over && Instant::now() < until, "{:?}", self.seen);
+            self.turn();
+        }
+    }
+
+    /// Begins a request of any kind; `protocol`, of an extended CONNECT (RFC 9220).
+    pub fn ask(&mut self, request: &Request<'_>, protocol: Option<&str>) -> StreamId {
+        let now = self.clock.now();
+        let stream = match protocol {
+            Some(protocol) => self.engine.send_connect(now, protocol, request),
+            None => self.engine.send_request(now, request),
+        };
+        stream.expect("there is room")
+    }
+
+    /// Sends all of this on a stream, while what comes is taken.
+    #[track_caller]
+    pub fn send(&mut self, stream: StreamId, mut bytes: &[u8], is_last: bool) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let taken = self.engine.send_data(self.clock.now(), stream, bytes, is_last);
+            bytes = &bytes[taken..];
+            self.turn();
+            if bytes.is_empty() {
+                return;
+            }
+            assert!(
+                !self.is_over && Instant::now() < until,
+                "{} bytes are left: {:?}",
+                bytes.len(),
+                self.seen
+            );
+        }
+    }
+
+    /// What has come of the body on a stream.
+    pub fn body(&self, stream: StreamId) -> &[u8] {
+        self.bodies.get(&stream).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first field of this name on a stream, in the heads or the trailers.
+    pub fn field(&self, stream: StreamId, name: &str) -> Option<&str> {
+        let mut own = self.fields.iter().filter(|(its, field, _)| *its == stream && field == name);
+        own.next().map(|(.., value)| value.as_str())
+    }
+
+    /// Goes on until the message on a stream has ended; its status and the bytes of its body.
+    #[track_caller]
+    pub fn whole(&mut self, stream: StreamId) -> (u16, usize) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            if let Some(response) = self.response(stream) {
+                return response;
+            }
+            assert!(!self.is_over && Instant::now() < until, "{:?}", self.seen);
+            self.turn();
+        }
     }
 
     /// Whether further requests may begin, now or soon.
@@ -101,12 +207,30 @@ impl Client {
             while let Some(event) = self.engine.poll_event(now) {
                 let (stream, seen) = match event {
                     Event::Interim { stream, head } => (stream, Seen::Interim(head.status)),
-                    Event::Response { stream, head, .. } => (stream, Seen::Response(head.status)),
-                    Event::Data { stream, data, end_stream } => (stream, Seen::Data(data.len(), end_stream)),
+                    Event::Response { stream, head, end_stream } => {
+                        self.fields.extend(texts(stream, head.fields));
+                        self.seen.push((stream, Seen::Response(head.status)));
+                        if !end_stream {
+                            continue;
+                        }
+                        (stream, Seen::End)
+                    }
+                    Event::Trailers { stream, fields } => {
+                        self.fields.extend(texts(stream, fields));
+                        (stream, Seen::End)
+                    }
+                    Event::Data { stream, data, end_stream } => {
+                        self.bodies.entry(stream).or_default().extend_from_slice(data);
+                        (stream, Seen::Data(data.len(), end_stream))
+                    }
                     Event::Reset { stream, code, .. } => (stream, Seen::Reset(code)),
-                    Event::GoAway { .. } => (StreamId::CONNECTION, Seen::GoAway),
-                    Event::Closed { .. } => {
+                    Event::GoAway { last_stream, .. } => {
+                        self.accepted.push(last_stream);
+                        (StreamId::CONNECTION, Seen::GoAway)
+                    }
+                    Event::Closed { error } => {
                         self.is_over = true;
+                        self.error = error.map(|error| error.to_string());
                         (StreamId::CONNECTION, Seen::Closed)
                     }
                     _ => continue,
@@ -136,10 +260,16 @@ impl Client {
         let own = || self.seen.iter().filter(|(its, _)| *its == stream).map(|(_, seen)| seen);
         let status =
             own().find_map(|seen| if let Seen::Response(status) = seen { Some(*status) } else { None })?;
-        let is_whole = own().any(|seen| matches!(seen, Seen::Data(_, true)));
+        let is_whole = own().any(|seen| matches!(seen, Seen::Data(_, true) | Seen::End));
         let bytes = own().map(|seen| if let Seen::Data(bytes, _) = seen { *bytes } else { 0 }).sum();
         is_whole.then_some((status, bytes))
     }
+}
+
+/// Fields as text.
+fn texts(stream: StreamId, fields: Fields<'_>) -> impl Iterator<Item = (StreamId, String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    fields.iter().map(move |field| (stream, text(field.name), text(field.value)))
 }
 
 /// Waits until something comes or is due.

@@ -16,7 +16,7 @@ use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
 /// Asks, four requests at a time, on a connection for as long as it takes any; sends none again.
-fn ask(address: SocketAddr, stop: &AtomicBool, answered: &AtomicU64) {
+pub fn ask(address: SocketAddr, stop: &AtomicBool, answered: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         let mut client = Client::connect(address, false);
         let mut open = Vec::new();
@@ -47,7 +47,7 @@ fn ask(address: SocketAddr, stop: &AtomicBool, answered: &AtomicU64) {
     }
 }
 
-fn wait_for(more: u64, answered: &AtomicU64) {
+pub fn wait_for(more: u64, answered: &AtomicU64) {
     let until = answered.load(Ordering::Relaxed) + more;
     let end = Instant::now() + DEADLINE;
     while answered.load(Ordering::Relaxed) < until {
@@ -71,7 +71,7 @@ fn start(port: u16, origin: &Origin, folder: &Path) -> Sidecar {
     Sidecar::run(command)
 }
 
-fn ended(child: &mut Child) -> String {
+pub fn ended(child: &mut Child) -> String {
     let exit = child.wait(DEADLINE).expect("it can be waited for").expect("it ends");
     assert_eq!(exit.status.code(), Some(0), "{}", child.log());
     child.log().lines().last().unwrap_or_default().to_owned()

@@ -31,9 +31,9 @@ pub use share::{ServiceShare, SharedRate};
 pub use standing::Standing;
 
 /// The same note on the same service is written once in so long.
-const NOTE_PERIOD: Duration = Duration::from_secs(10);
+pub(super) const NOTE_PERIOD: Duration = Duration::from_secs(10);
 /// When to come again, where that is not known: a second is long for a proxy, and short for a caller.
-const COME_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const COME_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of a service.
 #[derive(Debug)]

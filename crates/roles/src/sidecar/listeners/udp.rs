@@ -49,9 +49,17 @@ impl Listeners {
         reactor: &mut Reactor,
     ) -> Result<(), SidecarError> {
         let Some((_, tls)) = place.tls.as_ref().filter(|_| listen.h3) else { return Ok(()) };
+        if let Some(port) = self.udp.get_mut(&at) {
+            // It was closed, and clients of before are still on it.
+            port.endpoint.accept_with(tls)?;
+            port.is_open = true;
+            sockets.uses(address, &port.endpoint)?;
+            place.alt_svc = listen.alt_svc_field(address.port());
+            return Ok(());
+        }
         let listened = sockets.datagrams(address).and_then(|socket| {
             let endpoint = QuicEndpoint::listen_on(socket, tls, reactor.clock())?;
-            sockets.uses(address, endpoint.try_clone_fd()?);
+            sockets.uses(address, &endpoint)?;
             reactor.submit_datagrams(token(at), &endpoint)?;
             Ok(endpoint)
         });
@@ -59,6 +67,17 @@ impl Listeners {
         place.alt_svc = listen.alt_svc_field(address.port());
         self.udp.insert(at, UdpPort { endpoint, is_open: true });
         Ok(())
+    }
+
+    /// The place of a listener that is gone, at the address of one that is new, whose UDP port still has clients: nobody else can have the port,
+    /// so that the new one takes the place.
+    pub(super) fn left_with_udp(&self, listen: &Listen) -> Option<usize> {
+        let is_at = |place: &Place| place.listening.is_some_and(|tcp| tcp.address == listen.address);
+        let is_left = |at: &usize| {
+            let place = &self.places[*at];
+            !place.is_open && is_at(place) && self.udp.contains_key(&(*at as u32))
+        };
+        (0..self.places.len()).find(|at| listen.h3 && is_left(at))
     }
 
     /// Has HTTP/3 or not in a place that stays, as is said now.
@@ -76,7 +95,7 @@ impl Listeners {
             (Some(port), Some(tls)) => {
                 port.endpoint.accept_with(tls)?;
                 if !std::mem::replace(&mut port.is_open, true) {
-                    sockets.uses(address, port.endpoint.try_clone_fd()?);
+                    sockets.uses(address, &port.endpoint)?;
                     live.report(&format!("listening https://{address} h3"));
                 }
                 place.alt_svc = listen.alt_svc_field(address.port());

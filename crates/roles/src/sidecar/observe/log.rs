@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use h2lab_base::units::Time;
+use h2lab_net::privileges::User;
 use h2lab_proxy::config::LogFormat;
 use h2lab_proxy::log::Entry;
 
@@ -53,15 +54,30 @@ enum Sink {
     /// Standard output.
     Standard,
     /// A file, which may be renamed and made again.
-    Named { path: PathBuf, file: File, reopen: Arc<AtomicBool>, looked_at: Instant },
+    Named(Named),
+}
+
+/// A file with a name.
+#[derive(Debug)]
+struct Named {
+    path: PathBuf,
+    file: File,
+    reopen: Arc<AtomicBool>,
+    looked_at: Instant,
+    /// The user that the process becomes when it is open.
+    user: Option<User>,
+    /// It was said that it cannot be opened again.
+    is_told: bool,
 }
 
 impl AccessLog {
     /// Opens it: `-` is standard output. It is opened again when `reopen` is set, and when the file has another place. `tell` is called
-    /// once when lines cannot be written, and once when they can again.
+    /// once when lines cannot be written, and once when they can again. `user`: whom the process becomes after that; a file that is made gets
+    /// that owner, who must open it again.
     pub fn open(
         file: &str,
         format: LogFormat,
+        user: Option<User>,
         reopen: Arc<AtomicBool>,
         tell: impl Fn(&str) + Send + 'static,
     ) -> io::Result<(Self, Writer)> {
@@ -69,7 +85,8 @@ impl AccessLog {
             "-" => Sink::Standard,
             path => {
                 let path = PathBuf::from(path);
-                Sink::Named { file: append(&path)?, path, reopen, looked_at: Instant::now() }
+                let file = first(&path, user)?;
+                Sink::Named(Named { path, file, reopen, looked_at: Instant::now(), user, is_told: false })
             }
         };
         let (pieces, taken) = sync_channel(MOST_PIECES);
@@ -97,26 +114,76 @@ impl Writer {
     }
 }
 
-fn append(path: &std::path::Path) -> io::Result<File> {
+/// How it is opened.
+fn appending() -> OpenOptions {
+    let mut options = OpenOptions::new();
     // Paths and addresses of clients are not for everybody.
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+    options.append(true).create(true).mode(0o640);
+    options
+}
+
+/// Opens it for the first time. Only a file that is made here is given to the user: one that was there may be a link to any other, made by
+/// whoever may write the folder.
+fn first(path: &Path, user: Option<User>) -> io::Result<File> {
+    let Some(user) = user else { return appending().open(path) };
+    match appending().create_new(true).open(path) {
+        Ok(file) => {
+            let _ = user.give(&file); // without that right it is said when it is opened again
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => appending().open(path),
+        Err(error) => Err(error),
+    }
+}
+
+impl Named {
+    /// Opens the file again where it has another place, or that is asked for. One that cannot be opened leaves the old one in use, which is
+    /// said once: what to do about it.
+    fn look(&mut self) -> Option<String> {
+        let is_asked = self.reopen.swap(false, Ordering::Relaxed);
+        if !is_asked && self.looked_at.elapsed() < LOOK {
+            return None;
+        }
+        self.looked_at = Instant::now();
+        let of = |data: std::fs::Metadata| (data.dev(), data.ino());
+        let (own, there) = (self.file.metadata().map(of), std::fs::metadata(&self.path).map(of));
+        if !is_asked && matches!((own, there), (Ok(own), Ok(there)) if own == there) {
+            return None;
+        }
+        match appending().open(&self.path) {
+            Ok(file) => {
+                self.file = file;
+                std::mem::take(&mut self.is_told).then(|| "the access log was opened again".to_owned())
+            }
+            Err(_) if std::mem::replace(&mut self.is_told, true) => None,
+            Err(error) => Some(self.why(&error)),
+        }
+    }
+
+    fn why(&self, error: &io::Error) -> String {
+        let path = self.path.display();
+        let advice = match self.user {
+            Some(user) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let uid = user.uid();
+                format!(
+                    ". The sidecar is the user {uid} by now: give that user the file and its folder (of logrotate: create 0640 {uid}, su)"
+                )
+            }
+            _ => String::new(),
+        };
+        format!(
+            "the access log {path} cannot be opened again, and lines go on into the file that was open: {error}{advice}"
+        )
+    }
 }
 
 impl Sink {
-    /// Opens the file again where it has another place, or that is asked for. One that cannot be opened leaves the old one in use.
-    fn look(&mut self) -> io::Result<()> {
-        let Self::Named { path, file, reopen, looked_at } = self else { return Ok(()) };
-        let is_asked = reopen.swap(false, Ordering::Relaxed);
-        if !is_asked && looked_at.elapsed() < LOOK {
-            return Ok(());
+    /// Opens the file again where that is due; what is to be said about it.
+    fn look(&mut self) -> Option<String> {
+        match self {
+            Self::Standard => None,
+            Self::Named(named) => named.look(),
         }
-        *looked_at = Instant::now();
-        let own = file.metadata().map(|own| (own.dev(), own.ino()))?;
-        let there = std::fs::metadata(&*path).map(|there| (there.dev(), there.ino())).ok();
-        if is_asked || there != Some(own) {
-            *file = append(path)?;
-        }
-        Ok(())
     }
 
     /// Writes all of it; where that fails, how many bytes were written before.
@@ -127,7 +194,7 @@ impl Sink {
                 put(&mut out, bytes)?;
                 out.flush().map_err(|error| (0, error))
             }
-            Self::Named { file, .. } => put(file, bytes),
+            Self::Named(Named { file, .. }) => put(file, bytes),
         }
     }
 }
@@ -170,16 +237,14 @@ impl<T: Fn(&str)> Writing<T> {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let result = self.sink.look();
-            if let Some(piece) = piece {
-                let result = result.map_err(|error| (0, error)).and_then(|()| self.write(&piece.bytes));
-                if let Err((written, error)) = result {
-                    self.lost.fetch_add(piece.lines - lines(&piece.bytes[..written]), Ordering::Relaxed);
-                    if !std::mem::replace(&mut self.is_told, true) {
-                        (self.tell)(&format!(
-                            "the access log cannot be written, and lines are lost: {error}"
-                        ));
-                    }
+            if let Some(words) = self.sink.look() {
+                (self.tell)(&words);
+            }
+            let Some(piece) = piece else { continue };
+            if let Err((written, error)) = self.write(&piece.bytes) {
+                self.lost.fetch_add(piece.lines - lines(&piece.bytes[..written]), Ordering::Relaxed);
+                if !std::mem::replace(&mut self.is_told, true) {
+                    (self.tell)(&format!("the access log cannot be written, and lines are lost: {error}"));
                 }
             }
         }
@@ -310,7 +375,7 @@ mod tests {
         let reopen = Arc::new(AtomicBool::new(false));
         let name = path.to_str().expect("a name");
         let (log, writer) =
-            AccessLog::open(name, LogFormat::Text, Arc::clone(&reopen), |_| ()).expect("it opens");
+            AccessLog::open(name, LogFormat::Text, None, Arc::clone(&reopen), |_| ()).expect("it opens");
         let mut buffer = LogBuffer::new(log);
         buffer.add(&entry("/first"), Time::ZERO);
         buffer.look(Time::ZERO);
@@ -332,12 +397,42 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_opened_again_is_told_once_and_the_old_one_gets_the_lines() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let tell = move |words: &str| telling.lock().expect("nobody panics").push(words.to_owned());
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
+        let reopen = Arc::new(AtomicBool::new(false));
+        let name = path.to_str().expect("a name");
+        let (log, writer) =
+            AccessLog::open(name, LogFormat::Text, None, Arc::clone(&reopen), tell).expect("it opens");
+        let mut buffer = LogBuffer::new(log.clone());
+        std::fs::rename(&path, &old).expect("it is renamed");
+        std::fs::create_dir(&path).expect("something else is there");
+        let has = |words: &str| std::fs::read_to_string(&old).is_ok_and(|text| text.contains(words));
+        for line in ["/first", "/second"] {
+            reopen.store(true, Ordering::Relaxed);
+            buffer.add(&entry(line), Time::ZERO);
+            buffer.look(Time::NEVER);
+            until(|| !reopen.load(Ordering::Relaxed) && has(line));
+        }
+        assert_eq!((told.lock().expect("nobody panics").len(), log.dropped()), (1, 0));
+        std::fs::remove_dir(&path).expect("it is empty");
+        until(|| path.is_file());
+        drop((buffer, log));
+        writer.finish();
+        let told = told.lock().expect("nobody panics");
+        assert!(told[0].contains("cannot be opened again, and lines go on") && told.len() == 2, "{told:?}");
+    }
+
+    #[test]
     fn a_full_disk_loses_lines_counts_them_and_says_so_once() {
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
         let tell = move |words: &str| telling.lock().expect("nobody panics").push(words.to_owned());
         let (log, writer) =
-            AccessLog::open("/dev/full", LogFormat::Json, Arc::default(), tell).expect("it opens");
+            AccessLog::open("/dev/full", LogFormat::Json, None, Arc::default(), tell).expect("it opens");
         let counted = log.clone();
         let mut buffer = LogBuffer::new(log);
         for n in 0..5 {

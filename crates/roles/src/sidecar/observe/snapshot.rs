@@ -13,6 +13,7 @@ use h2lab_proxy::pool::predict::{Carried, one_connection};
 
 use super::window::streams_allowed;
 use super::{AdminState, Again, Snapshot, unix};
+use crate::sidecar::scarce::Scarce;
 use crate::sidecar::side::{Peer, Side};
 use crate::sidecar::{Sidecar, Slot};
 
@@ -92,6 +93,10 @@ impl Sidecar<'_> {
             requests_open: self.exchanges.open() as u64,
             bad_requests: watch.bad_requests,
             tls_failures: watch.tls_failures,
+            lacks: Scarce::ALL
+                .iter()
+                .map(|&(scarce, name)| (name.to_owned(), self.lacks.times(scarce)))
+                .collect(),
             log_lines_dropped: watch.log.as_ref().map_or(0, super::LogBuffer::dropped),
             retries: Again::ALL
                 .iter()

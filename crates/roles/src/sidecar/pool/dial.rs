@@ -12,6 +12,7 @@ use super::{LONGEST_PAUSE, is_lasting};
 use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
 use crate::sidecar::fallback::Spoken;
 use crate::sidecar::path::MOST_ADAPTIVE;
+use crate::sidecar::scarce::Scarce;
 use crate::sidecar::side::{Peer, Side};
 use crate::sidecar::{Sidecar, Slot, guard, http3};
 
@@ -177,7 +178,10 @@ impl Sidecar<'_> {
             return;
         }
         let is_quic = pool.targets[target].protocol.is_quic();
-        if (error.is_not_spoken() || is_quic) && target + 1 < pool.targets.len() {
+        let scarce = Scarce::of_dial(error, &pool.targets[target].address);
+        if let Some(scarce) = scarce {
+            self.lacks.count(scarce); // the instance has no part in it
+        } else if (error.is_not_spoken() || is_quic) && target + 1 < pool.targets.len() {
             // It is remembered: the next ones begin with what it speaks.
             pool.known = pool.known.max(target + 1);
             if is_quic {
@@ -185,21 +189,33 @@ impl Sidecar<'_> {
             }
             return self.dial(instance, now);
         }
-        if error.is_not_there() {
+        let pool = self.pools.get(instance);
+        if scarce.is_none() && error.is_not_there() {
             // It is being started anew, and may speak something else then.
             (pool.known, pool.spoken) = (0, Spoken::Unknown);
             pool.standing.starts();
         }
-        self.judge(instance, true, now);
+        if scarce.is_none() {
+            self.judge(instance, true, now);
+        }
         let pool = self.pools.get(instance);
         let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
-        let refusal = guard::unreachable(name, &pool.name, error);
+        let refusal = match scarce {
+            Some(scarce) => scarce.refusal(name, &pool.name),
+            None => guard::unreachable(name, &pool.name, error),
+        };
         let why = refusal.detail.as_deref().unwrap_or_default();
         self.observer.unreachable(instance, pool.service, why, now);
+        if scarce.is_some() {
+            self.guard.note(pool.service, "", refusal.error, why, now); // also where other connections take the requests
+        }
         pool.failures = pool.failures.saturating_add(1);
         pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
         let is_lasting = pool.connections.iter().any(|slot| is_lasting(&self.slots, *slot, pool));
         if is_lasting || pool.dialling > 0 {
+            if scarce.is_some() && pool.waiting > 0 {
+                pool.retry_at = pool.down_until; // nothing that the instance does says when there is more
+            }
             return; // others take them
         }
         for (id, generation) in std::mem::take(&mut pool.queue) {

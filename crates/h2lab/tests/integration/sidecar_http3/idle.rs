@@ -1,0 +1,130 @@
+//! Clients of HTTP/3 that ask for nothing, that acknowledge nothing, and that stay where their listener is gone.
+
+use std::fs;
+
+use h2lab_wire::{Config, FlowControl, Role};
+use rustix::process::{Signal, kill_process};
+
+use super::Both;
+use super::client::{Client, Seen};
+use crate::load::load;
+use crate::origin::Origin;
+use crate::sidecar::Sidecar;
+use crate::sidecar_reload::until_it_says;
+
+#[test]
+fn a_client_without_a_request_is_told_in_two_steps_after_the_configured_time() {
+    let origin = Origin::start(&[]);
+    let service = format!("instances = ['h2c://{}']\n[timeouts]\nclient-idle = '1s'", origin.clear);
+    let both = Both::start(&service, "");
+    let mut client = Client::connect(both.tls, false);
+    // Longer than that, and no pause.
+    let slow = client.begin("GET", "/drip?bytes=1000&ms=3000", b"", true).expect("room");
+    assert_eq!(client.whole(slow), (200, 1_000));
+    assert!(client.accepted.is_empty(), "{:?}", client.seen);
+    while !client.is_over {
+        client.turn();
+    }
+    // The first step refuses nothing. A client that has nothing under way does not wait for the second one.
+    let first = client.accepted.first().expect("it was told");
+    assert!(first.0 > i32::MAX as u32 / 2, "{:?}", client.accepted);
+    assert_eq!(client.error, None, "an end in good order");
+    // It is idle, not gone: others have their own time.
+    let mut other = Client::connect(both.tls, false);
+    let stream = other.begin("POST", "/echo", b"some", true).expect("room");
+    assert_eq!(other.whole(stream), (200, 4));
+}
+
+#[test]
+fn what_clients_do_not_acknowledge_counts_as_memory() {
+    /// Beside the program's.
+    const MEMORY: u64 = (96 - 24) << 20;
+    let origin = Origin::start(&[]);
+    let both = Both::start_with(
+        "memory = '96M'",
+        &format!("instances = ['h2c://{}']\n[timeouts]\nclient-idle = '0'", origin.clear),
+        "",
+    );
+    let get = "GET /status/204 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let before = both.sidecar.child.anonymous_bytes();
+    let (mut silent, mut shed, mut largest) = (Vec::new(), false, before);
+    let windows = FlowControl {
+        stream_window: 16 << 20,
+        connection_window: 16 << 20,
+        ..Config::new(Role::Client).flow
+    };
+    for _ in 0..400 {
+        let Some(mut client) = Client::try_connect(both.tls, windows) else {
+            shed = true; // no further connection is taken
+            break;
+        };
+        client.begin("GET", "/bytes/300000000", b"", true).expect("room");
+        client.flush();
+        silent.push(client); // which never reads or acknowledges again
+        largest = both.sidecar.child.anonymous_bytes().max(largest);
+        let told = both.sidecar.ask(get);
+        shed |= told.starts_with("HTTP/1.1 503 ") && told.contains("the proxy is short of memory");
+        if shed {
+            break;
+        }
+    }
+    assert!(shed, "{} clients who acknowledge nothing: {largest} bytes", silent.len());
+    // Each of them has 4 MiB, which nothing else counts.
+    assert!(largest - before < MEMORY, "{} clients: {largest} bytes, {before} before", silent.len());
+    // When they are gone there is room again.
+    for client in &mut silent {
+        client.leave();
+    }
+    crate::sidecar_reload::until(
+        || both.sidecar.ask(get).starts_with("HTTP/1.1 204 "),
+        || format!("{} bytes: {}", both.sidecar.child.resident_bytes(), both.sidecar.child.log()),
+    );
+}
+
+#[test]
+fn a_listener_that_is_gone_and_comes_again_has_its_udp_port_while_clients_of_before_are_served() {
+    let origin = Origin::start(&[]);
+    let both = Both::start(&format!("instances = ['h2c://{}']", origin.clear), "");
+    let file = both.files.path("sidecar.toml");
+    let text = fs::read_to_string(&file).expect("the file");
+    // With ports that stay the same.
+    let text = text.replacen("127.0.0.1:0", &both.sidecar.clear.to_string(), 1);
+    let text = text.replacen("127.0.0.1:0", &both.tls.to_string(), 1);
+    let (start, end) =
+        (text.rfind("[[listen]]").expect("two"), text.find("[identity]").expect("behind them"));
+    let without = format!("{}{}", &text[..start], &text[end..]);
+    drop(both.sidecar);
+    for threads in [1, 2] {
+        let write = |text: &str| fs::write(&file, format!("threads = {threads}\n{text}")).expect("a file");
+        write(&text);
+        let sidecar = Sidecar::with(&file);
+        let reload = |text: &str, words: &str, times: usize| {
+            write(text);
+            kill_process(sidecar.child.pid(), Signal::HUP).expect("it runs");
+            until_it_says(&sidecar, words, times);
+        };
+        let line = format!("listening https://{} h3", both.tls);
+        let mut clients = Vec::new();
+        for round in 1..=3 {
+            let mut client = Client::connect(both.tls, false);
+            let slow = client.begin("GET", "/drip?bytes=1000&ms=5000", b"", true).expect("room");
+            client.until(|seen| seen.iter().any(|(_, seen)| *seen == Seen::Response(200)));
+            clients.push((client, slow));
+            reload(&without, "was read again: 1 listener", round);
+            reload(&text, &line, round + 1);
+            assert!(!sidecar.child.log().contains("cannot listen"), "{}", sidecar.child.log());
+            let url = format!("https://{}/", both.tls);
+            assert_eq!(load(&["--http3", "-n", "3", &url])["requests"]["succeeded"], 3);
+            assert_eq!(load(&["--proto", "h2", "-n", "3", &url])["requests"]["succeeded"], 3);
+        }
+        for (client, slow) in &mut clients {
+            assert_eq!(client.whole(*slow), (200, 1_000));
+            while !client.is_over {
+                client.turn();
+            }
+            assert!(client.seen.iter().any(|(_, seen)| *seen == Seen::GoAway), "{:?}", client.seen);
+        }
+        let last = sidecar.stop();
+        assert!(last.contains("; 0 refused, 0 broken off, "), "{last}");
+    }
+}
