@@ -162,6 +162,11 @@ impl StreamSocket {
         let _ = set(); // an old kernel finds out later
     }
 
+    /// Has its close tell the peer that what it got is not complete (RST). What it has not acknowledged yet may never arrive.
+    pub fn abort_at_close(&self) {
+        let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO)); // else it ends as if it were complete
+    }
+
     /// Its descriptor, which is non-blocking.
     pub fn into_fd(self) -> OwnedFd {
         self.fd

@@ -13,6 +13,10 @@ const TABLE: &str = "h2lab_sidecar";
 /// The mark that TPROXY gives to packets, by which they are delivered here, and the routing table for that.
 const ROUTED: u32 = 0x6832;
 
+/// The first packet of a connection. What is older than the rules is left alone: conntrack, which may begin with them, takes the next
+/// packet of such a connection for its first.
+const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
 /// What the sidecar's own connections are known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exempt {
@@ -64,7 +68,7 @@ pub fn rules(config: &Config, exempt: Exempt) -> Result<String, NoRules> {
     let routed = if exempt.mark == Some(ROUTED) { ROUTED + 1 } else { ROUTED };
     let has_tproxy = !tproxy_out.is_empty() || !tproxy_come.is_empty();
     let mut text = String::from("# h2lab sidecar --config FILE --print-nft | nft -f -\n");
-    let _ = writeln!(text, "# Away again: nft delete table inet {TABLE}");
+    let _ = writeln!(text, "# To remove them: nft delete table inet {TABLE}");
     if has_tproxy {
         text += &routes(routed);
     }
@@ -84,9 +88,11 @@ pub fn rules(config: &Config, exempt: Exempt) -> Result<String, NoRules> {
         );
     }
     if !tproxy_out.is_empty() {
-        let mark = |listen: &Listen| format!("{} meta mark set {routed:#x}", matched(listen));
-        let of = "type route hook output priority mangle";
-        chain(&mut text, "tproxy_output", of, &ours, &each(&tproxy_out, &mark));
+        // All packets of a connection must be marked, and none of the answers of local servers.
+        let mark = |listen: &Listen| format!("{} {SYN} ct mark set {routed:#x}", matched(listen));
+        let mut taken = each(&tproxy_out, &mark);
+        taken.push(format!("ct direction original ct mark {routed:#x} meta mark set {routed:#x}"));
+        chain(&mut text, "tproxy_output", "type route hook output priority mangle", &ours, &taken);
     }
     if has_tproxy {
         let mut before =
@@ -107,7 +113,7 @@ pub fn rules(config: &Config, exempt: Exempt) -> Result<String, NoRules> {
 
 /// What delivers marked packets to this machine. It is no rule of netfilter.
 fn routes(mark: u32) -> String {
-    let mut text = String::from("# TPROXY needs these routes, too:\n");
+    let mut text = String::from("# TPROXY needs these routes, too (to remove them: del instead of add):\n");
     for (ip, all) in [("ip", "0.0.0.0/0"), ("ip -6", "::/0")] {
         let _ = writeln!(text, "#   {ip} rule add fwmark {mark:#x} lookup {mark}");
         let _ = writeln!(text, "#   {ip} route add local {all} dev lo table {mark}");
@@ -167,7 +173,7 @@ fn matched(listen: &Listen) -> String {
 }
 
 fn redirect(listen: &Listen) -> String {
-    format!("{} redirect to :{}", matched(listen), listen.address.port())
+    format!("{} {SYN} redirect to :{}", matched(listen), listen.address.port())
 }
 
 fn tproxy(listen: &Listen, mark: u32) -> String {
@@ -199,12 +205,12 @@ mod tests {
                     [[listen]]\naddress = '[::1]:15001'\ntransparent = 'redirect'\n";
         let both = Exempt { mark: Some(0x15), ..USER };
         let expected = "# h2lab sidecar --config FILE --print-nft | nft -f -\n\
-                        # Away again: nft delete table inet h2lab_sidecar\n\
+                        # To remove them: nft delete table inet h2lab_sidecar\n\
                         table inet h2lab_sidecar\ndelete table inet h2lab_sidecar\ntable inet h2lab_sidecar {\n\
                         \tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n\
                         \t\tmeta mark 0x15 return\n\t\tmeta skuid 65532 return\n\t\tfib daddr type local return\n\
-                        \t\tmeta nfproto ipv4 tcp dport { 80, 8080 } redirect to :15001\n\
-                        \t\tmeta nfproto ipv6 meta l4proto tcp redirect to :15001\n\t}\n}\n";
+                        \t\tmeta nfproto ipv4 tcp dport { 80, 8080 } tcp flags & (fin | syn | rst | ack) == syn redirect to :15001\n\
+                        \t\tmeta nfproto ipv6 meta l4proto tcp tcp flags & (fin | syn | rst | ack) == syn redirect to :15001\n\t}\n}\n";
         assert_eq!(of(text, both).as_deref(), Ok(expected));
         assert_eq!(of(text, Exempt::default()), Err(NoRules::NothingExempt));
     }
@@ -215,7 +221,7 @@ mod tests {
         let rules = of(text, Exempt::default()).expect("nothing of it is sent by the sidecar");
         let chain = "\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\
                      \t\tiifname \"lo\" return\n\t\ttcp dport { 9901, 15006 } return\n\
-                     \t\tmeta l4proto tcp redirect to :15006\n\t}\n";
+                     \t\tmeta l4proto tcp tcp flags & (fin | syn | rst | ack) == syn redirect to :15006\n\t}\n";
         assert!(rules.contains(chain) && !rules.contains("chain output"), "{rules}");
     }
 
@@ -228,7 +234,8 @@ mod tests {
             "#   ip rule add fwmark 0x6833 lookup 26675\n",
             "#   ip -6 route add local ::/0 dev lo table 26675\n",
             "\t\tmeta mark 0x6832 return\n",
-            "\t\tmeta nfproto ipv4 meta l4proto tcp meta mark set 0x6833\n",
+            "\t\tmeta nfproto ipv4 meta l4proto tcp tcp flags & (fin | syn | rst | ack) == syn ct mark set 0x6833\n",
+            "\t\tct direction original ct mark 0x6833 meta mark set 0x6833\n",
             "\t\tmeta l4proto tcp socket transparent 1 meta mark set 0x6833 accept\n",
             "iifname \"lo\" meta mark 0x6833 meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:15001 meta mark set 0x6833 accept\n",
             "iifname != \"lo\" meta nfproto ipv4 tcp dport { 80 } tproxy ip to :15006 meta mark set 0x6833 accept\n",

@@ -243,9 +243,12 @@ fn nothing_goes_round_for_ever() {
     pair.caller.run("nft", &[rules]);
     let (told, _) = pair.caller.curl(&[&format!("http://{SERVER}:8080/")]);
     assert!(told.starts_with("HTTP/1.1 502 "), "{told}");
-    let log = sidecar.child.log();
-    let words = format!("to {SERVER}:8080 was made by this sidecar itself");
-    assert!(log.contains(&words) && log.contains("was made to the listener itself"), "{log}");
+    for words in
+        [&*format!("to {SERVER}:8080 was made by this sidecar itself"), "was made to the listener itself"]
+    {
+        let said = sidecar.child.wait_for_line(DEADLINE, |line| line.contains(words).then_some(()));
+        said.unwrap_or_else(|error| panic!("{words}: {error}: {}", sidecar.child.log()));
+    }
     sidecar.stop();
 }
 
@@ -292,6 +295,79 @@ fn a_server_that_speaks_first_is_heard_and_what_is_no_http_may_be_refused() {
         log.contains(&format!("to {SERVER}:2526 does not begin with HTTP, and other = \"refuse\"")),
         "{log}"
     );
+    sidecar.stop();
+}
+
+/// Connects to an address and port, says so, and asks once the file is there.
+const ASKS_LATER: &str = "import os, socket, sys, time\n\
+    c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); print('connected', flush=True)\n\
+    while not os.path.exists(sys.argv[3]): time.sleep(0.01)\n\
+    c.sendall(b'GET /bytes/10 HTTP/1.1\\r\\nhost: a\\r\\nconnection: close\\r\\n\\r\\n'); print('told', c.recv(12), flush=True)";
+
+/// A server that takes a connection, says something, and resets it.
+const RESETS: &str = "import socket, struct\n\
+    s = socket.create_server(('0.0.0.0', 2527)); print('ready', flush=True)\n\
+    while True:\n    c, _ = s.accept(); c.sendall(b'half'); c.recv(99); \
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0)); c.close()";
+
+/// Its client says how its connection ends.
+const HOW_IT_ENDS: &str = "import socket, sys\n\
+    c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); c.sendall(b'HELO\\r\\n')\n\
+    try:\n        while c.recv(99): pass\n        print('complete')\n\
+    except ConnectionResetError: print('reset')";
+
+#[test]
+fn rules_leave_alone_what_comes_to_this_machine_and_what_is_older() {
+    let Some(pair) = Pair::new() else { return };
+    let Some(_) = need("python3") else { return };
+    let _origin = pair.origin();
+    for by in ["tproxy", "redirect"] {
+        let own = {
+            let mut command = pair.caller.command(binary());
+            command.args(["origin", "--listen", "[::]:8082", "--tls-listen", "[::]:8445"]);
+            Origin::run(command)
+        };
+        let sidecar = pair.sidecar(&pair.caller, by, &listen("127.0.0.1:15001", by, ""));
+        let file = pair.file(&format!("{by}.now"));
+        let mut command = pair.caller.command("python3");
+        command.args(["-u", "-c", ASKS_LATER, SERVER, "8080", path(&file)]);
+        let older = Child::spawn(command, None).expect("it starts");
+        let connected = older.wait_for_line(DEADLINE, |line| (line == "connected").then_some(()));
+        connected.unwrap_or_else(|error| panic!("{error}: {}", older.log()));
+        pair.apply(&pair.caller, by);
+        fs::write(&file, "").expect("a file");
+        let told = older.wait_for_line(DEADLINE, |line| line.strip_prefix("told ").map(str::to_owned));
+        assert_eq!(told.unwrap_or_else(|error| panic!("{by} {error}: {}", older.log())), "b'HTTP/1.1 200'");
+        // A server of this machine, which is none of the sidecar's, answers as before.
+        let (told, _) = pair.server.curl(&["http://10.99.0.1:8082/bytes/10"]);
+        assert!(told.starts_with("HTTP/1.1 200 ") && !told.contains("via:"), "{by} {told}");
+        let (told, _) = pair.caller.curl(&[&format!("http://{SERVER}:8080/bytes/10")]);
+        assert!(told.to_lowercase().contains("via: 1.1 h2lab"), "what is newer is taken: {by} {told}");
+        pair.caller.run("nft", &["delete", "table", "inet", "h2lab_sidecar"]);
+        sidecar.stop();
+        drop(own);
+    }
+}
+
+#[test]
+fn a_tunnel_whose_server_resets_it_or_is_not_there_is_reset() {
+    let Some(pair) = Pair::new() else { return };
+    let Some(_) = need("python3") else { return };
+    let mut command = pair.server.command("python3");
+    command.args(["-u", "-c", RESETS]);
+    let server = Child::spawn(command, None).expect("it starts");
+    let ready = server.wait_for_line(DEADLINE, |line| (line == "ready").then_some(()));
+    ready.unwrap_or_else(|error| panic!("{error}: {}", server.log()));
+    let sidecar = pair.sidecar(
+        &pair.caller,
+        "egress",
+        "[[listen]]\naddress = '127.0.0.1:15001'\ntransparent = 'redirect'\ndetect = '50ms'",
+    );
+    pair.apply(&pair.caller, "egress");
+    for port in ["2527", "9"] {
+        let told = pair.caller.run("python3", &["-c", HOW_IT_ENDS, SERVER, port]);
+        assert_eq!(told.trim(), "reset", "port {port}");
+    }
     sidecar.stop();
 }
 

@@ -239,6 +239,9 @@ impl Sidecar<'_> {
             if let Some(client) = side_at(&mut self.slots, to) {
                 client.streams.remove(to.stream);
                 client.engine.reset(now, to.stream, ErrorCode::INTERNAL_ERROR);
+                if client.version == Version::H1 && (exchange.asked.is_tunnel() || exchange.is_raw()) {
+                    client.abort();
+                }
                 mark(client, to.slot, &mut self.dirty);
             }
             exchange.down = None;

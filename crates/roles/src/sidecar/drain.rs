@@ -45,8 +45,10 @@ impl Sidecar<'_> {
             self.now = now;
             if !is_called && now >= last_call {
                 is_called = true;
-                (0..self.slots.len() as u32).for_each(|slot| self.end_quiet(slot));
-                self.settle();
+                for slot in 0..self.slots.len() as u32 {
+                    self.end_quiet(slot);
+                    self.settle(); // at once: a request that comes between the last read and the close is lost
+                }
             }
             if now >= until || (self.exchanges.open() == 0 && !self.has_clients(now)) {
                 break;

@@ -334,6 +334,10 @@ impl<'a> Sidecar<'a> {
 
     fn tick(&mut self, slot: u32) {
         let now = self.now;
+        // A request that has come is no longer idle.
+        if side(&mut self.slots, slot).is_some_and(|side| side.is_ending_idle(now)) {
+            self.read(slot);
+        }
         match &mut self.slots[slot as usize] {
             Slot::Empty => {}
             Slot::Opening(opening) if now < opening.timeout_at && opening.transport.quic().is_some() => {

@@ -102,6 +102,8 @@ pub struct Side {
     pub is_closed: bool,
     /// Our direction is closed, and the other one is not.
     is_shut: bool,
+    /// What it carried broke off, and only a reset tells the peer so.
+    is_aborted: bool,
     /// When what is left to send of a connection that has ended is given up.
     last_word_until: Option<Time>,
     /// QUIC: how often the peer had acknowledged anything then.
@@ -150,6 +152,7 @@ impl Side {
             eof: false,
             is_closed: false,
             is_shut: false,
+            is_aborted: false,
             last_word_until: None,
             acknowledged: 0,
             lingering: None,
@@ -299,6 +302,9 @@ impl Side {
                 path.sent(now);
             }
         }
+        if self.is_aborted {
+            return Ok(Next::Drop);
+        }
         if !self.is_shut && !self.blocked && self.engine.has_ended_its_direction() {
             self.is_shut = true;
             self.transport.shutdown(now)?;
@@ -324,6 +330,14 @@ impl Side {
         Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(probe_at)))
     }
 
+    /// It ends with a reset: what a tunnel carries has no end of its own, and would seem complete.
+    pub fn abort(&mut self) {
+        if let Some(tcp) = self.transport.tcp() {
+            tcp.abort_at_close();
+            self.is_aborted = true;
+        }
+    }
+
     /// Says that nothing follows. A client may still be reading.
     fn close(&mut self, now: Time) -> Result<Next, TransportError> {
         if !self.is_shut {
@@ -336,6 +350,14 @@ impl Side {
         self.lingering = Some(lingering);
         self.unread = true;
         Ok(Next::Wait(lingering.until))
+    }
+
+    /// Whether it is about to be closed because its client has asked nothing for long, which HTTP/1.1 cannot announce.
+    pub fn is_ending_idle(&self, now: Time) -> bool {
+        self.version == Version::H1
+            && matches!(self.peer, Peer::Client { .. })
+            && self.streams.len() == 0
+            && self.engine.poll_timeout() <= now
     }
 
     /// A deadline has passed; whether the engine may have events.

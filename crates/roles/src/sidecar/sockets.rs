@@ -48,8 +48,15 @@ struct Held {
     datagrams: Datagrams,
     /// Another process uses them, too.
     is_handed_on: bool,
-    /// Local addresses of connections that this process has made.
-    dialled: HashMap<SocketAddr, u32>,
+    /// Connections that this process has made. One local address may have several, to different peers.
+    dialled: HashMap<Dialled, u32>,
+}
+
+/// The two ends of a connection that this process has made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Dialled {
+    pub from: SocketAddr,
+    pub to: SocketAddr,
 }
 
 impl Sockets {
@@ -85,26 +92,26 @@ impl Sockets {
         its.try_for_each(|(_, fd)| intercept::take_foreign(fd))
     }
 
-    /// A connection was made from this local address.
-    pub fn dialled(&self, local: SocketAddr) {
+    /// A connection is being made.
+    pub fn dialled(&self, ends: Dialled) {
         let mut held = self.held();
-        *held.dialled.entry(local).or_default() += 1;
+        *held.dialled.entry(ends).or_default() += 1;
     }
 
     /// One of these is no more.
-    pub fn hung_up(&self, local: SocketAddr) {
+    pub fn hung_up(&self, ends: Dialled) {
         let mut held = self.held();
-        if let Some(count) = held.dialled.get_mut(&local) {
+        if let Some(count) = held.dialled.get_mut(&ends) {
             *count -= 1;
             if *count == 0 {
-                held.dialled.remove(&local);
+                held.dialled.remove(&ends);
             }
         }
     }
 
-    /// Whether this process has made a connection from this address.
-    pub fn have_dialled(&self, address: SocketAddr) -> bool {
-        self.held().dialled.contains_key(&address)
+    /// Whether this process has made this connection.
+    pub fn have_dialled(&self, ends: Dialled) -> bool {
+        self.held().dialled.contains_key(&ends)
     }
 
     /// Addresses of sockets that were given and that nobody has asked for, whose connections would wait for ever. They are closed.
@@ -208,5 +215,24 @@ impl Sockets {
         let mut held = self.held();
         held.used.clear();
         held.used_datagrams.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callers_connection_from_the_port_of_one_of_ours_to_another_peer_is_not_ours() {
+        let sockets = Sockets::default();
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let ends = Dialled { from: at("10.0.0.1:40000"), to: at("10.0.0.2:80") };
+        sockets.dialled(ends);
+        sockets.dialled(ends);
+        assert!(!sockets.have_dialled(Dialled { to: at("10.0.0.3:80"), ..ends }));
+        sockets.hung_up(ends);
+        assert!(sockets.have_dialled(ends), "there are two");
+        sockets.hung_up(ends);
+        assert!(!sockets.have_dialled(ends));
     }
 }

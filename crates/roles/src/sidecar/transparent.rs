@@ -11,7 +11,7 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::intercept;
-use h2lab_net::tcp::{Read, StreamSocket};
+use h2lab_net::tcp::{Endpoint, Read, StreamSocket};
 use h2lab_net::transport::TransportError;
 use h2lab_proxy::beginning::{self, Beginning};
 use h2lab_proxy::config::{
@@ -28,12 +28,12 @@ use super::exchange::StreamAt;
 use super::listeners::Opening;
 use super::live::Resolved;
 use super::side::Peer;
-use super::sockets::Sockets;
+use super::sockets::{Dialled, Sockets};
 use super::{Sidecar, Slot, members, side_at};
 use crate::accepted::Spoken;
 
-/// Destinations that are kept at most.
-const MOST: usize = 1_024;
+/// Destinations that all loops together keep at most.
+const MOST: u32 = 1_024;
 /// One that was not used for so long, and has no connection, is forgotten.
 const UNUSED: Duration = Duration::from_secs(60);
 /// How often these are looked for.
@@ -94,7 +94,8 @@ impl Intercepted {
             let ip = listener.ip().to_canonical();
             listener.port() == original.port() && (ip.is_unspecified() || ip == original.ip())
         };
-        let original = if sockets.have_dialled(canonical(stream.peer_address()?)) {
+        let ends = Dialled { from: canonical(stream.peer_address()?), to: original };
+        let original = if sockets.have_dialled(ends) {
             Original::Ours(original)
         } else if (how.by == Transparent::Redirect && original == local) || listening.any(is_here) {
             Original::Here(original)
@@ -208,8 +209,8 @@ pub struct Destinations {
     /// Service and instance of addresses that are instances of a service, as of a version of the state.
     known: HashMap<SocketAddr, (u32, u32)>,
     known_at: Option<u64>,
-    /// The local addresses of connections that this loop has dialled, by place.
-    dialled: HashMap<u32, SocketAddr>,
+    /// Connections that this loop has dialled, by place.
+    dialled: HashMap<u32, Dialled>,
     sweep_at: Time,
 }
 
@@ -307,7 +308,8 @@ impl Sidecar<'_> {
             }
             self.destinations.all.remove(&(to, speaks));
         }
-        if self.destinations.all.len() >= MOST && !self.forget_oldest(now) {
+        let most = self.pools.portion.part(MOST) as usize;
+        if self.destinations.all.len() >= most && !self.forget_oldest(now) {
             return None;
         }
         let config = std::sync::Arc::clone(&self.config);
@@ -443,21 +445,20 @@ impl Sidecar<'_> {
     }
 
     /// A connection is being dialled: where it comes back to a listener of ours it is known.
-    pub(super) fn note_dial(&mut self, slot: u32) {
-        if !self.config.file.is_transparent() {
-            return;
-        }
+    pub(super) fn note_dial(&mut self, slot: u32, to: &Endpoint) {
+        let (Endpoint::Tcp(to), true) = (to, self.config.file.is_transparent()) else { return };
         let local = self.reactor.connecting(Self::token(slot)).and_then(|stream| stream.local_address().ok());
-        if let Some(local) = local.map(canonical) {
-            self.config.sockets.dialled(local);
-            self.destinations.dialled.insert(slot, local);
+        if let Some(from) = local.map(canonical) {
+            let ends = Dialled { from, to: canonical(*to) };
+            self.config.sockets.dialled(ends);
+            self.destinations.dialled.insert(slot, ends);
         }
     }
 
     /// There is no connection in this place any more.
     pub(super) fn forget_dial(&mut self, slot: u32) {
-        if let Some(local) = self.destinations.dialled.remove(&slot) {
-            self.config.sockets.hung_up(local);
+        if let Some(ends) = self.destinations.dialled.remove(&slot) {
+            self.config.sockets.hung_up(ends);
         }
     }
 }

@@ -92,8 +92,9 @@ impl Sidecar<'_> {
         pool.dialling += 1;
         let target = pool.known;
         let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], u32::MAX, now);
+        let to = pool.targets[target].address.clone();
         self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance, target }));
-        self.note_dial(slot);
+        self.note_dial(slot, &to);
         self.advance_dial(slot, instance, step, now);
     }
 
