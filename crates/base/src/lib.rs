@@ -1,10 +1,11 @@
 //! Values that every other crate uses: times and sizes with their units, seeded random streams, counters of TCP and QUIC, text that
-//! came from a peer, how counts are written, what output hides, lists of millions of records in little memory.
+//! came from a peer, how counts and dates are written, what output hides, lists of millions of records in little memory.
 //!
 //! Never contains: a protocol, a policy, I/O, a clock.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod calendar;
 pub mod counters;
 pub mod counts;
 pub mod packed;

@@ -2,6 +2,7 @@
 //!
 //! Each of its threads counts for itself; [`SidecarStatus::add`] makes one of several.
 
+mod certificate;
 mod protection;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use h2lab_base::units::nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{CellRecord, Histogram};
+pub use certificate::{CertificateStatus, CertificateTrouble};
 pub use protection::ProtectionStatus;
 
 /// Upper bounds of the buckets of durations, in nanoseconds, and as Prometheus writes them, in seconds.
@@ -72,6 +74,8 @@ pub struct SidecarStatus {
     pub instances: Vec<InstanceStatus>,
     /// The last errors, the newest first.
     pub errors: Vec<LastError>,
+    /// Certificates in the files of its configuration; of a thread none.
+    pub certificates: Vec<CertificateStatus>,
 }
 
 /// A thread.

@@ -25,8 +25,9 @@ pub enum Version {
 
 impl Version {
     /// As `Via` names it (RFC 9110 §7.6.3).
-    const fn received_protocol(self) -> &'static [u8] {
+    const fn received_protocol(self, is_http10: bool) -> &'static [u8] {
         match self {
+            Self::H1 if is_http10 => b"1.0 ",
             Self::H1 => b"1.1 ",
             Self::H2 => b"2 ",
             Self::H3 => b"3 ",
@@ -226,7 +227,7 @@ pub fn request(
         head.add(b"te", &[b"trailers"]);
     }
     add_client(incoming, origin, own, head);
-    add_via(fields, origin.version, own, head);
+    add_via(fields, origin.version.received_protocol(incoming.is_http10), own, head);
     Ok(asked)
 }
 
@@ -323,10 +324,10 @@ fn add_client(incoming: &RequestHead<'_>, origin: Origin<'_>, own: &OwnFields, h
 }
 
 /// Every proxy adds itself, behind those before it (RFC 9110 §7.6.3).
-fn add_via(fields: Fields<'_>, from: Version, own: &OwnFields, head: &mut Head) {
+fn add_via(fields: Fields<'_>, received_protocol: &[u8], own: &OwnFields, head: &mut Head) {
     match &own.via {
         Some(name) => {
-            add_to_list(fields, b"via", true, &[from.received_protocol(), name.as_bytes()], head);
+            add_to_list(fields, b"via", true, &[received_protocol, name.as_bytes()], head);
         }
         None => fields
             .iter()
@@ -348,7 +349,7 @@ pub fn response(incoming: &ResponseHead<'_>, from: Version, own: &OwnFields, hea
             _ => head.add(name, &[value]),
         }
     }
-    add_via(incoming.fields, from, own, head);
+    add_via(incoming.fields, from.received_protocol(incoming.is_http10), own, head);
 }
 
 /// What the other side is given of trailers: nothing that frames, routes or controls a message (RFC 9110 §6.5.1).

@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use h2lab_base::calendar::Moment;
+
 use crate::config::LogFormat;
 use crate::fields::Version;
 use crate::trace::Span;
@@ -207,21 +209,9 @@ fn string(key: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// `2026-11-28T17:22:58.123Z` (RFC 3339), of a time since 1970. By the rule of the Gregorian calendar with years that begin in March,
-/// which puts the leap day last.
+/// `2026-11-28T17:22:58.123Z` (RFC 3339), of a time since 1970.
 fn write_time(at: Duration, out: &mut Vec<u8>) {
-    let (days, second) = (at.as_secs() / 86_400, at.as_secs() % 86_400);
-    // Days since 0000-03-01.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * from_march + 2) / 5 + 1, (from_march + 2) % 12 + 1);
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    let millis = at.subsec_millis();
-    put(out, format_args!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z"));
+    put(out, format_args!("{}.{:03}Z", Moment::of_unix(at.as_secs().cast_signed()), at.subsec_millis()));
 }
 
 #[cfg(test)]
@@ -281,6 +271,30 @@ mod tests {
             "1".repeat(16)
         );
         assert!(told.ends_with(&end), "{told}");
+    }
+
+    #[test]
+    fn the_reference_has_every_field_in_its_order() {
+        let page = include_str!("../../../docs/sidecar-reference.md");
+        let rows = page.split("## The access log").nth(1).and_then(|rest| rest.split("\n## ").next());
+        let cells = rows.expect("it is there").lines().filter(|line| line.starts_with("| `"));
+        let cells: Vec<Vec<&str>> =
+            cells.map(|line| line.trim_start_matches("| ").split(" | ").collect()).collect();
+        let text: Vec<&str> = cells.iter().map(|cells| cells[0].trim_matches('`')).collect();
+        let own = line(&entry(), LogFormat::Text);
+        assert!(text.join(" ").starts_with(own.trim_end().trim_end_matches(" - -")), "{text:?}");
+        let failed = Entry {
+            failed: Some("x"),
+            span: Some(Span { trace: [b'a'; 32], id: [b'1'; 16], flags: *b"01" }),
+            ..entry()
+        };
+        let json: serde_json::Value = serde_json::from_str(&line(&failed, LogFormat::Json)).expect("JSON");
+        let mut keys: Vec<&str> = json.as_object().expect("an object").keys().map(String::as_str).collect();
+        let mut told: Vec<&str> =
+            cells.iter().flat_map(|cells| cells[1].split(", ")).map(|key| key.trim_matches('`')).collect();
+        keys.sort_unstable();
+        told.sort_unstable();
+        assert_eq!(told, keys);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the proxy tells of an answer that it gives by itself: `Proxy-Status` (RFC 9209). It says which service and what went wrong, and
 //! no address: those are the operator's affair.
 
+use h2lab_wire::structured::quoted;
+
 /// What went wrong: the error types of RFC 9209 §2.3 that occur here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyError {
@@ -71,7 +73,7 @@ impl ProxyError {
     pub const fn of_status(status: u16) -> Self {
         match status {
             404 | 421 => Self::DestinationNotFound,
-            400 | 408 | 413 | 431 | 501 => Self::HttpRequestError,
+            400 | 408 | 413 | 414 | 417 | 431 | 501 | 505 => Self::HttpRequestError,
             403 | 429 => Self::HttpRequestDenied,
             502 => Self::HttpProtocolError,
             503 => Self::DestinationUnavailable,
@@ -83,26 +85,19 @@ impl ProxyError {
     }
 }
 
-/// The value of `Proxy-Status` of the proxy with this name: `edge-1; error=connection_refused; details="the service users …"`.
-pub fn proxy_status(name: &str, error: ProxyError, details: &str) -> String {
-    let is_token = name.starts_with(|c: char| c.is_ascii_alphabetic());
-    let name = if is_token { name.to_owned() } else { quoted(name) };
-    format!("{name}; error={}; details={}", error.name(), quoted(details))
+/// What `Proxy-Status` says of requests that the HTTP engine refuses by itself, before their details: `edge-1; error=http_request_error`.
+pub fn of_engine(name: &str) -> String {
+    format!("{}; error={}", named(name), ProxyError::HttpRequestError.name())
 }
 
-/// A string of a structured field (RFC 8941 §3.3.3): printable ASCII, other characters as `?`.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            ' '..='~' => quoted.push(c),
-            _ => quoted.push('?'),
-        }
-    }
-    quoted.push('"');
-    quoted
+/// A proxy's name: a token, or else a string.
+fn named(name: &str) -> String {
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) { name.to_owned() } else { quoted(name) }
+}
+
+/// The value of `Proxy-Status` of the proxy with this name: `edge-1; error=connection_refused; details="the service users …"`.
+pub fn proxy_status(name: &str, error: ProxyError, details: &str) -> String {
+    format!("{}; error={}; details={}", named(name), error.name(), quoted(details))
 }
 
 #[cfg(test)]
@@ -119,5 +114,6 @@ mod tests {
             proxy_status("1st", ProxyError::of_status(504), "x"),
             r#""1st"; error=http_response_timeout; details="x""#
         );
+        assert_eq!(of_engine("1st"), r#""1st"; error=http_request_error"#);
     }
 }

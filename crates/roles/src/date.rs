@@ -2,23 +2,16 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use h2lab_base::calendar::Moment;
+
 /// A time as HTTP writes it (RFC 9110 §5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`, from seconds since 1970.
 pub fn http_date(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years are counted from March on, so that a leap day is the last of its year; an era has 400 of them.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = (from_march + 2) % 12; // 0 is January
-    let year = era * 400 + year_of_era + u64::from(month < 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    let (weekday, month) = (DAYS[(days % 7) as usize], MONTHS[month as usize]);
+    let Moment { year, month, day, hour, minute, second } = Moment::of_unix(seconds.cast_signed());
+    let weekday = DAYS[(seconds / 86_400 % 7) as usize];
+    let month = MONTHS[usize::from(month - 1)];
     format!("{weekday}, {day:02} {month} {year} {hour:02}:{minute:02}:{second:02} GMT")
 }
 

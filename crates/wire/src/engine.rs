@@ -176,7 +176,10 @@ impl Connection {
             && engine.may_switch()
             && let Some(handover) = engine.switch_to_h2c()
         {
-            *self = Self::H2(Box::new(h2::Connection::upgraded(&handover, now)));
+            let proxy_status = engine.proxy_status.take();
+            let mut upgraded = h2::Connection::upgraded(&handover, now);
+            upgraded.set_proxy_status(proxy_status);
+            *self = Self::H2(Box::new(upgraded));
         }
         forward!(self, engine => engine.poll_event(now))
     }
@@ -303,6 +306,16 @@ impl Connection {
     /// Whether the peer's preface (SETTINGS) has been seen; always true for HTTP/1.1.
     pub fn is_established(&self) -> bool {
         forward!(self, engine => engine.is_established())
+    }
+
+    /// For a server that is a proxy: what the engine refuses by itself says in `Proxy-Status` (RFC 9209) who has answered. `value` is that
+    /// field up to its `details`: `edge-1; error=http_request_error`. HTTP/3 refuses by resets, which have no fields.
+    pub fn set_proxy_status(&mut self, value: Arc<str>) {
+        match self {
+            Self::H1(engine) => engine.proxy_status = Some(value),
+            Self::H2(engine) => engine.set_proxy_status(Some(value)),
+            Self::H3(_) => {}
+        }
     }
 
     /// What the engine has refused by itself since this was asked last (server role). HTTP/3: always `None`.

@@ -97,6 +97,8 @@ pub struct RequestHead<'a> {
     pub path: &'a [u8],
     /// `:protocol` of an extended CONNECT (RFC 8441); empty otherwise.
     pub protocol: &'a [u8],
+    /// It came in HTTP/1.0.
+    pub is_http10: bool,
     /// The other field lines.
     pub fields: Fields<'a>,
 }
@@ -106,6 +108,8 @@ pub struct RequestHead<'a> {
 pub struct ResponseHead<'a> {
     /// 100 to 599.
     pub status: u16,
+    /// It came in HTTP/1.0.
+    pub is_http10: bool,
     /// The field lines.
     pub fields: Fields<'a>,
 }

@@ -39,6 +39,7 @@ pub mod limits;
 mod message;
 mod priority;
 mod queue;
+pub mod structured;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

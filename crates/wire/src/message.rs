@@ -195,6 +195,7 @@ impl RequestParts {
             authority: value(self.places.authority),
             path: value(self.places.path),
             protocol: value(self.places.protocol),
+            is_http10: false,
             fields: fields.starting_at(self.places.first_field as usize),
         }
     }
@@ -277,7 +278,11 @@ impl ResponseParts {
 
     /// The head; `fields` is the list that was checked.
     pub(crate) fn lend(self, fields: &FieldList) -> ResponseHead<'_> {
-        ResponseHead { status: self.status, fields: fields.starting_at(self.first_field as usize) }
+        ResponseHead {
+            status: self.status,
+            is_http10: false,
+            fields: fields.starting_at(self.first_field as usize),
+        }
     }
 }
 

@@ -59,17 +59,17 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct SidecarArgs {
     /// Listen in clear; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", requires = "to", conflicts_with = "config")]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
     listen: Option<SocketAddr>,
     /// Where requests go, repeatable: http://HOST:PORT (h1), h2c://HOST:PORT, https://HOST:PORT (h2 or h1s by ALPN) or
     /// h3://HOST:PORT
-    #[arg(long, value_name = "URL", requires = "listen")]
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
     to: Vec<Instance>,
     /// HTTP/2 connections per instance: adaptive (as many as the path needs), fixed:N, or per-request (one for each under way)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::default(), conflicts_with = "config")]
     policy: Policy,
     /// Read listeners, services and routes from this file (TOML) instead
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["listen", "schema"])]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Pass requests on in so many threads, or in as many as there are CPUs that it may use: auto [default: 1]
     #[arg(long, value_name = "N")]
@@ -118,17 +118,16 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     }
     let mut file = match (&args.config, args.listen) {
         (Some(path), _) => read_config(path)?,
-        (None, Some(listen)) => Config::simple(listen, args.to.clone(), args.policy),
-        (None, None) => {
-            return Err(Usage("give --listen ADDR and --to URL, or --config FILE".to_owned()).into());
-        }
+        (None, Some(listen)) if !args.to.is_empty() => Config::simple(listen, args.to.clone(), args.policy),
+        (None, _) => return Err(Usage(args.missing()).into()),
     };
+    let written = file.clone();
     file.memory = args.memory.map(Size).or(file.memory);
     file.threads = args.threads.unwrap_or(file.threads);
     args.observe(&mut file);
     let path = args.config.as_deref().unwrap_or(Path::new(""));
     let mut config = prepared(path, file)?;
-    for warning in config.file.warnings() {
+    for warning in config.warnings() {
         say!("warning: {}", quotable(&warning));
     }
     if args.check {
@@ -152,7 +151,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let admin = admin.map(|admin| admin.serve(Arc::clone(&live))).transpose()?;
     let mut registries = Registries::new(Arc::clone(&live), folder_of(path));
     registries.follow(&file, FIRST_ANSWERS);
-    let mut follow = Some((registries, reload)).filter(|_| args.config.is_some());
+    let mut follow = Some((registries, reload, written)).filter(|_| args.config.is_some());
     let (mut reported, mut changed) = (Ok(()), Ok(()));
     let totals = sidecar::run(&live, &stop, &mut |listening| {
         if let Err(error) = confinement.become_user() {
@@ -174,8 +173,9 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             crate::stderr::say(format_args!("nobody can take over at {}: {error}", path.display()));
         }
         // After the change of user: threads have their own rights.
-        if let Some((registries, reload)) = follow.take()
-            && let Err(error) = reload::start(path, args.watch, &file, Arc::clone(&live), registries, reload)
+        if let Some((registries, reload, written)) = follow.take()
+            && let Err(error) =
+                reload::start(path, args.watch, (&file, written), Arc::clone(&live), registries, reload)
         {
             say!("{error:#}: the file is not read again");
         }
@@ -242,6 +242,21 @@ fn take_over(
 }
 
 impl SidecarArgs {
+    /// What is to be given beside the flags that there are.
+    fn missing(&self) -> String {
+        match (self.listen, self.to.first()) {
+            (Some(listen), _) => format!(
+                "--listen {listen} says where callers connect, and --to URL where their requests go: give both, for example --to \
+                 h2c://127.0.0.1:8080"
+            ),
+            (None, Some(to)) => format!(
+                "--to {to} says where requests go, and --listen ADDR where callers connect: give both, for example --listen \
+                 127.0.0.1:15001"
+            ),
+            (None, None) => "give --listen ADDR and --to URL, or --config FILE".to_owned(),
+        }
+    }
+
     /// Puts the flags of log and admin listener in place of what the file says.
     fn observe(&self, file: &mut Config) {
         if let Some(log) = &self.access_log {

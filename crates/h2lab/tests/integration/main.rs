@@ -144,6 +144,12 @@ mod smuggling;
 mod sidecar;
 mod sidecar_pool;
 
+/// How many streams the sidecar begins on a connection that has not said how many it takes.
+mod sidecar_streams;
+
+/// What the sidecar says of certificates that expire, and of files that are none.
+mod sidecar_certificates;
+
 /// What the sidecar logs and counts beside requests that end well.
 mod sidecar_logged;
 

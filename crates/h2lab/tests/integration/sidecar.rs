@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::curl::Curl;
 use crate::origin::Origin;
-use crate::support::{DEADLINE, binary, folder, h2lab};
+use crate::support::{DEADLINE, Finished, binary, folder, h2lab};
 
 /// A running `h2lab sidecar`.
 pub struct Sidecar {
@@ -69,6 +69,19 @@ impl Sidecar {
         assert_eq!(exit.status.code(), Some(0), "{}", self.child.log());
         self.child.log().lines().last().unwrap_or_default().to_owned()
     }
+}
+
+/// POSTs over HTTP/1.1, as many and as fast as these flags say: requests that no proxy may send twice.
+pub fn post(url: &str, how_many: &[&str]) -> Finished {
+    let request = ["load", url, "--proto=h1", "-X", "POST", "-d", "x", "--json"];
+    h2lab(&[&request, how_many].concat())
+}
+
+/// Every request of a load has succeeded.
+#[track_caller]
+pub fn assert_none_lost(finished: &Finished) {
+    let requests = &finished.json()["requests"];
+    assert_eq!((&requests["failed"], &requests["succeeded"]), (&0.into(), &requests["sent"]), "{requests}");
 }
 
 /// An HTTP/1.1 server that plays a part with each connection, and the first bytes of each.
@@ -170,27 +183,9 @@ fn no_request_is_lost_where_connections_end_after_a_quota() {
         for policy in ["fixed:1", "fixed:3"] {
             let sidecar = Sidecar::to(&[format!("h2c://{}", origin.clear)], &["--policy", policy]);
             let url = format!("http://{}/anything", sidecar.clear);
-            let finished = h2lab(&[
-                "load",
-                &url,
-                "--proto=h1",
-                "-X",
-                "POST",
-                "-d",
-                "x",
-                "-c",
-                "24",
-                "-n",
-                "3000",
-                "--json",
-            ]);
+            let finished = post(&url, &["-c", "24", "-n", "3000"]);
             finished.assert_code_unless_busy(0);
-            let requests = &finished.json()["requests"];
-            assert_eq!(
-                (&requests["failed"], &requests["succeeded"]),
-                (&0.into(), &requests["sent"]),
-                "{requests}"
-            );
+            assert_none_lost(&finished);
             let last = sidecar.stop();
             assert!(last.contains("; 0 refused, 0 broken off, "), "{last}");
             assert!(!last.ends_with(" 0 sent again"), "the quota was not met: {last}");
@@ -452,7 +447,12 @@ fn a_wrong_configuration_is_refused_with_what_to_write() {
     }
     for (arguments, words) in [
         (&["sidecar"][..], "--config"),
-        (&["sidecar", "--listen", "127.0.0.1:0"], "--to"),
+        (&["sidecar", "--listen", "127.0.0.1:0"], "for example --to h2c://127.0.0.1:8080"),
+        (&["sidecar", "--to", "http://a"], "for example --listen 127.0.0.1:15001"),
+        (
+            &["sidecar", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:80"],
+            "write http://HOST:PORT for HTTP/1.1",
+        ),
         (
             &["sidecar", "--listen", "127.0.0.1:0", "--to", "http://no-such-host.invalid"],
             "no address for no-such-host.invalid",

@@ -213,7 +213,9 @@ fn metrics_status_and_page_tell_what_was_passed_on() {
         "{status}"
     );
     let page = watched.get("/").1;
-    for words in ["4 requests in ", "Instance <code>h2c:&#x2f;&#x2f;127.0.0.1", "None since it began."] {
+    for words in
+        ["4 requests in ", "Instance <code class=\"url\">h2c:&#x2f;&#x2f;127.0.0.1", "None since it began."]
+    {
         assert!(page.contains(words), "{words}: {page}");
     }
     assert!(watched.get("/config").1.contains("policy = \"adaptive\""));

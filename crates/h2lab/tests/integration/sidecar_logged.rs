@@ -28,6 +28,12 @@ fn configured(folder: &Path, more: &str) -> (Watched, PathBuf) {
     (Watched::run(command), log)
 }
 
+/// The same for the service `a` with one instance.
+fn to_instance(folder: &Path, url: &str, more: &str) -> (Watched, PathBuf) {
+    let service = format!("[service.a]\ninstances = ['{url}']\n{more}");
+    configured(folder, &format!("listen = [{{ address = '127.0.0.1:0', service = 'a' }}]\n{service}"))
+}
+
 /// The lines that are whole: the last one may be being written.
 fn lines(log: &Path) -> Vec<Value> {
     let text = fs::read_to_string(log).expect("a log");
@@ -70,13 +76,7 @@ fn is_of(line: &Value, status: u16, reason: &str) -> bool {
 fn what_the_sidecar_refuses_by_itself_is_logged_and_counted() {
     let origin = Origin::start(&[]);
     let folder = folder();
-    let (watched, log) = configured(
-        folder.path(),
-        &format!(
-            "listen = [{{ address = '127.0.0.1:0', service = 'a' }}]\n[service.a]\ninstances = ['h2c://{}']",
-            origin.clear
-        ),
-    );
+    let (watched, log) = to_instance(folder.path(), &format!("h2c://{}", origin.clear), "");
     let to = watched.clear;
     let oversized = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "x".repeat(1 << 20));
     for (request, status) in [
@@ -84,7 +84,9 @@ fn what_the_sidecar_refuses_by_itself_is_logged_and_counted() {
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n", " 501 "),
         ("GET / HTTP/3.0\r\nhost: a\r\n\r\n", " 505 "),
     ] {
-        assert!(say(to, request.as_bytes()).contains(status), "{request}");
+        let answer = say(to, request.as_bytes());
+        let is_ours = answer.contains("proxy-status: h2lab; error=http_request_error; details=\"");
+        assert!(answer.contains(status) && is_ours, "{request}: {answer}");
     }
     // The answer may be lost where the client goes on sending.
     let mut stream = TcpStream::connect(to).expect("it accepts");
@@ -110,13 +112,7 @@ fn what_the_sidecar_refuses_by_itself_is_logged_and_counted() {
 fn the_log_says_who_ended_a_request() {
     let origin = Origin::start(&[]);
     let folder = folder();
-    let (watched, log) = configured(
-        folder.path(),
-        &format!(
-            "listen = [{{ address = '127.0.0.1:0', service = 'a' }}]\n[service.a]\ninstances = ['h2c://{}']",
-            origin.clear
-        ),
-    );
+    let (watched, log) = to_instance(folder.path(), &format!("h2c://{}", origin.clear), "");
     let chunk = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n";
     assert!(say(watched.clear, chunk).contains(" 400 "));
     // A request over HTTP/2 that announces 5 bytes and has 3.
@@ -139,13 +135,7 @@ fn a_check_of_health_is_no_request_of_a_client() {
     let origin = Origin::start(&[]);
     let folder = folder();
     let health = "health = { path = '/status/404', interval = '100ms', unhealthy = 1000 }";
-    let (watched, log) = configured(
-        folder.path(),
-        &format!(
-            "listen = [{{ address = '127.0.0.1:0', service = 'a' }}]\n[service.a]\ninstances = ['h2c://{}']\n{health}",
-            origin.clear
-        ),
-    );
+    let (watched, log) = to_instance(folder.path(), &format!("h2c://{}", origin.clear), health);
     until(|| {
         let failed = metric(&watched, "h2lab_sidecar_health_checks_failed_total{service=\"a\"}")?;
         (failed.parse::<u64>().ok()? >= 3).then_some(())
@@ -179,20 +169,8 @@ fn who_speaks_no_tls_is_logged_and_counted() {
 #[test]
 fn a_websocket_is_logged_with_the_status_that_its_client_was_given() {
     let (one, two) = (folder(), folder());
-    let (far, log) = configured(
-        one.path(),
-        &format!(
-            "listen = [{{ address = '127.0.0.1:0', service = 'a' }}]\n[service.a]\ninstances = ['{}']",
-            websocket_echo()
-        ),
-    );
-    let (near, near_log) = configured(
-        two.path(),
-        &format!(
-            "listen = [{{ address = '127.0.0.1:0', service = 'a' }}]\n[service.a]\ninstances = ['h2c://{}']",
-            far.clear
-        ),
-    );
+    let (far, log) = to_instance(one.path(), &websocket_echo(), "");
+    let (near, near_log) = to_instance(two.path(), &format!("h2c://{}", far.clear), "");
     let mut client = TcpStream::connect(near.clear).expect("it accepts");
     client.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
     let handshake = "GET /chat HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
@@ -210,12 +188,7 @@ fn a_websocket_is_logged_with_the_status_that_its_client_was_given() {
 fn an_instance_that_cannot_be_reached_is_one_error_of_its_service() {
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
     let folder = folder();
-    let (watched, _) = configured(
-        folder.path(),
-        &format!(
-            "listen = [{{ address = '127.0.0.1:0', service = 'a' }}]\nthreads = 1\n[service.a]\ninstances = ['h2c://{closed}']"
-        ),
-    );
+    let (watched, _) = to_instance(folder.path(), &format!("h2c://{closed}"), "");
     let answer = say(watched.clear, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
     let status: Value = serde_json::from_str(&watched.get("/status").1).expect("JSON");

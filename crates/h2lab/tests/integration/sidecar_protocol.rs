@@ -350,3 +350,17 @@ fn a_target_with_a_scheme_is_the_same_as_its_host_and_path_whatever_the_host_fie
         }
     }
 }
+
+#[test]
+fn via_says_which_messages_came_in_http10() {
+    let (url, heads) = crate::sidecar::scripted(|mut stream| {
+        drop(stream.write_all(b"HTTP/1.0 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"));
+    });
+    let sidecar = Sidecar::to(&[url], &[]);
+    for (version, via) in [("1.0", "via: 1.0 h2lab\r\n"), ("1.1", "via: 1.1 h2lab\r\n")] {
+        let answer = sidecar.ask(&format!("GET / HTTP/{version}\r\nhost: a\r\nconnection: close\r\n\r\n"));
+        let head = heads.recv_timeout(DEADLINE).expect("a request");
+        assert!(head.contains(via), "{head}");
+        assert!(answer.contains("via: 1.0 h2lab\r\n"), "{answer}");
+    }
+}

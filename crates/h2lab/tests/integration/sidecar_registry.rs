@@ -11,9 +11,9 @@ use std::time::Duration;
 use h2lab_net::process::Child;
 
 use crate::origin::Origin;
-use crate::sidecar::{Sidecar, scripted};
+use crate::sidecar::{Sidecar, assert_none_lost, post, scripted};
 use crate::sidecar_reload::{one, two, until, until_it_answers, until_it_says};
-use crate::support::{DEADLINE, folder, h2lab, need};
+use crate::support::{DEADLINE, folder, need};
 
 /// A sidecar whose service says this of its instances. The folder has its file.
 fn sidecar(folder: &std::path::Path, service: &str) -> Sidecar {
@@ -65,23 +65,7 @@ fn no_request_is_lost_while_instances_come_and_go() {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let load = scope.spawn(|| {
-                let arguments = [
-                    "load",
-                    &url,
-                    "--proto=h1",
-                    "-X",
-                    "POST",
-                    "-d",
-                    "x",
-                    "-c",
-                    "16",
-                    "-q",
-                    "400",
-                    "-z",
-                    "6s",
-                    "--json",
-                ];
-                let finished = h2lab(&arguments);
+                let finished = post(&url, &["-c", "16", "-q", "400", "-z", "6s"]);
                 is_over.store(true, Ordering::Relaxed);
                 finished
             });
@@ -92,13 +76,7 @@ fn no_request_is_lost_while_instances_come_and_go() {
                 replace(&path, &format!("instances = [{list}]"));
                 thread::sleep(Duration::from_millis(600)); // the next one is to be seen, too
             }
-            let finished = load.join().expect("the load ends");
-            let requests = &finished.json()["requests"];
-            assert_eq!(
-                (&requests["failed"], &requests["succeeded"]),
-                (&0.into(), &requests["sent"]),
-                "{requests}"
-            );
+            assert_none_lost(&load.join().expect("the load ends"));
         });
         let last = sidecar.stop();
         assert!(last.contains("; 0 refused, 0 broken off"), "{scheme}: {last}");

@@ -102,6 +102,16 @@ fn hangup_reads_the_file_again_and_a_wrong_one_changes_nothing() {
         assert!(sidecar.ask(ASK).ends_with("two"));
     }
 
+    // What is of the start stays, which is said as long as the file has something else.
+    let start = "threads = 2\nmemory = '1G'\n";
+    let more = "[admin]\naddress = '127.0.0.1:1'\n[log]\nformat = 'json'\n";
+    write(&(start.to_owned() + &file("127.0.0.1:0", "", &two) + more));
+    let words = "not taken before the next start or hand-over (--take-over): threads, memory, format of [log], address of [admin]";
+    for times in 1..3 {
+        hangup();
+        until_it_says(&sidecar, words, times);
+    }
+
     // A second listener comes, and goes.
     let second = format!("127.0.0.1:{}", free_ports(1));
     let more = format!(

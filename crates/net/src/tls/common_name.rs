@@ -3,13 +3,11 @@
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, ServerName};
 
+use super::der::{OID, SEQUENCE, SET, next};
+
 /// `2.5.4.3`, `commonName` (X.520), as DER has it.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// Tags of DER (X.690): a sequence, a set, an object identifier.
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OID: u8 = 0x06;
 /// Strings of ASCII, or of what contains it: `UTF8String`, `PrintableString`, `TeletexString`, `IA5String`.
 const STRINGS: [u8; 4] = [0x0c, 0x13, 0x14, 0x16];
 
@@ -35,21 +33,6 @@ fn of(subject: &[u8]) -> Option<&[u8]> {
         }
     }
     found
-}
-
-/// Takes an element from `der`: its tag and its content. `None` at the end, and of what is malformed or 64 KiB long.
-fn next<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&short, rest) = rest.split_first()?;
-    let (length, rest) = match short {
-        0..=0x7f => (usize::from(short), rest),
-        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
-        0x82 => (usize::from(u16::from_be_bytes([*rest.first()?, *rest.get(1)?])), rest.get(2..)?),
-        0x80 | 0x83.. => return None,
-    };
-    let content = rest.get(..length)?;
-    *der = rest.get(length..)?;
-    Some((tag, content))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ pub enum TlsError {
     /// `server_name` is neither a DNS name nor an address.
     #[error("`{0}` is not a name that a certificate can be checked against")]
     Name(String),
-    /// The custom CA file holds no certificate.
-    #[error("the CA file holds no PEM certificate: {0}")]
+    /// The custom CA file holds no certificate, or one that is malformed.
+    #[error("the CA file cannot be used: {0}")]
     Authority(String),
     /// The system has no root certificates and none were given.
     #[error(

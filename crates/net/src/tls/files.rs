@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use h2lab_base::text::made_printable;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -50,9 +51,9 @@ impl Identity {
     pub(super) fn chain(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(self.certificates_pem.as_bytes())
             .collect::<Result<_, _>>()
-            .map_err(|error| TlsError::Identity(error.to_string()))?;
+            .map_err(|error| TlsError::Identity(malformed(&error)))?;
         if chain.is_empty() {
-            return Err(TlsError::Identity("it contains no BEGIN CERTIFICATE".to_owned()));
+            return Err(TlsError::Identity(without("CERTIFICATE", self.certificates_pem.as_bytes())));
         }
         Ok(chain)
     }
@@ -63,8 +64,8 @@ impl Identity {
                 pem::Error::NoItemsFound if self.key_pem.contains("BEGIN ENCRYPTED PRIVATE KEY") => {
                     "it is encrypted; decrypt it first (openssl pkey -in FILE -out PLAIN)".to_owned()
                 }
-                pem::Error::NoItemsFound => "it contains no BEGIN PRIVATE KEY".to_owned(),
-                other => other.to_string(),
+                pem::Error::NoItemsFound => without("PRIVATE KEY", self.key_pem.as_bytes()),
+                other => malformed(&other),
             })
         })
     }
@@ -89,7 +90,7 @@ pub(super) fn roots(ca_pem: Option<&[u8]>) -> Result<RootCertStore, TlsError> {
 /// The certificates of a PEM file.
 pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>();
-    all.map_err(|error| TlsError::Authority(error.to_string()))
+    all.map_err(|error| TlsError::Authority(malformed(&error)))
 }
 
 /// The authorities of a PEM file: at least one, and all of them well-formed.
@@ -99,7 +100,39 @@ pub(super) fn authorities(pem: &[u8]) -> Result<RootCertStore, TlsError> {
         store.add(certificate).map_err(|error| TlsError::Authority(error.to_string()))?;
     }
     if store.is_empty() {
-        return Err(TlsError::Authority("it contains no BEGIN CERTIFICATE".to_owned()));
+        return Err(TlsError::Authority(without("CERTIFICATE", pem)));
     }
     Ok(store)
+}
+
+/// What a file has that has no `wanted`, as PEM names it (RFC 7468).
+fn without(wanted: &str, file: &[u8]) -> String {
+    /// How a SEQUENCE of more than 255 bytes begins, with which certificates and keys in DER do: 0x30 0x82, of which the second is no text.
+    const DER: &str = "0\u{fffd}";
+    let text = String::from_utf8_lossy(file);
+    let labels = text.split("-----BEGIN ").skip(1).filter_map(|rest| rest.split_once("-----"));
+    let mut found: Vec<String> = labels.map(|(label, _)| label.chars().take(40).collect()).collect();
+    found.dedup();
+    found.truncate(3);
+    let has = if file.iter().all(u8::is_ascii_whitespace) {
+        "it is empty".to_owned()
+    } else if text.starts_with(DER) {
+        "it is DER, which is binary; convert it to PEM (openssl x509, or openssl pkey, with -inform der)"
+            .to_owned()
+    } else if found.is_empty() {
+        "it is no PEM file".to_owned()
+    } else {
+        format!("it has {}", made_printable(&found.join(" and ")))
+    };
+    format!("it contains no BEGIN {wanted}: {has}")
+}
+
+/// What is wrong with a PEM file, from the parser's words.
+fn malformed(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a BEGIN has no END: the file is cut off".to_owned(),
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line is malformed".to_owned(),
+        pem::Error::Base64Decode(_) => "what stands between BEGIN and END is not base64".to_owned(),
+        other => other.to_string(),
+    }
 }

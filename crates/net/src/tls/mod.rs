@@ -9,6 +9,7 @@
 mod alert;
 mod client;
 mod common_name;
+mod der;
 mod error;
 mod files;
 mod key_log;
@@ -17,6 +18,7 @@ mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+mod validity;
 
 pub use client::{ClientTls, TlsOptions};
 pub use error::TlsError;
@@ -26,6 +28,7 @@ pub use key_log::is_secret;
 pub(crate) use records::RecordMeter;
 pub use server::{ServerTls, ServerTlsOptions};
 pub use session::{TlsFacts, TlsSession};
+pub use validity::Validity;
 
 use rustls::CipherSuite;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};

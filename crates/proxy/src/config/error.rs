@@ -29,7 +29,10 @@ pub enum ConfigError {
     )]
     Policy(String),
     /// An instance that is none.
-    #[error("`{text}` is no instance: {why}; write http://HOST:PORT, h2c://HOST:PORT or https://HOST:PORT")]
+    #[error(
+        "`{text}` is no instance: {why}; write http://HOST:PORT for HTTP/1.1 in clear, h2c://HOST:PORT for HTTP/2 in clear (gRPC), or \
+         https://HOST:PORT for TLS"
+    )]
     Instance {
         /// What was written.
         text: String,

@@ -44,7 +44,9 @@ impl FromStr for Instance {
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let wrong = |why| ConfigError::Instance { text: text.to_owned(), why };
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| wrong("it has no scheme, which says what is spoken there"))?;
         let (speaks, default) = match scheme {
             "http" => (Speaks::H1, 80),
             "h2c" => (Speaks::H2c, 80),

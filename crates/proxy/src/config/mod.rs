@@ -21,9 +21,12 @@ mod outlier;
 mod place;
 mod policy;
 mod rate;
+#[cfg(test)]
+mod reference_tests;
 mod registry;
 mod retry;
 mod service;
+mod start;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -19,7 +19,15 @@ fn passed(fields: &[(&str, &str)], own: &OwnFields) -> (Vec<String>, Asked) {
 }
 
 fn incoming<'a>(method: &'a [u8], path: &'a [u8], fields: Fields<'a>) -> RequestHead<'a> {
-    RequestHead { method, scheme: b"http", authority: b"a.test:80", path, protocol: b"", fields }
+    RequestHead {
+        method,
+        scheme: b"http",
+        authority: b"a.test:80",
+        path,
+        protocol: b"",
+        is_http10: false,
+        fields,
+    }
 }
 
 fn lines(head: &Head) -> Vec<String> {
@@ -116,6 +124,13 @@ fn via_names_every_proxy_in_order() {
     let fields = [("via", "1.0 first"), ("via", "2 second")];
     let own = OwnFields { client: ClientFields::None, ..OwnFields::default() };
     assert_eq!(passed(&fields, &own).0, ["via: 1.0 first, 2 second, 1.1 h2lab"]);
+    let old = |version| {
+        let mut head = Head::default();
+        let said = ResponseHead { status: 200, is_http10: true, fields: Fields::default() };
+        response(&said, version, &own, &mut head);
+        lines(&head).concat()
+    };
+    assert_eq!(old(Version::H1), "via: 1.0 h2lab");
     assert_eq!(passed(&fields, &bare()).0.len(), 2, "without a name those before pass");
 }
 
@@ -172,7 +187,12 @@ fn responses_and_trailers_lose_what_is_of_the_hop() {
         ("set-cookie", "b"),
     ];
     Fields::of(&fields, |fields| {
-        response(&ResponseHead { status: 200, fields }, Version::H2, &OwnFields::default(), &mut head);
+        response(
+            &ResponseHead { status: 200, is_http10: false, fields },
+            Version::H2,
+            &OwnFields::default(),
+            &mut head,
+        );
     });
     assert_eq!(lines(&head), ["set-cookie: a", "set-cookie: b", "via: 1.1 a, 2 h2lab"]);
     assert_eq!((head.status, head.body_length), (200, Some(5)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use h2lab_base::counts::{count, plural};
 use h2lab_base::text::made_printable;
 use h2lab_base::units::{format_bytes, measured_time};
-use h2lab_model::sidecar::{BOUNDS, InstanceStatus, ServiceStatus, SidecarStatus};
+use h2lab_model::sidecar::{BOUNDS, CertificateStatus, InstanceStatus, ServiceStatus, SidecarStatus};
 
 use super::shell::Repeat;
 use super::{Section, Shell, parts};
@@ -19,9 +19,11 @@ pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
     let met: Vec<String> =
         lacks(status).chain(done).chain(status.instances.iter().flat_map(limits)).collect();
     let errors: Vec<String> = status.errors.iter().map(error).collect();
+    let expiring = status.certificates.iter().filter_map(CertificateStatus::warning).map(|words| words + ".");
     let list = |items: &[String]| parts::list(items, items.len(), "");
-    let sections = vec![
+    let mut sections = vec![
         Section::new("instances", "Instances", list(&sentences) + &parts::table(&instances(status))),
+        Section::new("connections", "Connections to instances", parts::table(&connections(status))),
         Section::new("services", "Services", parts::table(&services(status))),
         Section::new(
             "limits",
@@ -35,10 +37,14 @@ pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
         ),
         Section::new("process", "Process", parts::lines(&process(status))),
     ];
+    if !status.certificates.is_empty() {
+        let table = parts::table(&certificates(status));
+        sections.insert(sections.len() - 1, Section::new("certificates", "Certificates", table));
+    }
     let command = ["h2lab", "diagnose", "--sidecar"].map(str::to_owned).into_iter();
     Shell {
         kind: "sidecar".to_owned(),
-        answer: answer(status),
+        answer: answer(status).into_iter().chain(expiring).collect(),
         notes: vec![
             "Figures since the sidecar began; response times of the last half minute to a minute; packets of the last ten seconds. An \
              estimate is by the model that decides how many connections there are. Reload the page for newer ones; for programs: \
@@ -59,46 +65,59 @@ pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
 /// Columns, and rows of them.
 type Table = (Vec<(&'static str, &'static str)>, Vec<Vec<String>>);
 
+/// What they are asked, and how quick they answer.
 fn instances(status: &SidecarStatus) -> Table {
+    let columns = ["service", "instance", "speaks", "requests", "open", "waiting", "p50", "p99"];
+    let row = |one: &InstanceStatus| {
+        let percentile = |p| one.recent_percentile(p).map_or_else(|| "-".to_owned(), measured_time);
+        vec![
+            one.service.clone(),
+            one.name.clone(),
+            one.protocol.clone(),
+            count(one.requests),
+            count(one.open),
+            count(one.waiting),
+            percentile(50.0),
+            percentile(99.0),
+        ]
+    };
+    (columns.map(|name| (name, "")).to_vec(), status.instances.iter().map(row).collect())
+}
+
+/// Over which connections.
+fn connections(status: &SidecarStatus) -> Table {
     let columns = vec![
         ("service", ""),
         ("instance", ""),
-        ("speaks", ""),
         ("policy", ""),
-        ("requests", ""),
         ("open", ""),
-        ("waiting", ""),
-        ("connections", ""),
         ("loss", "%"),
         ("RTT", ""),
         ("window", "segments"),
-        ("p50", ""),
-        ("p99", ""),
         ("GOAWAYs", ""),
     ];
     let row = |one: &InstanceStatus| {
         let path = |of: &dyn Fn(&h2lab_model::sidecar::PathStatus) -> String| {
             one.path.as_ref().map_or_else(|| "-".to_owned(), of)
         };
-        let percentile = |p| one.recent_percentile(p).map_or_else(|| "-".to_owned(), measured_time);
         vec![
             one.service.clone(),
             one.name.clone(),
-            one.protocol.clone(),
             one.policy.clone(),
-            count(one.requests),
-            count(one.open),
-            count(one.waiting),
             count(one.connections),
             path(&|path| format!("{:.2}", path.loss() * 100.0)),
             path(&|path| measured_time(Duration::from_nanos(path.rtt_ns))),
             path(&|path| format!("{:.0}", path.window)),
-            percentile(50.0),
-            percentile(99.0),
             count(one.goaways),
         ]
     };
     (columns, status.instances.iter().map(row).collect())
+}
+
+fn certificates(status: &SidecarStatus) -> Table {
+    let row = |one: &CertificateStatus| vec![one.file.clone(), one.subject.clone(), one.until()];
+    let columns = ["file", "subject", "valid until"];
+    (columns.map(|name| (name, "")).to_vec(), status.certificates.iter().map(row).collect())
 }
 
 fn services(status: &SidecarStatus) -> Table {

@@ -27,7 +27,9 @@ fn prose(text: &str) -> String {
     while let Some((before, (code, after))) =
         rest.split_once('`').and_then(|(before, from)| Some((before, from.split_once('`')?)))
     {
-        out.extend([before, "<code>", code, "</code>"]);
+        // A URL stays whole where a line has room for it: broken within its port it would be read wrongly.
+        let begin = if code.contains(":&#x2f;&#x2f;") { "<code class=\"url\">" } else { "<code>" };
+        out.extend([before, begin, code, "</code>"]);
         rest = after;
     }
     out + rest
@@ -70,6 +72,7 @@ mod tests {
         assert_eq!(prose("use `-c` or `-m <N>`."), "use <code>-c</code> or <code>-m &lt;N&gt;</code>.");
         assert_eq!(prose("a ` alone, `<b>` & <i>"), "a <code> alone, </code>&lt;b&gt;` &amp; &lt;i&gt;");
         assert_eq!((prose("it's 1/2"), prose("`")), ("it&#x27;s 1&#x2f;2".to_owned(), "`".to_owned()));
+        assert_eq!(prose("`h2c://a:1`"), "<code class=\"url\">h2c:&#x2f;&#x2f;a:1</code>");
         let data = std::collections::BTreeMap::from([("x", "`a` <b>")]);
         assert_eq!(render("{{ x|prose }}|{{ x|plain }}", &data), "<code>a</code> &lt;b&gt;|a &lt;b&gt;");
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use h2lab_model::sidecar::{
-    BOUNDS, Durations, InstanceStatus, ProtectionStatus, SidecarStatus, ThreadStatus,
+    BOUNDS, CertificateStatus, Durations, InstanceStatus, ProtectionStatus, SidecarStatus, ThreadStatus,
 };
 
 /// The status of a sidecar as metrics.
@@ -269,8 +269,31 @@ fn whole(out: &mut Metrics, status: &SidecarStatus) {
     out.single("tls_failures_total", "counter", help, status.tls_failures);
     let help = "Lines of the access log that were dropped, since the disk did not take them.";
     out.single("log_lines_dropped_total", "counter", help, status.log_lines_dropped);
+    certificates(out, &status.certificates);
     out.head("info", "gauge", "The version of h2lab.");
     out.line("info", &[("version", &status.version)], 1);
+}
+
+fn certificates(out: &mut Metrics, all: &[CertificateStatus]) {
+    if all.is_empty() {
+        return;
+    }
+    let name = "certificate_not_after_timestamp_seconds";
+    out.head(
+        name,
+        "gauge",
+        "The last second in which a certificate of the configuration's files is valid, since 1970.",
+    );
+    let mut said: Vec<(&str, &str)> = Vec::new();
+    let mut sorted: Vec<&CertificateStatus> = all.iter().collect();
+    sorted.sort_by_key(|one| one.not_after_unix_s);
+    for one in sorted {
+        // Of two with the same subject in a file the first to expire counts: a series has one value.
+        if !said.contains(&(&one.file, &one.subject)) {
+            said.push((&one.file, &one.subject));
+            out.line(name, &[("file", &one.file), ("subject", &one.subject)], one.not_after_unix_s);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -283,6 +306,55 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_reference_has_every_metric_with_its_kind_and_labels() {
+        let page = include_str!("../../../../docs/sidecar-reference.md");
+        let page = page.split("## Metrics").nth(1).expect("it has a table of metrics");
+        let instance =
+            InstanceStatus { quota: Some(1), path: Some(PathStatus::default()), ..InstanceStatus::default() };
+        let service = ServiceStatus {
+            name: "a".to_owned(),
+            requests: vec![RequestCount { protocol: "h1".to_owned(), status: 200, count: 2 }],
+            ..ServiceStatus::default()
+        };
+        let status = SidecarStatus {
+            retries: [("goaway".to_owned(), 4)].into(),
+            lacks: [("files".to_owned(), 1)].into(),
+            by_thread: vec![ThreadStatus::default()],
+            services: vec![service],
+            instances: vec![instance],
+            certificates: vec![CertificateStatus::default()],
+            ..SidecarStatus::default()
+        };
+        let text = sidecar_metrics(&status);
+        let announced =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE h2lab_sidecar_")?.split_once(' '));
+        let mut announced: Vec<(&str, &str)> = announced.collect();
+        for (name, kind) in &announced {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+            let cells: Vec<&str> = row.unwrap_or_else(|| panic!("{name} is missing")).split(" | ").collect();
+            assert_eq!(&cells[2], kind, "{name}");
+            let line = text.lines().find(|line| {
+                line.strip_prefix("h2lab_sidecar_")
+                    .and_then(|line| line.strip_prefix(*name))
+                    .is_some_and(|rest| rest.starts_with(['{', ' ']) || rest.starts_with("_bucket{"))
+            });
+            let line = line.unwrap_or_else(|| panic!("{name} has no value"));
+            let labels = line.split(['{', '}']).nth(1).unwrap_or_default();
+            let labels: Vec<String> = labels
+                .split("\",")
+                .filter_map(|label| Some(format!("`{}`", label.split_once('=')?.0)))
+                .collect();
+            let told = if labels.is_empty() { "-".to_owned() } else { labels.join(", ") };
+            assert_eq!(cells[1], told, "{name}");
+        }
+        let mut told: Vec<&str> =
+            page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        announced.sort_unstable();
+        told.sort_unstable();
+        assert_eq!(announced.iter().map(|(name, _)| *name).collect::<Vec<_>>(), told);
+    }
+
+    #[test]
     fn every_metric_is_announced_once_before_its_lines_and_labels_are_escaped() {
         let mut durations = Durations::default();
         durations.record(Duration::from_millis(3));
@@ -292,6 +364,12 @@ mod tests {
             name: name.to_owned(),
             path: Some(PathStatus { sent_per_s: 100.0, again_per_s: 3.0, ..PathStatus::default() }),
             ..InstanceStatus::default()
+        };
+        let certificate = |subject: &str, not_after_unix_s| CertificateStatus {
+            file: "a.pem".to_owned(),
+            subject: subject.to_owned(),
+            not_after_unix_s,
+            ..CertificateStatus::default()
         };
         let status = SidecarStatus {
             retries: [("goaway".to_owned(), 4)].into(),
@@ -303,6 +381,7 @@ mod tests {
                 protection: ProtectionStatus { over_waiting: 5, ejections: 1, ..ProtectionStatus::default() },
             }],
             instances: vec![instance("x"), InstanceStatus { is_ejected: true, ..instance("y") }],
+            certificates: vec![certificate("CN=a", 300), certificate("CN=a", 200), certificate("CN=b", 100)],
             ..SidecarStatus::default()
         };
         let text = sidecar_metrics(&status);
@@ -327,6 +406,8 @@ mod tests {
             "h2lab_sidecar_exhausted_total{what=\"files\"} 3",
             "h2lab_sidecar_limits_reached_total{service=\"a\",limit=\"open\"} 0",
             "h2lab_sidecar_limits_reached_total{service=\"a\",limit=\"waiting\"} 5",
+            "h2lab_sidecar_certificate_not_after_timestamp_seconds{file=\"a.pem\",subject=\"CN=a\"} 200",
+            "h2lab_sidecar_certificate_not_after_timestamp_seconds{file=\"a.pem\",subject=\"CN=b\"} 100",
             "h2lab_sidecar_ejections_total{service=\"a\"} 1",
             "h2lab_sidecar_instance_healthy{service=\"a\\\"b\\\\c\\nd\",instance=\"x\"} 1",
             "h2lab_sidecar_instance_ejected{service=\"a\\\"b\\\\c\\nd\",instance=\"y\"} 1",

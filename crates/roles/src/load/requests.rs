@@ -447,7 +447,11 @@ mod tests {
             [(200, Outcome::Succeeded), (399, Outcome::Succeeded), (400, Outcome::Status)]
         {
             let request = begun(&mut requests, 1);
-            requests.head(request, at(2), &ResponseHead { status, fields: Fields::default() });
+            requests.head(
+                request,
+                at(2),
+                &ResponseHead { status, is_http10: false, fields: Fields::default() },
+            );
             requests.ended(request, at(3), RequestEnd::Complete);
             assert_eq!(requests.live[request as usize].sample.outcome, outcome);
         }

@@ -317,6 +317,7 @@ mod tests {
             authority: b"server",
             path: path.as_bytes(),
             protocol: b"",
+            is_http10: false,
             fields: Fields::new(bytes.as_bytes(), std::slice::from_ref(&span)),
         };
         bulk.route(Time::ZERO, &head)

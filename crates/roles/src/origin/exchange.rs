@@ -285,6 +285,7 @@ impl Exchange {
                 authority: b"",
                 path: path.as_bytes(),
                 protocol: b"",
+                is_http10: false,
                 fields: Fields::default(),
             };
             Self::new(stream, handler::route(now, &head), false, true)

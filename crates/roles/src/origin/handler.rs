@@ -168,6 +168,7 @@ mod tests {
             authority: b"server",
             path: path.as_bytes(),
             protocol: b"",
+            is_http10: false,
             fields: Fields::default(),
         };
         route(now, &head)
@@ -256,6 +257,7 @@ mod tests {
                 authority: b"server",
                 path: path.as_bytes(),
                 protocol: protocol.as_bytes(),
+                is_http10: false,
                 fields: Fields::default(),
             };
             let plan = route(Time::ZERO, &head);

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use h2lab_model::sidecar::CertificateStatus;
 use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tls::{ClientTls, Identity, ServerTlsOptions, TlsError, TlsOptions, check_authorities};
 use h2lab_proxy::config::{Config as File, ConfigError};
-use h2lab_proxy::registry;
+use h2lab_proxy::{refusal, registry};
 use h2lab_wire::{Config, FlowControl, Role};
 
+use super::certificates;
 use super::observe::{AccessLog, AdminState};
 use super::sockets::Sockets;
 
@@ -57,6 +59,10 @@ pub struct SidecarConfig {
     pub admin: Option<Arc<AdminState>>,
     /// The access log.
     pub log: Option<AccessLog>,
+    /// What `Proxy-Status` says of requests that the HTTP engine refuses.
+    pub refusals: Arc<str>,
+    /// Certificates in the files that are named.
+    pub certificates: Vec<CertificateStatus>,
 }
 
 impl SidecarConfig {
@@ -72,8 +78,12 @@ impl SidecarConfig {
         let identity = |files: &h2lab_proxy::config::Identity| -> Result<Identity, SidecarError> {
             let identity =
                 Identity { certificates_pem: text(&read(&files.cert)?), key_pem: text(&read(&files.key)?) };
-            let path = format!("{} and {}", files.cert, files.key);
-            identity.check().map_err(|source| SidecarError::Pem { path, source })?;
+            let path = |error: &TlsError| match error {
+                TlsError::Identity(_) => files.cert.clone(),
+                TlsError::Key(_) => files.key.clone(),
+                _ => format!("{} and {}", files.cert, files.key),
+            };
+            identity.check().map_err(|source| SidecarError::Pem { path: path(&source), source })?;
             Ok(identity)
         };
         let authorities = |path: &String| -> Result<Vec<u8>, SidecarError> {
@@ -131,7 +141,30 @@ impl SidecarConfig {
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         let threads = file.threads_on(cpus);
         let (on_note, admin, log, sockets) = (None, None, None, Sockets::default());
-        Ok(Self { file, server, client, listeners, services, seed, threads, on_note, sockets, admin, log })
+        let refusals = refusal::of_engine(file.fields.via.as_deref().unwrap_or("h2lab")).into();
+        let certificates = certificates::of_files(file.files(), read)?;
+        Ok(Self {
+            file,
+            server,
+            client,
+            listeners,
+            services,
+            seed,
+            threads,
+            on_note,
+            sockets,
+            admin,
+            log,
+            refusals,
+            certificates,
+        })
+    }
+
+    /// What is right and of no use, or will not be right for long: lines for its author.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.file.warnings();
+        warnings.extend(certificates::warnings(&self.certificates));
+        warnings
     }
 }
 

@@ -103,11 +103,7 @@ impl Sidecar<'_> {
                     self.change((&side.streams, side.version), stream, |_, _, _| ());
                 }
                 Event::Reset { stream, code, initiator } => self.reset(side, stream, (code, initiator)),
-                // It may take requests that wait.
-                Event::Settings => {
-                    self.note_spoken(&side.peer, side.version);
-                    self.call(side);
-                }
+                Event::Settings => self.note_settings(side),
                 Event::GoAway { code: ErrorCode::ENHANCE_YOUR_CALM, .. } => {
                     if let Peer::Instance(instance) = side.peer {
                         self.pools.get(instance).refuses_pings = true;

@@ -78,6 +78,7 @@ impl Sidecar<'_> {
             authority: page.get(Part::Authority),
             path: path.as_bytes(),
             protocol: b"",
+            is_http10: false,
             fields: h2lab_wire::Fields::default(),
         };
         // A promise that nobody keeps is worse than none.

@@ -5,6 +5,7 @@ mod udp;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use h2lab_base::units::Time;
 use h2lab_net::byte_stream::ByteStream;
@@ -449,6 +450,7 @@ impl Opening {
             None => transparent::tunnel(&config.client),
         };
         spare.lend(&mut engine);
+        engine.set_proxy_status(Arc::clone(&config.refusals));
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         Ok(Some((engine, version)))
     }

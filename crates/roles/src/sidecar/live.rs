@@ -122,6 +122,7 @@ impl Live {
         config.sockets = before.sockets.clone();
         (config.admin, config.log) = (before.admin.clone(), before.log.clone());
         config.threads = before.threads;
+        config.file.keep_start(&before.file);
         config.file.check_threads(config.threads)?;
         for listen in &config.file.listen {
             transparent::prepare(listen, &before.file, &before.sockets)?;

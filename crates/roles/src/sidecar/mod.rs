@@ -9,6 +9,7 @@
 mod answer;
 mod body;
 mod buffers;
+pub mod certificates;
 mod config;
 mod datagrams;
 mod drain;

@@ -93,6 +93,8 @@ pub struct Pool {
     is_woken: bool,
     /// After how many requests it ends a connection.
     pub quota: Quota,
+    /// Streams that it has allowed on its last connection; none if it set no bound, or has not said.
+    streams_allowed: Option<u32>,
     /// After which time without a request it does.
     pub idle: Idle,
     /// Connections that there have been.
@@ -174,6 +176,7 @@ impl Pool {
             retry_at: Time::NEVER,
             is_woken: false,
             quota: Quota::default(),
+            streams_allowed: None,
             idle: Idle::default(),
             numbered: 0,
             estimate: Estimate::new(Time::ZERO),
@@ -373,6 +376,16 @@ impl Sidecar<'_> {
         }
     }
 
+    /// An instance has said how many streams it takes: requests that wait may begin, and the next connection begins with as many before
+    /// it has said so there.
+    pub(super) fn note_settings(&mut self, side: &Side) {
+        self.note_spoken(&side.peer, side.version);
+        if let Peer::Instance(instance) = side.peer {
+            self.pools.get(instance).streams_allowed = side.streams_allowed();
+        }
+        self.call(side);
+    }
+
     /// An instance may take more requests.
     pub(super) fn call(&mut self, side: &Side) {
         if let Peer::Instance(instance) = side.peer {
@@ -429,7 +442,13 @@ fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
     let free = match (side.is_closed, pool.policy) {
         (true, _) => 0,
         (false, Policy::PerRequest) if open > 0 => 0,
-        (false, _) => side.engine.available_streams().min(left),
+        (false, _) => {
+            let known = pool.streams_allowed.filter(|_| !side.engine.is_established());
+            side.engine
+                .available_streams()
+                .min(known.map_or(u32::MAX, |known| known.saturating_sub(open)))
+                .min(left)
+        }
     };
     let wait = match pool.policy {
         _ if side.liveness.is_doubted() => DOUBTED,

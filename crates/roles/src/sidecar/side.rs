@@ -12,7 +12,7 @@ use h2lab_proxy::pool::liveness::Liveness;
 use h2lab_wire::trace::{Crossing, Direction};
 use h2lab_wire::{Connection, ErrorCode, StreamId};
 
-use super::observe::Watched;
+use super::observe::{Watched, streams_allowed};
 use super::path::Path;
 use super::streams::Streams;
 use super::threads::Assignment;
@@ -157,6 +157,11 @@ impl Side {
             acknowledged: 0,
             lingering: None,
         }
+    }
+
+    /// Streams that an HTTP/2 peer has allowed on this connection; none if it sets no bound, or has not said.
+    pub fn streams_allowed(&self) -> Option<u32> {
+        if self.version == Version::H2 { streams_allowed(&self.engine.settings_in_effect().1) } else { None }
     }
 
     /// Bounds what its socket takes that a peer does not read.

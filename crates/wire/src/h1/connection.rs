@@ -182,8 +182,12 @@ pub struct Connection {
     pub(super) upgrade: Upgrade,
     /// It carries one tunnel and no HTTP.
     pub(super) is_raw: bool,
+    /// The version of the message that comes, or came last.
+    pub(super) received: Version,
     /// See [`crate::Connection::take_refused`].
     pub(super) refused: Option<Box<Refused>>,
+    /// See [`crate::Connection::set_proxy_status`].
+    pub(crate) proxy_status: Option<Arc<str>>,
 }
 
 impl Connection {
@@ -208,7 +212,9 @@ impl Connection {
             repeated: None,
             upgrade: Upgrade::No,
             is_raw: false,
+            received: Version::Http11,
             refused: None,
+            proxy_status: None,
         }
     }
 

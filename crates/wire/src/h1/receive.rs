@@ -64,6 +64,7 @@ impl Connection {
     /// Turns positions into borrowed bytes.
     pub(super) fn lend(&self, ready: Ready) -> Event<'_> {
         let fields = Fields::new(&self.scratch.bytes, &self.scratch.spans);
+        let is_http10 = self.received == Version::Http10;
         match ready {
             Ready::Request { stream, target, end_stream } => {
                 let head = RequestHead {
@@ -72,15 +73,16 @@ impl Connection {
                     authority: self.input.get(target.authority),
                     path: self.input.get(target.path),
                     protocol: b"",
+                    is_http10,
                     fields,
                 };
                 Event::Request { stream, head, end_stream }
             }
             Ready::Interim { stream, status } => {
-                Event::Interim { stream, head: ResponseHead { status, fields } }
+                Event::Interim { stream, head: ResponseHead { status, is_http10, fields } }
             }
             Ready::Response { stream, status, end_stream } => {
-                Event::Response { stream, head: ResponseHead { status, fields }, end_stream }
+                Event::Response { stream, head: ResponseHead { status, is_http10, fields }, end_stream }
             }
             Ready::Data { stream, data, end_stream } => {
                 Event::Data { stream, data: self.input.get(data), end_stream }
@@ -169,6 +171,7 @@ impl Connection {
             return self.refuse_and_go_on(refusal);
         }
         let place = self.take_head(head.length);
+        self.received = head.version;
         let stream = StreamId::of_request(self.counters.requests as u32);
         self.counters.requests += 1;
         let Head { line: Target { method, scheme, authority, path }, version, framing, .. } = head;
@@ -214,6 +217,7 @@ impl Connection {
             head
         };
         let Head { line: status, version, framing, .. } = head;
+        self.received = version;
         let Some(exchange) = &mut self.exchange else {
             return self.read_unasked(status);
         };

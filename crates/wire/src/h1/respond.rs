@@ -6,6 +6,7 @@ use super::connection::{
 };
 use super::head::{Refusal, Version};
 use crate::connection::{Refused, Response};
+use crate::structured::proxy_status;
 use crate::{Error, Field, Role, StreamId};
 use h2lab_base::units::Time;
 
@@ -103,6 +104,12 @@ impl Connection {
             self.push_status_line(refusal.status);
             let fields_at = self.output.len();
             self.output.push(b"content-type: text/plain\r\nconnection: close\r\n");
+            if let Some(value) = &self.proxy_status {
+                let value = proxy_status(value, refusal.reason);
+                for part in [b"proxy-status: ", value.as_bytes(), b"\r\n"] {
+                    self.output.push(part);
+                }
+            }
             push_length(&mut self.output, refusal.reason.len() as u64 + 1);
             self.end_head(mark, fields_at);
             self.output.push(refusal.reason.as_bytes());

@@ -104,6 +104,8 @@ pub struct Connection {
     request: RequestParts,
     /// See [`super::Connection::take_refused`].
     refused: Option<Refused>,
+    /// See [`super::Connection::set_proxy_status`].
+    proxy_status: Option<Arc<str>>,
     /// The response that the last block was found to be, if it is known to be one.
     response: ResponseParts,
     is_response_known: bool,
@@ -188,6 +190,7 @@ impl Connection {
             ),
             request: RequestParts::default(),
             refused: None,
+            proxy_status: None,
             response: ResponseParts::default(),
             is_response_known: false,
             streams: Streams::new(),
@@ -318,6 +321,11 @@ impl Connection {
     /// See [`super::Connection::open_streams`].
     pub fn open_streams(&self) -> u32 {
         self.streams.len()
+    }
+
+    /// See [`super::Connection::set_proxy_status`].
+    pub fn set_proxy_status(&mut self, value: Option<Arc<str>>) {
+        self.proxy_status = value;
     }
 
     /// See [`super::Connection::take_refused`].

@@ -3,15 +3,15 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use h2lab_analysis::diagnose::passive::{Capture, Captured};
 use h2lab_link::capture_file::{CaptureFile, Entry};
-use h2lab_model::record::{RunRecord, SCHEMA_VERSION};
-use h2lab_model::scenario::{Scenario, Target};
+use h2lab_model::record::RunRecord;
 
 use super::super::exit::Usage;
+use super::observed;
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 18;
@@ -88,33 +88,7 @@ pub(super) fn packets(path: &Path, mut capture: Capture) -> Result<(Captured, Op
 
 /// The run that packets stand for; `machine` says where they come from.
 pub(super) fn run(machine: String, captured: Captured, command: Vec<String>) -> RunRecord {
-    let mut scenario = Scenario { repetitions: 1, ..Scenario::default() };
-    let url = |target: &Target| match target {
-        Target::Url { url } => url.clone(),
-        Target::Origin | Target::Sut { .. } => String::new(),
-    };
-    scenario.matrix.live = captured
-        .records
-        .iter()
-        .map(|record| h2lab_model::scenario::LiveTarget {
-            url: url(&record.cell.target),
-            path: "/".to_owned(),
-            protocols: h2lab_model::scenario::Axis::one(record.cell.protocol),
-        })
-        .collect();
-    let began = UNIX_EPOCH + Duration::from_nanos(captured.began_nanos);
-    RunRecord {
-        schema: SCHEMA_VERSION,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: humantime::format_rfc3339_seconds(began).to_string(),
-        command,
-        seed: 0,
-        machine,
-        scenario,
-        repetitions: captured.records,
-        interrupted: false,
-        resumed: Vec::new(),
-    }
+    observed::run(machine, Duration::from_nanos(captured.began_nanos), captured.records, command)
 }
 
 #[cfg(test)]
@@ -122,6 +96,7 @@ mod tests {
     use super::*;
     use h2lab_link::LinkSpec;
     use h2lab_model::record::{CellRecord, ConnectionRecord};
+    use h2lab_model::scenario::Scenario;
 
     #[test]
     fn connections_of_which_no_request_was_read_are_counted() {

@@ -4,6 +4,7 @@ mod again;
 mod capture;
 mod client;
 mod fix;
+mod observed;
 mod own;
 mod plan;
 mod progress;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Result;
 use h2lab_analysis::diagnose::CAUSES;
@@ -12,7 +12,6 @@ use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::format_duration;
 use h2lab_model::record::{CellRecord, RunRecord, SCHEMA_VERSION};
-use h2lab_model::scenario::{Axis, LiveTarget, Scenario, Target};
 use h2lab_model::sidecar::{Observations, SidecarStatus};
 
 use super::super::Exit;
@@ -20,7 +19,7 @@ use super::super::cells::CellArgs;
 use super::super::documents::{Form, json};
 use super::super::exit::Usage;
 use super::super::output::Concluded;
-use super::DiagnoseArgs;
+use super::{DiagnoseArgs, observed};
 use crate::run::messages::{Failure, FailureKind};
 
 /// How long the admin listener may take.
@@ -166,34 +165,8 @@ fn looked(seen: &Observations) -> String {
 
 /// The run that the observations stand for.
 fn run(address: &str, seen: Observations, command: Vec<String>) -> RunRecord {
-    let mut scenario = Scenario { repetitions: 1, ..Scenario::default() };
-    let url = |target: &Target| match target {
-        Target::Url { url } => url.clone(),
-        Target::Origin | Target::Sut { .. } => String::new(),
-    };
-    scenario.matrix.live = seen
-        .records
-        .iter()
-        .filter(|record| record.cell.repetition == 0)
-        .map(|record| LiveTarget {
-            url: url(&record.cell.target),
-            path: "/".to_owned(),
-            protocols: Axis::one(record.cell.protocol),
-        })
-        .collect();
-    let began = UNIX_EPOCH + Duration::from_nanos(seen.taken_unix_ns.saturating_sub(seen.window_ns));
-    RunRecord {
-        schema: SCHEMA_VERSION,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: humantime::format_rfc3339_seconds(began).to_string(),
-        command,
-        seed: 0,
-        machine: format!("sidecar at {address}"),
-        scenario,
-        repetitions: seen.records,
-        interrupted: false,
-        resumed: Vec::new(),
-    }
+    let began = Duration::from_nanos(seen.taken_unix_ns.saturating_sub(seen.window_ns));
+    observed::run(format!("sidecar at {address}"), began, seen.records, command)
 }
 
 /// Fetches the observations.

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use h2lab_model::sidecar::SidecarStatus;
 use h2lab_net::tcp::{Listener, StreamSocket};
 use h2lab_report::{sidecar_metrics, sidecar_page};
-use h2lab_roles::sidecar::{AdminState, Live, SidecarConfig, Sockets};
+use h2lab_roles::sidecar::{AdminState, Live, SidecarConfig, Sockets, certificates};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 
@@ -234,7 +234,10 @@ impl Serving {
     }
 
     fn status(&self, shown: impl FnOnce(&SidecarStatus) -> Answer) -> Answer {
-        self.admin.status(PATIENCE).map_or_else(busy, |status| shown(&status))
+        self.admin.status(PATIENCE).map_or_else(busy, |mut status| {
+            status.certificates = certificates::as_of_now(&self.live.state().1.config.certificates);
+            shown(&status)
+        })
     }
 
     fn health(&self) -> Answer {

@@ -4,35 +4,49 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use h2lab_proxy::config::Config;
-use h2lab_roles::sidecar::Live;
 use h2lab_roles::sidecar::registry::{Registries, Watched};
+use h2lab_roles::sidecar::{Live, certificates};
 
 use super::super::quotable;
 use super::{FIRST_ANSWERS, explained, folder_of, prepared, read_config, summary};
 
 /// How often it is looked whether to read.
 const PERIOD: Duration = Duration::from_millis(250);
+/// How often it is looked whether certificates expire.
+const CERTIFICATES: Duration = Duration::from_secs(3_600);
 
 /// Reads `path` again, in a thread of its own, when `reload` is set, and with `watch` when it or a file that it names has changed. What
-/// is wrong is reported, and the configuration before it stays.
+/// is wrong is reported, and the configuration before it stays. `file` is what the sidecar began with, and `written` what `path` said then,
+/// without flags.
 pub fn start(
     path: &Path,
     watch: bool,
-    file: &Config,
+    (file, written): (&Config, Config),
     live: Arc<Live>,
     registries: Registries,
     reload: Arc<AtomicBool>,
 ) -> Result<()> {
     let path = path.to_owned();
     let mut watched = watched(&path, file);
-    let mut reader = Reader { path, live, registries };
+    let mut reader = Reader { path, live, registries, written };
     let look = move || {
+        let mut said = certificates::Said::default();
+        let all = |live: &Live| certificates::as_of_now(&live.state().1.config.certificates);
+        // Those that were said at the start.
+        said.anew(&all(&reader.live));
+        let mut looked_at = Instant::now();
         loop {
             thread::sleep(PERIOD);
+            if looked_at.elapsed() > CERTIFICATES {
+                looked_at = Instant::now();
+                for warning in said.anew(&all(&reader.live)) {
+                    say!("warning: {}", quotable(&warning));
+                }
+            }
             let has_changed = watch && watched.has_changed();
             if !reload.swap(false, Ordering::Relaxed) && !has_changed {
                 continue;
@@ -43,6 +57,7 @@ pub fn start(
                 Ok((new, summary)) => {
                     say!("{path} was read again: {summary}");
                     watched = new;
+                    said.anew(&all(&reader.live));
                 }
                 Err(error) => say!(
                     "{}\n{path} was read again; what it said before stays",
@@ -66,17 +81,25 @@ struct Reader {
     path: PathBuf,
     live: Arc<Live>,
     registries: Registries,
+    written: Config,
 }
 
 impl Reader {
     fn read(&mut self) -> Result<(Watched, String)> {
         let file = read_config(&self.path)?;
         let watched = watched(&self.path, &file);
+        let not_taken = file.not_taken(&self.written);
         let config = prepared(&self.path, file)?;
         let next = self.live.prepare(config).map_err(explained)?;
         let summary = summary(&next.config.file);
-        for warning in next.config.file.warnings() {
+        for warning in next.config.warnings() {
             say!("warning: {}", quotable(&warning));
+        }
+        if !not_taken.is_empty() {
+            say!(
+                "changed, and not taken before the next start or hand-over (--take-over): {}",
+                not_taken.join(", ")
+            );
         }
         self.registries.follow(&next.config.file, FIRST_ANSWERS);
         self.live.commit(next);

@@ -28,7 +28,7 @@ fn fetch(options: TransferOptions) -> Fetch {
 
 /// Gives `fetch` the head of an answer.
 fn answer(fetch: &mut Fetch, ask: &mut FileRequest, status: u16, fields: &[(&str, &str)]) {
-    Fields::of(fields, |fields| fetch.answered(ask, &ResponseHead { status, fields }));
+    Fields::of(fields, |fields| fetch.answered(ask, &ResponseHead { status, is_http10: false, fields }));
 }
 
 /// Answers `ask` like a server that has `content`; cut off after `most` bytes.

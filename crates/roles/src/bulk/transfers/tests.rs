@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Time {
 }
 
 fn head(transfers: &mut Transfers, number: u32) {
-    let head = ResponseHead { status: 200, fields: Fields::new(b"", &[]) };
+    let head = ResponseHead { status: 200, is_http10: false, fields: Fields::new(b"", &[]) };
     transfers.head(number, Time::ZERO, &head);
 }
 
@@ -183,7 +183,7 @@ fn sending(bytes: u64) -> Transfers {
         let number = transfers.next(at(0)).expect("first it asks what is there, then it sends");
         transfers.begun(number, 0, 0, StreamId::of_request(n));
         if n == 0 {
-            let head = ResponseHead { status: 404, fields: Fields::new(b"", &[]) };
+            let head = ResponseHead { status: 404, is_http10: false, fields: Fields::new(b"", &[]) };
             transfers.head(number, at(0), &head);
             transfers.ended(number, at(0), RequestEnd::Complete);
         }
@@ -243,7 +243,7 @@ fn fetch_over_and_over(listed: usize, n: u64) -> Transfers {
         let number = transfers.next(now).expect("it continues");
         transfers.begun(number, 0, 7, StreamId::of_request(round as u32));
         Fields::of(&[("content-length", "1")], |fields| {
-            transfers.head(number, now, &ResponseHead { status: 200, fields });
+            transfers.head(number, now, &ResponseHead { status: 200, is_http10: false, fields });
         });
         transfers.body(number, b"x");
         transfers.ended(number, now + Duration::from_millis(1), RequestEnd::Complete);
@@ -290,7 +290,11 @@ fn what_failed_of_that_is_listed_however_much_went_before() {
     let mut transfers = fetch_over_and_over(0, 100);
     let number = transfers.next(at(1)).unwrap();
     transfers.begun(number, 0, 7, StreamId::of_request(100));
-    transfers.head(number, at(1), &ResponseHead { status: 404, fields: Fields::new(b"", &[]) });
+    transfers.head(
+        number,
+        at(1),
+        &ResponseHead { status: 404, is_http10: false, fields: Fields::new(b"", &[]) },
+    );
     transfers.ended(number, at(1), RequestEnd::Complete);
     assert!(transfers.next(at(1)).is_none(), "it would fail over and over");
     assert_eq!(transfers.count(), (101, 101));

@@ -28,7 +28,7 @@ use h2lab_wire::{ErrorCode, Event, StreamId};
 
 pub use admin_state::{AdminState, LoopHandle, Snapshot};
 pub use log::{AccessLog, Writer};
-pub use window::Watched;
+pub use window::{Watched, streams_allowed};
 
 use super::config::SidecarConfig;
 use super::exchange::Exchange;

@@ -11,10 +11,9 @@ use h2lab_model::sidecar::{
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::predict::{Carried, one_connection};
 
-use super::window::streams_allowed;
 use super::{AdminState, Again, Snapshot, unix};
 use crate::sidecar::scarce::Scarce;
-use crate::sidecar::side::{Peer, Side};
+use crate::sidecar::side::Peer;
 use crate::sidecar::{Sidecar, Slot};
 
 /// Where one request of so many waits for a stream, streams are what is scarce.
@@ -105,6 +104,7 @@ impl Sidecar<'_> {
             services: services.collect(),
             instances,
             errors: errors.collect(),
+            certificates: Vec::new(),
         }
     }
 
@@ -113,7 +113,7 @@ impl Sidecar<'_> {
         let service = self.pools.service_of(instance).and_then(|service| self.observer.services.get(service));
         let service = service.map(|service| service.name.clone()).unwrap_or_default();
         let own = |slot: &Slot| match slot {
-            Slot::Open(side) if side.peer == Peer::Instance(instance) => allowed(side),
+            Slot::Open(side) if side.peer == Peer::Instance(instance) => side.streams_allowed(),
             _ => None,
         };
         let streams = self.slots.iter().filter_map(own).min();
@@ -143,18 +143,6 @@ impl Sidecar<'_> {
             ..base
         }
     }
-}
-
-fn allowed(side: &Side) -> Option<u32> {
-    if side.version != Version::H2 {
-        return None;
-    }
-    let (_, remote) = side.engine.settings_in_effect();
-    let record = h2lab_model::record::ConnectionRecord {
-        http: h2lab_model::record::HttpRecord { settings_remote: remote, ..Default::default() },
-        ..Default::default()
-    };
-    streams_allowed(&record)
 }
 
 fn word(version: Version) -> String {

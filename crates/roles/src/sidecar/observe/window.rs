@@ -310,15 +310,14 @@ fn cell(protocol: Protocol, url: &str, connections: &[ConnectionRecord]) -> Opti
     scenario.matrix.connections = Axis::one(1.into());
     let mut cell = scenario.plan().into_iter().next()?;
     // The sidecar takes all streams that it is allowed.
-    let allowed = connections.iter().filter_map(streams_allowed).min();
+    let allowed = connections.iter().filter_map(|one| streams_allowed(&one.http.settings_remote)).min();
     cell.streams = cell.streams.max(allowed.unwrap_or(0));
     Some(cell)
 }
 
 /// The streams that the settings of a server allow, if they set a bound.
-pub fn streams_allowed(connection: &ConnectionRecord) -> Option<u32> {
-    let mut settings = connection.http.settings_remote.iter();
-    settings.find(|(id, _)| *id == setting::MAX_CONCURRENT_STREAMS).map(|(_, value)| *value)
+pub fn streams_allowed(settings: &[(u16, u32)]) -> Option<u32> {
+    settings.iter().find(|(id, _)| *id == setting::MAX_CONCURRENT_STREAMS).map(|(_, value)| *value)
 }
 
 #[cfg(test)]

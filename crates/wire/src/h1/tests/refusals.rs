@@ -50,6 +50,28 @@ fn a_head_of_just_the_allowed_size_passes_and_one_byte_more_is_431() {
 }
 
 #[test]
+fn a_proxy_says_in_each_refusal_that_it_was_the_one() {
+    for (request, details) in [
+        (&b"GET / HTTP/1.1\r\nbad header: 1\r\n\r\n"[..], "a field name holds"),
+        (
+            b"GET / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n",
+            "transfer-encoding other than `chunked`",
+        ),
+        (
+            b"CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\ncontent-length: 1\r\n\r\n",
+            "CONNECT with content (RFC 9110 ?9.3.6)",
+        ),
+    ] {
+        let mut server = server();
+        server.proxy_status = Some("a; error=http_request_error".into());
+        feed(&mut server, request, &mut Vec::new());
+        let answer = text(&sent(&mut server));
+        let said = answer.split("proxy-status: a; error=http_request_error; details=\"").nth(1);
+        assert!(said.is_some_and(|said| said.starts_with(details)), "{answer}");
+    }
+}
+
+#[test]
 fn another_protocol_is_named_with_what_to_try() {
     let hint = |seen: &[Seen]| match seen {
         [Seen::Closed(Some(Error::WrongProtocol { expected: "HTTP/1.1", hint }))] => *hint,

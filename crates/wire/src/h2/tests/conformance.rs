@@ -316,10 +316,16 @@ fn a_field_list_that_is_too_large_costs_its_stream_only() {
         (frame(kind::HEADERS, OPEN, 1, &get_block()), &[kind::HEADERS, kind::RST_STREAM]),
     ] {
         let mut peer = Scripted::new(config);
+        peer.engine.set_proxy_status("a; error=http_request_error".into());
         assert_eq!(peer.receive(&request), [], "it is answered 431");
         let sent = peer.sent();
         let answer: Vec<u8> = sent.iter().filter(|sent| sent.0.stream == 1).map(|sent| sent.0.kind).collect();
         assert_eq!(answer, kinds);
+        let block = sent.iter().find(|sent| sent.0.kind == kind::HEADERS).map(|sent| &sent.1[..]);
+        let mut client = Scripted::new(client_config());
+        client.request();
+        let seen = client.receive(&frame(kind::HEADERS, END, 1, block.expect("an answer")));
+        assert!(format!("{seen:?}").contains("a; error=http_request_error; details="), "{seen:?}");
         assert_eq!(peer.receive(&frame(kind::PING, 0, 0, &[0; 8])), [], "the connection goes on");
     }
 }
