@@ -348,6 +348,9 @@ impl Side {
         if !self.is_shut {
             self.transport.shutdown(now)?;
         }
+        if let (Peer::Instance(_), Some(tcp)) = (&self.peer, self.transport.tcp()) {
+            tcp.discard(); // the kernel answers unread bytes with a reset, which may overtake our GOAWAY
+        }
         if self.eof || matches!(self.peer, Peer::Instance(_)) {
             return Ok(Next::Drop);
         }
