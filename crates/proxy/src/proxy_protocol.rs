@@ -58,12 +58,15 @@ fn parse_1(bytes: &[u8]) -> Result<Option<Header>, NoHeader> {
     let client = match family {
         "UNKNOWN" => None, // whatever follows is ignored
         "TCP4" | "TCP6" => {
-            let [from, _, port, _] = <[&str; 4]>::try_from(words.collect::<Vec<_>>()).map_err(|_| wrong)?;
-            let from: IpAddr = from.parse().map_err(|_| wrong)?;
-            if from.is_ipv4() != (family == "TCP4") {
-                return Err(wrong);
-            }
-            Some(SocketAddr::new(from, port.parse().map_err(|_| wrong)?))
+            let [from, to, port, to_port] =
+                <[&str; 4]>::try_from(words.collect::<Vec<_>>()).map_err(|_| wrong)?;
+            let address = |ip: &str, port: &str| {
+                let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+                let ip: IpAddr = ip.parse().ok().filter(|ip: &IpAddr| ip.is_ipv4() == (family == "TCP4"))?;
+                Some(SocketAddr::new(ip, port.parse().ok().filter(|_| is_number)?))
+            };
+            address(to, to_port).ok_or(wrong)?;
+            Some(address(from, port).ok_or(wrong)?)
         }
         _ => return Err(wrong),
     };
@@ -188,6 +191,9 @@ mod tests {
             b"PROXY TCP4 ::1 ::1 1 2\r\n",
             b"PROXY TCP6 1.2.3.4 1.2.3.4 1 2\r\n",
             b"PROXY TCP4 1.2.3.4 1.2.3.4 99999 2\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 1 99999\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 +1 2\r\n",
+            b"PROXY TCP4 1.2.3.4 ::1 1 2\r\n",
             b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\n",
             b"PROXY UDP4 1.2.3.4 1.2.3.4 1 2\r\n",
             b"PROXX",

@@ -212,10 +212,10 @@ impl Counters {
     }
 }
 
-/// Requests that an engine has answered by itself: the role has never seen them, or was not asked how they end.
+/// Requests that an engine has answered, or reset, by itself: the role has never seen them, or was not asked how they end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
-    /// The status of the answer: 400, 408, 414, 431, 501, 505.
+    /// The status of the answer: 400, 408, 414, 431, 501, 505. 0: there was none, and the stream was reset.
     pub status: u16,
     /// What is wrong with the request.
     pub reason: &'static str,
@@ -223,6 +223,13 @@ pub struct Refused {
     pub body: u64,
     /// How many were answered so.
     pub times: u32,
+}
+
+impl Refused {
+    /// One more, which was reset.
+    pub(crate) fn by_reset(before: Option<Self>, reason: &'static str) -> Self {
+        Self { status: 0, reason, body: 0, times: before.map_or(0, |refused| refused.times) + 1 }
+    }
 }
 
 /// A request to send.

@@ -167,6 +167,12 @@ impl Connection {
         forward!(self, engine => engine.handle_transmitted(now, n), h3: {});
     }
 
+    /// The peer has acknowledged bytes that the transport took before, and has not acknowledged all: it is slow, and does take something,
+    /// also where the transport has room for nothing more ([`super::Limits::stall`]). QUIC says that of each stream.
+    pub fn handle_acknowledged(&mut self, now: Time) {
+        forward!(self, engine => engine.handle_acknowledged(now), h3: {});
+    }
+
     /// The next thing that happened, or `None` until more input arrives. With [`Config::h2c_upgrade`] the request that
     /// asks for HTTP/2 is reported by HTTP/1.1, and the first call after its end switches: it is answered, on the same stream, in
     /// HTTP/2. A role that answers earlier stays with HTTP/1.1.
@@ -263,6 +269,12 @@ impl Connection {
         forward!(self, engine => engine.held_bytes())
     }
 
+    /// Bodies that it is given to send wait in at most so many bytes from now on, 1 at least, instead of
+    /// [`super::Config::send_buffer`]; what waits already stays.
+    pub fn set_send_buffer(&mut self, bytes: usize) {
+        forward!(self, engine => engine.set_send_buffer(bytes.max(1)));
+    }
+
     /// Gives the memory of buffers back that nothing is in, if no exchange is under way: for connections that are idle. The next message
     /// allocates it again. HTTP/3 keeps its memory.
     pub fn release_memory(&mut self) {
@@ -318,12 +330,12 @@ impl Connection {
         }
     }
 
-    /// What the engine has refused by itself since this was asked last (server role). HTTP/3: always `None`.
+    /// What the engine has refused by itself since this was asked last (server role).
     pub fn take_refused(&mut self) -> Option<Refused> {
         match self {
             Self::H1(engine) => engine.take_refused(),
             Self::H2(engine) => engine.take_refused(),
-            Self::H3(_) => None,
+            Self::H3(engine) => engine.take_refused(),
         }
     }
 
@@ -463,9 +475,29 @@ impl Connection {
     /// Limits receive windows to `bytes`, and at least to one frame of 16,384 bytes: larger windows, the connection's and each
     /// stream's, get no credit until they have shrunk to that. Call it again with more when there is more; `u32::MAX` lifts the
     /// limit. [`super::WindowBudget`] computes the share of each connection. Credit that the peer already has stays valid: a
-    /// window shrinks only as it is used. Nothing happens in HTTP/1.1, nor in HTTP/3, whose windows are QUIC's.
+    /// window shrinks only as it is used. HTTP/1.1 has none: with less than 256 KiB what is read there has a small
+    /// buffer. Nothing happens in HTTP/3, whose windows are QUIC's.
     pub fn set_window_limit(&mut self, bytes: u32) {
         forward!(self, engine => engine.set_window_limit(bytes), h3: {});
+    }
+
+    /// Whether more than 1 MiB of the body of the request under way is to come, or nobody knows how much (HTTP/1.1, server role): one that
+    /// will not read it says with [`Connection::announce_end`] that its response is the last, and few clients then send it in vain.
+    pub fn is_much_to_come(&self) -> bool {
+        matches!(self, Self::H1(engine) if engine.is_much_to_come())
+    }
+
+    /// A response is complete, and the rest of its request is of no use (server role). HTTP/2 and HTTP/3 reset the stream for no error
+    /// (RFC 9113 §8.1). Over HTTP/1.1 what still comes of it is thrown away, and the connection stays, if that is not too much and does
+    /// not take too long.
+    pub fn forgo(&mut self, now: Time, stream: StreamId) {
+        let is_read = match self {
+            Self::H1(engine) => engine.forgo(now, stream),
+            Self::H2(_) | Self::H3(_) => false,
+        };
+        if !is_read {
+            self.reset(now, stream, ErrorCode::NO_ERROR);
+        }
     }
 
     /// Ends one stream. HTTP/2: RST_STREAM. HTTP/1.1: the connection ends with it.

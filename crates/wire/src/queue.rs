@@ -92,6 +92,16 @@ impl SendQueue {
         }
     }
 
+    /// Gives back the memory of what was sent, and what was kept for more, if that is as much again and some kilobytes.
+    pub(super) fn shrink(&mut self) {
+        let needed = self.bytes.len() - self.sent;
+        if self.lent.is_empty() && self.bytes.capacity() > 2 * needed + LEND_AT {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+            self.bytes.shrink_to_fit();
+        }
+    }
+
     /// The unsent bytes up to the next lent slice: all of them if nothing is lent.
     pub(super) fn pending(&self) -> &[u8] {
         match self.lent.front() {

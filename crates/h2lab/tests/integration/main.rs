@@ -174,6 +174,9 @@ mod sidecar_http3;
 /// The sidecar under attack, and by the suites that the field goes by.
 mod sidecar_attacks;
 
+/// Bounds of the sidecar: memory, early answers, what is too much for an instance.
+mod sidecar_bounds;
+
 /// Clients and servers that nobody changed, through one sidecar and through two.
 mod sidecar_callers;
 

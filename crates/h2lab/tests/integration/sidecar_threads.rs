@@ -505,7 +505,7 @@ fn memory_is_that_of_all_threads() {
             let _ = asked.and_then(|()| last.read_to_string(&mut told));
             refused += usize::from(told.contains("the proxy is short of memory"));
         }
-        assert!(refused > 0, "hundreds who do not read are more than it has memory for");
+        assert!(refused < 100, "{refused} of 500 who ask little were refused in wave {wave}");
         assert!(largest + CODE_OF_RELEASE < 96 << 20, "{largest} bytes in wave {wave}");
         drop(readers);
         until(|| Client::of(sidecar.clear).ask("/status/200").0 == 200, || "memory is free again".to_owned());

@@ -22,17 +22,21 @@ pub enum Pressure {
     /// There is enough.
     #[default]
     None,
-    /// New requests are refused.
+    /// Buffers and windows of all shrink: those who read slowly need little.
+    Tight,
+    /// New requests are refused, and connections are broken off that hold much and take nothing.
     Shed,
     /// New connections are refused, too, and what holds most is broken off.
     Full,
 }
 
+/// Percent from which on buffers shrink.
+const TIGHT: u64 = 50;
 /// Percent from which on new requests are refused.
 const SHED: u64 = 80;
 /// Percent from which on new connections are.
 const FULL: u64 = 95;
-/// Either ends so many percent below.
+/// Each of them ends so many percent below.
 const HYSTERESIS: u64 = 5;
 
 /// The bound, and what is used of it.
@@ -56,10 +60,22 @@ impl Memory {
             Pressure::Full
         } else if held > percent(least(Pressure::Shed, SHED)) {
             Pressure::Shed
+        } else if held > percent(least(Pressure::Tight, TIGHT)) {
+            Pressure::Tight
         } else {
             Pressure::None
         };
         self.pressure
+    }
+
+    /// Goes on from what another thread has found: each level ends below where it begins, and all threads agree on where they are.
+    pub const fn resume(&mut self, pressure: Pressure) {
+        self.pressure = pressure;
+    }
+
+    /// What connections and bodies may hold in all.
+    pub const fn room(&self) -> u64 {
+        self.bytes
     }
 
     /// As of the last call of [`Memory::holds`].
@@ -67,11 +83,33 @@ impl Memory {
         self.pressure
     }
 
-    /// Bytes that must be given up until there is no need to close anything.
-    pub const fn excess(&self, held: u64) -> u64 {
-        held.saturating_sub(self.bytes / 100 * (FULL - HYSTERESIS))
+    /// Bytes that must be given up until the pressure is no longer at this level, [`Pressure::Shed`] or [`Pressure::Full`].
+    pub const fn excess(&self, held: u64, level: Pressure) -> u64 {
+        let from = if matches!(level, Pressure::Full) { FULL } else { SHED };
+        held.saturating_sub(self.bytes / 100 * (from - HYSTERESIS))
     }
 }
+
+/// What a stream may have under way, and a connection unsent, where all together may hold `room` bytes: thousands may be slow at a time.
+pub fn share(room: u64) -> u32 {
+    (room / SHARES).clamp(LEAST_SHARE, MOST_SHARE) as u32
+}
+
+/// The largest window that a stream may grow to there: it has taken all of that fast, and may stop at any time.
+pub fn largest_window(room: u64) -> u32 {
+    (room / LARGEST_SHARES).clamp(LEAST_SHARE, MOST_WINDOW) as u32
+}
+
+/// Parts of the room of which one stream may have one after a while.
+const LARGEST_SHARES: u64 = 512;
+/// Where memory is not bounded: 1 Gbit/s at a round trip of 128 ms.
+const MOST_WINDOW: u64 = 16 << 20;
+/// Parts of the room of which one stream has one at first.
+const SHARES: u64 = 2_048;
+/// A frame of the least size that HTTP/2 has (RFC 9113 §4.2).
+const LEAST_SHARE: u64 = 16 * 1024;
+/// What one has where memory is not bounded.
+const MOST_SHARE: u64 = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -79,16 +117,26 @@ mod tests {
 
     #[test]
     fn requests_are_refused_before_connections_and_both_are_taken_again_a_little_later() {
+        use Pressure::{Full, None, Shed, Tight};
         let mut memory = Memory::new(OWN + 2 * OF_THREAD + 1_000, 3);
         let mut at = |held| memory.holds(held);
-        assert_eq!(
-            [at(0), at(800), at(801), at(760)],
-            [Pressure::None, Pressure::None, Pressure::Shed, Pressure::Shed]
-        );
-        assert_eq!(
-            [at(750), at(951), at(905), at(900), at(760)],
-            [Pressure::None, Pressure::Full, Pressure::Full, Pressure::Shed, Pressure::Shed]
-        );
-        assert_eq!((memory.excess(950), memory.excess(900), memory.excess(0)), (50, 0, 0));
+        assert_eq!([at(0), at(500), at(501), at(460), at(450)], [None, None, Tight, Tight, None]);
+        assert_eq!([at(800), at(801), at(760), at(750)], [Tight, Shed, Shed, Tight]);
+        assert_eq!([at(951), at(905), at(900), at(760), at(0)], [Full, Full, Shed, Shed, None]);
+        let excess = |held, level| memory.excess(held, level);
+        assert_eq!([excess(950, Full), excess(900, Full), excess(800, Shed)], [50, 0, 50]);
+    }
+
+    #[test]
+    fn a_thread_goes_on_from_the_level_that_another_one_has_found() {
+        let mut memory = Memory::new(OWN + 1_000, 1);
+        memory.resume(Pressure::Full);
+        assert_eq!((memory.holds(920), memory.holds(900)), (Pressure::Full, Pressure::Shed));
+    }
+
+    #[test]
+    fn a_share_is_small_where_there_is_little_room_and_never_below_a_frame() {
+        assert_eq!([share(0), share(48 << 20), share(512 << 20)], [16_384, 24_576, 262_144]);
+        assert_eq!([0, 48 << 20, 1 << 40].map(largest_window), [16_384, 98_304, 16 << 20]);
     }
 }

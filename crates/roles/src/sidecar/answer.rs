@@ -17,6 +17,8 @@ use super::{Sidecar, mark, side, side_at};
 
 /// Where else there is another version of HTTP (RFC 7838).
 const ALT_SVC: &str = "alt-svc";
+/// Statuses from which on a response says that its request was not done: little of one that is still coming is read in vain.
+const NOT_DONE: u16 = 400;
 /// Bytes of a segment.
 const SEGMENT: usize = 1_448;
 
@@ -146,6 +148,9 @@ impl Sidecar<'_> {
             if exchange.is_tunnel && exchange.asked.websocket {
                 accept(&head, key, down, to, now);
             } else {
+                if head.status >= NOT_DONE && !exchange.request.has_ended() && down.engine.is_much_to_come() {
+                    down.engine.announce_end(now, b"");
+                }
                 let is_head = exchange.head.get(Part::Method) == b"HEAD" || head.status == 304;
                 let body_length =
                     if is_head { head.body_length } else { fields::body_length(&head, down.version) };
@@ -202,7 +207,7 @@ impl Sidecar<'_> {
             client.engine.release(now, stream, owed[0] as u32);
             if !has_ended {
                 // The rest of the request is of no use (RFC 9113 §8.1).
-                client.engine.reset(now, stream, ErrorCode::NO_ERROR);
+                client.engine.forgo(now, stream);
             }
             mark(client, slot, &mut self.dirty);
         }

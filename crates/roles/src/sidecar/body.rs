@@ -6,6 +6,8 @@ use h2lab_wire::{Connection, Field, StreamId};
 
 /// Bytes of a request's body that are kept until its response begins, so that it can be sent again. A longer one is sent once.
 pub const KEPT: usize = 64 * 1024;
+/// What takes no more than this is not worth another allocation.
+const LEAST_SHRUNK: usize = 4 * 1024;
 /// Bytes that were passed on are removed when there are this many.
 const COMPACT_AT: usize = 32 * 1024;
 
@@ -145,11 +147,27 @@ impl Body {
         owed
     }
 
+    /// Gives back memory that what waits does not need.
+    pub fn shrink(&mut self) {
+        let needed = self.bytes.len() - if self.keeps { 0 } else { self.taken };
+        if self.bytes.capacity() <= LEAST_SHRUNK.max(2 * needed) {
+            return;
+        }
+        if !self.keeps {
+            self.drop_taken();
+        }
+        self.bytes.shrink_to_fit();
+    }
+
     /// Removes what was taken.
     fn compact(&mut self) {
         if self.keeps || (self.taken < COMPACT_AT && self.taken < self.bytes.len()) {
             return;
         }
+        self.drop_taken();
+    }
+
+    fn drop_taken(&mut self) {
         self.is_cut |= self.taken > 0;
         self.bytes.drain(..self.taken);
         self.credited -= self.taken;
@@ -250,6 +268,19 @@ mod tests {
         assert!(taken > 0 && !body.can_rewind());
         assert_eq!(body.owed(), KEPT + 1 - taken);
         assert_eq!(body.owed(), 0);
+    }
+
+    #[test]
+    fn a_body_that_shrinks_keeps_what_waits_and_what_is_owed() {
+        let (mut client, stream, mut server) = pair(1_000);
+        let mut body = Body::default();
+        body.begin(false);
+        body.push(&vec![b'x'; 30_000], false);
+        body.push(&[b'y'; 10], true);
+        assert_eq!(body.pump(NOW, &mut client, stream), 1_000);
+        received(&mut client, &mut server);
+        body.shrink();
+        assert_eq!((body.waiting(), body.held(), body.owed()), (29_010, 29_010, 29_010));
     }
 
     #[test]

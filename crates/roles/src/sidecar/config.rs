@@ -11,6 +11,7 @@ use h2lab_model::sidecar::CertificateStatus;
 use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tls::{ClientTls, Identity, ServerTlsOptions, TlsError, TlsOptions, check_authorities};
 use h2lab_proxy::config::{Config as File, ConfigError};
+use h2lab_proxy::guard::memory::{Memory, largest_window, share};
 use h2lab_proxy::{refusal, registry};
 use h2lab_wire::{Config, FlowControl, Role};
 
@@ -140,6 +141,7 @@ impl SidecarConfig {
         // Affinity and control groups may allow fewer CPUs than there are.
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         let threads = file.threads_on(cpus);
+        let (server, client) = (within(server, &file, threads), within(client, &file, threads));
         let (on_note, admin, log, sockets) = (None, None, None, Sockets::default());
         let refusals = refusal::of_engine(file.fields.via.as_deref().unwrap_or("h2lab")).into();
         let certificates = certificates::of_files(file.files(), read)?;
@@ -184,6 +186,18 @@ fn engine(role: Role) -> Config {
         auto_limit: Some(LARGEST_WINDOW),
         ..FlowControl::default()
     };
+    config
+}
+
+/// The same within the memory that all may have.
+fn within(mut config: Config, file: &File, threads: u32) -> Config {
+    if let Some(memory) = file.memory {
+        let room = Memory::new(memory.0, threads).room();
+        let share = share(room);
+        config.flow.auto_limit = config.flow.auto_limit.map(|limit| limit.min(largest_window(room)));
+        config.flow.stream_window = config.flow.stream_window.min(share);
+        config.send_buffer = config.send_buffer.min(share as usize);
+    }
     config
 }
 

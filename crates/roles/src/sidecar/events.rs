@@ -104,17 +104,11 @@ impl Sidecar<'_> {
                 }
                 Event::Reset { stream, code, initiator } => self.reset(side, stream, (code, initiator)),
                 Event::Settings => self.note_settings(side),
-                Event::GoAway { code: ErrorCode::ENHANCE_YOUR_CALM, .. } => {
-                    if let Peer::Instance(instance) = side.peer {
-                        self.pools.get(instance).refuses_pings = true;
-                    }
+                Event::GoAway { last_stream, code, debug } => {
+                    let requests = side.streams.len();
+                    side.was_too_much |= self.note_goaway(&side.peer, requests, (last_stream, code, debug));
                 }
-                Event::GoAway { last_stream, code, .. } if is_orderly(code) && last_stream.0 < LAST => {
-                    if let Peer::Instance(instance) = side.peer {
-                        self.pools.get(instance).quota.ended_after(last_stream.0.div_ceil(2));
-                    }
-                }
-                Event::GoAway { .. } | Event::PushPromise { .. } | Event::Pong { .. } => {}
+                Event::PushPromise { .. } | Event::Pong { .. } => {}
                 Event::Closed { error } => self.closed(side, error.as_ref(), now),
             }
             if let Some(stream) = complete.filter(|_| !is_client) {
@@ -123,6 +117,26 @@ impl Sidecar<'_> {
         }
         self.note_engine_refused(side, now);
         were_any
+    }
+
+    /// An instance ends a connection with so many requests under way; whether they are too much for it.
+    fn note_goaway(
+        &mut self,
+        peer: &Peer,
+        requests: usize,
+        (last_stream, code, debug): (StreamId, ErrorCode, &[u8]),
+    ) -> bool {
+        let Peer::Instance(instance) = peer else { return false };
+        let pool = self.pools.get(*instance);
+        if is_excess(code) {
+            let is_of_pings = is_of_pings(requests, debug);
+            pool.refuses_pings |= is_of_pings;
+            return !is_of_pings;
+        }
+        if is_orderly(code) && last_stream.0 < LAST {
+            pool.quota.ended_after(last_stream.0.div_ceil(2));
+        }
+        false
     }
 
     fn closed(&mut self, side: &mut Side, error: Option<&Error>, now: Time) {
@@ -229,7 +243,11 @@ impl Sidecar<'_> {
             self.observer.left(self.exchanges.get(id), why, None);
         }
         self.observer.reset(side, code);
-        let fate = if code.is_refusal() { Fate::Unprocessed } else { Fate::Unknown };
+        let fate = match code {
+            code if code.is_refusal() => Fate::Unprocessed,
+            code if is_excess(code) => Fate::Answered,
+            _ => Fate::Unknown,
+        };
         if let (Peer::Instance(instance), Fate::Unknown) = (&side.peer, fate) {
             self.judge(*instance, true, self.now);
         }
@@ -254,6 +272,15 @@ impl Sidecar<'_> {
         self.observer.abandoned(side, why, self.clock.now());
         let is_client = matches!(side.peer, Peer::Client { .. });
         let is_busy = side.streams.len() > 0;
+        if side.was_too_much && fate == Fate::Unknown {
+            // What they were too much for would end the next connection, too, and what others have under way there.
+            for (_, id) in side.streams.take() {
+                let why =
+                    format!("the instance ended the connection, as it had too much of something: {why}");
+                self.cut(id, is_client, Fate::Answered, &why);
+            }
+            return;
+        }
         if let Peer::Instance(instance) = &side.peer
             && fate != Fate::Unprocessed
             && is_busy
@@ -302,6 +329,18 @@ impl Sidecar<'_> {
         }
         self.exchanges.stir(id);
     }
+}
+
+/// Whether a peer had too much of something (RFC 9113 §7, RFC 9114 §8.1).
+const fn is_excess(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::ENHANCE_YOUR_CALM | ErrorCode::H3_EXCESSIVE_LOAD)
+}
+
+/// Whether what an instance had too much of are PINGs: servers of gRPC say so (`too_many_pings`). One without requests under way has
+/// got nothing else.
+fn is_of_pings(requests: usize, debug: &[u8]) -> bool {
+    let says = debug.windows(4).any(|word| word.eq_ignore_ascii_case(b"ping"));
+    says || (requests == 0 && debug.is_empty())
 }
 
 /// Whether a connection ends without an error.
@@ -361,6 +400,7 @@ fn take_request(
         }
         Ok(asked) => exchange.asked = asked,
     }
+    exchange.is_extended = exchange.asked.websocket && origin.version != Version::H1;
     if let (Some(name), Some(via)) = (&own.via, exchange.head.field(b"via")) {
         let is_own = |member: &&[u8]| member.trim_ascii().ends_with(name.as_bytes());
         if via.split(|byte| *byte == b',').filter(is_own).count() > MOST_HOPS {
@@ -407,16 +447,73 @@ fn take_handshake(exchange: &mut Exchange, version: Version, answer: &mut Head) 
     if !is_taken {
         // There is no tunnel, and the request has no body.
         exchange.request.push(&[], true);
+        // In HTTP/1.1 this is an ordinary response, of an instance that ignores Upgrade. To an extended CONNECT it would be an open
+        // WebSocket (RFC 8441 §4).
+        if exchange.is_extended && (200..300).contains(&answer.status) {
+            let why =
+                format!("the instance answers the handshake of a WebSocket with {}, not 101", answer.status);
+            exchange.refusal = Some(Refusal::new(502, why).because(ProxyError::HttpUpgradeFailed));
+        }
         return;
     }
-    let proves = |key: &String| {
-        answer.field(websocket::ACCEPT.as_bytes()) == Some(websocket::accept(key.as_bytes()).as_bytes())
-    };
-    if exchange.key.as_ref().is_some_and(|key| !proves(key)) {
-        return exchange.refuse(
-            502,
-            "the instance accepts a WebSocket without proving that it speaks it (RFC 6455 §4.1)",
-        );
+    let own = exchange.key.as_ref().map(String::as_bytes);
+    let key = own.or_else(|| exchange.head.field(websocket::KEY.as_bytes()));
+    let proves =
+        |key: &[u8]| answer.field(websocket::ACCEPT.as_bytes()) == Some(websocket::accept(key).as_bytes());
+    // The sidecar answers its client's key by itself: nobody else would notice.
+    if version == Version::H1 && key.is_some_and(|key| !proves(key)) {
+        let why = "the instance accepts a WebSocket without proving that it speaks it (RFC 6455 §4.1)";
+        exchange.refusal = Some(Refusal::new(502, why).because(ProxyError::HttpUpgradeFailed));
+        return;
     }
     exchange.is_tunnel = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_ends_for_excess_says_whether_pings_were_it() {
+        assert!(is_of_pings(3, b"too_many_pings") && is_of_pings(0, b""));
+        assert!(!is_of_pings(1, b"") && !is_of_pings(0, b"too many headers"));
+        assert!(is_excess(ErrorCode::ENHANCE_YOUR_CALM) && is_excess(ErrorCode::H3_EXCESSIVE_LOAD));
+        assert!(!is_excess(ErrorCode::NO_ERROR) && !is_excess(ErrorCode::INTERNAL_ERROR));
+    }
+
+    /// What becomes of a WebSocket's handshake that an instance of HTTP/1.1 answers so: the status of the refusal, if it is refused, and
+    /// whether there is a tunnel.
+    fn handshake(is_extended: bool, status: u16, accept: Option<&str>) -> (Option<u16>, bool) {
+        let mut exchange = Exchange { is_extended, ..Exchange::default() };
+        exchange.asked.websocket = true;
+        if is_extended {
+            exchange.key = Some("dGhlIHNhbXBsZSBub25jZQ==".to_owned());
+        } else {
+            exchange.head.add(websocket::KEY.as_bytes(), &[b"dGhlIHNhbXBsZSBub25jZQ=="]);
+        }
+        let mut answer = Head::default();
+        answer.status = status;
+        if let Some(accept) = accept {
+            answer.add(websocket::ACCEPT.as_bytes(), &[accept.as_bytes()]);
+        }
+        take_tunnel(&mut exchange, Version::H1, &mut answer);
+        (exchange.refusal.map(|refusal| refusal.status), exchange.is_tunnel)
+    }
+
+    #[test]
+    fn only_101_with_the_proof_opens_a_websocket_at_an_instance_of_http1() {
+        let right = Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        for is_extended in [false, true] {
+            assert_eq!(handshake(is_extended, 101, right), (None, true));
+            assert_eq!(handshake(is_extended, 101, Some("x")), (Some(502), false));
+            assert_eq!(handshake(is_extended, 101, None), (Some(502), false));
+            for status in [302, 404, 503] {
+                assert_eq!(handshake(is_extended, status, None), (None, false));
+            }
+        }
+        // To an extended CONNECT each 2xx is an open WebSocket; in HTTP/1.1 it is a page.
+        assert_eq!(handshake(true, 200, None), (Some(502), false));
+        assert_eq!(handshake(true, 204, right), (Some(502), false));
+        assert_eq!(handshake(false, 200, None), (None, false));
+    }
 }

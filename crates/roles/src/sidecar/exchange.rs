@@ -106,6 +106,8 @@ pub struct Exchange {
     pub sent_at: Time,
     /// It is a WebSocket whose handshake the instance has accepted: bytes go both ways.
     pub is_tunnel: bool,
+    /// It asks for a WebSocket by an extended CONNECT, which each 2xx accepts (RFC 8441 §4).
+    pub is_extended: bool,
     /// The key that the sidecar made for a WebSocket, since its client, of HTTP/2, has none.
     pub key: Option<String>,
     /// What the log and the figures say of it.
@@ -177,6 +179,18 @@ impl Exchange {
         had
     }
 
+    /// Gives the memory back that its bodies do not need now.
+    pub fn shrink(&mut self) {
+        self.request.shrink();
+        self.response.shrink();
+    }
+
+    /// Whether a part of it has waited for its recipient since then.
+    pub const fn has_waited_since(&self, then: Time) -> bool {
+        let waits = self.request.waiting() + self.response.waiting() > 0;
+        waits && self.watched.moved_at.as_nanos() <= then.as_nanos()
+    }
+
     /// Answers it with this.
     pub fn refuse(&mut self, status: u16, why: impl Into<String>) {
         self.refusal = Some(Refusal::new(status, why));
@@ -224,6 +238,11 @@ impl Exchanges {
             }
         }
         trimmed
+    }
+
+    /// The numbers that there may be.
+    pub fn numbers(&self) -> std::ops::Range<u32> {
+        0..self.all.len() as u32
     }
 
     /// The one with this number.

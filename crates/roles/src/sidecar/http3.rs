@@ -28,7 +28,7 @@ const WITHOUT: Duration = Duration::from_secs(300);
 
 /// How an instance is dialled over QUIC. `has_other`: it may be asked over TCP, so that half of the time is left for that.
 pub fn prepare(target: &mut DialTarget, has_other: bool) {
-    target.engine.flow.stream_window = STREAM_WINDOW;
+    target.engine.flow.stream_window = STREAM_WINDOW.min(2 * target.engine.flow.stream_window);
     if has_other {
         target.connect_timeout /= 2;
     }
@@ -36,7 +36,8 @@ pub fn prepare(target: &mut DialTarget, has_other: bool) {
 
 /// The settings of the engine of a client's connection.
 pub fn server(config: &Config) -> Config {
-    let flow = FlowControl { stream_window: STREAM_WINDOW, ..config.flow };
+    let stream_window = STREAM_WINDOW.min(2 * config.flow.stream_window);
+    let flow = FlowControl { stream_window, ..config.flow };
     Config { tls: true, flow, ..*config }
 }
 

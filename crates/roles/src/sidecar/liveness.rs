@@ -129,7 +129,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     use h2lab_net::byte_stream::ByteStream;
-    use h2lab_net::tcp::{ConnectOptions, Listener};
+    use h2lab_net::tcp::{ConnectOptions, Listener, Written};
     use h2lab_net::transport::Transport;
     use h2lab_wire::{Config, Connection, Role};
 
@@ -178,5 +178,23 @@ mod tests {
         theirs.read(&mut [0; 64]).unwrap();
         drop(theirs);
         assert!(!end(side).was_never_reached());
+    }
+
+    #[test]
+    fn a_peer_that_reads_what_the_socket_has_takes_some_although_nothing_more_can_be_written() {
+        let (mut side, theirs) = connection();
+        let piece = vec![0; 64 * 1024];
+        let fill = |side: &Side| {
+            while matches!(side.transport.tcp().expect("TCP").write(&piece), Ok(Written::Bytes(_))) {}
+        };
+        fill(&side);
+        side.takes_some();
+        assert!(!side.takes_some(), "nobody reads");
+        let mut space = vec![0; 64 * 1024];
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while !side.takes_some() {
+            let _ = theirs.read(&mut space);
+            assert!(std::time::Instant::now() < until, "it is seen to read");
+        }
     }
 }

@@ -393,10 +393,8 @@ impl<'a> Sidecar<'a> {
             // A client that breaks its connection, or sends nothing, is its own affair.
             Err(error) => {
                 self.note_refused(&opening, &error);
-                if let TransportError::Tls(error) = &error {
-                    let client = opening.client.ip().to_canonical().to_string();
-                    self.observer.tls_failed(&client, error, now);
-                }
+                let client = opening.client.ip().to_canonical().to_string();
+                self.observer.not_opened(&client, &error, now);
                 self.vacate(slot);
             }
         }
@@ -406,6 +404,7 @@ impl<'a> Sidecar<'a> {
         side.is_dirty = true;
         side.serial = self.serial;
         side.limit_unsent();
+        self.fit_new(&mut side);
         side.liveness.heard(self.now);
         self.serial = self.serial.wrapping_add(1);
         self.dirty.push(slot);
@@ -448,7 +447,8 @@ impl<'a> Sidecar<'a> {
             Peer::Client { .. } => &exchange.request,
             Peer::Instance(_) => &exchange.response,
         };
-        body.waiting() >= body::KEPT
+        let window = if self.guard.is_tight() { side::LITTLE } else { self.config.server.flow.stream_window };
+        body.waiting() >= body::KEPT.min(window as usize)
     }
 
     /// Takes a connection that carries requests out of its place, where others may be reached meanwhile. What is there otherwise stays:
@@ -519,6 +519,9 @@ impl<'a> Sidecar<'a> {
         self.reactor.set_timer(Self::token(slot), until);
         // What was sent may have made room to read.
         let reads = side.has_unread() && !self.is_held(&side) && side.may_receive();
+        if self.guard.is_tight() {
+            side.shrink();
+        }
         self.call_granted(&side);
         if side.waits_for_room() {
             self.waits_for_port(slot);

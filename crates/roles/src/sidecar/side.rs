@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::record::CloseReason;
-use h2lab_net::quic::QuicSession;
+use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::liveness::Liveness;
 use h2lab_wire::trace::{Crossing, Direction};
-use h2lab_wire::{Connection, ErrorCode, StreamId};
+use h2lab_wire::{Config, Connection, ErrorCode, StreamId};
 
 use super::observe::{Watched, streams_allowed};
 use super::path::Path;
@@ -26,6 +26,11 @@ const MOST_CANCELLED: u32 = 90;
 /// Bytes that a socket takes beyond what its peer's window and the path let it send. Where that is exhausted, its peer is slow, and the
 /// sender of what follows gets no larger window: it is told by what the socket takes.
 const UNSENT: u32 = 256 * 1024;
+
+/// Bytes of a window, and of what a socket takes while memory is short. A window is one frame at least.
+pub const LITTLE: u32 = 16 * 1024;
+/// Bytes that wait in the engine then.
+const LITTLE_UNSENT: usize = 8 * 1024;
 
 /// A client's connection without a request for so long gives the memory of its buffers back: there may be thousands of them.
 const IDLE: Duration = Duration::from_secs(1);
@@ -90,6 +95,10 @@ pub struct Side {
     pub watched: Option<Box<Watched>>,
     /// Segments sent, received and sent again, when they were last read.
     pub counted: [u32; 3],
+    /// Its instance has ended it since it had too much of something, and not of PINGs.
+    pub was_too_much: bool,
+    /// It has announced small windows when it began.
+    pub announced_little: bool,
     /// The socket is full.
     blocked: bool,
     /// The socket may have more to read.
@@ -106,7 +115,7 @@ pub struct Side {
     is_aborted: bool,
     /// When what is left to send of a connection that has ended is given up.
     last_word_until: Option<Time>,
-    /// QUIC: how often the peer had acknowledged anything then.
+    /// What the peer had acknowledged then, or when the socket became full: bytes, or over QUIC how often it did.
     acknowledged: u64,
     /// Our direction is closed, and what still comes is thrown away.
     lingering: Option<Lingering>,
@@ -146,6 +155,8 @@ impl Side {
             liveness: Liveness::new(Time::ZERO),
             watched: None,
             counted: [0; 3],
+            was_too_much: false,
+            announced_little: false,
             blocked: false,
             unread: false,
             hangup: false,
@@ -169,6 +180,45 @@ impl Side {
         if let Some(tcp) = self.transport.tcp() {
             tcp.limit_unsent(UNSENT);
         }
+    }
+
+    /// It gets by with little memory while that `is_tight`; else it has what `config` allows.
+    pub fn use_little(&mut self, is_tight: bool, config: &Config) {
+        let buffer = if is_tight { LITTLE_UNSENT } else { config.send_buffer };
+        let window = match self.version {
+            _ if is_tight => LITTLE,
+            Version::H1 => config.flow.stream_window,
+            Version::H2 | Version::H3 => u32::MAX,
+        };
+        self.engine.set_window_limit(window);
+        self.engine.set_send_buffer(buffer);
+        self.limit_quic(!is_tight, window);
+        if let Some(tcp) = self.transport.tcp() {
+            tcp.limit_unsent(if is_tight { LITTLE } else { UNSENT });
+        }
+    }
+
+    /// While memory is short: what waits for a peer that takes nothing is put into as little as it needs.
+    pub fn shrink(&mut self) {
+        if self.blocked {
+            self.engine.set_send_buffer(LITTLE_UNSENT);
+        }
+    }
+
+    /// What the peer has acknowledged so far: bytes, or over QUIC how often it did. And whether something still is to be.
+    fn acknowledged(&self) -> (u64, bool) {
+        if let Some(quic) = self.transport.quic() {
+            return (quic.acknowledgements(), true);
+        }
+        let tcp = self.transport.tcp().and_then(|tcp| Some((tcp, TcpInfo::of(tcp).ok()?)));
+        tcp.map_or((0, false), |(tcp, info)| (info.bytes_acked, info.bytes_acked < tcp.written()))
+    }
+
+    /// Whether its peer has taken anything since this was asked last, or since the socket became full, and more is on its way: it is slow,
+    /// and may not be given up. What is written shows it only when the socket has room again, hundreds of kilobytes later.
+    pub fn takes_some(&mut self) -> bool {
+        let (acknowledged, has_more) = self.acknowledged();
+        std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged && has_more
     }
 
     /// The socket has something to read, or room.
@@ -301,6 +351,9 @@ impl Side {
                 }
             };
             self.blocked = !flush_seen(transport, engine, now, &mut sent, &mut see)?;
+            if self.blocked {
+                self.acknowledged = self.acknowledged().0;
+            }
             if sent > 0
                 && let Some(path) = &mut self.path
             {
@@ -320,8 +373,7 @@ impl Side {
                 return self.close(now);
             }
             // The engine has closed and has no timer left, and its last frames cannot be written: a peer that does not read is dropped.
-            let acknowledged = self.transport.quic().map_or(0, QuicSession::acknowledgements);
-            if std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged {
+            if self.takes_some() {
                 self.last_word_until = None; // it reads
             }
             let until = *self.last_word_until.get_or_insert(now + LINGER);
@@ -381,6 +433,9 @@ impl Side {
         }
         let is_due = self.engine.poll_timeout() <= now;
         if is_due {
+            if self.version != Version::H3 && self.takes_some() {
+                self.engine.handle_acknowledged(now);
+            }
             self.engine.handle_timeout(now);
         }
         is_due

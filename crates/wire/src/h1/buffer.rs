@@ -9,7 +9,9 @@ const MIN_SPACE: usize = 1024;
 /// The first allocation: one small message and the promised room. Of ten thousand connections most never need more.
 const FIRST_SIZE: usize = 2 * MIN_SPACE;
 /// Larger bodies fill the buffer with every read; it then doubles, up to this size, to save system calls.
-const MAX_READ: usize = 256 * 1024;
+pub(super) const MAX_READ: u32 = 256 * 1024;
+/// The least that this may be.
+pub(super) const LEAST_READ: u32 = 8 * 1024;
 
 /// A byte range of the input buffer. It stays valid until [`Input::space`] is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,13 +61,22 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
-    /// `n` bytes were read into [`Input::space`].
-    pub(super) fn fill(&mut self, n: usize) {
+    /// `n` bytes were read into [`Input::space`], which grows up to `most`.
+    pub(super) fn fill(&mut self, n: usize, most: usize) {
         debug_assert!(n <= self.bytes.len() - self.end, "the transport read more than there was room for");
         self.end = self.bytes.len().min(self.end + n);
         let filled_at_once = self.start == 0 && self.end == self.bytes.len();
-        if filled_at_once && self.bytes.len() < MAX_READ {
+        if filled_at_once && self.bytes.len() < most {
             self.bytes.resize(self.bytes.len() * 2, 0);
+        }
+    }
+
+    /// Gives back what is more than `most`, if nothing is unread.
+    pub(super) fn shrink(&mut self, most: usize) {
+        if self.is_empty() && self.bytes.len() > most {
+            (self.start, self.end) = (0, 0);
+            self.bytes.truncate(most);
+            self.bytes.shrink_to_fit();
         }
     }
 
@@ -153,6 +164,11 @@ impl Output {
     /// Gives its memory back, if nothing waits.
     pub(super) fn release_memory(&mut self) {
         self.queue.release_memory();
+    }
+
+    /// Gives back memory that what waits does not need.
+    pub(super) fn shrink(&mut self) {
+        self.queue.shrink();
     }
 
     /// What it takes of memory, in bytes.
@@ -264,7 +280,7 @@ mod tests {
 
     fn fill(input: &mut Input, bytes: &[u8]) {
         input.space()[..bytes.len()].copy_from_slice(bytes);
-        input.fill(bytes.len());
+        input.fill(bytes.len(), MAX_READ as usize);
     }
 
     #[test]
@@ -289,10 +305,10 @@ mod tests {
         let mut input = Input::default();
         for _ in 0..10 {
             let n = input.space().len();
-            input.fill(n);
+            input.fill(n, MAX_READ as usize);
             input.consume(n);
         }
-        assert_eq!(input.space().len(), MAX_READ);
+        assert_eq!(input.space().len(), MAX_READ as usize);
     }
 
     #[test]

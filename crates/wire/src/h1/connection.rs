@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::body::{Decoder, Encoder};
-use super::buffer::{Input, Output};
+use super::buffer::{Input, LEAST_READ, MAX_READ, Output};
 use super::counts::Counts;
 use super::head::{self, Scratch, Version};
 use super::repetition::Repeated;
+use super::unwanted::Unwanted;
 use super::upgrade::offer;
 use crate::connection::{Config, Counters, Refused, Request};
 use crate::limits::deadlines::Deadlines;
@@ -94,6 +95,8 @@ pub(super) struct Exchange {
     pub(super) asks_for: Option<Box<str>>,
     /// It is a CONNECT: a tunnel follows a 2xx (RFC 9110 §9.3.6).
     pub(super) is_connect: bool,
+    /// The role has no use for the rest of the request, whose response is complete.
+    pub(super) unwanted: Option<Box<Unwanted>>,
     pub(super) sending: Sending,
 }
 
@@ -109,6 +112,7 @@ impl Exchange {
             interims: 0,
             asks_for: None,
             is_connect: false,
+            unwanted: None,
             sending: Sending::Head,
         }
     }
@@ -184,6 +188,8 @@ pub struct Connection {
     pub(super) is_raw: bool,
     /// The version of the message that comes, or came last.
     pub(super) received: Version,
+    /// Bytes up to which the buffer of what is read grows.
+    pub(super) most_read: u32,
     /// See [`crate::Connection::take_refused`].
     pub(super) refused: Option<Box<Refused>>,
     /// See [`crate::Connection::set_proxy_status`].
@@ -213,6 +219,7 @@ impl Connection {
             upgrade: Upgrade::No,
             is_raw: false,
             received: Version::Http11,
+            most_read: MAX_READ,
             refused: None,
             proxy_status: None,
         }
@@ -237,7 +244,7 @@ impl Connection {
     /// See [`crate::Connection::handle_received`].
     pub fn handle_received(&mut self, now: Time, n: usize) {
         self.deadlines.received(now, n);
-        self.input.fill(n);
+        self.input.fill(n, self.most_read as usize);
         if !matches!(self.life, Life::Open) {
             self.input.clear();
         }
@@ -259,6 +266,9 @@ impl Connection {
         if now >= self.upgrade_deadline() {
             self.end(Some(Error::Timeout("its answer to `Upgrade: h2c`")));
         }
+        if now >= self.unwanted_until() {
+            self.end(None);
+        }
     }
 
     /// See [`crate::Connection::handle_transmitted`].
@@ -268,6 +278,11 @@ impl Connection {
             self.deadlines.excuse_bodies();
         }
         self.output.consume(n);
+    }
+
+    /// See [`crate::Connection::handle_acknowledged`].
+    pub fn handle_acknowledged(&mut self, now: Time) {
+        self.deadlines.taken(now);
     }
 
     /// See [`crate::Connection::poll_event`].
@@ -313,7 +328,7 @@ impl Connection {
     /// When a deadline for the peer passes, or that for the server's answer to `Upgrade: h2c`.
     pub fn poll_timeout(&self) -> Time {
         let timeout = if matches!(self.life, Life::Over) { Time::NEVER } else { self.deadlines.next() };
-        timeout.min(self.upgrade_deadline())
+        timeout.min(self.upgrade_deadline()).min(self.unwanted_until())
     }
 
     /// See [`crate::Connection::wants_input`]: also no while enough pipelined input waits behind the current exchange.
@@ -542,8 +557,19 @@ impl Connection {
         }
     }
 
-    /// Nothing: HTTP/1.1 has no windows.
-    pub fn set_window_limit(&mut self, _bytes: u32) {}
+    /// HTTP/1.1 has no windows: that less memory is used for what is read holds a peer back just as well.
+    pub fn set_window_limit(&mut self, bytes: u32) {
+        self.most_read = bytes.clamp(LEAST_READ, MAX_READ);
+        self.input.shrink(self.most_read as usize);
+    }
+
+    /// See [`crate::Connection::set_send_buffer`].
+    pub fn set_send_buffer(&mut self, bytes: usize) {
+        if self.config.send_buffer != bytes {
+            Arc::make_mut(&mut self.config).send_buffer = bytes;
+        }
+        self.output.shrink();
+    }
 
     /// Nothing: HTTP/1.1 has no PING.
     pub fn ping(&mut self, _now: Time) {}

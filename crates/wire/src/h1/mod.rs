@@ -10,6 +10,7 @@
 //! - `limits`: reactions to a slow peer.
 //! - `upgrade`: the switch to HTTP/2 in clear.
 //! - `tunnel`: CONNECT.
+//! - `unwanted`: the rest of a request that was answered before it was complete.
 //!
 //! One exchange is under way at a time: a client begins the next request when the last is over, a server reads the
 //! next pipelined request when its answer to the last is queued.
@@ -29,6 +30,7 @@ mod respond;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod unwanted;
 mod upgrade;
 
 pub use buffer::Buffers;

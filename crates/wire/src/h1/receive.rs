@@ -344,6 +344,7 @@ impl Connection {
             }
             self.counters.frames_received[DATA] += 1;
         }
+        let is_unwanted = self.throws_away(piece.data as u64);
         match piece.then {
             Then::End => self.message_received(),
             Then::Trailers => self.receiving = Receiving::Trailers,
@@ -352,6 +353,7 @@ impl Connection {
         match piece.then {
             Then::Trailers => Progress::Again,
             Then::More if piece.data == 0 => Progress::Starved,
+            _ if is_unwanted => Progress::Again,
             then => Progress::Event(Ready::Data { stream, data, end_stream: then == Then::End }),
         }
     }
@@ -368,6 +370,11 @@ impl Connection {
             Ok(None) => return Progress::Starved,
             Err(refusal) => return self.refuse_and_go_on(refusal),
         };
+        if self.throws_away(length as u64) {
+            self.input.consume(length);
+            self.message_received();
+            return Progress::Again;
+        }
         if self.scratch.spans.is_empty() {
             self.input.consume(length);
             self.message_received();

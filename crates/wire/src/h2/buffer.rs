@@ -99,6 +99,11 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// Gives back memory that what waits does not need.
+    pub(super) fn shrink(&mut self) {
+        self.queue.shrink();
+    }
+
     /// Gives its memory back, if nothing waits.
     pub(super) fn release_memory(&mut self) {
         self.queue.release_memory();

@@ -8,7 +8,7 @@ use super::preface::{self, Beginning};
 use super::stream::Side;
 use super::streams::{Ending, Key};
 use super::{Connection, Occurrence, Received};
-use crate::connection::FRAME_TYPES;
+use crate::connection::{FRAME_TYPES, Refused};
 use crate::message;
 use crate::{Error, ErrorCode, Initiator, Role};
 use h2lab_base::units::Time;
@@ -344,7 +344,7 @@ impl Connection {
     /// Answers a violation. The event for the role is returned, or follows at the next call of [`Connection::advance`].
     fn punish(&mut self, fault: Fault) -> Option<Occurrence> {
         match fault {
-            Fault::Stream { stream, code, .. } if !self.is_idle(stream) => {
+            Fault::Stream { stream, code, reason } if !self.is_idle(stream) => {
                 if let Err(fault) = self.accounts.stream_error() {
                     return self.punish(fault);
                 }
@@ -352,6 +352,9 @@ impl Connection {
                 self.pings.answered();
                 let Some(key) = self.streams.find(stream) else {
                     self.streams.remember(stream, Ending::ResetByUs);
+                    if self.config.role == Role::Server && code == ErrorCode::PROTOCOL_ERROR {
+                        self.refused = Some(Refused::by_reset(self.refused, reason));
+                    }
                     return None;
                 };
                 self.remove(key, Ending::ResetByUs);

@@ -47,6 +47,13 @@ impl Connection {
         self.accounts.frames()
     }
 
+    /// See [`crate::Connection::handle_acknowledged`]. What a stream has sent may be among what is still on its way, so that the peer
+    /// cannot have opened the window again.
+    pub fn handle_acknowledged(&mut self, now: Time) {
+        self.deadlines.taken(now);
+        self.took_at = now;
+    }
+
     /// Acts on the peer's expired deadlines.
     pub(super) fn handle_timeouts(&mut self, now: Time) {
         while let Some(overdue) = self.deadlines.overdue(now, self.streams.len() > 0) {
@@ -105,7 +112,7 @@ impl Connection {
         let Some(overdue_since) = self.deadlines.windows_overdue_since(now) else { return };
         for key in self.streams.keys() {
             let stream = &self.streams[key];
-            match self.short_of_window_since(stream) {
+            match self.short_of_window_since(stream).map(|since| since.max(self.took_at)) {
                 Some(since) if since <= overdue_since => self.evict(stream.id, Limit::Stall),
                 Some(since) => self.deadlines.window_waits(since),
                 // It waits for output room, or its turn, and may wait for a window next without having sent a piece.

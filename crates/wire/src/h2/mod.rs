@@ -115,6 +115,8 @@ pub struct Connection {
     receive_window: ReceiveWindow,
     /// Whether the peer used it up.
     credit_watch: CreditWatch,
+    /// When the peer was seen last to take what the transport had taken before.
+    took_at: Time,
     /// The least time from a WINDOW_UPDATE of ours to data that needed it; [`Duration::MAX`] before any.
     credit_rtt: Duration,
     /// The receive window of new streams: before our SETTINGS are acknowledged, the larger of ours and the default.
@@ -198,6 +200,7 @@ impl Connection {
             send_window: SendWindow::new(DEFAULT_WINDOW),
             receive_window: ReceiveWindow::new(flow.connection_window),
             credit_watch: CreditWatch::NEW,
+            took_at: Time::ZERO,
             credit_rtt: Duration::MAX,
             stream_window: flow.stream_window.max(DEFAULT_WINDOW),
             tuner: Tuner::new(&flow, now),

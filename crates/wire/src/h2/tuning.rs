@@ -20,6 +20,7 @@
 //! - It never shrinks by itself: an idle sender would have to start over. Under [`Tuner::limit_to`] credit is withheld
 //!   until windows have come down, since what was handed out cannot be taken back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Connection;
@@ -266,6 +267,14 @@ impl Connection {
                 self.return_stream_credit(now, key);
             }
         }
+    }
+
+    /// See [`super::super::Connection::set_send_buffer`].
+    pub fn set_send_buffer(&mut self, bytes: usize) {
+        if self.config.send_buffer != bytes {
+            Arc::make_mut(&mut self.config).send_buffer = bytes;
+        }
+        self.output.shrink();
     }
 
     /// Gives all streams at least the window that was announced, as far as memory allows.

@@ -51,7 +51,7 @@ use self::shutdown::Drain;
 use self::stream::{MOST_REQUESTS, Outgoing, QuicStreamId, Stream};
 use self::transport::{Action, Arrivals};
 use super::compression::FieldList;
-use super::connection::{Config, Counters, SettingValues};
+use super::connection::{Config, Counters, Refused, SettingValues};
 use super::ending::End;
 use super::limits::accounts::Accounts;
 use super::limits::deadlines::Deadlines;
@@ -113,6 +113,8 @@ pub struct Connection {
     drain: Drain,
     accounts: Accounts,
     deadlines: Deadlines,
+    /// See [`super::Connection::take_refused`].
+    refused: Option<Refused>,
     end: End,
 }
 
@@ -170,6 +172,7 @@ impl Connection {
             drain: Drain::default(),
             accounts: Accounts::new(config.limits, config.flow.connection_window, now),
             deadlines: Deadlines::begun(Arc::clone(&config), now),
+            refused: None,
             end: End::Open,
             config,
         };
@@ -195,6 +198,11 @@ impl Connection {
         }
         let granted = self.granted.min(u64::from(MOST_REQUESTS)) as u32;
         granted.saturating_sub(self.next)
+    }
+
+    /// See [`super::Connection::take_refused`].
+    pub const fn take_refused(&mut self) -> Option<Refused> {
+        self.refused.take()
     }
 
     /// See [`super::Connection::open_streams`].

@@ -6,6 +6,7 @@ use super::fault::{self, Fault};
 use super::stream::{Fin, QuicStreamId, Stream};
 use super::transport::Arrival;
 use super::{Connection, Occurrence, RESET_SLOT, Received, Role};
+use crate::connection::Refused;
 use crate::content::{Content, Side};
 use crate::{Error, ErrorCode, Initiator};
 use h2lab_base::units::Time;
@@ -165,9 +166,13 @@ impl Connection {
     /// Answers a violation. The events for the role follow at the next call of [`Connection::advance`].
     fn punish(&mut self, fault: Fault) {
         match fault {
-            Fault::Stream { stream: request, code, .. } => {
+            Fault::Stream { stream: request, code, reason } => {
                 if let Err(fault) = self.accounts.stream_error() {
                     return self.punish(fault);
+                }
+                let is_request = self.config.role == Role::Server && !self.is_reported(request);
+                if is_request && matches!(code, ErrorCode::H3_MESSAGE_ERROR | ErrorCode::H3_EXCESSIVE_LOAD) {
+                    self.refused = Some(Refused::by_reset(self.refused, reason));
                 }
                 self.give_up(request, code);
             }

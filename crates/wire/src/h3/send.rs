@@ -1,5 +1,7 @@
 //! The send path: commands become frames on the queues of their streams.
 
+use std::sync::Arc;
+
 use super::control::stream_type;
 use super::frame::{self, kind};
 use super::qpack::Encoder;
@@ -178,6 +180,13 @@ impl Connection {
     fn finish_head(&mut self, number: u32, end_stream: bool) {
         if end_stream {
             self.end_local(number);
+        }
+    }
+
+    /// See [`super::super::Connection::set_send_buffer`].
+    pub fn set_send_buffer(&mut self, bytes: usize) {
+        if self.config.send_buffer != bytes {
+            Arc::make_mut(&mut self.config).send_buffer = bytes;
         }
     }
 

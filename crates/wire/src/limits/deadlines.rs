@@ -100,6 +100,13 @@ impl Deadlines {
         }
     }
 
+    /// The peer has taken something of what the transport had taken before: where output waits, its time begins anew.
+    pub(crate) fn taken(&mut self, now: Time) {
+        if self.output_due.happened() {
+            self.output_due = after(now, self.config.limits.stall);
+        }
+    }
+
     /// Whether some of our output waits for the transport.
     pub(crate) fn output_waits(&mut self, now: Time, waits: bool) {
         self.begin(now);
@@ -297,6 +304,17 @@ mod tests {
         deadlines.output_waits(at(29_999), true);
         assert_eq!(deadlines.overdue(at(59_998), true), None);
         assert_eq!(deadlines.overdue(at(59_999), true), Some(Overdue::Output));
+    }
+
+    #[test]
+    fn a_peer_that_takes_what_the_transport_had_is_not_late_although_the_transport_takes_nothing() {
+        let mut deadlines = server();
+        deadlines.taken(START);
+        assert_eq!(deadlines.overdue(at(60_000), true), None, "nothing waits");
+        deadlines.output_waits(at(60_000), true);
+        deadlines.taken(at(80_000));
+        assert_eq!(deadlines.overdue(at(109_999), true), None);
+        assert_eq!(deadlines.overdue(at(110_000), true), Some(Overdue::Output));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use h2lab_wire::ErrorCode;
 
 use super::super::exchange::{Exchange, Refusal};
 use super::super::side::Peer;
-use super::super::{Sidecar, mark, side};
+use super::super::{Sidecar, mark, side, side_at};
 use super::{COME_AGAIN, Guard};
 
 /// What is late.
@@ -95,10 +95,24 @@ impl Sidecar<'_> {
                 continue; // it is about to be answered
             }
             match self.guard.due_of(exchange) {
+                (at, Late::Stream) if at <= now && self.takes_some(id) => {
+                    self.exchanges.get(id).watched.moved_at = now;
+                    self.watch(id);
+                }
                 (at, late) if at <= now => self.give_up(id, late, now),
                 (at, _) => self.guard.due.set(id, at),
             }
         }
+    }
+
+    /// Whether the recipient of what waits has taken some of what its socket has.
+    fn takes_some(&mut self, id: u32) -> bool {
+        let exchange = self.exchanges.get(id);
+        let (down, up) = (exchange.down, exchange.up);
+        let waits = [(down, exchange.response.waiting() > 0), (up, exchange.request.waiting() > 0)];
+        let mut recipients = waits.into_iter().filter(|(_, waits)| *waits).filter_map(|(at, _)| at);
+        recipients
+            .any(|at| side_at(&mut self.slots, at).is_some_and(|side| side.is_blocked() && side.takes_some()))
     }
 
     fn give_up(&mut self, id: u32, late: Late, now: Time) {

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use h2lab_base::units::Time;
+use h2lab_base::units::{Time, nanos};
 use h2lab_net::quic::QuicSession;
-use h2lab_net::resources::give_back_freed_memory;
+use h2lab_net::resources::{OwnMemory, give_back_freed_memory, keep_little_freed_memory};
 use h2lab_net::transport::Transport;
+use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::memory::{Memory, Pressure};
+use h2lab_wire::ErrorCode;
 
 use super::super::buffers::SpareBuffers;
 use super::super::exchange::Exchange;
-use super::super::side::{Peer, Side};
+use super::super::side::{LITTLE, Peer, Side};
 use super::super::threads::Shared;
-use super::super::{Sidecar, Slot};
+use super::super::{Sidecar, Slot, mark};
 use super::Guard;
-use h2lab_wire::StreamId;
 
 /// What a TLS session holds beside its connection.
 const TLS: usize = 24 * 1024;
@@ -26,8 +27,18 @@ const QUIC: usize = 128 * 1024;
 const STEP: u64 = 32 * 1024;
 /// How often freed memory is given back to the kernel at most: that takes milliseconds.
 const GIVE_BACK_PERIOD: Duration = Duration::from_millis(500);
-/// Windows of all connections while memory is short.
-const SHORT_WINDOW: u32 = 64 * 1024;
+/// How often the kernel is asked what the process has.
+const MEASURE_PERIOD: Duration = Duration::from_millis(250);
+/// Of what is reserved for the program, what lies in its file: that is not measured.
+const CODE: u64 = 8 << 20;
+/// How often what waits is put into as little memory as it needs, while that is short.
+const SHRINK_PERIOD: Duration = Duration::from_secs(1);
+/// Memory has been enough for so long before connections begin with large windows again.
+const GROW_AFTER: Duration = Duration::from_secs(30);
+/// A recipient that has taken nothing for so long is slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// What the operator is told of a connection that was closed for this.
+const WHY: &str = "the proxy ended it: memory is short, and this connection held much";
 
 /// What this loop holds, by connection and by exchange.
 #[derive(Debug)]
@@ -49,12 +60,30 @@ pub struct Held {
     /// The most that all loops have held since freed memory was given back to the kernel, and when it may be again.
     most: u64,
     give_back_at: Time,
+    /// What the kernel says, and when it is asked next. Only the first loop does.
+    own: Option<OwnMemory>,
+    measure_at: Time,
+    /// When bodies are put into less memory next.
+    shrink_at: Time,
+    /// Something was not read of instances, since memory was full.
+    has_unread: bool,
+    /// Connections have little, or were told so when they began.
+    has_little: bool,
+    /// When connections to instances that announced little give way to others.
+    grow_at: Time,
 }
 
 impl Held {
     /// Nothing, of so many bytes for the process.
     pub fn new(bytes: u64, shared: Arc<Shared>) -> Self {
+        keep_little_freed_memory();
         Self {
+            own: OwnMemory::open(),
+            measure_at: Time::ZERO,
+            shrink_at: Time::ZERO,
+            has_unread: false,
+            has_little: false,
+            grow_at: Time::NEVER,
             memory: Memory::new(bytes, shared.threads()),
             slots: Vec::new(),
             exchanges: Vec::new(),
@@ -69,9 +98,43 @@ impl Held {
         }
     }
 
-    /// What all loops hold.
-    const fn sum(&self) -> u64 {
+    /// What all loops hold, as far as they count it.
+    const fn counted(&self) -> u64 {
         self.all + self.others
+    }
+
+    /// The same with what the process was found to have beyond that: what the allocator could not give back, and what nobody counts. It
+    /// is at most as much again: what cannot be given up by closing connections must not stop all.
+    fn sum(&self) -> u64 {
+        let counted = self.counted();
+        counted + self.shared.slack.load(Ordering::Relaxed).min(counted)
+    }
+
+    /// Finds out how short memory is, from where the last loop that did found it.
+    fn judge(&mut self) {
+        let level = &self.shared.pressure;
+        let before = level.load(Ordering::Relaxed);
+        self.memory.resume(of_number(before));
+        let now = self.memory.holds(self.sum()) as u8;
+        if now != before {
+            level.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the kernel what the process has beyond what is counted. If that is more than the program needs, what was freed is given back
+    /// first: it costs milliseconds, and only what is left then counts.
+    fn measure(&mut self, now: Time) {
+        let Some(own) = self.own.as_ref().filter(|_| now >= self.measure_at) else { return };
+        self.measure_at = now + MEASURE_PERIOD;
+        let reserved = self.bytes.saturating_sub(self.memory.room() + CODE);
+        let beyond = |held: u64| own.now().saturating_sub(held + reserved);
+        let mut slack = beyond(self.counted());
+        if slack > 0 && now >= self.give_back_at {
+            self.give_back_at = now + GIVE_BACK_PERIOD;
+            give_back_freed_memory();
+            slack = beyond(self.counted());
+        }
+        self.shared.slack.store(slack, Ordering::Relaxed);
     }
 
     /// Tells the others what this loop holds, and finds out what they do.
@@ -84,13 +147,13 @@ impl Held {
         };
         self.told = self.all;
         self.others = sum - self.all;
-        self.memory.holds(sum);
+        self.judge();
     }
 
     /// Gives back to the kernel what was freed, if that is an eighth of the bound or more. It stays with the thread that has freed it, and
     /// others would take as much again.
     fn give_back(&mut self, now: Time) {
-        let held = self.sum();
+        let held = self.counted();
         self.most = self.most.max(held);
         if held + self.bytes / 8 <= self.most && now >= self.give_back_at {
             (self.most, self.give_back_at) = (held, now + GIVE_BACK_PERIOD);
@@ -108,8 +171,18 @@ impl Held {
         if self.all.abs_diff(self.told) >= STEP {
             self.tell();
         } else {
-            self.memory.holds(self.sum());
+            self.judge();
         }
+    }
+}
+
+/// The pressure with this number.
+const fn of_number(number: u8) -> Pressure {
+    match number {
+        0 => Pressure::None,
+        1 => Pressure::Tight,
+        2 => Pressure::Shed,
+        _ => Pressure::Full,
     }
 }
 
@@ -144,6 +217,11 @@ impl Guard {
         }
     }
 
+    /// Whether buffers and windows are to be small.
+    pub fn is_tight(&self) -> bool {
+        self.pressure() >= Pressure::Tight
+    }
+
     /// How short memory is.
     pub fn pressure(&self) -> Pressure {
         self.held.as_ref().map_or(Pressure::None, |held| held.memory.pressure())
@@ -165,14 +243,23 @@ impl Sidecar<'_> {
 
     /// What an exchange holds may have changed.
     pub(in super::super) fn weigh_exchange(&mut self, id: u32) {
+        let is_tight = self.guard.is_tight();
         let Some(held) = &mut self.guard.held else { return };
-        held.set(false, id as usize, held_in(self.exchanges.get(id)));
+        let exchange = self.exchanges.get(id);
+        if is_tight {
+            exchange.shrink();
+        }
+        held.set(false, id as usize, held_in(exchange));
     }
 
     /// Whether nothing is read of a connection until memory is free again: an instance would send what nobody takes.
-    pub(in super::super) fn is_held_back(&self, side: &Side) -> bool {
+    pub(in super::super) fn is_held_back(&mut self, side: &Side) -> bool {
         let is_instance = matches!(side.peer, Peer::Instance(_));
-        is_instance && side.streams.len() > 0 && self.guard.pressure() == Pressure::Full
+        let is_held = is_instance && side.streams.len() > 0 && self.guard.pressure() == Pressure::Full;
+        if let Some(held) = self.guard.held.as_mut().filter(|_| is_held) {
+            held.has_unread = true;
+        }
+        is_held
     }
 
     /// Gives up what there is no memory for.
@@ -180,49 +267,136 @@ impl Sidecar<'_> {
         let Some(held) = &mut self.guard.held else { return };
         held.tell();
         if self.number == 0 {
+            held.measure(self.now);
             held.give_back(self.now);
         }
+        held.judge();
         let pressure = held.memory.pressure();
-        if pressure == Pressure::None && held.applied == Pressure::None {
+        self.grow_again();
+        let Some(held) = &mut self.guard.held else { return };
+        if pressure == Pressure::None && !held.has_little && !held.has_unread {
             return;
         }
-        let changed = std::mem::replace(&mut held.applied, pressure) != pressure;
+        let before = std::mem::replace(&mut held.applied, pressure);
+        let has_little = std::mem::replace(&mut held.has_little, pressure > Pressure::None);
+        let reads = pressure != Pressure::Full && std::mem::take(&mut held.has_unread);
+        let shrinks = self.now >= held.shrink_at;
+        if shrinks {
+            held.shrink_at = self.now + SHRINK_PERIOD;
+        }
         self.spare = SpareBuffers::default();
         for id in self.exchanges.trim() {
             self.weigh_exchange(id);
         }
-        if changed {
-            let window = if pressure == Pressure::None { u32::MAX } else { SHORT_WINDOW };
-            for (number, slot) in self.slots.iter_mut().enumerate() {
-                let Slot::Open(side) = slot else { continue };
-                side.engine.set_window_limit(window);
-                side.limit_quic(pressure == Pressure::None, window);
-                let number = number as u32;
-                if pressure != Pressure::Full && side.has_unread() && !self.unread.contains(&number) {
-                    self.unread.push(number);
-                }
+        let is_tight = pressure > Pressure::None;
+        if (before > Pressure::None) != is_tight || (has_little && !is_tight) {
+            self.fit_connections(is_tight);
+        }
+        if reads {
+            self.read_again();
+        }
+        if shrinks && is_tight {
+            for id in self.exchanges.numbers() {
+                self.weigh_exchange(id);
             }
         }
-        if pressure == Pressure::Full {
-            self.close_largest();
+        if pressure >= Pressure::Shed {
+            self.close_largest(pressure);
         }
     }
 
-    /// Closes the connections of clients that hold most, until enough is free.
-    fn close_largest(&mut self) {
+    /// A connection has begun, with as much as there is now.
+    pub(in super::super) fn fit_new(&mut self, side: &mut Side) {
+        let is_tight = self.guard.is_tight();
+        let Some(held) = &mut self.guard.held else { return };
+        held.has_little |= is_tight;
+        if is_tight || side.version == Version::H1 {
+            side.use_little(is_tight, &self.config.server);
+        }
+    }
+
+    /// The pressure has changed: connections have little, or as much as they may again.
+    fn fit_connections(&mut self, is_tight: bool) {
+        for (number, slot) in (0..).zip(self.slots.iter_mut()) {
+            let Slot::Open(side) = slot else { continue };
+            side.use_little(is_tight, &self.config.server);
+            mark(side, number, &mut self.dirty);
+        }
+        if is_tight {
+            self.replace_instances(false);
+        }
+        if let Some(held) = &mut self.guard.held {
+            held.grow_at = if is_tight { Time::NEVER } else { self.now + GROW_AFTER };
+        }
+        for slot in 0..self.slots.len() as u32 {
+            self.weigh_slot(slot);
+        }
+    }
+
+    /// What instances have sent was not read while memory was full.
+    fn read_again(&mut self) {
+        for (number, slot) in (0..).zip(self.slots.iter_mut()) {
+            if let Slot::Open(side) = slot
+                && side.has_unread()
+                && !self.unread.contains(&number)
+            {
+                self.unread.push(number);
+            }
+        }
+    }
+
+    /// Memory has been enough for a while: connections to instances may begin with large windows again.
+    fn grow_again(&mut self) {
+        if let Some(held) = self.guard.held.as_mut().filter(|held| held.grow_at <= self.now) {
+            held.grow_at = Time::NEVER;
+            self.replace_instances(true);
+        }
+    }
+
+    /// What a stream may send at once was announced when its connection began: those to instances that announced little, or much, take no
+    /// more requests, and others are dialled.
+    fn replace_instances(&mut self, of_little: bool) {
+        if self.config.client.flow.stream_window <= LITTLE {
+            return;
+        }
+        for (number, slot) in (0..).zip(self.slots.iter_mut()) {
+            if let Slot::Open(side) = slot
+                && matches!(side.peer, Peer::Instance(_))
+                && side.version == Version::H2
+                && side.announced_little == of_little
+                && !side.is_closed
+            {
+                side.engine.goaway(self.now, ErrorCode::NO_ERROR, b"windows have changed");
+                mark(side, number, &mut self.dirty);
+            }
+        }
+    }
+
+    /// Closes the connections of clients that hold most, until enough is free: before memory is full, only those that have taken nothing
+    /// for a while, which would keep others out as long as they like.
+    fn close_largest(&mut self, pressure: Pressure) {
         let Some(held) = &self.guard.held else { return };
         // Each loop gives up its part of it.
-        let part =
-            u128::from(held.memory.excess(held.sum())) * u128::from(held.all) / u128::from(held.sum().max(1));
+        let all = u128::from(held.counted().max(1));
+        let part = u128::from(held.memory.excess(held.sum(), pressure)) * u128::from(held.all) / all;
         let excess = part as u64;
-        let of_exchange = |(_, id): (StreamId, u32)| held.exchanges.get(id as usize).copied().unwrap_or(0);
+        if excess == 0 {
+            return;
+        }
+        let slow_since = Time::from_nanos(self.now.as_nanos().saturating_sub(nanos(SLOW)));
         let mut clients: Vec<(u64, u32)> = Vec::new();
         for (slot, bytes) in held.slots.iter().enumerate() {
             if let Some(Slot::Open(side)) = self.slots.get(slot)
                 && matches!(side.peer, Peer::Client { .. })
             {
-                let own: u64 = side.streams.iter().map(of_exchange).sum();
-                clients.push((bytes + own, slot as u32));
+                let (mut own, mut is_slow) = (0, false);
+                for (_, id) in side.streams.iter() {
+                    own += held.exchanges.get(id as usize).copied().unwrap_or(0);
+                    is_slow |= self.exchanges.get(id).has_waited_since(slow_since);
+                }
+                if pressure == Pressure::Full || is_slow {
+                    clients.push((bytes + own, slot as u32));
+                }
             }
         }
         clients.sort_unstable();
@@ -233,8 +407,54 @@ impl Sidecar<'_> {
             freed += bytes;
             if let Some(side) = self.take_side(slot) {
                 self.guard.closed += 1;
-                self.lose(slot, *side, "memory is short");
+                for (_, id) in side.streams.iter() {
+                    self.observer.left(self.exchanges.get(id), WHY.to_owned(), None);
+                }
+                self.lose(slot, *side, WHY);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(bytes: u64, shared: &Arc<Shared>) -> Held {
+        Held::new(bytes, Arc::clone(shared))
+    }
+
+    #[test]
+    fn all_loops_agree_on_how_short_memory_is() {
+        let shared = Arc::new(Shared::new(2).expect("wakeups"));
+        let (mut first, mut second) = (held(96 << 20, &shared), held(96 << 20, &shared));
+        let room = first.memory.room() as usize;
+        first.set(false, 0, room / 100 * 96);
+        first.set(false, 0, room / 100 * 92);
+        second.tell();
+        // It was never above 95 percent when this loop looked, and must not let the other one wait alone.
+        assert_eq!((first.memory.pressure(), second.memory.pressure()), (Pressure::Full, Pressure::Full));
+        first.set(false, 0, 0);
+        second.tell();
+        assert_eq!(second.memory.pressure(), Pressure::None);
+    }
+
+    #[test]
+    fn what_nobody_counts_counts_up_to_as_much_again() {
+        let shared = Arc::new(Shared::new(1).expect("a wakeup"));
+        let mut one = held(96 << 20, &shared);
+        let room = one.memory.room();
+        shared.slack.store(room, Ordering::Relaxed);
+        one.tell();
+        assert_eq!(one.memory.pressure(), Pressure::None, "nothing could be given up");
+        one.set(false, 0, room as usize / 100 * 48);
+        assert_eq!(one.memory.pressure(), Pressure::Full);
+    }
+
+    #[test]
+    fn every_pressure_has_its_number() {
+        for pressure in [Pressure::None, Pressure::Tight, Pressure::Shed, Pressure::Full] {
+            assert_eq!(of_number(pressure as u8), pressure);
         }
     }
 }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_net::tls::TlsError;
+use h2lab_net::transport::TransportError;
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::log::Entry;
+use h2lab_proxy::proxy_protocol::NoHeader;
 use h2lab_wire::connection::Refused;
 
 use super::Watch;
@@ -50,8 +52,27 @@ impl Watch {
         }
     }
 
+    /// A connection of a client has ended before it was known what it speaks.
+    pub fn not_opened(&mut self, client: &str, error: &TransportError, now: Time) {
+        match error {
+            TransportError::Tls(error) => self.tls_failed(client, error, now),
+            TransportError::Quic(_) | TransportError::QuicVersion if self.is_on => {
+                self.tls_failures += 1;
+                self.log_refused(client, None, (0, 0), &format!("the handshake failed: {error}"), now);
+            }
+            TransportError::Io(error) if self.is_on => {
+                let is_header = error.get_ref().and_then(|inner| inner.downcast_ref::<NoHeader>()).is_some();
+                if is_header {
+                    self.bad_requests += 1;
+                    self.log_refused(client, None, (0, 0), &error.to_string(), now);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// The TLS handshake with a client has failed.
-    pub fn tls_failed(&mut self, client: &str, error: &TlsError, now: Time) {
+    fn tls_failed(&mut self, client: &str, error: &TlsError, now: Time) {
         if !self.is_on {
             return;
         }

@@ -13,7 +13,7 @@ use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Establis
 use crate::sidecar::fallback::Spoken;
 use crate::sidecar::path::MOST_ADAPTIVE;
 use crate::sidecar::scarce::Scarce;
-use crate::sidecar::side::{Peer, Side};
+use crate::sidecar::side::{LITTLE, Peer, Side};
 use crate::sidecar::{Sidecar, Slot, guard, http3};
 
 /// An instance that could not be reached is dialled again after a pause that doubles with each failure, and is asked last until then.
@@ -151,12 +151,17 @@ impl Sidecar<'_> {
         (pool.down_until, pool.failures, pool.retry_at) = (Time::ZERO, 0, Time::NEVER);
         pool.connections.push(slot);
         let target = &pool.targets[target];
+        let mut config = target.engine;
+        let is_tight = self.guard.is_tight();
+        if is_tight {
+            config.flow.stream_window = config.flow.stream_window.min(LITTLE);
+        }
         pool.numbered += 1;
         let number = pool.numbered;
         let (engine, version) = if target.protocol.is_quic() {
             (http3::engine(&mut transport, target, now), Version::H3)
         } else if target.protocol.is_multiplexed() {
-            (Connection::h2(target.engine, now), Version::H2)
+            (Connection::h2(config, now), Version::H2)
         } else if pool.is_raw {
             (Connection::tunnel(target.engine), Version::H1)
         } else {
@@ -164,6 +169,7 @@ impl Sidecar<'_> {
         };
         let mut side = Side::new(transport, engine, version, Peer::Instance(instance));
         side.number = number;
+        side.announced_little = config.flow.stream_window <= LITTLE;
         side.watch_peer(&self.config.file.timeouts);
         side.watched = self.observer.connected(number, self.pools.get(instance).protocol(), now);
         self.place(slot, side);

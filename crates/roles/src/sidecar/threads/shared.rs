@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use h2lab_base::units::Time;
@@ -55,6 +55,10 @@ pub struct Shared {
     has_failed: AtomicBool,
     /// Bytes that connections and bodies hold.
     pub held: AtomicU64,
+    /// Bytes that the process has beyond that and its own.
+    pub slack: AtomicU64,
+    /// How short memory is, as a [`h2lab_proxy::guard::memory::Pressure`].
+    pub pressure: AtomicU8,
     standings: Mutex<BTreeMap<Known, Weak<Standing>>>,
     /// Rises when an instance is left out, or is fit again.
     judgements: AtomicU64,
@@ -77,6 +81,8 @@ impl Shared {
             is_closed: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             held: AtomicU64::new(0),
+            slack: AtomicU64::new(0),
+            pressure: AtomicU8::new(0),
             standings: Mutex::default(),
             judgements: AtomicU64::new(0),
             notes: Mutex::default(),

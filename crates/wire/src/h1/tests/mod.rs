@@ -9,6 +9,7 @@ mod refusals;
 mod repetition;
 mod scripted;
 mod tunnel;
+mod unwanted;
 
 use super::Connection;
 use crate::connection::{Config, Request, Response};

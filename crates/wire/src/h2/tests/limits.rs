@@ -595,3 +595,19 @@ fn settings_that_change_the_table_thousands_of_times_in_a_frame_are_one_change()
     let (_, block) = peer.sent().pop().unwrap();
     assert_eq!(block[..5], [0x20, 0x3f, 0xe1, 0xff, 0x03], "to nothing, and to 65,536 bytes");
 }
+
+#[test]
+fn a_malformed_request_is_told_of_once_and_a_refused_stream_is_not() {
+    let malformed = |stream| {
+        let fields = [(":method", "GET"), (":scheme", "http"), (":path", "/"), ("connection", "close")];
+        frame(kind::HEADERS, END, stream, &block(&fields))
+    };
+    let mut peer = Scripted::new(Config { max_concurrent_streams: Some(1), ..Config::new(Role::Server) });
+    assert_eq!(peer.receive(&malformed(1)), []);
+    peer.receive(&malformed(3));
+    let refused = peer.engine.take_refused().expect("it was seen");
+    assert_eq!((refused.status, refused.times), (0, 2));
+    peer.receive(&headers(5, OPEN));
+    peer.receive(&headers(7, OPEN));
+    assert_eq!(peer.engine.take_refused(), None);
+}

@@ -296,3 +296,14 @@ fn a_client_leaves_it_to_its_role_how_long_it_waits() {
     assert_eq!(peer.engine.poll_timeout(), Time::NEVER);
     assert_eq!(peer.wait(seconds(3_600)), []);
 }
+
+#[test]
+fn a_stream_waits_for_its_window_no_longer_while_what_it_has_sent_is_on_its_way() {
+    let mut peer = responding(10_000, 1_000);
+    while peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false) > 0 {}
+    peer.sent();
+    peer.wait(seconds(29));
+    peer.engine.handle_acknowledged(peer.now);
+    assert_eq!(peer.wait(just_below(30)), []);
+    assert_eq!(peer.wait(MS), [evicted(1)]);
+}
