@@ -162,23 +162,9 @@ impl Child {
 
     /// Bytes of its memory that are resident now; 0 after its end.
     pub fn resident_bytes(&self) -> u64 {
-        let [resident, _] = self.statm();
-        resident
-    }
-
-    /// The same without what is of files, such as its code.
-    pub fn anonymous_bytes(&self) -> u64 {
-        let [resident, shared] = self.statm();
-        resident.saturating_sub(shared)
-    }
-
-    /// `resident` and `shared` of `proc_pid_statm(5)`, in bytes.
-    fn statm(&self) -> [u64; 2] {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid.as_raw_nonzero()));
-        let statm = statm.unwrap_or_default();
-        let mut pages = statm.split(' ').skip(1).map(|pages| pages.parse().unwrap_or(0));
-        let page = rustix::param::page_size() as u64;
-        [0; 2].map(|_: u64| pages.next().unwrap_or(0) * page)
+        let pages = statm.ok().and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok());
+        pages.unwrap_or(0) * rustix::param::page_size() as u64
     }
 
     /// The most bytes of its memory that were resident at a time; 0 after its end, and where that cannot be seen.

@@ -16,7 +16,7 @@ use crate::hostile::attacker::{Attacker, frame, read_frame, request};
 use crate::origin::Origin;
 use crate::sidecar::{Sidecar, scripted};
 use crate::sidecar_guard::{CODE_OF_RELEASE, get, response, server};
-use crate::support::{DEADLINE, binary, folder};
+use crate::support::{DEADLINE, allocated_bytes, binary, folder};
 
 /// A sidecar for the service `a` whose file has this beside.
 fn sidecar(top: &str, instance: &str, more: &str) -> Sidecar {
@@ -58,7 +58,7 @@ fn hundreds_who_do_not_read_hold_little_and_others_are_served() {
             if reader.write_all(b"GET /bytes/300000000 HTTP/1.1\r\nhost: a\r\n\r\n").is_ok() {
                 readers.push(reader);
             }
-            largest = sidecar.child.anonymous_bytes().max(largest);
+            largest = allocated_bytes(&sidecar.child).max(largest);
             served += u32::from(sidecar.ask(&get("/status/200", "")).starts_with("HTTP/1.1 200 "));
         }
         println!("{scheme}: {served} of 600 served, {largest} bytes at most");

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
-use crate::support::{DEADLINE, closed_port, folder};
+use crate::support::{DEADLINE, allocated_bytes, closed_port, folder};
 
-/// The code of a release that is resident, in bytes; that of a debug build is three times as large and would hide what is tested.
+/// The code of a release that is resident, in bytes.
 pub const CODE_OF_RELEASE: u64 = 12 << 20;
 
 /// A response with this status and body.
@@ -328,7 +328,7 @@ fn memory_is_bounded_and_who_is_refused_is_told_to_come_again() {
         if sent.is_ok() {
             readers.push(reader);
         }
-        largest = sidecar.child.anonymous_bytes().max(largest);
+        largest = allocated_bytes(&sidecar.child).max(largest);
         let told = sidecar.ask(&get("/status/200", ""));
         if told.starts_with("HTTP/1.1 503 ") {
             refused = Some(told);

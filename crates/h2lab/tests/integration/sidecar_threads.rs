@@ -19,7 +19,7 @@ use crate::sidecar_admin::Watched;
 use crate::sidecar_guard::{CODE_OF_RELEASE, response, server};
 use crate::sidecar_handover::{ended, under_load, wait_for};
 use crate::sidecar_reload::{until, until_it_says};
-use crate::support::{DEADLINE, binary, folder, free_ports, h2lab};
+use crate::support::{DEADLINE, allocated_bytes, binary, folder, free_ports, h2lab};
 
 /// How many threads a sidecar has in these tests.
 const THREADS: [usize; 2] = [2, 4];
@@ -498,7 +498,7 @@ fn memory_is_that_of_all_threads() {
             if reader.0.write_all(b"GET /bytes/300000000 HTTP/1.1\r\nhost: a\r\n\r\n").is_ok() {
                 readers.push(reader);
             }
-            largest = sidecar.child.anonymous_bytes().max(largest);
+            largest = allocated_bytes(&sidecar.child).max(largest);
             let mut last = TcpStream::connect(sidecar.clear).expect("it accepts");
             let mut told = String::new();
             let asked = last.write_all(b"GET /status/200 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");

@@ -11,6 +11,7 @@ use std::process::Output;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use h2lab_net::process::Child;
 use rustix::fs::Access;
 use serde::Deserialize;
 use socket2::{Domain, Socket, Type};
@@ -140,6 +141,16 @@ pub fn closed_port() -> (Socket, SocketAddr) {
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a free port");
     let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("it is bound");
     (socket, address)
+}
+
+/// Bytes that a process has allocated and that are resident (`RssAnon`): without its code, which in a debug build is three times as large
+/// as in a release. 0 after its end.
+pub fn allocated_bytes(child: &Child) -> u64 {
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", child.pid().as_raw_nonzero())).unwrap_or_default();
+    let kibibytes =
+        status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().split(' ').next()?.parse().ok());
+    kibibytes.unwrap_or(0) * 1024
 }
 
 /// The first of `count` free ports in a row, for programs that take no ephemeral one or do not say which one they took. The kernel gives

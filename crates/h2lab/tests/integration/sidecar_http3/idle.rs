@@ -11,6 +11,7 @@ use crate::load::load;
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
 use crate::sidecar_reload::until_it_says;
+use crate::support::allocated_bytes;
 
 #[test]
 fn a_client_without_a_request_is_told_in_two_steps_after_the_configured_time() {
@@ -46,7 +47,7 @@ fn what_clients_do_not_acknowledge_counts_as_memory() {
         "",
     );
     let get = "GET /status/204 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-    let before = both.sidecar.child.anonymous_bytes();
+    let before = allocated_bytes(&both.sidecar.child);
     let (mut silent, mut shed, mut largest) = (Vec::new(), false, before);
     let windows = FlowControl {
         stream_window: 16 << 20,
@@ -61,7 +62,7 @@ fn what_clients_do_not_acknowledge_counts_as_memory() {
         client.begin("GET", "/bytes/300000000", b"", true).expect("room");
         client.flush();
         silent.push(client); // which never reads or acknowledges again
-        largest = both.sidecar.child.anonymous_bytes().max(largest);
+        largest = allocated_bytes(&both.sidecar.child).max(largest);
         let told = both.sidecar.ask(get);
         shed |= told.starts_with("HTTP/1.1 503 ") && told.contains("the proxy is short of memory");
         if shed {
