@@ -274,7 +274,7 @@ fn a_ca_file_without_a_certificate_is_named_before_the_server_is_asked() {
     fs::write(&file, "no certificate").unwrap();
     let (_socket, refused) = closed_port();
     let finished = h2lab(&["compare", "--cacert", file.to_str().unwrap(), &format!("https://{refused}/")]);
-    assert_error(&finished, USAGE, &["--cacert", "empty.pem", "no PEM certificate"]);
+    assert_error(&finished, USAGE, &["--cacert", "empty.pem", "it is no PEM file"]);
 }
 
 #[test]
