@@ -347,3 +347,26 @@ fn memory_is_bounded_and_who_is_refused_is_told_to_come_again() {
         assert!(Instant::now() < until, "memory is free again");
     }
 }
+
+/// Bodies that are kept so that they can be sent again cannot be given up: nobody is slow, and no connection is closed for them.
+#[test]
+fn requests_are_refused_while_what_is_under_way_takes_the_memory() {
+    let origin = Origin::start(&[]);
+    let sidecar = sidecar("memory = \"64M\"", &[&format!("h2c://{}", origin.clear)], "");
+    let mut waiting: Vec<TcpStream> = Vec::new();
+    let told = loop {
+        assert!(waiting.len() < 800, "they are more than it has memory for, and none is refused");
+        let mut client = sidecar.connect();
+        client
+            .write_all(b"POST /delay/600000 HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n\r\n")
+            .expect("it reads");
+        client.write_all(&vec![b'x'; 60_000]).expect("it reads");
+        waiting.push(client);
+        let told = sidecar.ask(&get("/status/200", ""));
+        if !told.starts_with("HTTP/1.1 200 ") {
+            break told;
+        }
+    };
+    assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
+    assert!(told.contains("retry-after: 1\r\n") && told.contains("the proxy is short of memory"), "{told}");
+}
