@@ -338,6 +338,16 @@ fn the_configuration_in_the_manifest_of_kubernetes_is_right() {
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
 }
 
+#[test]
+fn the_manifest_of_kubernetes_is_as_its_schemas_say() {
+    let Some(program) = crate::support::need("kubernetes-validate") else { return };
+    let path = crate::support::workspace().join("packaging/kubernetes/sidecar.yaml");
+    let arguments = ["--strict", &path.display().to_string()];
+    let finished = crate::support::run_program(&program, folder().path(), &arguments);
+    let said = format!("{}{}", finished.stdout, finished.stderr);
+    assert!(finished.code == Some(0) && said.matches(" passed ").count() == 3, "{}", finished.transcript());
+}
+
 /// The answer of an admin listener.
 fn admin(port: u16, path: &str) -> String {
     let mut stream = connect(&format!("127.0.0.1:{port}"));

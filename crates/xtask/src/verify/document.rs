@@ -38,9 +38,6 @@ pub struct Cell {
     /// Connections between two proxies in all repetitions; null where there is only one proxy, or none.
     #[serde(default)]
     pub hop_connections: Option<u64>,
-    /// How often the cell was measured.
-    #[serde(default)]
-    pub repetitions: u64,
     /// Those that never carried a request.
     pub useless_dials: u64,
     /// How requests ended.

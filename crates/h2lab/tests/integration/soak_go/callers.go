@@ -198,7 +198,7 @@ func (s *soak) talk(number int) {
 	}
 }
 
-func callers(h2lab, address, folder string, n int) {
+func callers(h2lab, address, folder string, n int, most time.Duration) {
 	ready(address)
 	// A port that is free: a successor of a sidecar at port 0 would get another one.
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -214,8 +214,6 @@ func callers(h2lab, address, folder string, n int) {
 	}
 	s := &soak{url: "http://" + egress.address, clients: []*http.Client{protocols(false), protocols(true)}, done: map[int]bool{}, sent: map[int]bool{}}
 	var next, asked atomic.Int64
-	// So long at most, for people who have to go.
-	most, _ := time.ParseDuration(os.Getenv("SOAK_TIME"))
 	var group sync.WaitGroup
 	begun := time.Now()
 	over := make(chan struct{})
@@ -240,7 +238,7 @@ func callers(h2lab, address, folder string, n int) {
 		group.Go(func() {
 			for {
 				number := int(next.Add(1))
-				if number > n || (most > 0 && time.Since(begun) > most) {
+				if number > n || time.Since(begun) > most {
 					return
 				}
 				asked.Add(1)

@@ -4,8 +4,8 @@
 //	behind H2LAB ADDRESS FOLDER PORT  two instances, at PORT and the next one, and a sidecar before them at ADDRESS; each instance in turn
 //	                             is killed, stopped for two seconds, ended in order and started again, until SIGTERM; in between
 //	                             the sidecar reads its file again, or another process takes its listener over
-//	callers H2LAB ADDRESS FOLDER N  a sidecar that leads to ADDRESS, N requests through it, and the verdict; the sidecar is
-//	                             reloaded and replaced, too
+//	callers H2LAB ADDRESS FOLDER N TIME  a sidecar that leads to ADDRESS, N requests through it or as many as there are in TIME,
+//	                             and the verdict; the sidecar is reloaded and replaced, too
 //
 // What both ends must agree on lies in FOLDER: the ledgers, and when an instance was disturbed.
 package main
@@ -14,11 +14,13 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 )
 
 func main() {
-	if len(os.Args) != 4 && len(os.Args) != 6 {
-		fail("usage: instance ADDRESS LEDGER | behind H2LAB ADDRESS FOLDER PORT | callers H2LAB ADDRESS FOLDER N")
+	wanted := map[string]int{"instance": 4, "behind": 6, "callers": 7}
+	if len(os.Args) < 2 || len(os.Args) != wanted[os.Args[1]] {
+		fail("usage: instance ADDRESS LEDGER | behind H2LAB ADDRESS FOLDER PORT | callers H2LAB ADDRESS FOLDER N TIME")
 	}
 	switch os.Args[1] {
 	case "instance":
@@ -30,7 +32,9 @@ func main() {
 	case "callers":
 		n, err := strconv.Atoi(os.Args[5])
 		check(err, "a number")
-		callers(os.Args[2], os.Args[3], os.Args[4], n)
+		most, err := time.ParseDuration(os.Args[6])
+		check(err, "a time")
+		callers(os.Args[2], os.Args[3], os.Args[4], n, most)
 	}
 }
 

@@ -43,7 +43,12 @@ pub fn calibration(h2lab: &H2lab) -> Result<ItemOutcome> {
 
 /// Runs the tests whose names contain `filter`; each is a figure, and so is each line `figure: …` that they print.
 pub fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<ItemOutcome> {
-    suite_with(h2lab, which, filter, &[])
+    run_suite(h2lab, which, filter, &[], &[])
+}
+
+/// The same but for the tests whose names contain one of `others`.
+pub fn suite_without(h2lab: &H2lab, which: &[&str], filter: &str, others: &[&str]) -> Result<ItemOutcome> {
+    run_suite(h2lab, which, filter, others, &[])
 }
 
 /// The same, with these variables of the environment.
@@ -53,8 +58,19 @@ pub fn suite_with(
     filter: &str,
     variables: &[(&str, &str)],
 ) -> Result<ItemOutcome> {
+    run_suite(h2lab, which, filter, &[], variables)
+}
+
+fn run_suite(
+    h2lab: &H2lab,
+    which: &[&str],
+    filter: &str,
+    others: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<ItemOutcome> {
     let mut command = process::cargo(["test", "--quiet"]);
     command.args(which).args(["--", "--show-output", "--format=pretty", filter]);
+    command.args(others.iter().flat_map(|other| ["--skip", other]));
     command.env("H2LAB_TEST_BINARY", h2lab.path()).env("H2LAB_TEST_ROUNDS", ROUNDS);
     command.envs(variables.iter().copied());
     let output =
