@@ -25,7 +25,8 @@ fn nothing_is_lost_or_repeated_while_instances_are_killed_stopped_and_ended() {
     let (program, h2lab) = (program.display(), h2lab.display());
     let server = format!("{program} behind {h2lab} 0.0.0.0:{port} {shared} {}", port + 1);
     let client = format!("{program} callers {h2lab} server:{port} {shared} {requests} {time}");
-    let link = ["link", "--delay=5ms", "--loss=1%", "--server", &server, "--client", &client];
+    let link =
+        ["link", "--delay=5ms", "--loss=1%", "--congestion=cubic", "--server", &server, "--client", &client];
     let finished = run_program_for(DEADLINE * 24, &binary(), folder.path(), &link);
     let figures = finished.stdout.lines().find(|line| line.contains(" requests in ")).unwrap_or_default();
     println!("figure: {figures}");
