@@ -13,8 +13,9 @@
 //! counted too, they would ask for connections of which each asks for more. All segments tell which share is lost ([`Share`]).
 //!
 //! Without losses one connection is enough, and a second one only where the first is held back by its window all the same.
-//! The number follows a rise within two seconds, and a fall only after [`SETTLED`], a few connections at a time: a path that loses one packet
-//! in a while would otherwise make it swing. A twelfth more or an eighth less changes nothing: that much is chance.
+//! The number follows a rise within two seconds. It falls only to the most that was needed in the whole of [`SETTLED`], a few connections
+//! at a time: what is counted varies by chance, the more the less there is of it, and the number would follow it up and down otherwise.
+//! A twelfth more or an eighth less changes nothing.
 
 use std::time::Duration;
 
@@ -28,18 +29,21 @@ const HELD_SHARE: f64 = 0.08;
 const WINDOW_SHARE: f64 = 0.5;
 /// Fewer retransmissions than this in the time of the slow average are chance.
 const LEAST_LOSSES: f64 = 3.0;
-/// The time over which a rise is averaged.
+/// The time over which what changes is averaged: rates, and the share of losses where that has changed.
 const FAST: Duration = Duration::from_millis(700);
-/// The time over which a fall is averaged.
+/// The time over which the share of losses is averaged while it stays as it is.
 const SLOW: Duration = Duration::from_secs(8);
-/// For so long fewer connections must have been enough before one is given up.
-pub const SETTLED: Duration = Duration::from_secs(10);
-/// Then one is given up each time, or a sixth of them.
+/// So often a connection is given up, or a sixth of them.
 const STEP_DOWN: Duration = Duration::from_secs(2);
 /// See [`STEP_DOWN`].
 const DOWN_PART: u32 = 6;
-/// What the number may be too large by, as a part of it, before connections are given up.
-const SPARE_PART: u32 = 8;
+/// The most that was needed is remembered for so many times of [`STEP_DOWN`].
+const PEAKS: usize = 12;
+/// For so long fewer connections must have been enough before one is given up. Three times [`SLOW`]: over less, the number would follow
+/// what the averages do by chance.
+pub const SETTLED: Duration = Duration::from_secs(STEP_DOWN.as_secs() * PEAKS as u64);
+/// What is kept beyond the most that was needed, as a part of it.
+const SPARE: f64 = 0.125;
 /// What it may be too small by before there are more. The estimate converges from below: a larger part would leave the last steps out.
 const MISSING_PART: u32 = 12;
 /// So many looks in a row find all connections held back by their windows before there is a second one: windows grow within a few round
@@ -89,7 +93,7 @@ impl Share {
     }
 }
 
-/// An average of a rate with exponential weights.
+/// A rate, averaged over [`FAST`] with exponential weights.
 #[derive(Debug, Clone, Copy, Default)]
 struct Average {
     per_second: f64,
@@ -97,28 +101,10 @@ struct Average {
 
 impl Average {
     /// `count` happened in `lasted`.
-    fn add(&mut self, count: f64, lasted: Duration, over: Duration) {
-        let seconds = lasted.as_secs_f64();
-        let weight = 1.0 - (-seconds / over.as_secs_f64()).exp();
-        self.per_second += (count / seconds - self.per_second) * weight;
-    }
-}
-
-/// A rate that rises fast and falls slowly.
-#[derive(Debug, Clone, Copy, Default)]
-struct Rate {
-    fast: Average,
-    slow: Average,
-}
-
-impl Rate {
     fn add(&mut self, count: f64, lasted: Duration) {
-        self.fast.add(count, lasted, FAST);
-        self.slow.add(count, lasted, SLOW);
-    }
-
-    fn per_second(self) -> f64 {
-        self.fast.per_second.max(self.slow.per_second)
+        let seconds = lasted.as_secs_f64();
+        let weight = 1.0 - (-seconds / FAST.as_secs_f64()).exp();
+        self.per_second += (count / seconds - self.per_second) * weight;
     }
 }
 
@@ -166,15 +152,17 @@ pub struct Estimate {
     looked_at: Time,
     lost: Share,
     /// Segments of requests, and of responses.
-    messages: [Rate; 2],
+    messages: [Average; 2],
     rtt: Duration,
     /// Looks in a row that found all connections held back.
     held_back: u32,
     /// Whether requests wait for another one's packets.
     has_holes: bool,
     wanted: u32,
-    /// Since when fewer would have been enough; the number is given up at this time at the earliest.
-    fewer_at: Time,
+    /// The most that was needed in each of the last times of [`STEP_DOWN`], this one first.
+    peaks: [f64; PEAKS],
+    /// When the next one begins, and connections may be given up.
+    step_at: Time,
 }
 
 impl Estimate {
@@ -183,12 +171,13 @@ impl Estimate {
         Self {
             looked_at: now,
             lost: Share::default(),
-            messages: [Rate::default(); 2],
+            messages: [Average::default(); 2],
             rtt: Duration::ZERO,
             held_back: 0,
             has_holes: true,
             wanted: 1,
-            fewer_at: now + SETTLED,
+            peaks: [0.0; PEAKS],
+            step_at: now + STEP_DOWN,
         }
     }
 
@@ -207,32 +196,44 @@ impl Estimate {
         self.has_holes = interval.by_stream < interval.readings;
         let is_held_back = interval.held_back == interval.readings;
         self.held_back = if is_held_back { self.held_back.saturating_add(1) } else { 0 };
-        let needed = self.needed(self.held_back >= HELD_LOOKS).clamp(1, most.max(1));
-        let spare = self.wanted / SPARE_PART;
-        if needed > self.wanted + self.wanted / MISSING_PART {
-            self.wanted = needed;
+        let needed = self.needed(self.held_back >= HELD_LOOKS).min(f64::from(most.max(1)));
+        let whole = needed.ceil() as u32;
+        if whole > self.wanted + self.wanted / MISSING_PART {
+            self.wanted = whole;
         }
-        if needed + spare >= self.wanted {
-            self.fewer_at = now + SETTLED;
-        } else if now >= self.fewer_at {
-            let fewer = self.wanted - (self.wanted / DOWN_PART).max(1);
-            (self.wanted, self.fewer_at) = (fewer.max(needed), now + STEP_DOWN);
+        self.peaks[0] = self.peaks[0].max(needed);
+        if now >= self.step_at {
+            self.step_at = now + STEP_DOWN;
+            self.step_down();
+            self.peaks.rotate_right(1);
+            self.peaks[0] = needed;
         }
         self.wanted
     }
 
-    fn needed(&self, held_back: bool) -> u32 {
+    /// Gives some up, if fewer have been enough for long.
+    fn step_down(&mut self) {
+        let peak = self.peaks.iter().copied().fold(0.0, f64::max);
+        let enough = ((peak * (1.0 + SPARE)).ceil() as u32).max(1);
+        if enough < self.wanted {
+            let fewer = self.wanted - (self.wanted / DOWN_PART).max(1);
+            self.wanted = fewer.max(enough);
+        }
+    }
+
+    /// How many connections would be right; less than one where that has much to spare.
+    fn needed(&self, held_back: bool) -> f64 {
         if self.lost.is_chance() {
-            return if held_back { 2 } else { 1 };
+            return if held_back { 2.0 } else { 0.0 };
         }
         let loss = self.loss();
-        let [up, down] = self.messages.map(Rate::per_second);
+        let [up, down] = self.messages.map(|average| average.per_second);
         let rtt = self.rtt.as_secs_f64();
         // The other direction loses as much, as far as anybody can see from here.
         let by_holes = if self.has_holes { loss * (up + down) * 1.25 * rtt / HELD_SHARE } else { 0.0 };
         let window = (1.5 / loss).sqrt();
         let by_window = up.max(down) * rtt / (WINDOW_SHARE * window);
-        by_holes.max(by_window).ceil() as u32
+        by_holes.max(by_window)
     }
 
     /// The share of segments that were lost, as averaged.
@@ -248,8 +249,17 @@ mod tests {
     const RTT: Duration = Duration::from_millis(25);
     const LOOK: Duration = Duration::from_millis(100);
 
-    /// Looks for `seconds` at 1,000 segments per second each way, of which the share `loss` is sent again; all numbers that were wanted.
     fn look(estimate: &mut Estimate, now: &mut Time, seconds: f64, loss: f64) -> Vec<u32> {
+        look_at(estimate, now, seconds, (loss, RTT))
+    }
+
+    /// Looks for `seconds` at 1,000 segments per second each way, of which the share `loss` is sent again; all numbers that were wanted.
+    fn look_at(
+        estimate: &mut Estimate,
+        now: &mut Time,
+        seconds: f64,
+        (loss, min_rtt): (f64, Duration),
+    ) -> Vec<u32> {
         let mut wanted = Vec::new();
         let mut owed = 0.0;
         for _ in 0..(seconds / LOOK.as_secs_f64()) as u32 {
@@ -259,7 +269,7 @@ mod tests {
             owed -= retransmitted as f64;
             let before = PathReading::default();
             let after =
-                PathReading { min_rtt: RTT, window: 10, sent: 100, requests: 100, retransmitted, ..before };
+                PathReading { min_rtt, window: 10, sent: 100, requests: 100, retransmitted, ..before };
             let mut interval = Interval::default();
             interval.add(&before, &after);
             wanted.push(estimate.look(*now, interval, 64));
@@ -341,16 +351,22 @@ mod tests {
     #[test]
     fn a_loss_now_and_then_changes_nothing() {
         let (mut now, mut estimate) = (Time::from_millis(1), Estimate::new(Time::ZERO));
-        let wanted = look(&mut estimate, &mut now, 120.0, 0.0002);
+        // One in ten seconds: were it no chance, a path as long as this would need a second connection.
+        let long = Duration::from_millis(300);
+        let wanted = look_at(&mut estimate, &mut now, 120.0, (0.0001, long));
         assert!(wanted.iter().all(|wanted| *wanted == 1), "{:?}", wanted.iter().max());
+        let more = look_at(&mut estimate, &mut now, 120.0, (0.0008, long));
+        assert!(more.last().is_some_and(|wanted| *wanted > 1), "{more:?}");
     }
 
     #[test]
-    fn a_steady_path_does_not_make_it_swing() {
+    fn a_little_less_changes_nothing_and_what_remains_has_some_to_spare() {
         let (mut now, mut estimate) = (Time::from_millis(1), Estimate::new(Time::ZERO));
-        look(&mut estimate, &mut now, 30.0, 0.01);
-        let wanted = look(&mut estimate, &mut now, 60.0, 0.01);
-        let changes = wanted.windows(2).filter(|pair| pair[0] != pair[1]).count();
-        assert!(changes <= 6, "{wanted:?}");
+        let settled = look(&mut estimate, &mut now, 60.0, 0.03).last().copied();
+        let less = look(&mut estimate, &mut now, 90.0, 0.0285);
+        assert!(less.iter().all(|wanted| Some(*wanted) == settled), "{settled:?} {less:?}");
+        // 15.6 would be right, of which an eighth is kept.
+        let half = look(&mut estimate, &mut now, 120.0, 0.02);
+        assert!(half.last().is_some_and(|wanted| (17..=19).contains(wanted)), "{half:?}");
     }
 }

@@ -1,69 +1,54 @@
-//! Clients and a server that talk over connections of TCP, of which each segment may be lost.
+//! Clients and servers that talk over connections of TCP, of which each segment may be lost. What the sidecar's loop does with the pool
+//! is done here in the same order, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use h2lab_base::random::Counter;
+use h2lab_base::random::{Counter, derive};
 use h2lab_base::units::Time;
 
+use h2lab_link::loss::Loss;
+use h2lab_link::tcp::Segment;
+use h2lab_link::{FlowNumber, LossModel, LossPer};
+
+use h2lab_proxy::config::Policy;
+use h2lab_proxy::pool::dials::{self, Count, MOST_ADAPTIVE};
 use h2lab_proxy::pool::estimate::{Estimate, Interval};
-use h2lab_proxy::pool::path::PathReading;
-use h2lab_proxy::pool::place::{self, Room};
-use h2lab_proxy::pool::probe::Probe;
+use h2lab_proxy::pool::place::{self, Load, Room};
+use h2lab_proxy::pool::portion::Portion;
+use h2lab_proxy::pool::quota::Quota;
+use h2lab_proxy::pool::ramp;
+use h2lab_proxy::retry::{self, Attempt, Fate};
 
-use h2lab_link::tcp::{Config, Congestion, Segment, Socket};
+use crate::plan::{Kind, Plan, Server, Step};
+use crate::wire::{Connection, End, GOAWAY, PING, PONG, REQUEST, RESPONSE, SMALL};
 
-/// Who decides how many connections there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// One for each request under way.
-    Http1,
-    /// So many; the one with the fewest open requests carries the next.
-    Fixed(usize),
-    /// The pool.
-    Adaptive,
-}
-
-/// Numbers of messages that are none of a request.
-const PING: u32 = u32::MAX;
-const PONG: u32 = u32::MAX - 1;
-/// Bytes of a request of 1 KiB in HTTP/2, and of its response.
-const REQUEST: usize = 1_200;
-const RESPONSE: usize = 1_100;
 /// How often the pool looks, and where it probes.
 const LOOK: Duration = Duration::from_millis(100);
 const LOSSY: f64 = 0.002;
+/// A reading is this old at most when a request is placed by it.
+const FRESH: Duration = Duration::from_millis(5);
+/// Streams that a server allows at once on a connection.
+const STREAMS: u32 = 100;
+/// For so long an instance that has joined gets less than its share.
+const SLOW_START: Duration = Duration::from_secs(10);
+/// An instance that cannot be reached is left alone for so long, doubled at each failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Requests are due from here on.
+pub const FROM: Time = Time::from_millis(3_000);
+/// After the last one is due, others have so long to be answered.
+const AFTER: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Clone)]
 enum Event {
     Segment { connection: usize, to_client: bool, segment: Segment },
     Timer { connection: usize, client: bool },
+    Probe { connection: usize, client: bool },
+    Answer { connection: usize, number: u32 },
+    Step(Step),
     Due,
     Look,
-    Probe { connection: usize, client: bool },
-}
-
-/// One end of a connection.
-struct End {
-    socket: Socket,
-    received: Vec<u8>,
-    unsent: VecDeque<u8>,
-    timer: Time,
-    probe: Probe,
-    /// When its event is due.
-    probe_at: Time,
-    /// PINGs that it sent since a message came, and those without an answer.
-    pings: u32,
-    unanswered: u32,
-}
-
-struct Connection {
-    ends: [End; 2],
-    open: u32,
-    requests: u64,
-    before: PathReading,
-    ends_soon: bool,
 }
 
 /// Events in the order of their times; `n` keeps those of one time in the order in which they were made.
@@ -93,63 +78,178 @@ impl Ord for Entry {
     }
 }
 
+/// An instance: its server, and what the pool knows of it.
+struct Instance {
+    server: Server,
+    is_up: bool,
+    /// Requests that its server has taken since it started, and when it is through with them.
+    taken: u32,
+    busy_until: Time,
+    /// `None`: it was there from the start.
+    appeared_at: Option<Time>,
+    connections: Vec<usize>,
+    last: usize,
+    numbered: u32,
+    estimate: Estimate,
+    wanted: u32,
+    quota: Quota,
+    load: Load,
+    answered_at: Time,
+    down_until: Time,
+    failures: u32,
+    waiting: VecDeque<u32>,
+    read_at: Time,
+}
+
+/// A request.
+struct Asked {
+    due: Time,
+    sent_at: Time,
+    instance: Option<usize>,
+    /// And its number among the requests on that.
+    connection: Option<(usize, u32)>,
+    repeated: u8,
+}
+
+/// A request that was answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered {
+    pub due: Time,
+    pub took: Duration,
+}
+
 /// Everything.
 pub struct World {
     kind: Kind,
     delay: Duration,
-    /// Losses to come: from when on, and which share.
-    losses: Vec<(Duration, f64)>,
-    loss: f64,
-    begins: Time,
     now: Time,
     n: u64,
     queue: BinaryHeap<Reverse<Entry>>,
+    until: Time,
+    rate: f64,
+    arrivals: Counter,
+    loss: [Loss; 2],
+    random: Counter,
     connections: Vec<Connection>,
-    random: [Counter; 2],
-    begun: BTreeMap<u32, (Time, usize)>,
+    instances: Vec<Instance>,
+    asked: BTreeMap<u32, Asked>,
     next: u32,
-    last: usize,
-    estimate: Estimate,
-    /// When each request was due, and what its response took.
-    pub answered: Vec<(Time, Duration)>,
-    /// How many connections the pool wanted, at each look.
+    space: Vec<u8>,
+    pub answered: Vec<Answered>,
+    /// Requests that got no answer because they may have been processed.
+    pub failed: u32,
+    /// Requests that were sent again.
+    pub repeated: u32,
+    /// How often each request reached a server that processes it.
+    pub processed: Vec<u8>,
+    /// When each request went to which instance.
+    pub placed: Vec<(Time, usize)>,
+    /// How many connections the pool wanted, of all instances together, at each look.
     pub wanted: Vec<(Time, u32)>,
-}
-
-const fn end(client: bool) -> usize {
-    if client { 0 } else { 1 }
+    /// Connections that take requests, at each look.
+    pub there: Vec<(Time, u32)>,
 }
 
 impl World {
-    /// `losses`: from which second on which share of the segments is lost.
-    pub fn new(kind: Kind, delay: Duration, losses: &[(u64, f64)], seed: u64) -> Self {
-        let mut world = Self {
-            kind,
-            delay,
-            losses: losses.iter().map(|(second, loss)| (Duration::from_secs(*second), *loss)).collect(),
-            loss: 0.0,
-            begins: Time::ZERO,
+    /// Carries a plan out.
+    pub fn run(plan: Plan) -> Self {
+        let mut world = Self::new(&plan);
+        for server in plan.servers {
+            world.join(server, None);
+        }
+        for (second, step) in plan.steps {
+            world.at(FROM + Duration::from_secs_f64(second), Event::Step(step));
+        }
+        world.at(FROM, Event::Due);
+        world.at(FROM, Event::Look);
+        while let Some(Reverse(Entry { at, event, .. })) = world.queue.pop() {
+            let is_over = at > world.until && world.asked.is_empty() || at > world.until + AFTER;
+            if is_over {
+                break;
+            }
+            world.now = at;
+            world.take(event);
+        }
+        world
+    }
+
+    /// Requests that were due, and have got no answer and no error.
+    pub fn unanswered(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Connections that there have been.
+    pub fn dialled(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn new(plan: &Plan) -> Self {
+        let loss = |of| Loss::new(LossModel::None, LossPer::Link, derive(plan.seed, of), Time::ZERO);
+        Self {
+            kind: plan.kind,
+            delay: plan.rtt / 2,
             now: Time::ZERO,
             n: 0,
             queue: BinaryHeap::new(),
+            until: FROM + Duration::from_secs_f64(plan.seconds),
+            rate: 0.0,
+            arrivals: Counter::new(3, "arrivals"),
+            loss: ["up", "down"].map(loss),
+            random: Counter::new(plan.seed, "instances"),
             connections: Vec::new(),
-            random: [Counter::new(seed, "up"), Counter::new(seed, "down")],
-            begun: BTreeMap::new(),
+            instances: Vec::new(),
+            asked: BTreeMap::new(),
             next: 0,
-            last: 0,
-            estimate: Estimate::new(Time::ZERO),
+            space: vec![0; 65_536],
             answered: Vec::new(),
+            failed: 0,
+            repeated: 0,
+            processed: Vec::new(),
+            placed: Vec::new(),
             wanted: Vec::new(),
-        };
-        let count = match kind {
-            Kind::Http1 => 32,
-            Kind::Fixed(n) => n,
-            Kind::Adaptive => 1,
-        };
-        for _ in 0..count {
-            world.dial();
+            there: Vec::new(),
         }
-        world
+    }
+
+    fn take(&mut self, event: Event) {
+        let now = self.now;
+        match event {
+            Event::Step(step) => self.step(step),
+            Event::Due => {
+                self.begin();
+                let due = now + Duration::from_secs_f64(-(1.0 - self.arrivals.next_f64()).ln() / self.rate);
+                if due < self.until {
+                    self.at(due, Event::Due);
+                }
+            }
+            Event::Look => {
+                (0..self.instances.len()).for_each(|instance| self.look(instance));
+                self.note_numbers();
+                self.at(now + LOOK, Event::Look);
+            }
+            Event::Segment { connection, to_client, segment } => {
+                if self.connections[connection].is_gone {
+                    return;
+                }
+                self.end(connection, to_client).socket.handle_segment(now, segment);
+                self.note_state(connection);
+                self.read(connection, to_client);
+                self.pump(connection, to_client);
+            }
+            Event::Timer { connection, client } => {
+                if self.connections[connection].is_gone {
+                    return;
+                }
+                let end = self.end(connection, client);
+                if end.timer == now {
+                    end.timer = Time::NEVER;
+                }
+                end.socket.handle_timeout(now);
+                self.pump(connection, client);
+            }
+            Event::Probe { connection, client } => self.probe(connection, client),
+            Event::Answer { connection, number } => self.send(connection, false, number, RESPONSE),
+        }
     }
 
     fn at(&mut self, at: Time, event: Event) {
@@ -157,50 +257,88 @@ impl World {
         self.queue.push(Reverse(Entry { at, n: self.n, event }));
     }
 
-    fn dial(&mut self) -> usize {
-        let config = Config { congestion: Congestion::Cubic, ..Config::default() };
-        let end = |socket| End {
-            socket,
-            received: Vec::new(),
-            unsent: VecDeque::new(),
-            timer: Time::NEVER,
-            probe: Probe::default(),
-            probe_at: Time::NEVER,
-            pings: 0,
-            unanswered: 0,
-        };
-        let ends = [end(Socket::dial(config, self.now)), end(Socket::listen(config))];
-        self.connections.push(Connection {
-            ends,
-            open: 0,
-            requests: 0,
-            before: PathReading::default(),
-            ends_soon: false,
-        });
-        let connection = self.connections.len() - 1;
-        self.pump(connection, true);
-        connection
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Loss(model) => self.loss.iter_mut().for_each(|loss| loss.change(model, self.now)),
+            Step::Rate(rate) => self.rate = rate,
+            Step::Join(server) => self.join(server, Some(self.now)),
+            Step::GoAway(instance) => {
+                for connection in self.instances[instance].connections.clone() {
+                    self.go_away(connection);
+                }
+            }
+            Step::Die(instance) => {
+                self.instances[instance].is_up = false;
+                for connection in 0..self.connections.len() {
+                    let of = &mut self.connections[connection];
+                    if of.instance == instance && !of.is_gone {
+                        of.ends[1].socket.abort();
+                        self.pump(connection, false);
+                    }
+                }
+            }
+            Step::Return(instance) => {
+                let instance = &mut self.instances[instance];
+                (instance.is_up, instance.taken, instance.busy_until) = (true, 0, self.now);
+            }
+        }
     }
 
+    fn join(&mut self, server: Server, appeared_at: Option<Time>) {
+        self.instances.push(Instance {
+            server,
+            is_up: true,
+            taken: 0,
+            busy_until: Time::ZERO,
+            appeared_at,
+            connections: Vec::new(),
+            last: 0,
+            numbered: 0,
+            estimate: Estimate::new(self.now),
+            wanted: 1,
+            quota: Quota::default(),
+            load: Load { weight: 1, ..Load::default() },
+            answered_at: Time::ZERO,
+            down_until: Time::ZERO,
+            failures: 0,
+            waiting: VecDeque::new(),
+            read_at: Time::ZERO,
+        });
+        let from_start = match self.kind {
+            Kind::Http1 => 32,
+            Kind::Fixed(n) => n,
+            Kind::Adaptive => u32::from(appeared_at.is_none()) as usize,
+        };
+        for _ in 0..from_start {
+            self.dial(self.instances.len() - 1);
+        }
+    }
+
+    // Connections.
+
     fn end(&mut self, connection: usize, client: bool) -> &mut End {
-        &mut self.connections[connection].ends[end(client)]
+        &mut self.connections[connection].ends[usize::from(!client)]
+    }
+
+    fn dial(&mut self, instance: usize) -> usize {
+        let connection = self.connections.len();
+        let of = &mut self.instances[instance];
+        of.numbered += 1;
+        of.connections.push(connection);
+        self.connections.push(Connection::new(instance, of.numbered, self.now));
+        if !of.is_up {
+            self.end(connection, false).socket.abort(); // what comes is answered with RST
+        }
+        self.pump(connection, true);
+        connection
     }
 
     /// Hands an end's bytes to its socket, and its segments to the link.
     fn pump(&mut self, connection: usize, client: bool) {
         let now = self.now;
-        loop {
-            let end = self.end(connection, client);
-            let piece: Vec<u8> = end.unsent.iter().copied().take(16_384).collect();
-            let n = if piece.is_empty() { 0 } else { end.socket.write(&piece) };
-            end.unsent.drain(..n);
-            if n == 0 {
-                break;
-            }
-        }
+        self.end(connection, client).flush();
         while let Some(segment) = self.end(connection, client).socket.poll_transmit(now) {
-            let is_lost = self.random[end(client)].next_f64() < self.loss;
-            if !is_lost {
+            if !self.loss[usize::from(!client)].takes(now, FlowNumber::NONE) {
                 self.at(now + self.delay, Event::Segment { connection, to_client: !client, segment });
             }
         }
@@ -214,28 +352,34 @@ impl World {
         }
     }
 
-    /// Takes whole messages: number and length, four bytes each, and filler.
-    fn read(&mut self, connection: usize, client: bool) {
-        let now = self.now;
-        let mut space = vec![0; 65_536];
-        let end = self.end(connection, client);
-        loop {
-            let n = end.socket.read(now, &mut space);
-            if n == 0 {
-                break;
+    /// The client's end may have been established, or reset.
+    fn note_state(&mut self, connection: usize) {
+        let of = &mut self.connections[connection];
+        let socket = &of.ends[0].socket;
+        let instance = of.instance;
+        if socket.is_reset() && !of.is_gone {
+            of.is_gone = true;
+            let was_open = of.is_open;
+            self.instances[instance].connections.retain(|other| *other != connection);
+            if was_open {
+                self.abandon(connection, 0, Fate::Unknown);
+            } else {
+                self.not_reached(instance);
             }
-            end.received.extend_from_slice(&space[..n]);
+        } else if socket.is_open() && !of.is_open {
+            of.is_open = true;
+            let of = &mut self.instances[instance];
+            (of.failures, of.down_until) = (0, Time::ZERO);
+            self.admit(instance);
         }
-        loop {
-            let received = &mut self.end(connection, client).received;
-            let word = |at: usize| {
-                received.get(at..at + 4).map(|word| u32::from_be_bytes(word.try_into().expect("four")))
-            };
-            let (Some(number), Some(length)) = (word(0), word(4)) else { return };
-            if received.len() < length as usize {
-                return;
-            }
-            received.drain(..length as usize);
+    }
+
+    /// Takes whole messages.
+    fn read(&mut self, connection: usize, client: bool) {
+        let (now, mut space) = (self.now, std::mem::take(&mut self.space));
+        let messages = self.end(connection, client).messages(now, &mut space);
+        self.space = space;
+        for (number, value) in messages {
             let end = self.end(connection, client);
             match number {
                 PING => {}
@@ -243,28 +387,20 @@ impl World {
                 _ => end.pings = end.unanswered,
             }
             match (number, client) {
-                (PING, _) => self.send(connection, client, PONG, 17),
+                (PING, _) => self.send(connection, client, PONG, SMALL),
                 (PONG, _) => {}
-                (number, false) => self.send(connection, false, number, RESPONSE),
-                (number, true) => {
-                    if let Some((due, connection)) = self.begun.remove(&number) {
-                        self.connections[connection].open -= 1;
-                        self.answered.push((due, now.since(due)));
-                    }
-                }
+                (GOAWAY, _) => self.goes_away(connection, value),
+                (number, false) => self.serve(connection, number),
+                (number, true) => self.is_answered(connection, number),
             }
         }
     }
 
     fn send(&mut self, connection: usize, client: bool, number: u32, length: usize) {
-        let mut message = vec![0; length];
-        message[..4].copy_from_slice(&number.to_be_bytes());
-        message[4..8].copy_from_slice(&(length as u32).to_be_bytes());
-        let end = self.end(connection, client);
-        end.unsent.extend(message);
+        self.end(connection, client).write(number, 0, length);
         self.pump(connection, client);
-        let is_probed = self.kind == Kind::Adaptive && self.estimate.loss() > LOSSY;
-        if is_probed && number < PONG {
+        let loss = self.instances[self.connections[connection].instance].estimate.loss();
+        if self.kind == Kind::Adaptive && loss > LOSSY && number < GOAWAY {
             let (now, rtt) = (self.now, self.delay * 2);
             self.end(connection, client).probe.sent(now, rtt);
             self.await_probe(connection, client);
@@ -286,148 +422,296 @@ impl World {
         if end.probe_at == now {
             end.probe_at = Time::NEVER;
         }
-        let End { probe, socket, unsent, pings, unanswered, .. } = end;
-        let counts = || {
-            let (acknowledged, written) = socket.progress();
-            (acknowledged, written + unsent.len() as u64)
-        };
-        if probe.is_due(now, rtt, *pings, counts) {
-            (*pings, *unanswered) = (*pings + 1, *unanswered + 1);
-            self.send(connection, client, PING, 17);
+        let counts = end.progress();
+        if end.probe.is_due(now, rtt, end.pings, || counts) {
+            (end.pings, end.unanswered) = (end.pings + 1, end.unanswered + 1);
+            self.send(connection, client, PING, SMALL);
         }
         self.await_probe(connection, client);
     }
 
-    fn reading(&self, connection: usize) -> PathReading {
-        let end = &self.connections[connection].ends[0];
-        let figures = end.socket.figures();
-        let (in_flight, known, unsent) = end.socket.flight();
-        PathReading {
-            rtt: figures.rtt,
-            min_rtt: figures.min_rtt,
-            window: figures.cwnd,
-            in_flight,
-            unsent: unsent + end.unsent.len() as u32,
-            is_repairing: known > 0 || end.socket.has_hole(),
-            sent: figures.segments_out.into(),
-            retransmitted: figures.retransmits.into(),
-            received: figures.segments_in.into(),
-            requests: self.connections[connection].requests,
-            bytes_sent: 0,
-            bytes_received: 0,
-            is_by_stream: false,
+    // The servers.
+
+    fn serve(&mut self, connection: usize, number: u32) {
+        let of = &mut self.connections[connection];
+        if of.last.is_some() {
+            return; // above the last one that it answers
+        }
+        of.arrived += 1;
+        let (arrived, instance) = (of.arrived, &mut self.instances[of.instance]);
+        self.processed[number as usize] += 1;
+        let Server { quota, warm, cold, warms_up } = instance.server;
+        let left = warms_up.saturating_sub(instance.taken);
+        instance.taken += 1;
+        let takes = warm + cold.saturating_sub(warm) * left / warms_up.max(1);
+        instance.busy_until = instance.busy_until.max(self.now) + takes;
+        let at = instance.busy_until;
+        if takes.is_zero() {
+            self.send(connection, false, number, RESPONSE);
+        } else {
+            self.at(at, Event::Answer { connection, number });
+        }
+        if quota == Some(arrived) {
+            self.go_away(connection);
         }
     }
 
-    fn look(&mut self) {
+    /// The server answers nothing that comes after this.
+    fn go_away(&mut self, connection: usize) {
+        let of = &mut self.connections[connection];
+        let last = of.arrived;
+        if of.last.replace(last).is_some() {
+            return;
+        }
+        self.end(connection, false).write(GOAWAY, last, SMALL);
+        self.pump(connection, false);
+    }
+
+    // The pool, as the sidecar's loop has it.
+
+    fn look(&mut self, instance: usize) {
+        if self.kind != Kind::Adaptive {
+            return;
+        }
+        self.read_paths(instance);
         let mut interval = Interval::default();
-        for index in 0..self.connections.len() {
-            if self.connections[index].ends[0].socket.is_open() {
-                let now = self.reading(index);
-                let before = std::mem::replace(&mut self.connections[index].before, now);
-                interval.add(&before, &now);
+        for connection in &self.instances[instance].connections {
+            let of = &mut self.connections[*connection];
+            let before = std::mem::replace(&mut of.before, of.path);
+            if of.is_open {
+                interval.add(&before, &of.path);
             }
         }
-        let wanted = self.estimate.look(self.now, interval, 64);
-        let there = self.connections.iter().filter(|connection| !connection.ends_soon).count() as u32;
-        for _ in there..wanted {
-            self.dial();
-        }
-        if wanted < there {
-            let lasting: Vec<usize> =
-                (0..self.connections.len()).filter(|index| !self.connections[*index].ends_soon).collect();
-            let room =
-                |index: &usize| Room { free: 100, open: self.connections[*index].open, wait: Duration::ZERO };
-            let rooms: Vec<Room> = lasting.iter().map(room).collect();
+        let is_used = interval.has_requests() || self.instances[instance].load.open > 0;
+        let of = &mut self.instances[instance];
+        of.wanted = of.estimate.look(self.now, interval, MOST_ADAPTIVE);
+        let wanted = of.wanted as usize;
+        let lasting = self.lasting(instance);
+        if lasting.len() > wanted {
+            let rooms: Vec<Room> = lasting.iter().map(|connection| self.room(*connection)).collect();
             if let Some(index) = place::to_retire(&rooms) {
-                self.connections[lasting[index]].ends_soon = true;
+                self.part_with(lasting[index]);
             }
+        } else if is_used {
+            self.dial_more(instance);
         }
-        self.wanted.push((self.now, wanted));
     }
 
-    /// Which connection carries the next request.
-    fn choose(&mut self) -> usize {
-        let usable: Vec<usize> = (0..self.connections.len())
-            .filter(|index| {
-                let connection = &self.connections[*index];
-                !connection.ends_soon && (self.kind != Kind::Adaptive || connection.ends[0].socket.is_open())
-            })
-            .collect();
-        if self.kind == Kind::Http1 {
-            let idle = usable.iter().copied().find(|index| self.connections[*index].open == 0);
-            return idle.unwrap_or_else(|| self.dial());
+    fn note_numbers(&mut self) {
+        let wanted = self.instances.iter().map(|instance| instance.wanted).sum();
+        let there = (0..self.instances.len()).map(|instance| self.lasting(instance).len() as u32).sum();
+        self.wanted.push((self.now, wanted));
+        self.there.push((self.now, there));
+    }
+
+    fn read_paths(&mut self, instance: usize) {
+        self.instances[instance].read_at = self.now;
+        for connection in &self.instances[instance].connections {
+            self.connections[*connection].read_path();
         }
-        let room = |index: &usize| {
-            let connection = &self.connections[*index];
-            let wait = match self.kind {
-                Kind::Adaptive => place::wait(&self.reading(*index), 0),
-                Kind::Http1 | Kind::Fixed(_) => Duration::ZERO,
-            };
-            Room { free: 1, open: connection.open, wait }
+    }
+
+    /// It takes no further request.
+    fn part_with(&mut self, connection: usize) {
+        let of = &mut self.connections[connection];
+        of.is_ending = true;
+        of.is_gone = of.open == 0;
+        let instance = of.instance;
+        self.instances[instance].connections.retain(|other| *other != connection);
+    }
+
+    /// Connections that take further requests, and are not about to end.
+    fn lasting(&self, instance: usize) -> Vec<usize> {
+        let of = &self.instances[instance];
+        let lasts = |connection: &&usize| {
+            let connection = &self.connections[**connection];
+            connection.is_open && !of.quota.is_low(of.quota.left(connection.number, connection.requests))
         };
-        let rooms: Vec<Room> = usable.iter().map(room).collect();
-        let chosen = place::connection(&rooms, self.last).expect("there is one");
-        self.last = chosen;
-        usable[chosen]
+        of.connections.iter().filter(lasts).copied().collect()
+    }
+
+    fn room(&self, connection: usize) -> Room {
+        let of = &self.connections[connection];
+        let left = self.instances[of.instance].quota.left(of.number, of.requests);
+        let free = if of.is_open { STREAMS.saturating_sub(of.open).min(left) } else { 0 };
+        let wait = match self.kind {
+            Kind::Adaptive => place::wait(&of.path, of.added),
+            Kind::Http1 | Kind::Fixed(_) => Duration::ZERO,
+        };
+        Room { free, open: of.open, wait }
+    }
+
+    fn dial_more(&mut self, instance: usize) {
+        let policy = match self.kind {
+            Kind::Http1 => return,
+            Kind::Fixed(n) => Policy::Fixed(n as u32),
+            Kind::Adaptive => Policy::Adaptive,
+        };
+        loop {
+            let lasting = self.lasting(instance).len() as u32;
+            let of = &self.instances[instance];
+            let is_dialling = |connection: &&usize| !self.connections[**connection].is_open;
+            let dialling = of.connections.iter().filter(is_dialling).count() as u32;
+            if of.failures > 0 && dialling > 0 || self.now < of.down_until {
+                return;
+            }
+            let count = Count { lasting, dialling, waiting: of.waiting.len() as u32 };
+            if lasting + dialling >= count.wanted(policy, false, of.wanted, Portion::default()) {
+                return;
+            }
+            self.dial(instance);
+        }
     }
 
     fn begin(&mut self) {
         let number = self.next;
         self.next += 1;
-        let connection = self.choose();
-        self.connections[connection].open += 1;
-        self.connections[connection].requests += 1;
-        self.begun.insert(number, (self.now, connection));
+        self.processed.push(0);
+        let asked = Asked { due: self.now, sent_at: self.now, instance: None, connection: None, repeated: 0 };
+        self.asked.insert(number, asked);
+        self.place(number);
+    }
+
+    /// Finds an instance and a connection for a request; if there is none, it waits for one.
+    fn place(&mut self, number: u32) {
+        let instance = self.asked[&number].instance.unwrap_or_else(|| self.choose_instance());
+        let asked = self.asked.get_mut(&number).expect("it is under way");
+        if asked.instance.replace(instance).is_none() {
+            self.instances[instance].load.open += 1;
+            self.placed.push((self.now, instance));
+        }
+        let of = &self.instances[instance];
+        if self.kind == Kind::Http1 {
+            let idle = of.connections.iter().copied().find(|index| self.connections[*index].open == 0);
+            let connection = idle.unwrap_or_else(|| self.dial(instance));
+            return self.ask(number, connection);
+        }
+        if self.kind == Kind::Adaptive && of.connections.len() > 1 && self.now.since(of.read_at) >= FRESH {
+            self.read_paths(instance);
+        }
+        let of = &self.instances[instance];
+        let rooms: Vec<Room> = of.connections.iter().map(|connection| self.room(*connection)).collect();
+        let chosen = place::connection(&rooms, of.last);
+        let is_lasting =
+            chosen.is_some_and(|chosen| self.lasting(instance).contains(&of.connections[chosen]));
+        if let Some(chosen) = chosen {
+            let connection = of.connections[chosen];
+            self.instances[instance].last = chosen;
+            self.ask(number, connection);
+        } else {
+            self.instances[instance].waiting.push_back(number);
+        }
+        if !dials::is_enough(chosen.map(|chosen| rooms[chosen]), is_lasting) {
+            self.dial_more(instance);
+        }
+    }
+
+    fn choose_instance(&mut self) -> usize {
+        let load = |of: &Instance| {
+            let age = of.appeared_at.map(|at| self.now.since(at));
+            let takes = of.load.takes.map(|takes| place::remembered(takes, self.now.since(of.answered_at)));
+            let weight = ramp::weight(of.load.weight, age, SLOW_START);
+            Load { is_down: self.now < of.down_until, takes, weight, ..of.load }
+        };
+        let loads: Vec<Load> = self.instances.iter().map(load).collect();
+        place::instance(&loads, &mut self.random).expect("there is one")
+    }
+
+    fn ask(&mut self, number: u32, connection: usize) {
+        let of = &mut self.connections[connection];
+        (of.open, of.requests, of.added) = (of.open + 1, of.requests + 1, of.added + 1);
+        let asked = self.asked.get_mut(&number).expect("it is under way");
+        (asked.sent_at, asked.connection) = (self.now, Some((connection, of.requests)));
         self.send(connection, true, number, REQUEST);
     }
 
-    /// Requests at this rate, independent of each other, for so long.
-    pub fn run(&mut self, from: Time, rate: f64, lasts: Duration) {
-        let (until, mut arrivals, mut due) = (from + lasts, Counter::new(3, "arrivals"), from);
-        self.begins = from;
-        self.at(due, Event::Due);
-        if self.kind == Kind::Adaptive {
-            self.at(Time::from_millis(1_000), Event::Look);
+    /// Requests that wait begin, as far as there is room.
+    fn admit(&mut self, instance: usize) {
+        let of = &self.instances[instance];
+        let free = |connection: &usize| u64::from(self.room(*connection).free);
+        let free: u64 = if of.waiting.is_empty() { 0 } else { of.connections.iter().map(free).sum() };
+        for _ in 0..free {
+            let Some(number) = self.instances[instance].waiting.pop_front() else { return };
+            self.place(number);
         }
-        while let Some(Reverse(Entry { at, event, .. })) = self.queue.pop() {
-            if at > until + Duration::from_secs(5) {
-                return;
+        if !self.instances[instance].waiting.is_empty() {
+            self.dial_more(instance);
+        }
+    }
+
+    fn is_answered(&mut self, connection: usize, number: u32) {
+        let asked = self.asked.remove(&number).expect("each is answered once");
+        self.answered.push(Answered { due: asked.due, took: self.now.since(asked.due) });
+        let of = &mut self.connections[connection];
+        of.open -= 1;
+        of.is_gone |= of.is_ending && of.open == 0;
+        let instance = of.instance;
+        let of = &mut self.instances[instance];
+        of.load.open -= 1;
+        let before = of.load.takes.map(|takes| place::remembered(takes, self.now.since(of.answered_at)));
+        of.load.takes = Some(place::smoothed(before, self.now.since(asked.sent_at)));
+        of.answered_at = self.now;
+        self.admit(instance);
+    }
+
+    /// A GOAWAY has come: what is above the last stream is sent again.
+    fn goes_away(&mut self, connection: usize, last: u32) {
+        let instance = self.connections[connection].instance;
+        self.instances[instance].quota.ended_after(last);
+        self.part_with(connection);
+        self.abandon(connection, last, Fate::Unprocessed);
+        self.admit(instance);
+    }
+
+    /// Requests on a connection above the one of this number have got no answer.
+    fn abandon(&mut self, connection: usize, last: u32, fate: Fate) {
+        let is_above =
+            |asked: &Asked| asked.connection.is_some_and(|(of, number)| of == connection && number > last);
+        let all: Vec<u32> =
+            self.asked.iter().filter(|(_, asked)| is_above(asked)).map(|(number, _)| *number).collect();
+        for number in all {
+            self.connections[connection].open -= 1;
+            self.leave(number);
+            // Every other one asks for the same when it is sent twice.
+            let method: &[u8] = if number % 2 == 0 { b"GET" } else { b"POST" };
+            let asked = self.asked.get_mut(&number).expect("it is under way");
+            let attempt = Attempt {
+                method,
+                repeated: asked.repeated,
+                most: retry::MOST,
+                is_kept: true,
+                is_answered: false,
+            };
+            if attempt.may_repeat(fate) {
+                asked.repeated += 1;
+                self.repeated += 1;
+                self.place(number);
+            } else {
+                self.failed += 1;
+                self.asked.remove(&number);
             }
-            self.now = at;
-            while let Some((when, loss)) = self.losses.first().copied()
-                && self.begins + when <= at
-            {
-                self.loss = loss;
-                self.losses.remove(0);
-            }
-            match event {
-                Event::Due => {
-                    self.begin();
-                    due += Duration::from_secs_f64(-(1.0 - arrivals.next_f64()).ln() / rate);
-                    if due < until {
-                        self.at(due, Event::Due);
-                    }
-                }
-                Event::Look => {
-                    self.look();
-                    self.at(at + LOOK, Event::Look);
-                }
-                Event::Segment { connection, to_client, segment } => {
-                    self.end(connection, to_client).socket.handle_segment(at, segment);
-                    self.read(connection, to_client);
-                    self.pump(connection, to_client);
-                }
-                Event::Timer { connection, client } => {
-                    let end = self.end(connection, client);
-                    if end.timer == at {
-                        end.timer = Time::NEVER;
-                    }
-                    end.socket.handle_timeout(at);
-                    self.pump(connection, client);
-                }
-                Event::Probe { connection, client } => self.probe(connection, client),
-            }
+        }
+        let of = &mut self.connections[connection];
+        of.is_gone |= of.is_ending && of.open == 0;
+    }
+
+    /// A request is no longer counted at its instance.
+    fn leave(&mut self, number: u32) {
+        let asked = self.asked.get_mut(&number).expect("it is under way");
+        asked.connection = None;
+        if let Some(instance) = asked.instance.take() {
+            self.instances[instance].load.open -= 1;
+        }
+    }
+
+    /// A connection to an instance could not be made.
+    fn not_reached(&mut self, instance: usize) {
+        let of = &mut self.instances[instance];
+        of.failures += 1;
+        of.down_until = self.now + (FIRST_PAUSE * (1 << of.failures.min(6))).min(LONGEST_PAUSE);
+        for number in std::mem::take(&mut of.waiting) {
+            self.leave(number);
+            self.place(number);
         }
     }
 }

@@ -344,3 +344,29 @@ impl Sidecar<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use h2lab_proxy::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn the_zones_of_a_file_say_which_instances_are_near() {
+        let is_near = |zones: &str| {
+            let text = format!(
+                "{zones}\n[[listen]]\naddress = '127.0.0.1:1'\nservice = 'users'\n\
+                 [service.users]\ninstances = [{{ url = 'h2c://127.0.0.1:2', zone = 'a' }}]"
+            );
+            let config = Config::parse(&text).expect("a file");
+            let service = &config.service["users"];
+            let at = Resolved::all(&service.instances[0]).expect("an address").remove(0);
+            let slow_start = Duration::ZERO;
+            let mut part =
+                Part { at: at.clone(), is_near: false, appeared_at: None, slow_start, is_leaving: false };
+            part.take(&at, config.zone.as_deref(), service);
+            part.load(Load::default(), Time::ZERO).is_near
+        };
+        assert_eq!(["zone = 'a'", "zone = 'b'", ""].map(is_near), [true, false, false]);
+    }
+}

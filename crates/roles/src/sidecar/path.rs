@@ -7,6 +7,7 @@ use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_proxy::config::Policy;
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::pool::dials::MOST_ADAPTIVE;
 use h2lab_proxy::pool::estimate::Interval;
 use h2lab_proxy::pool::path::PathReading;
 use h2lab_proxy::pool::place::{self, Room};
@@ -20,8 +21,6 @@ use super::{Sidecar, Slot, http3, mark, side};
 const LOOK: Duration = Duration::from_millis(100);
 /// A reading is this old at most when a request is placed by it.
 const FRESH: Duration = Duration::from_millis(5);
-/// Connections that [`Policy::Adaptive`] makes at most.
-pub const MOST_ADAPTIVE: u32 = 64;
 /// Paths that lose more than this share of their packets are probed.
 const LOSSY: f64 = 0.002;
 /// What is left of counts of losses after each look: half after five seconds.

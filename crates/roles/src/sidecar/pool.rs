@@ -12,6 +12,7 @@ use h2lab_net::transport::TransportError;
 use h2lab_proxy::config::{Policy, Speaks};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
+use h2lab_proxy::pool::dials;
 use h2lab_proxy::pool::estimate::Estimate;
 use h2lab_proxy::pool::idle::Idle;
 use h2lab_proxy::pool::place::{self, Load, Room};
@@ -280,9 +281,9 @@ impl Sidecar<'_> {
         self.refresh(instance, now);
         let pool = &self.pools.all[instance as usize];
         let chosen = choose(&self.slots, pool);
-        let is_enough = chosen.is_some_and(|(chosen, is_idle)| {
-            is_idle && is_lasting(&self.slots, pool.connections[chosen], pool)
-        });
+        let is_lasting =
+            chosen.is_some_and(|(chosen, _)| is_lasting(&self.slots, pool.connections[chosen], pool));
+        let is_enough = dials::is_enough(chosen.map(|(_, room)| room), is_lasting);
         if let Some((chosen, _)) = chosen {
             let slot = pool.connections[chosen];
             self.pools.get(instance).last = chosen;
@@ -421,17 +422,18 @@ fn is_lasting(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
     is_open && !side.liveness.is_doubted() && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
 }
 
-/// The place among its connections of the one that takes an instance's next request, and whether that carries no other.
-fn choose(slots: &[Slot], pool: &Pool) -> Option<(usize, bool)> {
+/// The place among its connections of the one that takes an instance's next request, and what is known of that.
+fn choose(slots: &[Slot], pool: &Pool) -> Option<(usize, Room)> {
     let all = &pool.connections;
     if pool.is_single() {
         // The first in turn that is idle: nothing else tells them apart.
-        let mut turn = (1..=all.len()).map(|step| (pool.last + step) % all.len());
-        return turn.find(|place| room(slots, all[*place], pool).free > 0).map(|place| (place, true));
+        let turn = (1..=all.len()).map(|step| (pool.last + step) % all.len());
+        let mut rooms = turn.map(|place| (place, room(slots, all[place], pool)));
+        return rooms.find(|(_, room)| room.free > 0);
     }
     let rooms: Vec<Room> = all.iter().map(|slot| room(slots, *slot, pool)).collect();
     let chosen = place::connection(&rooms, pool.last)?;
-    Some((chosen, rooms[chosen].open == 0))
+    Some((chosen, rooms[chosen]))
 }
 
 /// What a connection can take.

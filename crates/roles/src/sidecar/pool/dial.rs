@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_net::transport::Transport;
-use h2lab_proxy::config::Policy;
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::pool::dials::Count;
 use h2lab_wire::Connection;
 
 use super::{LONGEST_PAUSE, is_lasting};
 use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
 use crate::sidecar::fallback::Spoken;
-use crate::sidecar::path::MOST_ADAPTIVE;
 use crate::sidecar::scarce::Scarce;
 use crate::sidecar::side::{LITTLE, Peer, Side};
 use crate::sidecar::{Sidecar, Slot, guard, http3};
@@ -20,8 +19,6 @@ use crate::sidecar::{Sidecar, Slot, guard, http3};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// For so long a request waits where no instance can be reached: one that is restarted is back by then.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Connections to an instance at most where each carries one request.
-const MOST: u32 = 1_024;
 
 /// A connection that is being dialled.
 #[derive(Debug)]
@@ -51,25 +48,8 @@ impl Sidecar<'_> {
                 pool.retry_at = if pool.waiting == 0 { Time::NEVER } else { pool.down_until };
                 return;
             }
-            let wanted = match pool.policy {
-                _ if pool.is_single() => {
-                    // One for each that waits; those being dialled are for the first of them.
-                    (lasting + pool.waiting as usize).min(portion.part(MOST) as usize)
-                }
-                Policy::Adaptive => {
-                    // All streams are taken, too: one more at a time.
-                    let is_full = pool.waiting > 0 && pool.dialling == 0;
-                    let wanted = pool.wanted.max(1) as usize;
-                    if is_full {
-                        wanted.max(there + 1).min(portion.part(MOST_ADAPTIVE) as usize)
-                    } else {
-                        wanted
-                    }
-                }
-                // One at a time: the next when this one is busy, too.
-                Policy::Fixed(n) if pool.dialling == 0 => (portion.part(n) as usize).min(there + 1),
-                _ => there,
-            };
+            let count = Count { lasting: lasting as u32, dialling: pool.dialling, waiting: pool.waiting };
+            let wanted = count.wanted(pool.policy, pool.is_single(), pool.wanted, portion) as usize;
             if there >= wanted.min(pool.most) {
                 return;
             }
