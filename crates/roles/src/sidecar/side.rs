@@ -254,8 +254,7 @@ impl Side {
                 self.unread = false;
                 self.eof = self.is_quic_over(now)?;
             }
-            self.is_dirty = true;
-            return Ok(false);
+            return Ok(false); // the caller marks it, and it is closed when that was all
         }
         self.unread = false;
         if self.eof || (self.is_closed && !self.transport.is_closing()) {
