@@ -8,7 +8,7 @@ use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::dials::Count;
 use h2lab_wire::Connection;
 
-use super::{LONGEST_PAUSE, is_lasting};
+use super::{LONGEST_PAUSE, Pool, is_lasting};
 use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
 use crate::sidecar::fallback::Spoken;
 use crate::sidecar::scarce::Scarce;
@@ -210,17 +210,19 @@ impl Sidecar<'_> {
                 continue;
             }
             let exchange = self.exchanges.get(id);
-            let others = &self.pools.services[exchange.service as usize];
-            let has_other = others.iter().any(|other| self.pools.all[*other as usize].down_until <= now);
             let service = exchange.service;
+            // Who has waited for long goes only to those that have not failed: it must not go round among instances that do not answer.
             let is_late = now.since(exchange.began_at) >= UNREACHABLE_TIMEOUT;
-            let is_late = is_late || !self.retries_connections(service);
+            let is_there = |other: &Pool| other.down_until <= now && (!is_late || other.failures == 0);
+            let others = &self.pools.services[service as usize];
+            let has_other = others.iter().any(|other| is_there(&self.pools.all[*other as usize]));
+            let gives_up = !self.retries_connections(service) || (is_late && !has_other);
             let exchange = self.exchanges.get(id);
-            if !has_other && !is_late {
+            if !has_other && !gives_up {
                 self.pools.get(instance).queue.push_back((id, generation));
                 continue;
             }
-            if is_late {
+            if gives_up {
                 exchange.refusal = Some(refusal.clone());
             }
             self.leave(id);
