@@ -9,7 +9,7 @@ use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
 use h2lab_proxy::websocket;
-use h2lab_wire::{Error, ErrorCode, Event, Initiator, RequestHead, StreamId};
+use h2lab_wire::{Error, ErrorCode, Event, Initiator, Limit, RequestHead, StreamId};
 
 use super::Sidecar;
 use super::exchange::{Exchange, Refusal, StreamAt};
@@ -161,10 +161,12 @@ impl Sidecar<'_> {
             return;
         }
         let is_idle = side.streams.len() == 0;
-        let broke = matches!(
-            error,
-            Some(Error::PeerMisbehaved { .. } | Error::BadHttp1(_) | Error::WrongProtocol { .. })
-        );
+        let broke = match error {
+            Some(Error::PeerMisbehaved { .. } | Error::BadHttp1(_) | Error::WrongProtocol { .. }) => true,
+            // One that asks nothing for long has done nothing wrong.
+            Some(Error::Exceeded(exceeded)) => exceeded.limit != Limit::Idle,
+            _ => false,
+        };
         let refused = side.engine.take_refused();
         match (refused, error) {
             (Some(refused), _) if is_idle => return self.observer.bad_request(side, refused, now),
@@ -235,6 +237,9 @@ impl Sidecar<'_> {
         if is_client {
             let why = match initiator {
                 Initiator::Remote => format!("the client reset the stream ({code})"),
+                Initiator::Engine if is_excess(code) => {
+                    format!("the client was too slow or sent too much: its stream was reset ({code})")
+                }
                 Initiator::Engine => {
                     format!("the client's message is malformed: its stream was reset ({code})")
                 }
