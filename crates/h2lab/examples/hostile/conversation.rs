@@ -13,8 +13,8 @@ use h2lab_wire::h2::raw;
 use rustls::{ServerConnection, StreamOwned};
 use socket2::SockRef;
 
-use crate::script::{Item, Step};
-use crate::{Plan, drain};
+use super::script::{Item, Step};
+use super::{Plan, drain};
 
 /// What a client asked for.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@
 use anyhow::{Context, Result, bail};
 use h2lab_transfer::{Algorithm, Digest};
 
-use crate::conversation::Request;
+use super::conversation::Request;
 
 /// What is not as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

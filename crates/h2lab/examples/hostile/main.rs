@@ -1,7 +1,8 @@
 //! One hostile server of `servers.toml`, as a process: `cargo xtask verify faults` lets every command meet each of them.
 //!
 //! `hostile NAME --speak h1|h1s|h2|h2c|h3 --seed N` prints one line of JSON when it listens (its port, and what was drawn at
-//! random), and does what its row says to each connection until it is ended.
+//! random), and does what its row says to each connection until it is ended. The integration tests have this file as a module of theirs,
+//! and let the servers be instances of a sidecar.
 
 mod conversation;
 mod file;
@@ -22,7 +23,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use conversation::Conversation;
-use script::{Draws, Step};
+use script::Step;
+
+pub use script::Draws;
 
 /// A client that takes nothing for so long is gone, or waits for its own end: this server must not outlive it by much.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -71,7 +74,7 @@ struct Arguments {
 /// A row, as far as the server itself needs it; `servers.toml` says what each key means.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Row {
+pub struct Row {
     begin: Option<Vec<String>>,
     each: Vec<String>,
     first: String,
@@ -173,27 +176,39 @@ fn announce(address: SocketAddr, draws: &Draws) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// Starts the server of this row, on threads that end with the process; where it listens.
+pub fn start(row: &Row, speech: Speech, port: u16, draws: &mut Draws) -> Result<SocketAddr> {
+    let plan = Plan::of(row, speech, draws)?;
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    if speech == Speech::H3 {
+        let socket = UdpSocket::bind(at)?;
+        let address = socket.local_addr()?;
+        std::thread::spawn(move || serve_datagrams(&socket, plan.begin.as_deref().unwrap_or_default()));
+        return Ok(address);
+    }
+    let listener = TcpListener::bind(at)?;
+    let address = listener.local_addr()?;
+    let plan = Arc::new(plan);
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let plan = Arc::clone(&plan);
+            // A client that breaks off is no affair of the server.
+            std::thread::spawn(move || plan.meet(socket).unwrap_or_default());
+        }
+    });
+    Ok(address)
+}
+
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let rows: BTreeMap<String, Row> = toml::from_str(include_str!("servers.toml"))?;
     let row = rows.get(&arguments.name).with_context(|| format!("no row is called {}", arguments.name))?;
     let mut draws = Draws::new(arguments.seed, &arguments.name);
-    let plan = Plan::of(row, arguments.speak, &mut draws)?;
-    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
-    if plan.speech == Speech::H3 {
-        let socket = UdpSocket::bind(at)?;
-        announce(socket.local_addr()?, &draws)?;
-        return serve_datagrams(&socket, plan.begin.as_deref().unwrap_or_default());
+    let address = start(row, arguments.speak, arguments.port, &mut draws)?;
+    announce(address, &draws)?;
+    loop {
+        std::thread::park(); // it ends as its row says, or is ended
     }
-    let listener = TcpListener::bind(at)?;
-    announce(listener.local_addr()?, &draws)?;
-    let plan = Arc::new(plan);
-    for socket in listener.incoming() {
-        let (socket, plan) = (socket?, Arc::clone(&plan));
-        // A client that breaks off is no affair of the server.
-        std::thread::spawn(move || plan.meet(socket).unwrap_or_default());
-    }
-    Ok(())
 }
 
 /// Reads until the client closes.

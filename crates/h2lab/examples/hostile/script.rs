@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use h2lab_base::random::Counter;
 use h2lab_wire::h2::frame::{flag, kind};
 
-use crate::file::FileManner;
+use super::file::FileManner;
 
 /// One thing that a server does.
 #[derive(Debug, Clone)]

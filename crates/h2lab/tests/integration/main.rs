@@ -43,6 +43,11 @@ mod flags;
 /// Clients that attack the origin while another one keeps being served.
 mod hostile;
 
+/// The hostile servers of `cargo xtask verify faults`, which are instances of a sidecar here. No tests but that their rows are understood.
+#[path = "../../examples/hostile/main.rs"]
+#[expect(dead_code, reason = "what makes a program of one of them")]
+mod hostile_servers;
+
 /// Programs in Go that are built for a test. No tests.
 mod go;
 
@@ -174,6 +179,21 @@ mod sidecar_http3;
 /// The sidecar under attack, and by the suites that the field goes by.
 mod sidecar_attacks;
 
+/// Clients that attack it over both listeners at once.
+mod sidecar_attackers;
+
+/// Instances that attack it.
+mod sidecar_instances;
+
+/// Our own probes against it.
+mod sidecar_probed;
+
+/// Requests that an instance does not take, and how many connections are dialled.
+mod sidecar_dials;
+
+/// Certificates on both sides of it, and ALPN of instances.
+mod sidecar_mutual;
+
 /// Bounds of the sidecar: memory, early answers, what is too much for an instance.
 mod sidecar_bounds;
 
@@ -183,7 +203,13 @@ mod sidecar_callers;
 /// A pair of sidecars whose instances are disturbed: every request is accounted for.
 mod sidecar_soak;
 
-/// Instances by service records of a name server.
+/// HTTP/2 by `Upgrade: h2c` at its listener.
+mod sidecar_upgrade;
+
+/// Uploads to an instance that reads slowly.
+mod sidecar_upload;
+
+/// Instances by the records of a name server.
 mod sidecar_srv;
 
 /// Connections that rules of netfilter bring to the sidecar.

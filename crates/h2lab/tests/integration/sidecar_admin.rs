@@ -47,7 +47,7 @@ impl Watched {
         exchange(self.admin, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
     }
 
-    fn ask(&self, request: &str) -> String {
+    pub fn ask(&self, request: &str) -> String {
         exchange(self.clear, request).0
     }
 

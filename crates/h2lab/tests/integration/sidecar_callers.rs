@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use h2lab_model::workload::Protocol;
 use h2lab_net::process::Child;
 
+use crate::curl::Curl;
 use crate::go::GoProgram;
 use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, folder, need, run_program};
@@ -132,13 +134,47 @@ fn requests_and_httpx_of_python_notice_no_proxy() {
     let Some(ways) = Ways::new() else { return };
     for name in ["httpie", "httpx"] {
         let Some(program) = need(name) else { continue };
-        // The program's interpreter, which has the library: the first line names it.
-        let mut line = String::new();
-        BufReader::new(fs::File::open(program).expect("it is there")).read_line(&mut line).expect("a script");
-        let python = Path::new(line.trim_start_matches("#!").trim());
-        ways.call(python, |clear, tls, _| {
+        ways.call(&interpreter(&program), |clear, tls, _| {
             [script.to_owned(), format!("http://{clear}"), format!("https://{tls}")]
         });
+    }
+}
+
+/// The interpreter of a program in Python, which has the program's libraries: its first line names it.
+fn interpreter(program: &Path) -> PathBuf {
+    let mut line = String::new();
+    BufReader::new(fs::File::open(program).expect("it is there")).read_line(&mut line).expect("a script");
+    PathBuf::from(line.trim_start_matches("#!").trim())
+}
+
+#[test]
+fn a_websocket_of_pythons_h2_talks_through_over_http2() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/callers_websocket.py");
+    let (Some(httpx), Some(ways)) = (need("httpx"), Ways::new()) else { return };
+    for how in ["clear", "tls"] {
+        ways.call(&interpreter(&httpx), |clear, tls, _| {
+            let address = if how == "tls" { tls } else { clear };
+            [script.to_owned(), address.to_string(), how.to_owned()]
+        });
+    }
+}
+
+#[test]
+fn curl_notices_no_proxy() {
+    let Some(ways) = Ways::new() else { return };
+    let body: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+    fs::write(ways.folder.path().join("payload"), &body).expect("a file");
+    for (_, clear, tls, _) in &ways.all {
+        for protocol in Protocol::OVER_TCP {
+            let address = if protocol.is_tls() { *tls } else { *clear };
+            let Some(curl) = Curl::new(ways.folder.path(), protocol, address) else { return };
+            for framing in [&[][..], &["-H", "transfer-encoding: chunked"], &["-H", "expect: 100-continue"]] {
+                let echo = curl.get("/echo", &[&["--data-binary", "@payload"], framing].concat());
+                assert!(echo.status == 200 && echo.body == body, "{protocol} {framing:?}: {}", echo.heads);
+            }
+            assert_eq!(curl.get("/page", &["--head"]).status, 200, "{protocol}");
+            assert_eq!(curl.get("/nowhere", &[]).status, 404, "{protocol}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Instances by service records of a real name server, in namespaces of their own: nothing else decides what resolv.conf(5) names.
+//! Instances by the records of a real name server, in namespaces of their own: nothing else decides what resolv.conf(5) names.
 
 use std::fs;
 use std::process::Command;
@@ -56,8 +56,69 @@ sidecar.terminate()
 sys.exit(sidecar.wait())
 "#;
 
+/// The same where a name has several addresses: the name server answers questions for A with `addresses`, and none for AAAA.
+const ADDRESSES: &str = r#"
+import http.server, socket, struct, subprocess, sys, threading, time, urllib.request
+addresses = ["127.0.0.2"]
+def instance(address):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        def do_GET(self):
+            self.send_response(200); self.send_header("content-length", str(len(address))); self.end_headers()
+            self.wfile.write(address.encode())
+        def log_message(self, *_): pass
+    threading.Thread(target=http.server.ThreadingHTTPServer((address, 8001), Handler).serve_forever, daemon=True).start()
+def names(server):
+    while True:
+        query, peer = server.recvfrom(4096)
+        end = 12
+        while query[end]: end += query[end] + 1
+        kind = struct.unpack(">H", query[end + 1 : end + 3])[0]
+        end += 5
+        found = addresses if kind == 1 else []
+        answer = lambda address: b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(address)
+        counts = struct.pack(">HHHH", 1, len(found), 0, 0)
+        server.sendto(query[:2] + b"\x81\x80" + counts + query[12:end] + b"".join(map(answer, found)), peer)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+threading.Thread(target=names, args=(server,), daemon=True).start()
+for address in ("127.0.0.2", "127.0.0.3", "127.0.0.4"): instance(address)
+sidecar = subprocess.Popen([sys.argv[1], "sidecar", "--config", sys.argv[2]], stdout=subprocess.PIPE, text=True)
+url = next(line for line in sidecar.stdout if line.startswith("listening ")).split()[1]
+def ask():
+    try: return urllib.request.urlopen(url, timeout=60).read().decode()
+    except OSError as error: return str(error)
+def until(*wanted):
+    addresses[:] = wanted
+    end = time.monotonic() + 60
+    while {ask() for _ in range(50)} != set(wanted):
+        if time.monotonic() > end: sys.exit(f"it never is so: {addresses}, {ask()}")
+        time.sleep(0.02)
+until("127.0.0.2")
+until("127.0.0.2", "127.0.0.3")
+until("127.0.0.3", "127.0.0.4")
+until("127.0.0.4")
+addresses[:] = [] # it keeps what it knows
+for _ in range(30):
+    time.sleep(0.1)
+    if ask() != "127.0.0.4": sys.exit("it is gone")
+sidecar.terminate()
+sys.exit(sidecar.wait())
+"#;
+
 #[test]
 fn service_records_of_a_name_server_are_followed() {
+    follow(SCRIPT, "dns-srv = \"_http._tcp.users.test\"");
+}
+
+#[test]
+fn the_addresses_of_a_name_are_followed() {
+    follow(ADDRESSES, "dns = \"http://users.test:8001\"");
+}
+
+/// Runs a script for a sidecar whose service is looked up like this once a second.
+#[track_caller]
+fn follow(script: &str, service: &str) {
     let (Some(python), Some(unshare), Some(_)) = (need("python3"), need("unshare"), need("ip")) else {
         return;
     };
@@ -67,13 +128,14 @@ fn service_records_of_a_name_server_are_followed() {
         fs::write(&path, text).expect("a file");
         path
     };
-    let script = path("srv.py", SCRIPT);
+    let script = path("script.py", script);
     let resolv = path("resolv.conf", "nameserver 127.0.0.1\n");
     let hosts = path("hosts", "127.0.0.1 localhost\n");
-    let service = "dns-srv = \"_http._tcp.users.test\"\nrefresh = \"1s\"";
     let config = path(
         "sidecar.toml",
-        &format!("[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n[service.a]\n{service}\n"),
+        &format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n[service.a]\n{service}\nrefresh = \"1s\"\n"
+        ),
     );
     let inside = "ip link set lo up && mount --bind \"$1\" /etc/resolv.conf && mount --bind \"$2\" /etc/hosts && shift 2 && exec \"$@\"";
     let mut command = Command::new(unshare);

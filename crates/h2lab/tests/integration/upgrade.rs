@@ -14,7 +14,7 @@ use crate::peers::Peer;
 use crate::support::{DEADLINE, DRAIN, Finished, folder, h2lab, need, run_program};
 
 /// What curl reports of one request with these flags: HTTP version, status, body.
-fn curl(arguments: &[&str]) -> Option<(String, u16, Vec<u8>)> {
+pub fn curl(arguments: &[&str]) -> Option<(String, u16, Vec<u8>)> {
     let program = need("curl")?;
     let folder = folder();
     let common = ["-sS", "-q", "--noproxy", "*", "--max-time", "60", "-o", "body"];

@@ -19,6 +19,8 @@ pub mod server;
 mod servers;
 /// Less than anyone needs: heads, bodies and windows that do not come.
 mod slow;
+/// TLS for attackers that know nothing of it.
+pub mod tunnel;
 
 use std::time::Duration;
 
