@@ -4,6 +4,7 @@
 
 mod certificate;
 mod protection;
+mod reload;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::record::{CellRecord, Histogram};
 pub use certificate::{CertificateStatus, CertificateTrouble};
 pub use protection::ProtectionStatus;
+pub use reload::ReloadStatus;
 
 /// Upper bounds of the buckets of durations, in nanoseconds, and as Prometheus writes them, in seconds.
 pub const BOUNDS: [(u64, &str); 14] = [
@@ -56,6 +58,10 @@ pub struct SidecarStatus {
     pub clients_open: u64,
     /// Connections of clients so far.
     pub clients_accepted: u64,
+    /// Connections of clients that may be open at a time.
+    pub clients_limit: u64,
+    /// How often there were as many, so that others had to wait.
+    pub clients_limit_reached: u64,
     /// Requests under way.
     pub requests_open: u64,
     /// Requests that were refused before they had a service: malformed, too large, too late.
@@ -76,6 +82,8 @@ pub struct SidecarStatus {
     pub errors: Vec<LastError>,
     /// Certificates in the files of its configuration; of a thread none.
     pub certificates: Vec<CertificateStatus>,
+    /// How its configuration was read; of a thread nothing.
+    pub reloads: ReloadStatus,
 }
 
 /// A thread.
@@ -102,6 +110,8 @@ pub struct ServiceStatus {
     pub durations: Durations,
     /// What protects it has done.
     pub protection: ProtectionStatus,
+    /// Why some of its instances have no address, one each.
+    pub unresolved: Vec<String>,
 }
 
 /// So many requests.
@@ -285,6 +295,8 @@ impl SidecarStatus {
         self.by_thread.sort_by_key(|thread| thread.number);
         self.clients_open += other.clients_open;
         self.clients_accepted += other.clients_accepted;
+        self.clients_limit = self.clients_limit.max(other.clients_limit); // of all threads together
+        self.clients_limit_reached += other.clients_limit_reached;
         self.requests_open += other.requests_open;
         self.bad_requests += other.bad_requests;
         self.tls_failures += other.tls_failures;
@@ -326,6 +338,9 @@ impl ServiceStatus {
         }
         self.durations.add(&other.durations);
         self.protection.add(&other.protection);
+        if self.unresolved.is_empty() {
+            self.unresolved = other.unresolved; // threads have the same
+        }
     }
 
     /// All of its requests.
@@ -403,11 +418,14 @@ mod tests {
             clients_open: 2,
             lacks: BTreeMap::from([("files".to_owned(), 2)]),
             retries: BTreeMap::from([("goaway".to_owned(), 3)]),
+            clients_limit: 500,
+            clients_limit_reached: 1,
             services: vec![ServiceStatus {
                 name: "a".to_owned(),
                 requests: vec![RequestCount { protocol: "h1".to_owned(), status, count: 5 }],
                 durations,
                 protection: ProtectionStatus { ejections: 2, rate_limited: 7, ..ProtectionStatus::default() },
+                unresolved: vec!["no address for a.internal".to_owned()],
             }],
             instances: vec![InstanceStatus {
                 name: "h2c://a:80".to_owned(),
@@ -435,7 +453,12 @@ mod tests {
             all.add(one);
         }
         assert_eq!((all.threads, all.clients_open, all.retries["goaway"]), (3, 6, 9));
-        assert_eq!(all.lacks["files"], 6);
+        assert_eq!(
+            (all.lacks["files"], all.services[0].unresolved.len()),
+            (6, 1),
+            "threads have the same names"
+        );
+        assert_eq!((all.clients_limit, all.clients_limit_reached), (500, 3), "one bound for all of them");
         let requests = &all.services[0].requests;
         assert_eq!(
             requests.iter().map(|one| (one.status, one.count)).collect::<Vec<_>>(),

@@ -96,8 +96,8 @@ enum Source {
     None,
     /// A stream whose connect has not ended: few have one, and it would make the table twice as large.
     Connecting(Box<StreamSocket>),
-    /// Accepts connections.
-    Listening(Listener),
+    /// Accepts connections, or lets them wait for now.
+    Listening { listener: Listener, is_paused: bool },
     /// A stream that the role owns.
     Stream,
     /// A UDP socket that the role owns.
@@ -180,8 +180,19 @@ impl Reactor {
     pub fn submit_accept(&mut self, token: Token, listener: Listener) -> io::Result<()> {
         // Level-triggered: what is still in the queue is reported again.
         self.register(token, &listener, ACCEPT_EVENTS)?;
-        self.slot(token).source = Source::Listening(listener);
+        self.slot(token).source = Source::Listening { listener, is_paused: false };
         Ok(())
+    }
+
+    /// Accepts nothing at the listener of `token`, so that connections wait in the kernel's queue, or accepts again; nothing if that is no
+    /// listener.
+    pub fn pause_accept(&mut self, token: Token, pause: bool) {
+        if let Some(Slot { source: Source::Listening { is_paused, .. }, .. }) =
+            self.slots.get_mut(token.0 as usize)
+        {
+            *is_paused = pause;
+            self.accept_again(token);
+        }
     }
 
     /// Reports the traffic of an accepted stream, which the role keeps, until [`Reactor::forget`]. What is already there
@@ -231,7 +242,7 @@ impl Reactor {
         let source = std::mem::take(&mut slot.source);
         slot.generation = slot.generation.wrapping_add(1);
         slot.deadline = Time::NEVER;
-        if let Source::Listening(listener) = source {
+        if let Source::Listening { listener, .. } = source {
             // Closing is not enough where other descriptors of the socket remain, here or in another process.
             let _ = epoll::delete(&self.epoll, listener); // it was added
         }
@@ -412,7 +423,12 @@ impl Reactor {
                 }
                 Some(Completion::Connected { token, result })
             }
-            Source::Listening(listener) => {
+            // Reported before it was paused.
+            source @ Source::Listening { is_paused: true, .. } => {
+                slot.source = source;
+                None
+            }
+            Source::Listening { listener, is_paused } => {
                 let result = listener.accept().transpose();
                 let failed = matches!(result, Some(Err(_)));
                 if failed {
@@ -420,7 +436,7 @@ impl Reactor {
                     let _ = epoll::modify(&self.epoll, &listener, event.data, EventFlags::empty()); // else we spin
                     self.taken += 1;
                 }
-                slot.source = Source::Listening(listener);
+                slot.source = Source::Listening { listener, is_paused };
                 if failed {
                     self.set_timer(token, self.woken_at + ACCEPT_PAUSE);
                 }
@@ -445,13 +461,14 @@ impl Reactor {
 
     /// Has the connections that wait at the listener of `token` reported again; `false` if that is none.
     fn accept_again(&mut self, token: Token) -> bool {
-        let Some(Slot { source: Source::Listening(listener), generation, .. }) =
+        let Some(Slot { source: Source::Listening { listener, is_paused }, generation, .. }) =
             self.slots.get(token.0 as usize)
         else {
             return false;
         };
         let data = pack(token.0, *generation);
-        if epoll::modify(&self.epoll, listener, data, ACCEPT_EVENTS).is_err() {
+        let events = if *is_paused { EventFlags::empty() } else { ACCEPT_EVENTS };
+        if epoll::modify(&self.epoll, listener, data, events).is_err() {
             self.set_timer(token, self.woken_at + ACCEPT_PAUSE);
         }
         true

@@ -10,6 +10,8 @@ pub enum ProxyError {
     DestinationNotFound,
     /// The service has no instance that could be asked.
     DestinationUnavailable,
+    /// The names of its instances have no address.
+    DnsError,
     /// An instance does not accept connections.
     ConnectionRefused,
     /// It did not accept one in time.
@@ -50,6 +52,7 @@ impl ProxyError {
         match self {
             Self::DestinationNotFound => "destination_not_found",
             Self::DestinationUnavailable => "destination_unavailable",
+            Self::DnsError => "dns_error",
             Self::ConnectionRefused => "connection_refused",
             Self::ConnectionTimeout => "connection_timeout",
             Self::ConnectionTerminated => "connection_terminated",

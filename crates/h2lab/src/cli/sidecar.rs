@@ -141,13 +141,15 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let mut predecessor = take_sockets(&mut config, args.take_over.as_deref())?;
     let confinement = Confinement::begin(args, &config.file, path)?;
     check_mark(&config).map_err(explained)?;
-    resources::raise_open_files();
+    let files = resources::raise_open_files();
+    if let Some(line) = config.file.few_files(files, config.threads) {
+        say!("warning: {line}");
+    }
     let (stop, [hangup, reload]) = signals::serving()?;
     let writer = open_log(&mut config, &folder_of(path), confinement.user(), hangup)?;
     let admin = admin::Admin::bind(&mut config)?;
     let (file, sockets) = (config.file.clone(), config.sockets.clone());
-    let live = Live::new(config, |line| say!("{}", quotable(line))).map_err(explained)?;
-    let live = Arc::new(live);
+    let live = Arc::new(Live::new(config, |line| say!("{}", quotable(line))));
     let admin = admin.map(|admin| admin.serve(Arc::clone(&live))).transpose()?;
     let mut registries = Registries::new(Arc::clone(&live), folder_of(path));
     registries.follow(&file, FIRST_ANSWERS);
@@ -173,6 +175,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             crate::stderr::say(format_args!("nobody can take over at {}: {error}", path.display()));
         }
         // After the change of user: threads have their own rights.
+        reload::look_up_again(&live);
         if let Some((registries, reload, written)) = follow.take()
             && let Err(error) =
                 reload::start(path, args.watch, (&file, written), Arc::clone(&live), registries, reload)

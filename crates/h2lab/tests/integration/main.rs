@@ -149,6 +149,12 @@ mod smuggling;
 mod sidecar;
 mod sidecar_pool;
 
+/// Attempts of the sidecar that take too long, checks of busy instances, names without an address yet.
+mod sidecar_attempts;
+
+/// How many clients the sidecar has at a time.
+mod sidecar_clients;
+
 /// How many streams the sidecar begins on a connection that has not said how many it takes.
 mod sidecar_streams;
 

@@ -89,7 +89,6 @@ fn hangup_reads_the_file_again_and_a_wrong_one_changes_nothing() {
     for (n, text) in [
         "[[listen".to_owned(),
         file("127.0.0.1:0", &more, &one),
-        file("127.0.0.1:0", "", "http://no-such-name.invalid"),
         file("127.0.0.1:0", "tls = true\nclient-ca = \"none.pem\"\n", &one),
     ]
     .iter()

@@ -19,9 +19,10 @@ const GET: &str = "GET /status/204 HTTP/1.1\r\nhost: a\r\n\r\n";
 fn narrow(folder: &std::path::Path, threads: usize, more: &str) -> Watched {
     let config = folder.join("sidecar.toml");
     let text = format!(
-        "threads = {threads}\n[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n\
+        "threads = {threads}\nmax-clients = {}\n[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n\
          route = [{{ path = '/other', service = 'other' }}]\n[admin]\naddress = '127.0.0.1:0'\n\
-         [timeouts]\nclient-idle = '0'\n{more}"
+         [timeouts]\nclient-idle = '0'\n{more}",
+        10 * FILES // more than there are files for
     );
     fs::write(&config, text).expect("a file");
     let mut command = Command::new("sh");

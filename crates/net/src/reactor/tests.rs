@@ -341,3 +341,23 @@ fn another_thread_wakes_it_each_time() {
     reactor.wait(now).unwrap();
     assert!(reactor.next_completion().is_none(), "nothing is reported twice");
 }
+
+#[test]
+fn connections_wait_at_a_listener_that_is_paused_and_are_accepted_later() {
+    let mut reactor = reactor();
+    let listener = Listener::bind(LOOPBACK).unwrap();
+    let address = listener.local_address().unwrap();
+    reactor.submit_accept(LISTENER, listener).unwrap();
+    let _clients: Vec<_> = (0..3).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    let is_accepted =
+        |completion| matches!(completion, Completion::Accepted { token: LISTENER, result: Ok(_) });
+    assert!(is_accepted(next(&mut reactor)));
+    // Two more wait, of which the event that is being taken would report the next one.
+    reactor.pause_accept(LISTENER, true);
+    assert!(reactor.next_completion().is_none());
+    let soon = reactor.clock().now() + Duration::from_millis(5);
+    assert_eq!(sleep(&mut reactor, soon), 0, "it does not spin");
+    reactor.pause_accept(LISTENER, false);
+    assert!(is_accepted(next(&mut reactor)) && is_accepted(next(&mut reactor)));
+    reactor.pause_accept(CLIENT, true); // nothing is there
+}

@@ -47,6 +47,9 @@ pub struct Listen {
     /// How many requests a second it takes.
     #[serde(default)]
     pub rate: Option<super::Rate>,
+    /// How many clients may be connected to it at a time; others wait.
+    #[serde(default)]
+    pub max_clients: Option<u32>,
     /// Where CONNECT may lead. Nowhere, unless it is given.
     #[serde(default)]
     pub connect: Vec<ConnectTarget>,

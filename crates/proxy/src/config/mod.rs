@@ -3,6 +3,7 @@
 //! A table of the file is a module.
 
 mod admin;
+mod clients;
 mod connect;
 mod error;
 #[cfg(test)]
@@ -83,6 +84,9 @@ pub struct Config {
     pub zone: Option<String>,
     /// How many threads pass requests on.
     pub threads: Threads,
+    /// How many clients may be connected at a time; others wait. Without it as many as leave half of the process's file descriptors to
+    /// connections to instances.
+    pub max_clients: Option<u32>,
     /// How long it waits, and for what.
     pub timeouts: Timeouts,
     /// Which requests are sent again.
@@ -127,6 +131,7 @@ impl Default for Config {
             fields: OwnFields::default(),
             identity: None,
             zone: None,
+            max_clients: None,
             timeouts: Timeouts::default(),
             retry: Retry::default(),
             mark: None,
@@ -167,6 +172,7 @@ impl Config {
             service: Some(NAME.to_owned()),
             route: Vec::new(),
             rate: None,
+            max_clients: None,
             connect: Vec::new(),
             connect_service: None,
             proxy_protocol: false,
@@ -189,6 +195,13 @@ impl Config {
         let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
         table.iter_mut().for_each(|(key, value)| hide(key, value));
         toml::to_string_pretty(&table).unwrap_or_default()
+    }
+
+    /// A number for what [`Config::shown`] says, of 48 bits, so that it is exact where numbers are floating point (FNV-1a).
+    pub fn hash(&self) -> u64 {
+        let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = self.shown().bytes().fold(0xcbf2_9ce4_8422_2325, fold);
+        (hash >> 48) ^ (hash & 0xffff_ffff_ffff)
     }
 
     /// Checks what the types do not say.
@@ -229,6 +242,7 @@ impl Config {
             }
         }
         self.check_guards()?;
+        self.check_clients()?;
         if let Threads::Fixed(threads) = self.threads {
             self.check_threads(threads)?;
         }
@@ -304,6 +318,8 @@ impl Config {
             warnings.push("instances have a zone, and the sidecar has none: no zone is preferred".to_owned());
         }
         for (name, service) in &self.service {
+            let place = format!("the service `{name}`");
+            warnings.extend(self.timeouts.of(&service.timeouts).warning(&place));
             let is_useless =
                 !service.instances.is_empty() && service.instances.iter().all(|member| member.weight == 0);
             if is_useless {

@@ -12,6 +12,19 @@ fn instance(text: &str) -> Result<String, String> {
 }
 
 #[test]
+fn configurations_that_say_the_same_have_the_same_number_and_others_another() {
+    let of = |more: &str| {
+        let text = format!(
+            "[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'\n[service.a]\ninstances = ['http://a']\n{more}"
+        );
+        Config::parse(&text).expect(more).hash()
+    };
+    assert_eq!(of(""), of("# the same\n[timeouts]\nconnect = '5000ms'\n"));
+    assert_ne!(of(""), of("[timeouts]\nconnect = '6s'\n"));
+    assert!(of("") < 1 << 48);
+}
+
+#[test]
 fn instances_have_a_scheme_a_host_and_a_port() {
     for (text, known) in [
         ("http://a", "http://a:80"),

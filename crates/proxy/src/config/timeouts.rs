@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use h2lab_base::JsonSchema;
-use h2lab_base::units::{duration_text, optional_duration_text};
+use h2lab_base::units::{duration_text, format_duration, optional_duration_text};
 use serde::{Deserialize, Serialize};
 
 /// How long a sidecar waits.
@@ -18,6 +18,11 @@ pub struct Timeouts {
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub response: Duration,
+    /// For one instance: for a connection, and then for the head of the response. After that the request is sent to another one, if it
+    /// may be (see `[retry]`); one that may not be goes on until `response`. 0: as long as that.
+    #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
+    pub attempt: Duration,
     /// For the next request of a client's connection that has none: then the connection is ended, over HTTP/2 in two steps, so that a
     /// request that is on its way is still taken. 0 is for ever.
     #[serde(with = "duration_text")]
@@ -53,6 +58,7 @@ impl Default for Timeouts {
         Self {
             connect: secs(5),
             response: secs(60),
+            attempt: Duration::ZERO,
             client_idle: secs(75),
             stream: secs(300),
             request: Duration::ZERO,
@@ -75,6 +81,10 @@ pub struct ServiceTimeouts {
     #[serde(with = "optional_duration_text")]
     #[schemars(with = "Option<String>")]
     pub response: Option<Duration>,
+    /// See [`Timeouts::attempt`].
+    #[serde(with = "optional_duration_text")]
+    #[schemars(with = "Option<String>")]
+    pub attempt: Option<Duration>,
     /// See [`Timeouts::stream`].
     #[serde(with = "optional_duration_text")]
     #[schemars(with = "Option<String>")]
@@ -100,10 +110,23 @@ impl Timeouts {
         Self {
             connect: or_for_ever(service.connect.unwrap_or(self.connect)),
             response: or_for_ever(service.response.unwrap_or(self.response)),
+            attempt: service.attempt.unwrap_or(self.attempt),
             stream: service.stream.unwrap_or(self.stream),
             request: service.request.unwrap_or(self.request),
             ..*self
         }
+    }
+
+    /// What is of no use in those of a service: a line for its author.
+    pub(super) fn warning(&self, place: &str) -> Option<String> {
+        let is_longer = !self.attempt.is_zero() && self.attempt >= self.response;
+        is_longer.then(|| {
+            format!(
+                "{place}: attempt ({}) is not shorter than response ({}): it is of no use",
+                format_duration(self.attempt),
+                format_duration(self.response)
+            )
+        })
     }
 }
 
@@ -117,5 +140,24 @@ mod tests {
         let timeouts = Timeouts { response: Duration::ZERO, ..Timeouts::default() }.of(&of);
         assert_eq!((timeouts.connect, timeouts.response), (FOR_EVER, FOR_EVER));
         assert_eq!(Timeouts::default().of(&ServiceTimeouts::default()), Timeouts::default());
+    }
+
+    #[test]
+    fn an_attempt_that_may_take_as_long_as_the_response_is_of_no_use() {
+        let of = |attempt, response| {
+            let general = Timeouts { attempt: Duration::from_secs(attempt), ..Timeouts::default() };
+            general.of(&ServiceTimeouts {
+                response: Some(Duration::from_secs(response)),
+                ..ServiceTimeouts::default()
+            })
+        };
+        for (attempt, response) in [(0, 60), (1, 60), (1, 0)] {
+            assert_eq!(of(attempt, response).warning("a"), None, "{attempt} {response}");
+        }
+        let words = of(60, 60).warning("the service `a`").expect("a warning");
+        assert!(
+            words.starts_with("the service `a`: attempt (1m)") || words.contains("attempt (60s)"),
+            "{words}"
+        );
     }
 }

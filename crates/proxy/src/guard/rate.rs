@@ -1,6 +1,8 @@
 //! How many requests a second are taken: token buckets, one for all or one for each client.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
@@ -46,6 +48,18 @@ impl Limit {
     }
 }
 
+/// Whose bucket a client has: that of its address, or, of IPv6, of the first 64 bits. Hosts choose the rest as they like (RFC 4291
+/// §2.5.4), so that one of them could have as many buckets as it wants.
+fn whose(client: &str) -> Cow<'_, str> {
+    match client.parse() {
+        Ok(IpAddr::V6(address)) => {
+            let [a, b, c, d, ..] = address.segments();
+            Cow::Owned(format!("{a:x}:{b:x}:{c:x}:{d:x}::"))
+        }
+        _ => Cow::Borrowed(client),
+    }
+}
+
 /// The buckets of a limit.
 #[derive(Debug, Clone)]
 pub struct RateLimiter {
@@ -65,11 +79,12 @@ impl RateLimiter {
         Self { limit, by_client, clients: BTreeMap::new(), shared, search_at: Time::ZERO }
     }
 
-    /// Takes a request of this client, or says after what time to come again.
+    /// Takes a request of the client with this address, or says after what time to come again.
     pub fn take(&mut self, client: &str, now: Time) -> Result<(), Duration> {
         if !self.by_client {
             return self.limit.take(&mut self.shared, now);
         }
+        let client = &*whose(client);
         if let Some(bucket) = self.clients.get_mut(client) {
             return self.limit.take(bucket, now);
         }
@@ -103,6 +118,14 @@ mod tests {
         assert_eq!([taken(1_000), taken(1_099), taken(1_100), taken(1_350), taken(9_000)], [5, 0, 1, 2, 5]);
         assert_eq!(rate.take("a", at(9_000)), Err(Duration::from_millis(100)), "when to come again");
         assert_eq!(rate.take("a", at(9_060)), Err(Duration::from_millis(40)));
+    }
+
+    #[test]
+    fn a_host_has_one_bucket_for_all_addresses_of_its_network_in_ipv6() {
+        let mut rate = RateLimiter::new(Limit::new(1, 2), true);
+        let mut taken = |client: &str| (0..9).filter(|_| rate.take(client, at(0)).is_ok()).count();
+        let of = ["2001:db8:0:1::1", "2001:db8:0:1:ffff::2", "2001:db8:0:2::1", "10.0.0.1", "10.0.0.2"];
+        assert_eq!(of.map(&mut taken), [2, 0, 2, 2, 2]);
     }
 
     #[test]

@@ -9,17 +9,22 @@ use h2lab_model::sidecar::{BOUNDS, CertificateStatus, InstanceStatus, ServiceSta
 
 use super::shell::Repeat;
 use super::{Section, Shell, parts};
-use crate::sidecar::{answer, instance, lacks, limits, protection, since};
+use crate::sidecar::{answer, full, instance, lacks, limits, protection, reload, since, unresolved};
 
 /// The page; `address` is where the admin listener is reached.
 pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
     let none = |words: &str| format!("<p>{words}</p>");
     let sentences: Vec<String> = status.instances.iter().map(instance).collect();
     let done = status.services.iter().flat_map(protection);
-    let met: Vec<String> =
-        lacks(status).chain(done).chain(status.instances.iter().flat_map(limits)).collect();
+    let met: Vec<String> = full(status)
+        .into_iter()
+        .chain(lacks(status))
+        .chain(done)
+        .chain(status.instances.iter().flat_map(limits))
+        .collect();
     let errors: Vec<String> = status.errors.iter().map(error).collect();
     let expiring = status.certificates.iter().filter_map(CertificateStatus::warning).map(|words| words + ".");
+    let nameless = status.services.iter().flat_map(unresolved);
     let list = |items: &[String]| parts::list(items, items.len(), "");
     let mut sections = vec![
         Section::new("instances", "Instances", list(&sentences) + &parts::table(&instances(status))),
@@ -44,7 +49,7 @@ pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
     let command = ["h2lab", "diagnose", "--sidecar"].map(str::to_owned).into_iter();
     Shell {
         kind: "sidecar".to_owned(),
-        answer: answer(status).into_iter().chain(expiring).collect(),
+        answer: answer(status).into_iter().chain(reload(status)).chain(nameless).chain(expiring).collect(),
         notes: vec![
             "Figures since the sidecar began; response times of the last half minute to a minute; packets of the last ten seconds. An \
              estimate is by the model that decides how many connections there are. Reload the page for newer ones; for programs: \
@@ -197,9 +202,10 @@ fn process(status: &SidecarStatus) -> Vec<(String, String)> {
         line(
             "clients",
             format!(
-                "{} open, {} so far",
+                "{} open, {} so far; {} at most",
                 plural(status.clients_open, "connection"),
-                count(status.clients_accepted)
+                count(status.clients_accepted),
+                count(status.clients_limit)
             ),
         ),
         line("sent again", format!("{}{reasons}", plural(again, "request"))),

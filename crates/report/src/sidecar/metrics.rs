@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use h2lab_model::sidecar::{
-    BOUNDS, CertificateStatus, Durations, InstanceStatus, ProtectionStatus, SidecarStatus, ThreadStatus,
+    BOUNDS, CertificateStatus, Durations, InstanceStatus, ProtectionStatus, ReloadStatus, SidecarStatus,
+    ThreadStatus,
 };
 
 /// The status of a sidecar as metrics.
@@ -13,6 +14,7 @@ pub fn sidecar_metrics(status: &SidecarStatus) -> String {
     retries(&mut out, status);
     lacks(&mut out, status);
     instances(&mut out, status);
+    unresolved(&mut out, status);
     protection(&mut out, status);
     whole(&mut out, status);
     out.text
@@ -227,6 +229,14 @@ const OF_SERVICES: [OfService; 10] = [
     ("shed_total", &[], "Requests refused because memory was short.", |one| one.shed),
 ];
 
+fn unresolved(out: &mut Metrics, status: &SidecarStatus) {
+    let name = "instances_unresolved";
+    out.head(name, "gauge", "Instances whose names have no address yet.");
+    for service in status.services.iter().filter(|service| !service.name.is_empty()) {
+        out.line(name, &[("service", &service.name)], service.unresolved.len());
+    }
+}
+
 fn protection(out: &mut Metrics, status: &SidecarStatus) {
     let mut begun = "";
     for (name, labels, help, value) in OF_SERVICES {
@@ -257,6 +267,9 @@ fn threads(out: &mut Metrics, status: &SidecarStatus) {
 fn whole(out: &mut Metrics, status: &SidecarStatus) {
     out.single("clients_open", "gauge", "Connections of clients.", status.clients_open);
     out.single("clients_total", "counter", "Connections of clients so far.", status.clients_accepted);
+    out.single("clients_limit", "gauge", "Connections of clients that may be open.", status.clients_limit);
+    let help = "Times at which as many were open, so that further clients waited.";
+    out.single("clients_limit_reached_total", "counter", help, status.clients_limit_reached);
     out.single("requests_open", "gauge", "Requests under way.", status.requests_open);
     out.single("memory_bytes", "gauge", "Resident memory of the process.", status.memory_bytes);
     out.single("threads", "gauge", "Threads that pass requests on.", status.threads);
@@ -270,8 +283,22 @@ fn whole(out: &mut Metrics, status: &SidecarStatus) {
     let help = "Lines of the access log that were dropped, since the disk did not take them.";
     out.single("log_lines_dropped_total", "counter", help, status.log_lines_dropped);
     certificates(out, &status.certificates);
-    out.head("info", "gauge", "The version of h2lab.");
-    out.line("info", &[("version", &status.version)], 1);
+    reloads(out, &status.reloads);
+    out.head("build_info", "gauge", "The version of h2lab.");
+    out.line("build_info", &[("version", &status.version)], 1);
+}
+
+/// Names as those of Prometheus itself and of Alertmanager.
+fn reloads(out: &mut Metrics, reloads: &ReloadStatus) {
+    let name = "reloads_total";
+    out.head(name, "counter", "How often the configuration was read again, by what came of it.");
+    out.line(name, &[("result", "ok")], reloads.succeeded);
+    out.line(name, &[("result", "failed")], reloads.failed);
+    let help = "Whether the last attempt to read the configuration was successful.";
+    out.single("config_last_reload_successful", "gauge", help, u8::from(reloads.wrong.is_none()));
+    let help = "When the configuration in effect was read, since 1970.";
+    out.single("config_last_reload_success_timestamp_seconds", "gauge", help, reloads.succeeded_unix_s);
+    out.single("config_hash", "gauge", "A number for the configuration in effect.", reloads.config_hash);
 }
 
 fn certificates(out: &mut Metrics, all: &[CertificateStatus]) {
@@ -379,9 +406,20 @@ mod tests {
                 requests: vec![RequestCount { protocol: "h1".to_owned(), status: 200, count: 2 }],
                 durations,
                 protection: ProtectionStatus { over_waiting: 5, ejections: 1, ..ProtectionStatus::default() },
+                unresolved: vec!["no address for a.internal".to_owned()],
             }],
             instances: vec![instance("x"), InstanceStatus { is_ejected: true, ..instance("y") }],
             certificates: vec![certificate("CN=a", 300), certificate("CN=a", 200), certificate("CN=b", 100)],
+            reloads: ReloadStatus {
+                succeeded: 2,
+                failed: 1,
+                wrong: Some("why".to_owned()),
+                succeeded_unix_s: 1_700_000_000,
+                config_hash: (1 << 48) - 1,
+            },
+            version: "1.2.3".to_owned(),
+            clients_limit: 500,
+            clients_limit_reached: 7,
             ..SidecarStatus::default()
         };
         let text = sidecar_metrics(&status);
@@ -409,6 +447,15 @@ mod tests {
             "h2lab_sidecar_certificate_not_after_timestamp_seconds{file=\"a.pem\",subject=\"CN=a\"} 200",
             "h2lab_sidecar_certificate_not_after_timestamp_seconds{file=\"a.pem\",subject=\"CN=b\"} 100",
             "h2lab_sidecar_ejections_total{service=\"a\"} 1",
+            "h2lab_sidecar_clients_limit 500",
+            "h2lab_sidecar_clients_limit_reached_total 7",
+            "h2lab_sidecar_instances_unresolved{service=\"a\"} 1",
+            "h2lab_sidecar_reloads_total{result=\"ok\"} 2",
+            "h2lab_sidecar_reloads_total{result=\"failed\"} 1",
+            "h2lab_sidecar_config_last_reload_successful 0",
+            "h2lab_sidecar_config_last_reload_success_timestamp_seconds 1700000000",
+            "h2lab_sidecar_config_hash 281474976710655",
+            "h2lab_sidecar_build_info{version=\"1.2.3\"} 1",
             "h2lab_sidecar_instance_healthy{service=\"a\\\"b\\\\c\\nd\",instance=\"x\"} 1",
             "h2lab_sidecar_instance_ejected{service=\"a\\\"b\\\\c\\nd\",instance=\"y\"} 1",
             "h2lab_sidecar_loss_ratio{service=\"a\\\"b\\\\c\\nd\",instance=\"y\"} 0.03",

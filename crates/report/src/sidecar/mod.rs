@@ -4,4 +4,4 @@ mod metrics;
 mod sentences;
 
 pub use metrics::sidecar_metrics;
-pub(super) use sentences::{answer, instance, lacks, limits, protection, since};
+pub(super) use sentences::{answer, full, instance, lacks, limits, protection, reload, since, unresolved};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use h2lab_base::counts::{count, number, plural};
+use h2lab_base::text::made_printable;
 use h2lab_base::units::measured_time;
 use h2lab_model::sidecar::{InstanceStatus, ServiceStatus, SidecarStatus};
 
@@ -139,6 +140,31 @@ pub fn protection(service: &ServiceStatus) -> Vec<String> {
     told.map(|(n, words)| format!("Service `{}`: {}.", service.name, words(*n))).collect()
 }
 
+/// Clients that had to wait.
+pub fn full(status: &SidecarStatus) -> Option<String> {
+    let times = plural(status.clients_limit_reached, "time");
+    let is_some = status.clients_limit_reached > 0;
+    is_some.then(|| {
+        format!("As many clients were connected as may be, {times}: others had to wait (`max-clients`).")
+    })
+}
+
+/// Which instances of a service have no address yet.
+pub fn unresolved(service: &ServiceStatus) -> impl Iterator<Item = String> + '_ {
+    let told =
+        |why: &String| format!("Service `{}`: {}; it is looked up again.", service.name, made_printable(why));
+    service.unresolved.iter().map(told)
+}
+
+/// What is wrong with the file, if it was read again and not taken.
+pub fn reload(status: &SidecarStatus) -> Option<String> {
+    let wrong = status.reloads.wrong.as_ref()?;
+    Some(format!(
+        "The configuration was read again and not taken, what was before stays: {}.",
+        made_printable(wrong)
+    ))
+}
+
 /// What the system had no more of, in sentences.
 pub fn lacks(status: &SidecarStatus) -> impl Iterator<Item = String> + '_ {
     let some = status.lacks.iter().filter(|(_, times)| **times > 0);
@@ -193,7 +219,7 @@ pub fn limits(one: &InstanceStatus) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use h2lab_model::record::Histogram;
-    use h2lab_model::sidecar::{Alone, PathStatus, ProtectionStatus, RequestCount};
+    use h2lab_model::sidecar::{Alone, PathStatus, ProtectionStatus, ReloadStatus, RequestCount};
 
     use super::*;
 
@@ -285,6 +311,12 @@ mod tests {
         };
         let said = answer(&status);
         assert_eq!(said[0], "1 of 2 instances cannot be reached.");
+        assert_eq!((reload(&status), full(&status)), (None, None));
+        let told = full(&SidecarStatus { clients_limit_reached: 2, ..SidecarStatus::default() });
+        assert!(told.expect("they had").contains("as may be, 2 times: others had to wait"));
+        let reloads = ReloadStatus { wrong: Some("a.toml: no \u{1b}".to_owned()), ..ReloadStatus::default() };
+        let told = reload(&SidecarStatus { reloads, ..SidecarStatus::default() }).expect("it failed");
+        assert!(told.contains("what was before stays: a.toml: no ") && !told.contains('\u{1b}'), "{told}");
         assert!(said[1].starts_with("200 requests in 2 h 5 min, 10 of which failed (5 %)"), "{said:?}");
     }
 }

@@ -75,7 +75,7 @@ impl Sidecar<'_> {
         up.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
         mark(up, slot, &mut self.dirty);
         exchange.up = Some(StreamAt { slot, serial: up.serial, stream });
-        (exchange.sent_at, exchange.watched.moved_at) = (now, now);
+        (exchange.sent_at, exchange.watched.moved_at, exchange.watched.is_last) = (now, now, false);
         if exchange.instance.is_some_and(|instance| self.pools.get(instance).proxied.is_some()) {
             up.engine.announce_end(now, b""); // the next client needs another connection
         }

@@ -250,16 +250,6 @@ pub enum SidecarError {
         /// What is wrong with it.
         why: String,
     },
-    /// An instance has no address.
-    #[error("the service `{service}`: no address for {host}: {why}")]
-    Address {
-        /// Its service.
-        service: String,
-        /// Its host.
-        host: String,
-        /// The resolver's answer.
-        why: String,
-    },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {

@@ -51,6 +51,11 @@ pub struct Clients {
 }
 
 impl Clients {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.names.len() as u32
+    }
+
     /// Whether a port may have more to read.
     pub const fn has_unread(&self) -> bool {
         !self.unread.is_empty()
@@ -136,7 +141,7 @@ impl Sidecar<'_> {
 
     /// Takes a connection in; where that is.
     fn take_in(&mut self, place: u32, endpoint: &Arc<QuicEndpoint>, incoming: Incoming) -> Option<u32> {
-        if self.guard.pressure() == Pressure::Full {
+        if self.guard.pressure() == Pressure::Full || self.refuses_client(place) {
             endpoint.turn_away(incoming);
             return None;
         }

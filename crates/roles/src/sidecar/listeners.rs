@@ -248,6 +248,18 @@ impl Listeners {
         tcp.into_iter().chain(udp)
     }
 
+    /// How many places there are.
+    pub const fn count(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// How many clients the listener in this place may have, and its address, if that is bounded.
+    pub fn most_clients(&self, place: u32) -> Option<(u32, SocketAddr)> {
+        let place = self.places.get(place as usize)?;
+        let address = place.listening.map_or(place.listen.address, |listening| listening.address);
+        Some((place.listen.max_clients?, address))
+    }
+
     /// Whether the listener in this place accepts connections.
     pub fn is_open(&self, place: u32) -> bool {
         self.places.get(place as usize).is_some_and(|place| place.is_open)

@@ -8,12 +8,16 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use h2lab_model::sidecar::ReloadStatus;
 use h2lab_net::tcp::Listener;
 use h2lab_net::udp::Socket;
-use h2lab_proxy::config::{Listen, Member};
+use h2lab_proxy::config::{Listen, Member, Service};
 
 use super::config::{SidecarConfig, SidecarError};
+use super::names::{self, Unresolved};
+use super::observe::unix;
 use super::transparent;
 
 /// An instance with its address.
@@ -57,12 +61,57 @@ pub struct State {
     pub config: Arc<SidecarConfig>,
     /// Instances, by service; a service that nothing is known of has none.
     pub sets: BTreeMap<String, Arc<[Resolved]>>,
+    /// Those whose names have no address yet, by service.
+    pub unresolved: BTreeMap<String, Vec<Unresolved>>,
+}
+
+impl State {
+    /// With the instances that the configuration names itself, whose names are waited for so long. One that has no address now keeps the
+    /// one that it had `before`. What there is to say about them is `told`.
+    fn new(config: SidecarConfig, before: Option<&Self>, patience: Duration, told: &mut Vec<String>) -> Self {
+        let written = |(name, service): (&String, &Service)| {
+            let members = if service.registry().is_some() { Vec::new() } else { service.instances.clone() };
+            members.into_iter().map(|member| (name.clone(), member)).collect::<Vec<_>>()
+        };
+        let written: Vec<(String, Member)> = config.file.service.iter().flat_map(written).collect();
+        let results = names::resolve(written.iter().map(|(_, member)| member.clone()).collect(), patience);
+        let mut sets: BTreeMap<String, Vec<Resolved>> = BTreeMap::new();
+        let mut unresolved: BTreeMap<String, Vec<Unresolved>> = BTreeMap::new();
+        for ((service, member), result) in written.into_iter().zip(results) {
+            let set = sets.entry(service.clone()).or_default();
+            let known = || {
+                let set = before?.sets.get(&service)?;
+                set.iter().find(|at| at.member.url == member.url)
+            };
+            match result {
+                Ok(at) => set.push(at),
+                Err(why) => {
+                    let about = without_address(&service, &member, &why);
+                    if let Some(at) = known() {
+                        told.push(format!("{about}; it keeps the one that it has, {}", at.address.ip()));
+                        set.push(Resolved { member, ..at.clone() });
+                    } else {
+                        told.push(format!("{about}; it is looked up again until it has one"));
+                        unresolved.entry(service).or_default().push(Unresolved { member, why });
+                    }
+                }
+            }
+        }
+        let sets = sets.into_iter().map(|(service, set)| (service, distinct(set).into())).collect();
+        Self { config: Arc::new(config), sets, unresolved }
+    }
+}
+
+/// The service `a`: no address for its instance.
+fn without_address(service: &str, member: &Member, why: &str) -> String {
+    format!("the service `{service}`: no address for {}: {why}", member.url.host)
 }
 
 /// The state that all loops follow.
 pub struct Live {
     version: AtomicU64,
     state: Mutex<State>,
+    reloads: Mutex<ReloadStatus>,
     report: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -73,15 +122,19 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    /// Begins with this configuration, and resolves the names of its instances. `report` takes a line about what went wrong, or has
+    /// Begins with this configuration, and resolves the names of its instances; [`names::follow`] goes on with those that have no address
+    /// yet. `report` takes a line about what went wrong, or has
     /// changed, while the sidecar runs.
-    pub fn new(
-        config: SidecarConfig,
-        report: impl Fn(&str) + Send + Sync + 'static,
-    ) -> Result<Self, SidecarError> {
-        let sets = written(&config)?;
-        let state = Mutex::new(State { config: Arc::new(config), sets });
-        Ok(Self { version: AtomicU64::new(0), state, report: Box::new(report) })
+    pub fn new(config: SidecarConfig, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        let mut told = Vec::new();
+        let state = State::new(config, None, names::PATIENCE, &mut told);
+        for line in &told {
+            report(line);
+        }
+        let state = Mutex::new(state);
+        let reloads =
+            Mutex::new(ReloadStatus { succeeded_unix_s: unix().as_secs(), ..ReloadStatus::default() });
+        Self { version: AtomicU64::new(0), state, reloads, report: Box::new(report) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -99,6 +152,25 @@ impl Live {
         (self.version(), state.clone())
     }
 
+    /// The configuration was read again; why nothing has come of it, if that is so.
+    pub fn reloaded(&self, wrong: Option<String>) {
+        let mut reloads = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        if wrong.is_some() {
+            reloads.failed += 1;
+        } else {
+            reloads.succeeded += 1;
+            reloads.succeeded_unix_s = unix().as_secs();
+        }
+        reloads.wrong = wrong;
+    }
+
+    /// How often that has happened, and what came of it.
+    pub fn reloads(&self) -> ReloadStatus {
+        let config_hash = self.state().1.config.file.hash();
+        let reloads = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        ReloadStatus { config_hash, ..reloads.clone() }
+    }
+
     /// Says something to who runs the sidecar.
     pub fn report(&self, text: &str) {
         (self.report)(text);
@@ -106,6 +178,7 @@ impl Live {
 
     /// A registry knows the instances of a service; whether they are others than before.
     pub fn set(&self, service: &str, set: Vec<Resolved>) -> bool {
+        let set = distinct(set);
         let mut state = self.lock();
         if state.sets.get(service).is_some_and(|before| **before == *set) {
             return false;
@@ -115,10 +188,10 @@ impl Live {
         true
     }
 
-    /// Looks whether another configuration can take the place of this one: whether names are known, and addresses can be listened on.
+    /// Looks whether another configuration can take the place of this one: whether addresses can be listened on.
     pub fn prepare(&self, mut config: SidecarConfig) -> Result<State, SidecarError> {
-        let sets = written(&config)?;
-        let before = Arc::clone(&self.lock().config);
+        let state = self.state().1;
+        let before = Arc::clone(&state.config);
         config.sockets = before.sockets.clone();
         (config.admin, config.log) = (before.admin.clone(), before.log.clone());
         config.threads = before.threads;
@@ -138,7 +211,65 @@ impl Live {
                     .map_err(|source| SidecarError::ListenUdp { address: listen.address, source })?;
             }
         }
-        Ok(State { config: Arc::new(config), sets })
+        let mut told = Vec::new();
+        let next = State::new(config, Some(&state), names::LONG_PATIENCE, &mut told);
+        for line in &told {
+            self.report(line);
+        }
+        Ok(next)
+    }
+
+    /// Instances whose names have no address yet; none once another configuration than this one is in effect.
+    pub fn unresolved(&self, config: &Arc<SidecarConfig>) -> Vec<(String, Unresolved)> {
+        let state = self.lock();
+        if !Arc::ptr_eq(&state.config, config) {
+            return Vec::new();
+        }
+        let all = state.unresolved.iter();
+        all.flat_map(|(service, all)| all.iter().map(|one| (service.clone(), one.clone()))).collect()
+    }
+
+    /// The name of an instance of this configuration was looked up again.
+    pub fn take_name(
+        &self,
+        config: &Arc<SidecarConfig>,
+        service: &str,
+        member: &Member,
+        result: Result<Resolved, String>,
+    ) {
+        let mut state = self.lock();
+        if !Arc::ptr_eq(&state.config, config) {
+            return;
+        }
+        let State { sets, unresolved, .. } = &mut *state;
+        let Some(all) = unresolved.get_mut(service) else { return };
+        let Some(place) = all.iter().position(|one| one.member == *member) else { return };
+        let told = match result {
+            Ok(at) => {
+                all.remove(place);
+                if all.is_empty() {
+                    unresolved.remove(service);
+                }
+                let told = format!(
+                    "the service `{service}`: {} has the address {}",
+                    member.url.host,
+                    at.address.ip()
+                );
+                let known = sets.get(service).map_or(&[][..], |set| set);
+                let set = distinct(known.iter().cloned().chain([at]).collect());
+                sets.insert(service.to_owned(), set.into());
+                told
+            }
+            Err(why) if why == all[place].why => return,
+            Err(why) => {
+                let told = without_address(service, member, &why);
+                all[place].why = why;
+                told
+            }
+        };
+        self.version.fetch_add(1, Ordering::Release);
+        drop(state);
+        self.report(&told);
     }
 
     /// Nothing is logged any more: the log's file is closed when all who write it have let it go.
@@ -162,21 +293,31 @@ impl Live {
     }
 }
 
-/// The instances that a configuration names itself. Of a name with several addresses the first counts: several instances are what a
-/// registry is for.
-fn written(config: &SidecarConfig) -> Result<BTreeMap<String, Arc<[Resolved]>>, SidecarError> {
-    let mut sets = BTreeMap::new();
-    for (service, file) in &config.file.service {
-        if file.registry().is_some() {
-            continue;
+/// Each instance once: one that is listed several times, as registries may do, has the weight of all of them. Nothing else tells them
+/// apart, and what is known of an instance is known of it once.
+fn distinct(set: Vec<Resolved>) -> Vec<Resolved> {
+    let mut all: Vec<Resolved> = Vec::with_capacity(set.len());
+    for at in set {
+        match all.iter_mut().find(|other| other.is_same(&at)) {
+            Some(other) => other.member.weight = other.member.weight.saturating_add(at.member.weight),
+            None => all.push(at),
         }
-        let mut set = Vec::new();
-        for member in &file.instances {
-            let wrong =
-                |why| SidecarError::Address { service: service.clone(), host: member.url.host.clone(), why };
-            set.extend(Resolved::all(member).map_err(wrong)?.into_iter().next());
-        }
-        sets.insert(service.clone(), set.into());
     }
-    Ok(sets)
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_that_is_listed_twice_is_one_with_the_weight_of_both() {
+        let at = |url: &str, weight| {
+            let member = Member { weight, ..url.parse::<h2lab_proxy::config::Instance>().expect(url).into() };
+            Resolved::all(&member).expect("an address").remove(0)
+        };
+        let (one, other) = ("http://127.0.0.1:1", "h2c://127.0.0.1:1");
+        let all = distinct(vec![at(one, 1), at(other, 1), at(one, 3), at(one, 0)]);
+        assert_eq!(all, [at(one, 4), at(other, 1)]);
+    }
 }

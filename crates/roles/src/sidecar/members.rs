@@ -20,6 +20,7 @@ use h2lab_wire::ErrorCode;
 use super::config::SidecarConfig;
 use super::guard::Standing;
 use super::live::{Resolved, State};
+use super::names::Unresolved;
 use super::pool::{Pool, Pools};
 use super::side::Peer;
 use super::threads::Shared;
@@ -89,6 +90,8 @@ pub struct Group {
     made: Made,
     /// What a dial may take.
     connect: Duration,
+    /// Why some of its instances have no address.
+    pub unresolved: Vec<Unresolved>,
     /// It is no more: requests under way end.
     is_retired: bool,
 }
@@ -114,7 +117,7 @@ impl Dialled<'_> {
 
     fn group(&self, name: &str) -> Group {
         let connect = self.timeouts().connect;
-        Group { name: name.to_owned(), made: self.made(), connect, is_retired: false }
+        Group { name: name.to_owned(), made: self.made(), connect, unresolved: Vec::new(), is_retired: false }
     }
 
     /// How an instance is dialled, in the order of preference.
@@ -179,7 +182,9 @@ impl Pools {
         let mut pools = Self::default();
         pools.portion = portion;
         for (name, dialled) in services(&state.config, portion) {
-            pools.groups.push(dialled.group(name));
+            let mut group = dialled.group(name);
+            group.unresolved = state.unresolved.get(name).cloned().unwrap_or_default();
+            pools.groups.push(group);
             let mut members = Vec::new();
             for at in state.sets.get(name).map_or(&[][..], |set| set) {
                 members.push(pools.all.len() as u32);
@@ -201,6 +206,12 @@ impl Pools {
         self.groups.iter().map(|group| &*group.name)
     }
 
+    /// What is told of a service's instances that have no address, if it has some.
+    pub fn without_address(&self, service: u32) -> Vec<String> {
+        let all = self.groups.get(service as usize).map_or(&[][..], |group| &group.unresolved);
+        all.iter().map(|one| format!("no address for {}: {}", one.member.url.host, one.why)).collect()
+    }
+
     /// The number of a service that is in the configuration.
     pub fn service(&self, name: &str) -> Option<u32> {
         self.groups.iter().position(|group| group.name == name).map(|number| number as u32)
@@ -218,6 +229,8 @@ impl Sidecar<'_> {
                 self.pools.groups.len() as u32 - 1
             });
             self.take_changes(number, &dialled, now);
+            self.pools.groups[number as usize].unresolved =
+                state.unresolved.get(name).cloned().unwrap_or_default();
             if name == ORIGINAL && state.config.file.is_transparent() {
                 continue; // its instances are what is asked for
             }

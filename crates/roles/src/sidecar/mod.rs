@@ -10,6 +10,7 @@ mod answer;
 mod body;
 mod buffers;
 pub mod certificates;
+mod clients;
 mod config;
 mod datagrams;
 mod drain;
@@ -24,6 +25,7 @@ mod listeners;
 mod live;
 mod liveness;
 mod members;
+pub mod names;
 mod observe;
 mod path;
 mod pool;
@@ -162,6 +164,8 @@ struct Sidecar<'a> {
     /// When it is looked whether instances are still there.
     check_at: Time,
     totals: Totals,
+    /// How many clients may be there.
+    clients: clients::Bounded,
     /// What the system had no more of.
     lacks: scarce::Lacks,
     /// For responses that have none.
@@ -227,6 +231,7 @@ impl<'a> Sidecar<'a> {
             look_at: clock.now(),
             check_at: clock.now(),
             observer: observe::Watch::new(&config, clock.now()),
+            clients: clients::Bounded::new(&config),
             config,
             totals: Totals::default(),
             lacks: scarce::Lacks::default(),
@@ -270,6 +275,7 @@ impl<'a> Sidecar<'a> {
         self.relieve();
         self.look(now);
         self.settle();
+        self.bound_clients(now);
         self.tell_waiting();
         self.observe(now);
         Ok(())
@@ -285,6 +291,7 @@ impl<'a> Sidecar<'a> {
                 } else {
                     self.shared.give(stream, assignment);
                 }
+                self.bound_clients(self.now);
             }
             Completion::Accepted { result: Err(error), .. } => self.accept_failed(&error, self.now),
             // Another loop has given something, which is taken before the next turn.

@@ -19,10 +19,12 @@ use h2lab_proxy::pool::place::{self, Load, Room};
 use h2lab_proxy::pool::portion::Portion;
 use h2lab_proxy::pool::quota::Quota;
 use h2lab_proxy::proxy_protocol;
+use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
 
+use super::exchange::Refusal;
 use super::fallback::Spoken;
-use super::guard::Standing;
+use super::guard::{COME_AGAIN, Standing};
 use super::members::{Group, Part};
 use super::side::{Peer, Side};
 use super::{Sidecar, Slot};
@@ -270,11 +272,13 @@ impl Sidecar<'_> {
                 };
                 let loads: Vec<Load> = numbers.iter().map(load).collect();
                 let Some(chosen) = place::instance(&loads, &mut self.random) else {
-                    return self.exchanges.get(id).refuse(503, "the service has no instance");
+                    return self.refuse_without_instance(id);
                 };
                 let instance = numbers[chosen];
                 self.pools.get(instance).load.open += 1;
-                self.exchanges.get(id).instance = Some(instance);
+                let exchange = self.exchanges.get(id);
+                exchange.instance = Some(instance);
+                (exchange.watched.tried_from, exchange.watched.is_last) = (now, false);
                 instance
             }
         };
@@ -296,6 +300,21 @@ impl Sidecar<'_> {
         }
     }
 
+    /// A service has no instance that could be asked.
+    fn refuse_without_instance(&mut self, id: u32) {
+        let service = self.exchanges.get(id).service;
+        let unresolved = self.pools.without_address(service);
+        let refusal = if unresolved.is_empty() {
+            Refusal::new(503, "the service has no instance")
+        } else {
+            Refusal::new(503, "the service has no instance: its name has no address yet")
+                .because(ProxyError::DnsError)
+                .with_detail(unresolved.join("; "))
+                .come_again_after(COME_AGAIN)
+        };
+        self.exchanges.get(id).refusal = Some(refusal);
+    }
+
     /// The connections of an instance that take further requests, and how many.
     pub(super) fn lasting(&self, instance: u32) -> Vec<(u32, Room)> {
         let pool = &self.pools.all[instance as usize];
@@ -305,7 +324,9 @@ impl Sidecar<'_> {
 
     /// A request waits for a connection of its instance, or for what one still has to learn.
     pub(super) fn wait(&mut self, id: u32) {
-        if !self.may_wait(id) {
+        // A check of an instance is no load, and what it finds out is the instance's state, not how long the queue is.
+        let is_check = self.exchanges.get(id).watched.probes.is_some();
+        if !is_check && !self.may_wait(id) {
             return;
         }
         let exchange = self.exchanges.get(id);
@@ -314,7 +335,11 @@ impl Sidecar<'_> {
         exchange.waits = true;
         let pool = self.pools.get(instance);
         pool.waiting += 1;
-        pool.queue.push_back((id, exchange.generation));
+        if is_check {
+            pool.queue.push_front((id, exchange.generation));
+        } else {
+            pool.queue.push_back((id, exchange.generation));
+        }
         if pool.queue.len() > 2 * pool.waiting as usize + QUEUED {
             pool.queue.retain(|(id, generation)| self.exchanges.waits(*id, *generation));
         }

@@ -1,6 +1,7 @@
 //! A loop follows the state that is common to all loops: the first one [`super::live::Live`], the others what that has made of it.
 
 use h2lab_base::units::Time;
+use h2lab_proxy::config::{Config as File, Listen};
 use h2lab_proxy::hints::Pages;
 use h2lab_wire::ErrorCode;
 
@@ -55,11 +56,11 @@ impl Sidecar<'_> {
         }
         let number = |name: &str| self.pools.service(name);
         self.guard.follow(old, new, &number, common);
-        self.take_listeners(common, now);
+        self.take_listeners(common, old, now);
     }
 
     /// Listens where the configuration says, or knows who does.
-    fn take_listeners(&mut self, common: Option<&Common>, now: Time) {
+    fn take_listeners(&mut self, common: Option<&Common>, before: &File, now: Time) {
         let number = |name: &str| self.pools.service(name).unwrap_or(0);
         let closed = if let Some(common) = common {
             self.guard.take_rates(&common.rates);
@@ -67,8 +68,14 @@ impl Sidecar<'_> {
         } else {
             let is_used = |place: u32| self.shared.uses(place);
             let closed = self.listeners.follow(&self.config, &number, &is_used, &mut self.reactor, self.live);
+            for place in &closed {
+                self.guard.forget_listener(*place);
+                self.clients.forget(*place);
+            }
             for listen in &self.config.file.listen {
-                self.guard.limit_listener(self.listeners.place(listen.address), listen);
+                let is_it = |old: &Listen| (old.address, &old.rate) == (listen.address, &listen.rate);
+                let is_same = before.listen.iter().any(is_it);
+                self.guard.limit_listener(self.listeners.place(listen.address), listen, is_same);
             }
             self.end_closed_ports(now);
             closed

@@ -236,6 +236,7 @@ impl Serving {
     fn status(&self, shown: impl FnOnce(&SidecarStatus) -> Answer) -> Answer {
         self.admin.status(PATIENCE).map_or_else(busy, |mut status| {
             status.certificates = certificates::as_of_now(&self.live.state().1.config.certificates);
+            status.reloads = self.live.reloads();
             shown(&status)
         })
     }
@@ -277,7 +278,7 @@ mod tests {
         let mut config = Config::simple(listen, instances, h2lab_proxy::config::Policy::default());
         config.admin.public = public;
         let config = SidecarConfig::new(config, 1, &|_| Ok(Vec::new())).expect("it is right");
-        let live = Arc::new(Live::new(config, |_| ()).expect("addresses"));
+        let live = Arc::new(Live::new(config, |_| ()));
         Serving { admin: Arc::default(), live, sockets: Sockets::default(), address: listen }
     }
 

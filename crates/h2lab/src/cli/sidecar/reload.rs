@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use h2lab_proxy::config::Config;
 use h2lab_roles::sidecar::registry::{Registries, Watched};
-use h2lab_roles::sidecar::{Live, certificates};
+use h2lab_roles::sidecar::{Live, certificates, names};
 
 use super::super::quotable;
 use super::{FIRST_ANSWERS, explained, folder_of, prepared, read_config, summary};
@@ -55,14 +55,17 @@ pub fn start(
             let path = reader.path.display();
             match result {
                 Ok((new, summary)) => {
+                    reader.live.reloaded(None);
                     say!("{path} was read again: {summary}");
                     watched = new;
                     said.anew(&all(&reader.live));
                 }
-                Err(error) => say!(
-                    "{}\n{path} was read again; what it said before stays",
-                    quotable(&format!("{error:#}"))
-                ),
+                Err(error) => {
+                    let why = quotable(&format!("{error:#}"));
+                    say!("{why}\n{path} was read again; what it said before stays");
+                    let lines: Vec<&str> = why.lines().map(str::trim).collect();
+                    reader.live.reloaded(Some(lines.join(" ")));
+                }
             }
         }
     };
@@ -75,6 +78,13 @@ fn watched(path: &Path, file: &Config) -> Watched {
     let folder = folder_of(path);
     let named = file.files().into_iter().map(|name| folder.join(name));
     Watched::new(std::iter::once(path.to_owned()).chain(named).collect())
+}
+
+/// Has the names looked up again that have no address.
+pub(super) fn look_up_again(live: &Arc<Live>) {
+    if let Err(error) = names::follow(live) {
+        say!("names that have no address are not looked up again: {error}");
+    }
 }
 
 struct Reader {
@@ -103,6 +113,7 @@ impl Reader {
         }
         self.registries.follow(&next.config.file, FIRST_ANSWERS);
         self.live.commit(next);
+        look_up_again(&self.live);
         Ok((watched, summary))
     }
 }

@@ -15,6 +15,8 @@ use super::{COME_AGAIN, Guard};
 enum Late {
     /// A connection to an instance.
     Connection,
+    /// This instance, where another one may be asked.
+    Attempt,
     /// The head of the response.
     Response,
     /// The next byte of a body.
@@ -36,6 +38,18 @@ impl Guard {
         };
         let timeouts = &of.timeouts;
         let is_answered = exchange.is_answered || exchange.answer.is_some();
+        let may_be_last = timeouts.attempt.is_zero()
+            || watched.is_last
+            || watched.probes.is_some()
+            || exchange.asked.is_tunnel();
+        let attempt_from = match exchange.up {
+            _ if may_be_last || is_answered => None,
+            None => exchange.instance.map(|_| watched.tried_from),
+            Some(_) => exchange.request.is_done().then_some(watched.moved_at),
+        };
+        if let Some(from) = attempt_from {
+            bound(from + timeouts.attempt, Late::Attempt);
+        }
         if !is_answered && exchange.up.is_none() {
             bound(watched.waits_from + of.bounds.wait.unwrap_or(timeouts.response), Late::Connection);
         } else if !is_answered && (exchange.request.is_done() || exchange.asked.is_tunnel()) {
@@ -99,6 +113,7 @@ impl Sidecar<'_> {
                     self.exchanges.get(id).watched.moved_at = now;
                     self.watch(id);
                 }
+                (at, Late::Attempt) if at <= now => self.end_attempt(id, now),
                 (at, late) if at <= now => self.give_up(id, late, now),
                 (at, _) => self.guard.due.set(id, at),
             }
@@ -120,12 +135,25 @@ impl Sidecar<'_> {
         let Some(of) = self.guard.services.get_mut(exchange.service as usize) else { return };
         let timeouts = of.timeouts;
         let is_silent = !exchange.request.has_ended() && exchange.request.waiting() == 0;
+        let is_asked = exchange.up.is_some() && exchange.request.is_done();
+        let is_asked = is_asked && !exchange.is_answered && exchange.watched.probes.is_none();
+        // What it was given, not what has passed: the same text each time.
+        let given = exchange.watched.request_due.since(exchange.began_at);
+        // A deadline of the client's own says nothing of the instance.
+        let is_failure = is_asked
+            && match late {
+                Late::Response => true,
+                Late::Request => given == timeouts.request,
+                Late::Connection | Late::Attempt | Late::Stream => false,
+            };
         let refusal = match late {
             Late::Connection => {
                 let after = of.bounds.wait.unwrap_or(timeouts.response);
                 Refusal::new(503, of.late("no connection to an instance", after)).come_again_after(COME_AGAIN)
             }
-            Late::Response => Refusal::new(504, of.late("no response from an instance", timeouts.response)),
+            Late::Response | Late::Attempt => {
+                Refusal::new(504, of.late("no response from an instance", timeouts.response))
+            }
             Late::Stream if is_silent && !exchange.is_answered => {
                 Refusal::new(408, of.late("nothing more of the body of the request", timeouts.stream))
             }
@@ -133,17 +161,15 @@ impl Sidecar<'_> {
                 Refusal::new(504, of.late("nothing more of the request or its response", timeouts.stream))
                     .because(ProxyError::HttpResponseIncomplete)
             }
-            Late::Request => {
-                // What it was given, not what has passed: the same text each time.
-                let given = exchange.watched.request_due.since(exchange.began_at);
-                Refusal::new(504, of.late("no complete response", given))
-            }
+            // A check counts as such.
+            Late::Request if exchange.watched.probes.is_some() => Refusal::new(504, "no answer to a check"),
+            Late::Request => Refusal::new(504, of.late("no complete response", given)),
         };
         exchange.refusal = Some(refusal);
         let instance = exchange.instance;
         self.stop_waiting(id);
         self.exchanges.stir(id);
-        if let (Late::Response, Some(instance)) = (late, instance) {
+        if let (true, Some(instance)) = (is_failure, instance) {
             self.judge(instance, true, now);
         }
     }

@@ -19,6 +19,14 @@ const SWEEP: Duration = Duration::from_millis(500);
 impl Sidecar<'_> {
     /// Whether a request that has met this fate is sent again. What may have been processed needs budget.
     pub(in super::super) fn repeats(&mut self, id: u32, fate: Fate, on: RetryOn, now: Time) -> bool {
+        let service = self.exchanges.get(id).service;
+        let of = self.guard.services.get(service as usize);
+        let is_asked_for = of.is_some_and(|of| of.retry.on.contains(&on));
+        (fate == Fate::Unprocessed || is_asked_for) && self.may_afford(id, fate, now)
+    }
+
+    /// The same of what the configuration asks for in any case.
+    pub(super) fn may_afford(&mut self, id: u32, fate: Fate, now: Time) -> bool {
         let exchange = self.exchanges.get(id);
         if !exchange.may_repeat(fate) {
             return false;
@@ -27,9 +35,6 @@ impl Sidecar<'_> {
             return true;
         }
         let Some(of) = self.guard.services.get_mut(exchange.service as usize) else { return false };
-        if !of.retry.on.contains(&on) {
-            return false;
-        }
         let may = of.budget(now).retry(now);
         *(if may { &mut of.counts.retries } else { &mut of.counts.over_budget }) += 1;
         may

@@ -1,6 +1,7 @@
 //! Protection of services and of the sidecar itself: what `h2lab_proxy::guard` decides is applied here.
 
 mod admission;
+mod attempt;
 mod deadlines;
 mod failures;
 mod memory;
@@ -97,6 +98,10 @@ pub struct Watched {
     pub waits_from: Time,
     /// When a part of it was passed on last.
     pub moved_at: Time,
+    /// Since when it has its instance.
+    pub tried_from: Time,
+    /// The attempt under way may take as long as a response: it cannot be sent again.
+    pub is_last: bool,
     /// How often it may be sent again that may have been processed.
     pub attempts: u8,
     /// It is a check of the sidecar's own whether this instance is well.
@@ -182,13 +187,22 @@ impl Guard {
         self.listeners = rates.to_vec();
     }
 
-    /// A listener takes so many requests; it begins anew.
-    pub fn limit_listener(&mut self, place: Option<usize>, listen: &Listen) {
+    /// A listener takes so many requests. `is_same`: as before, so that what was counted goes on.
+    pub fn limit_listener(&mut self, place: Option<usize>, listen: &Listen, is_same: bool) {
         let Some(place) = place else { return };
         if self.listeners.len() <= place {
             self.listeners.resize_with(place + 1, || None);
         }
-        self.listeners[place] = listen.rate.as_ref().map(SharedRate::new);
+        if !is_same || self.listeners[place].is_none() {
+            self.listeners[place] = listen.rate.as_ref().map(SharedRate::new);
+        }
+    }
+
+    /// A listener is gone: another one may get its place.
+    pub fn forget_listener(&mut self, place: u32) {
+        if let Some(rate) = self.listeners.get_mut(place as usize) {
+            *rate = None;
+        }
     }
 
     /// Whether one more request of this client may go to this service; why not, if it may not.
@@ -211,7 +225,6 @@ impl Guard {
             let refusal = Refusal::new(503, "the proxy is short of memory").come_again_after(COME_AGAIN);
             return Err(refusal.because(ProxyError::ProxyInternalResponse));
         }
-        of.unbudgeted += 1;
         if let Some(rate) = &of.share.rate
             && let Err(after) = rate.take(client, now)
         {
@@ -221,6 +234,7 @@ impl Guard {
         if of.is_bounded() {
             of.share.open(&of.bounds).map_err(|overflow| of.overflow(overflow))?;
         }
+        of.unbudgeted += 1; // what is refused here is no load of the service
         of.open += 1;
         Ok(())
     }
@@ -304,5 +318,43 @@ impl ServiceGuard {
     fn late(&mut self, what: &str, after: Duration) -> String {
         self.counts.timeouts += 1;
         format!("{what} of the service `{}` within {}", self.name, format_duration(after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(text: &str) -> (File, Guard) {
+        let file = File::parse(&format!(
+            "[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'\n{text}\n[service.a]\ninstances = ['http://127.0.0.1:2']\n\
+             rate = {{ per-second = 1, burst = 3 }}\nretry = {{ budget = 100, per-second = 0 }}\n"
+        ));
+        let file = file.expect("it is right");
+        let shared = Arc::new(Shared::new(1).expect("a loop"));
+        let guard = Guard::new(&file, None, &shared, None);
+        (file, guard)
+    }
+
+    #[test]
+    fn requests_that_are_refused_add_nothing_to_the_budget_of_retries() {
+        let (_, mut guard) = guard("");
+        let taken = (0..100).filter(|_| guard.admit(0, 0, "a", Time::ZERO).is_ok()).count();
+        let mut budget = guard.services[0].budget(Time::ZERO);
+        assert_eq!((taken, (0..100).filter(|_| budget.retry(Time::ZERO)).count()), (3, 3));
+    }
+
+    #[test]
+    fn the_rate_of_a_listener_goes_on_unless_it_is_another_one() {
+        let (file, mut guard) = guard("rate = { per-second = 1, burst = 1 }");
+        let taken = |guard: &mut Guard| guard.admit(0, 0, "a", Time::ZERO).is_ok();
+        assert_eq!((taken(&mut guard), taken(&mut guard)), (true, false));
+        guard.limit_listener(Some(0), &file.listen[0], true);
+        assert!(!taken(&mut guard), "a reload that does not change it takes nothing back");
+        guard.limit_listener(Some(0), &file.listen[0], false);
+        assert_eq!((taken(&mut guard), taken(&mut guard)), (true, false));
+        guard.forget_listener(0);
+        guard.limit_listener(Some(0), &file.listen[0], true);
+        assert!(taken(&mut guard), "another listener has its place");
     }
 }

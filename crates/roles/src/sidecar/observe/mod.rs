@@ -93,15 +93,18 @@ pub enum Again {
     Ended,
     /// Its response had a status that asks for that.
     Status,
+    /// There was no response within the time of an attempt.
+    Attempt,
 }
 
 impl Again {
-    const ALL: [(Self, &'static str); 5] = [
+    const ALL: [(Self, &'static str); 6] = [
         (Self::Goaway, "goaway"),
         (Self::Refused, "refused-stream"),
         (Self::Reset, "reset"),
         (Self::Ended, "connection-ended"),
         (Self::Status, "status"),
+        (Self::Attempt, "attempt-timeout"),
     ];
 }
 
@@ -369,7 +372,7 @@ impl Watch {
         match reason {
             Again::Refused => counts.refused += 1,
             Again::Reset => counts.resets += 1,
-            Again::Goaway | Again::Ended | Again::Status => {}
+            Again::Goaway | Again::Ended | Again::Status | Again::Attempt => {}
         }
     }
 
@@ -474,6 +477,6 @@ fn sample(exchange: &Exchange, is_done: bool, now: Time) -> Sample {
 }
 
 /// The time since 1970.
-fn unix() -> Duration {
+pub fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use h2lab_base::units::Time;
 use h2lab_model::record::SCHEMA_VERSION;
 use h2lab_model::sidecar::{
-    Alone, InstanceStatus, LastError, Observations, PathStatus, RequestCount, ServiceStatus, SidecarStatus,
-    ThreadStatus,
+    Alone, InstanceStatus, LastError, Observations, PathStatus, ReloadStatus, RequestCount, ServiceStatus,
+    SidecarStatus, ThreadStatus,
 };
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::predict::{Carried, one_connection};
@@ -53,9 +53,9 @@ impl Sidecar<'_> {
         let instances = here.into_iter().map(|instance| self.instance_status(instance, now)).collect();
         let watch = &self.observer;
         let guards = self.guard.services.iter().map(Some).chain(std::iter::repeat(None));
-        let services = watch.services.iter().zip(guards);
-        let services = services.filter(|(one, _)| !one.name.is_empty() || !one.requests.is_empty());
-        let services = services.map(|(one, guard)| ServiceStatus {
+        let services = (0..).zip(watch.services.iter().zip(guards));
+        let services = services.filter(|(_, (one, _))| !one.name.is_empty() || !one.requests.is_empty());
+        let services = services.map(|(number, (one, guard))| ServiceStatus {
             name: one.name.clone(),
             requests: one
                 .requests
@@ -64,6 +64,7 @@ impl Sidecar<'_> {
                 .collect(),
             durations: one.durations.clone(),
             protection: guard.map(|guard| guard.counts).unwrap_or_default(),
+            unresolved: self.pools.without_address(number),
         });
         let name = |service: Option<u32>| {
             let service = service.and_then(|service| watch.services.get(service as usize));
@@ -89,6 +90,8 @@ impl Sidecar<'_> {
             memory_bytes: 0,
             clients_open,
             clients_accepted: self.totals.clients,
+            clients_limit: self.most_clients().into(),
+            clients_limit_reached: self.clients.reached,
             requests_open: self.exchanges.open() as u64,
             bad_requests: watch.bad_requests,
             tls_failures: watch.tls_failures,
@@ -105,6 +108,7 @@ impl Sidecar<'_> {
             instances,
             errors: errors.collect(),
             certificates: Vec::new(),
+            reloads: ReloadStatus::default(),
         }
     }
 

@@ -41,9 +41,14 @@ impl Worker {
         self.clients.load(Ordering::Relaxed)
     }
 
+    /// How many of them are of the listener in this place.
+    pub fn clients_of(&self, place: u32) -> u32 {
+        self.places[place as usize].load(Ordering::Relaxed)
+    }
+
     /// Whether it has connections of the listener in this place.
     pub fn uses(&self, place: u32) -> bool {
-        self.places[place as usize].load(Ordering::Relaxed) > 0
+        self.clients_of(place) > 0
     }
 
     /// What wakes it.

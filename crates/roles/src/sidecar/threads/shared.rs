@@ -52,6 +52,8 @@ pub struct Shared {
     common: Mutex<Option<Arc<Common>>>,
     version: AtomicU64,
     is_closed: AtomicBool,
+    /// A listener accepts nothing, since as many clients are there as may be.
+    is_full: AtomicBool,
     has_failed: AtomicBool,
     /// Bytes that connections and bodies hold.
     pub held: AtomicU64,
@@ -79,6 +81,7 @@ impl Shared {
             common: Mutex::new(None),
             version: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             held: AtomicU64::new(0),
             slack: AtomicU64::new(0),
@@ -138,6 +141,31 @@ impl Shared {
     /// Whether any loop has connections of the listener in this place.
     pub fn uses(&self, place: u32) -> bool {
         self.workers.iter().any(|worker| worker.uses(place))
+    }
+
+    /// Clients' connections of all loops.
+    pub fn clients(&self) -> u32 {
+        self.workers.iter().map(|worker| worker.clients()).sum()
+    }
+
+    /// Those of one loop.
+    pub fn clients_at(&self, number: u32) -> u32 {
+        self.workers[number as usize].clients()
+    }
+
+    /// Those of the listener in this place.
+    pub fn clients_of(&self, place: u32) -> u32 {
+        self.workers.iter().map(|worker| worker.clients_of(place)).sum()
+    }
+
+    /// Whether a listener waits for clients to go.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// See [`Shared::is_full`].
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
     }
 
     /// Tells the other loops what the first one has made of a state.

@@ -1,0 +1,100 @@
+//! `max-clients`: how many clients may be connected at a time.
+//!
+//! Each connection takes a file descriptor. Clients that took all of them would leave none for connections to instances, and the sidecar
+//! would answer 503 to all of them.
+
+use super::{Config, ConfigError};
+
+/// File descriptors that are for none of the connections: standard ones, the log, certificates that are read again, the admin listener and
+/// its client, name servers.
+const OTHERS: u64 = 32;
+/// The same of each thread, and of each listener.
+const EACH: u64 = 4;
+/// A bound by default below this is told at the start.
+const FEW: u32 = 1_000;
+
+impl Config {
+    /// File descriptors that are left for connections of `files`.
+    fn files_for_connections(&self, files: u64, threads: u32) -> u64 {
+        files.saturating_sub(OTHERS + EACH * (u64::from(threads) + self.listen.len() as u64))
+    }
+
+    /// How many clients over TCP may be connected where `max-clients` does not say so, with so many file descriptors: each may need one
+    /// connection to an instance, as over HTTP/1.1. At least one.
+    pub fn usual_clients(&self, files: u64, threads: u32) -> u32 {
+        u32::try_from(self.files_for_connections(files, threads) / 2).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// What is to be said at the start of a process that may have so many files open: a line, if that is little.
+    pub fn few_files(&self, files: u64, threads: u32) -> Option<String> {
+        let room = self.files_for_connections(files, threads);
+        let usual = self.usual_clients(files, threads);
+        let raise = "raise LimitNOFILE of systemd, or the hard limit of ulimit -n";
+        match self.max_clients {
+            Some(most) if u64::from(most) >= room => Some(format!(
+                "max-clients is {most}, and this process may have {files} files open: where as many clients come, none are left for \
+                 instances; {raise}"
+            )),
+            None if usual < FEW => Some(format!(
+                "this process may have {files} files open: it takes {usual} clients at a time, so that as many files are left for \
+                 connections to instances, and others wait; {raise}, or set max-clients"
+            )),
+            _ => None,
+        }
+    }
+
+    pub(super) fn check_clients(&self) -> Result<(), ConfigError> {
+        let wrong = |place| ConfigError::Value {
+            place,
+            why: "0 would let no client in: leave the key out, or write 1 or more",
+        };
+        if self.max_clients == Some(0) {
+            return Err(wrong("max-clients".to_owned()));
+        }
+        match self.listen.iter().find(|listen| listen.max_clients == Some(0)) {
+            Some(listen) => Err(wrong(format!("max-clients of the listener on {}", listen.address))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(top: &str, of_listener: &str) -> Result<Config, ConfigError> {
+        Config::parse(&format!(
+            "{top}\n[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'\n{of_listener}\n[service.a]\ninstances = ['http://a']\n"
+        ))
+    }
+
+    #[test]
+    fn clients_leave_as_many_files_for_instances_and_a_few_for_all_else() {
+        let config = config("", "").expect("it is right");
+        let usual = [0, 64, 1_024, 1 << 20, u64::MAX].map(|files| config.usual_clients(files, 1));
+        assert_eq!(usual, [1, 12, 492, 524_268, u32::MAX]);
+        assert!(config.usual_clients(1_024, 64) < 400, "each thread has its own");
+    }
+
+    #[test]
+    fn few_files_are_told_and_a_bound_that_does_not_fit() {
+        let of = |top: &str, files| config(top, "").expect(top).few_files(files, 1);
+        let told = of("", 1_024).expect("that is little");
+        assert!(
+            told.contains("1024 files open: it takes 492 clients at a time") && told.contains("LimitNOFILE"),
+            "{told}"
+        );
+        assert_eq!((of("", 4_096), of("max-clients = 100", 1_024)), (None, None));
+        let told = of("max-clients = 1000", 1_024).expect("none would be left");
+        assert!(told.starts_with("max-clients is 1000, and this process may have 1024 files open"), "{told}");
+    }
+
+    #[test]
+    fn no_client_at_all_is_no_bound() {
+        for (top, of_listener) in [("max-clients = 0", ""), ("", "max-clients = 0")] {
+            let wrong = config(top, of_listener).expect_err("0").to_string();
+            assert!(wrong.contains("max-clients") && wrong.contains("1 or more"), "{wrong}");
+        }
+        assert!(config("max-clients = 1", "max-clients = 1").is_ok());
+    }
+}

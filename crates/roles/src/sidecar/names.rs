@@ -1,0 +1,121 @@
+//! Names of instances that the configuration itself names.
+//!
+//! They are resolved at the start and at each reload. One that does not resolve then, since name servers are not there yet or its service is
+//! not, stops nothing: requests for its service are answered 503 until it does, which is tried again and again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use h2lab_proxy::config::Member;
+
+use super::config::SidecarConfig;
+use super::live::{Live, Resolved};
+
+/// For so long the names are waited for at the start, as the first answers of registries are.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// The same at a further attempt: as long as resolvers commonly take to give up (resolv.conf(5)).
+pub const LONG_PATIENCE: Duration = Duration::from_secs(15);
+/// Until a name is tried again; doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Names that are asked for at a time.
+const MOST_THREADS: usize = 16;
+
+/// An instance whose name has no address yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unresolved {
+    /// The instance.
+    pub member: Member,
+    /// Why.
+    pub why: String,
+}
+
+/// The address of each instance; the first one where a name has several. Waits for `patience` at most.
+pub fn resolve(members: Vec<Member>, patience: Duration) -> Vec<Result<Resolved, String>> {
+    let late = || Err(format!("no answer within {} s", patience.as_secs()));
+    let mut results: Vec<Result<Resolved, String>> = members.iter().map(|_| late()).collect();
+    let mut names = VecDeque::new();
+    for (place, member) in members.into_iter().enumerate() {
+        if member.url.host.parse::<IpAddr>().is_ok() {
+            results[place] = first(&member);
+        } else {
+            names.push_back((place, member));
+        }
+    }
+    let threads = names.len().min(MOST_THREADS);
+    let names = Arc::new(Mutex::new(names));
+    let (found, has_found) = mpsc::channel();
+    for _ in 0..threads {
+        let (names, found) = (Arc::clone(&names), found.clone());
+        // The resolver of the C library cannot be interrupted: a thread that waits for it is left alone.
+        let ask = move || {
+            let next = || names.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            while let Some((place, member)) = next() {
+                if found.send((place, first(&member))).is_err() {
+                    return;
+                }
+            }
+        };
+        if thread::Builder::new().name("names".to_owned()).spawn(ask).is_err() {
+            break; // the others take them, or they are tried again
+        }
+    }
+    drop(found);
+    let until = Instant::now() + patience;
+    while let Ok((place, result)) = has_found.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        results[place] = result;
+    }
+    results
+}
+
+fn first(member: &Member) -> Result<Resolved, String> {
+    Resolved::all(member)?.into_iter().next().ok_or_else(|| "it has none".to_owned())
+}
+
+/// Resolves what has no address yet, in a thread of its own, until all has one, or another configuration is in effect.
+pub fn follow(live: &Arc<Live>) -> io::Result<()> {
+    let state = live.state().1;
+    if state.unresolved.is_empty() {
+        return Ok(());
+    }
+    let live = Arc::clone(live);
+    let run = move || run(&live, &state.config);
+    thread::Builder::new().name("names".to_owned()).spawn(run).map(drop)
+}
+
+fn run(live: &Live, config: &Arc<SidecarConfig>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        let unresolved = live.unresolved(config);
+        if unresolved.is_empty() {
+            return;
+        }
+        let members = unresolved.iter().map(|(_, one)| one.member.clone()).collect();
+        for ((service, one), result) in unresolved.iter().zip(resolve(members, LONG_PATIENCE)) {
+            live.take_name(config, service, &one.member, result);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_proxy::config::Instance;
+
+    use super::*;
+
+    #[test]
+    fn each_instance_has_its_own_result_in_its_place() {
+        let names = ["127.0.0.1:1", "no-such-name.invalid:2", "localhost:3", "[::1]:4"];
+        let of = |name: &&str| Member::from(format!("http://{name}").parse::<Instance>().expect(name));
+        let results = resolve(names.iter().map(of).collect(), Duration::from_secs(600));
+        let ports = results.iter().map(|result| result.as_ref().ok().map(|at| at.address.port()));
+        assert_eq!(ports.collect::<Vec<_>>(), [Some(1), None, Some(3), Some(4)], "{results:?}");
+    }
+}
