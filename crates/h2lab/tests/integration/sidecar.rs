@@ -191,8 +191,8 @@ fn no_request_is_lost_where_connections_end_after_a_quota() {
             let dialled =
                 last.split_once(" connections to instances").and_then(|(rest, _)| rest.rsplit(' ').next());
             let dialled: u32 = dialled.and_then(|n| n.parse().ok()).unwrap_or_default();
-            let least = 3_000 / quota.parse::<u32>().expect("a number");
-            assert!(dialled >= least, "the quota was not met: {last}");
+            let wanted = 3_000 / quota.parse::<u32>().expect("a number");
+            assert!(dialled >= wanted, "the quota was not met: {last}");
         }
     }
 }
