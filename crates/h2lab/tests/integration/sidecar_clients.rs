@@ -69,7 +69,7 @@ fn clients_beyond_the_bound_wait_until_others_have_gone() {
         let mut waiting: Vec<TcpStream> = (0..3).map(|_| client(sidecar.clear)).collect();
         let words = "2 clients are connected, as many as max-clients";
         until(|| sidecar.child.log().contains(words), || sidecar.child.log());
-        // Those who are there are served, and so is who asks how it does.
+        // Clients that are connected are served, and so is the admin listener.
         for stream in &mut there {
             stream.write_all(GET).expect("it reads");
             is_answered(stream);

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::hostile::server::served;
 use crate::origin::Origin;
 use crate::sidecar::{Sidecar, assert_none_lost, post};
 use crate::sidecar_admin::Watched;
-use crate::support::{DEADLINE, folder};
+use crate::support::{DEADLINE, Gate, folder};
 
 /// What an instance does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,27 +39,11 @@ struct Ledger {
     begun: AtomicUsize,
     /// How often each one was processed, by its `x-id`.
     processed: Mutex<BTreeMap<String, u32>>,
-    /// Whether they are answered yet.
-    is_open: Mutex<bool>,
-    opened: Condvar,
+    /// Nothing is answered before it is open.
+    gate: Gate,
 }
 
-impl Ledger {
-    /// Lets requests be answered that [`instance`] holds back.
-    fn open(&self) {
-        *self.is_open.lock().expect("no panic") = true;
-        self.opened.notify_all();
-    }
-
-    fn wait(&self) {
-        let mut is_open = self.is_open.lock().expect("no panic");
-        while !*is_open {
-            is_open = self.opened.wait(is_open).expect("no panic");
-        }
-    }
-}
-
-/// An instance whose n-th request of a connection, from 1, has this fate. Nothing is answered until [`Ledger::open`].
+/// An instance whose n-th request of a connection, from 1, has this fate. Nothing is answered until the ledger's gate is open.
 fn instance(fate: fn(usize) -> Fate) -> (String, Arc<Ledger>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("h2c://{}", listener.local_addr().expect("an address"));
@@ -109,7 +93,7 @@ fn serve(mut stream: TcpStream, fate: fn(usize) -> Fate, ledger: &Arc<Ledger>) {
         let Some((id, fate)) = under_way.remove(&header.stream) else { continue };
         let (ledger, mut answers) = (Arc::clone(ledger), answers.try_clone().expect("a descriptor"));
         thread::spawn(move || {
-            ledger.wait();
+            ledger.gate.wait();
             let answer = if fate == Fate::Refused {
                 frame(kind::RST_STREAM, 0, header.stream, &ErrorCode::REFUSED_STREAM.0.to_be_bytes())
             } else {
@@ -144,7 +128,7 @@ fn what_an_instance_refuses_or_goes_away_from_is_sent_again_and_done_once() {
     for (name, fate, fewest) in [("refused", third, CALLERS * EACH / 3), ("beyond", fifth, 1)] {
         for policy in ["adaptive", "fixed:2"] {
             let (url, ledger) = instance(fate);
-            ledger.open();
+            ledger.gate.open();
             let sidecar = Sidecar::to(&[url], &["--policy", policy]);
             thread::scope(|scope| {
                 for caller in 0..CALLERS {
@@ -192,14 +176,14 @@ fn those_who_come_at_once_share_what_is_dialled_and_one_after_the_other_needs_on
             while ledger.begun.load(Ordering::SeqCst) < CALLERS && std::time::Instant::now() < until {
                 thread::yield_now();
             }
-            ledger.open();
+            ledger.gate.open();
         });
         let opened = ledger.connections.load(Ordering::SeqCst);
         println!("{policy}: {opened} connections for {CALLERS} at once");
         assert!((fewest..=most).contains(&opened), "{policy}: {opened} connections");
     }
     let (url, ledger) = instance(|_| Fate::Served);
-    ledger.open();
+    ledger.gate.open();
     let sidecar = Sidecar::to(&[url], &["--policy", "fixed:8"]);
     for n in 0..20 {
         assert!(post_of(&sidecar, &n.to_string()).starts_with("HTTP/1.1 200 "));

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use h2lab_wire::h2::frame::{PREFACE, flag, kind};
@@ -12,33 +12,12 @@ use h2lab_wire::h2::inspect::FieldBlocks;
 use crate::hostile::attacker::{Frames, frame, window_update};
 use crate::hostile::server::served;
 use crate::sidecar::Sidecar;
-use crate::support::allocated_bytes;
+use crate::support::{Gate, allocated_bytes};
 
 /// Bytes of the upload: more than the kernel's buffers on the way take.
 const UPLOAD: usize = 128 << 20;
 /// How much the sidecar may grow.
 const GROWTH: u64 = 24 << 20;
-
-/// A gate that is closed at first.
-#[derive(Default)]
-struct Gate {
-    is_open: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn open(&self) {
-        *self.is_open.lock().expect("no panic") = true;
-        self.opened.notify_all();
-    }
-
-    fn wait(&self) {
-        let mut is_open = self.is_open.lock().expect("no panic");
-        while !*is_open {
-            is_open = self.opened.wait(is_open).expect("no panic");
-        }
-    }
-}
 
 /// An instance, which reads the body of a POST once the gate is open; how much that was.
 fn instance(scheme: &str, gate: &Arc<Gate>) -> (String, Arc<AtomicUsize>) {

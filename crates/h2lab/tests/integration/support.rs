@@ -9,6 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use h2lab_net::process::Child;
@@ -361,4 +362,25 @@ pub fn on_a_hardened_machine(capabilities: &str) -> Vec<String> {
     let mut words = ["unshare", "-Urn", "sh", "-c"].map(str::to_owned).to_vec();
     words.extend([script, "sh".to_owned(), binary]);
     words
+}
+
+/// A gate that is closed at first.
+#[derive(Default)]
+pub struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// Lets all pass who wait, and who come.
+    pub fn open(&self) {
+        *self.is_open.lock().expect("no panic") = true;
+        self.opened.notify_all();
+    }
+
+    /// Waits until it is open.
+    pub fn wait(&self) {
+        let is_open = self.is_open.lock().expect("no panic");
+        drop(self.opened.wait_while(is_open, |is_open| !*is_open).expect("no panic"));
+    }
 }

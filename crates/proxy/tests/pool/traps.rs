@@ -8,7 +8,7 @@
 //! | 4. Of equal connections the same one is always taken | `place::connections_take_turns_…` |
 //! | 5. A connection is used before it is ready | `it::sidecar_streams`, `goaway::what_a_goaway_in_the_middle_…` |
 //! | 6. Two connections at least, of which one may end | `goaway::a_quota_is_learned_…`, `instances::while_the_only_one_…` |
-//! | 7. In turn: who asks for one thing at a time opens all, each cold | `traps::one_after_the_other_needs_one_connection` |
+//! | 7. Round robin: requests one after another open all connections, each cold | `traps::one_after_the_other_needs_one_connection` |
 //! | 8. Callers that come at once make as many dials | `dials::callers_that_come_at_once_…` |
 //! | 9. Idle connections are never closed | `idle::…`, `liveness::…`, `it::sidecar_pool` |
 //! | 10. Old connections are never closed | `instances::one_that_joins_cold_…`, as far as instances are known by name |

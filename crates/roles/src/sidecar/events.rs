@@ -248,6 +248,9 @@ impl Sidecar<'_> {
             self.observer.left(self.exchanges.get(id), why, None);
         }
         self.observer.reset(side, code);
+        if !is_client && self.is_past_deadline(id) {
+            return;
+        }
         let fate = match code {
             code if code.is_refusal() => Fate::Unprocessed,
             code if is_excess(code) => Fate::Answered,

@@ -130,6 +130,19 @@ impl Sidecar<'_> {
             .any(|at| side_at(&mut self.slots, at).is_some_and(|side| side.is_blocked() && side.takes_some()))
     }
 
+    /// Whether the deadline of a request has passed that its instance has reset; the request is then answered with that. Instances know
+    /// the deadlines of gRPC and reset at them, too. The clock is read: what came late in a long turn may be from after its begin.
+    pub(in super::super) fn is_past_deadline(&mut self, id: u32) -> bool {
+        let now = self.clock.now();
+        let exchange = self.exchanges.get(id);
+        if exchange.watched.request_due > now || exchange.response.has_ended() {
+            return false;
+        }
+        exchange.up = None;
+        self.give_up(id, Late::Request, now);
+        true
+    }
+
     fn give_up(&mut self, id: u32, late: Late, now: Time) {
         let exchange = self.exchanges.get(id);
         let Some(of) = self.guard.services.get_mut(exchange.service as usize) else { return };

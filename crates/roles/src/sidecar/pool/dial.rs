@@ -211,7 +211,7 @@ impl Sidecar<'_> {
             }
             let exchange = self.exchanges.get(id);
             let service = exchange.service;
-            // Who has waited for long goes only to those that have not failed: it must not go round among instances that do not answer.
+            // After that time a request goes only to instances that have not failed: else it would circulate among ones that do not answer.
             let is_late = now.since(exchange.began_at) >= UNREACHABLE_TIMEOUT;
             let is_there = |other: &Pool| other.down_until <= now && (!is_late || other.failures == 0);
             let others = &self.pools.services[service as usize];

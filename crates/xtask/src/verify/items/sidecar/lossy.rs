@@ -131,9 +131,8 @@ pub fn step(h2lab: &H2lab) -> Result<ItemOutcome> {
         stepped(h2lab, folder.path(), seed)?;
         let ask = |sql: &str| query(&duckdb, folder.path(), sql);
         // Requests due 2 to 10 s after the first lost packet, and those of the last 20 s of the loss.
-        let [first, last] = ["min", "max"].map(|which| {
-            ask(&format!("SELECT {which}(at_ns) FROM 'run/link.parquet' WHERE fate = 'lost'"))
-        });
+        let [first, last] = ["min", "max"]
+            .map(|which| ask(&format!("SELECT {which}(at_ns) FROM 'run/link.parquet' WHERE fate = 'lost'")));
         let (first, last) = (first?, last?);
         let p99 = |from: f64, to: f64| {
             ask(&format!(
