@@ -13,8 +13,8 @@
 //! counted too, they would ask for connections of which each asks for more. All segments tell which share is lost ([`Share`]).
 //!
 //! Without losses one connection is enough, and a second one only where the first is held back by its window all the same.
-//! The number follows a rise within two seconds. It falls only to the most that was needed in the whole of [`SETTLED`], a few connections
-//! at a time: what is counted varies by chance, the more the less there is of it, and the number would follow it up and down otherwise.
+//! The number follows a rise within two seconds. It falls only to the most that was needed in the last [`PEAKS`] × [`STEP_DOWN`], a few
+//! connections at a time: what is counted varies by chance, the more the less there is of it, and the number would follow it up and down otherwise.
 //! A twelfth more or an eighth less changes nothing.
 
 use std::time::Duration;
@@ -37,11 +37,9 @@ const SLOW: Duration = Duration::from_secs(8);
 const STEP_DOWN: Duration = Duration::from_secs(2);
 /// See [`STEP_DOWN`].
 const DOWN_PART: u32 = 6;
-/// The most that was needed is remembered for so many times of [`STEP_DOWN`].
+/// The most that was needed is remembered for so many times of [`STEP_DOWN`]: for so long fewer connections must have been enough before
+/// one is given up. Three times [`SLOW`]: over less, the number would follow what the averages do by chance.
 const PEAKS: usize = 12;
-/// For so long fewer connections must have been enough before one is given up. Three times [`SLOW`]: over less, the number would follow
-/// what the averages do by chance.
-pub const SETTLED: Duration = Duration::from_secs(STEP_DOWN.as_secs() * PEAKS as u64);
 /// What is kept beyond the most that was needed, as a part of it.
 const SPARE: f64 = 0.125;
 /// What it may be too small by before there are more. The estimate converges from below: a larger part would leave the last steps out.
