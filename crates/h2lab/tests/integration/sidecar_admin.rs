@@ -57,7 +57,7 @@ impl Watched {
     }
 }
 
-fn exchange(address: SocketAddr, request: &str) -> (String, String) {
+pub fn exchange(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("it accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
     stream.write_all(request.as_bytes()).expect("it reads");

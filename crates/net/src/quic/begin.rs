@@ -9,9 +9,12 @@ use h2lab_wire::Config;
 use quinn_proto::{ClientConfig, Incoming, ServerConfig};
 
 use super::endpoint::QuicEndpoint;
+use super::error::explain_client;
 use super::session::QuicSession;
 use super::settings::{self, Congestion};
+use super::traffic::Intake;
 use crate::clock::Clock;
+use crate::crossing::TransportError;
 use crate::tls::ClientTls;
 use crate::udp::{Socket, largest_payload};
 
@@ -33,18 +36,20 @@ impl QuicEndpoint {
         let at = endpoint.instants().at(now);
         let (handle, connection) =
             endpoint.proto().connect(at, config, remote, &tls.name()).map_err(io::Error::other)?;
-        Ok(QuicSession::client(endpoint, handle, connection, tls, congestion))
+        let mut session = QuicSession::client(endpoint, handle, connection, tls, congestion);
+        session.intake = Intake::new(engine.flow.stream_window);
+        Ok(session)
     }
 
-    /// Accepts a connection for the engine settings `engine`; `None` if it is refused, of which its client has been notified. Its
-    /// flow-control windows are granted at once and for good.
+    /// Accepts a connection for the engine settings `engine`; an error says why it is refused, of which its client has been notified: it
+    /// offers no protocol of ours, for example. Its flow-control windows are granted at once and for good.
     pub fn accept(
         self: &Arc<Self>,
         incoming: Incoming,
         engine: &Config,
         congestion: Congestion,
         now: Time,
-    ) -> Option<QuicSession> {
+    ) -> Result<QuicSession, TransportError> {
         let mut answer = Vec::new();
         let at = self.instants().at(now);
         let payload = largest_payload(incoming.remote_address()).unwrap_or_default();
@@ -56,13 +61,15 @@ impl QuicEndpoint {
         let accepted = self.proto().accept(incoming, at, &mut answer, config);
         match accepted {
             Ok((handle, connection)) => {
-                Some(QuicSession::server(Arc::clone(self), handle, connection, congestion))
+                let mut session = QuicSession::server(Arc::clone(self), handle, connection, congestion);
+                session.intake = Intake::new(engine.flow.stream_window);
+                Ok(session)
             }
             Err(error) => {
                 if let Some(transmit) = error.response {
                     self.answer(&transmit, &answer);
                 }
-                None
+                Err(explain_client(error.cause))
             }
         }
     }

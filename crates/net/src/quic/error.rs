@@ -41,6 +41,17 @@ pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> Tra
     }
 }
 
+/// What `reason` means to an end that was asked for a connection.
+pub(super) fn explain_client(reason: ConnectionError) -> TransportError {
+    match reason {
+        ConnectionError::ConnectionClosed(ref close) => match alert(close.error_code) {
+            Some(alert) => TlsError::refused(alert, None, false).into(),
+            None => TransportError::Quic(printable(&reason)),
+        },
+        reason => explain(reason, "", false),
+    }
+}
+
 /// It may have the reason phrase of a `CONNECTION_CLOSE`, or names of a certificate.
 fn printable(what: &impl ToString) -> String {
     made_printable(&what.to_string()).into_owned()
@@ -70,6 +81,16 @@ mod tests {
         let reported = closed(TransportErrorCode::crypto(116));
         assert!(reported.contains("requires a client certificate"), "{reported}");
         assert!(closed(TransportErrorCode::CONNECTION_REFUSED).starts_with("QUIC: "));
+    }
+
+    #[test]
+    fn a_server_is_told_the_alert_of_its_client() {
+        let close =
+            |code| ConnectionClose { error_code: code, frame_type: None, reason: b"".as_slice().into() };
+        let told = |code| explain_client(ConnectionError::ConnectionClosed(close(code)));
+        let refused = told(TransportErrorCode::crypto(48));
+        assert!(matches!(&refused, TransportError::Tls(TlsError::Alert(_))), "{refused}");
+        assert!(matches!(told(TransportErrorCode::NO_ERROR), TransportError::Quic(_)));
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod settings;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod unacknowledged;
 
 pub use endpoint::{QuicEndpoint, RoutedDatagram};

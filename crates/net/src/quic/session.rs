@@ -19,9 +19,10 @@ use quinn_proto::{
 };
 
 use super::endpoint::{QuicEndpoint, RoutedDatagram, send_by};
-use super::error::explain;
+use super::error::{explain, explain_client};
 use super::in_flight::bytes_in_flight;
 use super::settings::Congestion;
+use super::traffic::{Burst, Intake};
 use super::unacknowledged::Unacknowledged;
 use crate::crossing::TransportError;
 use crate::tls::{ClientTls, TlsFacts};
@@ -57,6 +58,10 @@ pub(super) enum End {
 /// One QUIC connection. [`QuicSession::receive`] takes what its datagrams bring (a client's session reads its own socket, a
 /// server's gets them by [`QuicSession::handle`]); [`QuicSession::send`] takes what an engine has for its streams; datagrams
 /// leave with [`QuicSession::flush`], which must follow every other call.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "how far its beginning and its end have come is independent"
+)]
 pub struct QuicSession {
     endpoint: Arc<QuicEndpoint>,
     /// Of a server's session, when it has one of its own: see [`QuicSession::separate`].
@@ -65,6 +70,8 @@ pub struct QuicSession {
     pub(super) proto: Connection,
     pub(super) end: End,
     congestion: Congestion,
+    /// The handshake was found to be complete.
+    is_shaken: bool,
     /// Whether our control stream is open.
     pub(super) greeted: bool,
     /// Streams that may have something to read.
@@ -88,6 +95,10 @@ pub struct QuicSession {
     /// Client: when something was last received, and when to check that the server is alive.
     received_at: Time,
     ask_at: Time,
+    /// What was sent last.
+    pub(super) burst: Burst,
+    /// What has come and was taken.
+    pub(super) intake: Intake,
 }
 
 impl QuicSession {
@@ -126,6 +137,7 @@ impl QuicSession {
             proto,
             end,
             congestion,
+            is_shaken: false,
             greeted: false,
             readable: BTreeSet::new(),
             turn_after: None,
@@ -139,6 +151,8 @@ impl QuicSession {
             timeout: Time::NEVER,
             received_at: Time::ZERO,
             ask_at: Time::NEVER,
+            burst: Burst::default(),
+            intake: Intake::default(),
         }
     }
 
@@ -182,9 +196,9 @@ impl QuicSession {
         self.proto.set_receive_window(bytes.into());
     }
 
-    /// Whether the handshake is still under way.
-    pub fn is_handshaking(&self) -> bool {
-        self.proto.is_handshaking()
+    /// Whether [`QuicSession::handshake`] has still to say how the handshake ends.
+    pub const fn is_handshaking(&self) -> bool {
+        !self.is_shaken
     }
 
     /// Whether it is to be closed, and waits for what was written to arrive.
@@ -249,7 +263,10 @@ impl QuicSession {
             let read = self.read_datagrams(now);
             while let Some(event) = self.proto.poll() {
                 match event {
-                    Event::Connected => return self.flush(now).map(|_| true),
+                    Event::Connected => {
+                        self.is_shaken = true;
+                        return self.flush(now).map(|_| true);
+                    }
                     Event::ConnectionLost { reason } => {
                         self.is_reported = true;
                         self.lost = Some(reason.clone());
@@ -262,7 +279,7 @@ impl QuicSession {
             }
             self.flush(now)?;
             if read? == 0 {
-                return Ok(!self.is_handshaking());
+                return Ok(self.is_shaken);
             }
         }
     }
@@ -270,7 +287,7 @@ impl QuicSession {
     pub(super) fn explain(&self, reason: ConnectionError) -> TransportError {
         match &self.end {
             End::Client { alpn, has_certificate, .. } => explain(reason, alpn, *has_certificate),
-            End::Server { .. } => explain(reason, "", false),
+            End::Server { .. } => explain_client(reason),
         }
     }
 
@@ -341,7 +358,10 @@ impl QuicSession {
             if let Some(transmit) = &self.waiting {
                 let socket = self.own_socket.as_ref().unwrap_or(&self.endpoint.socket);
                 match send_by(socket, transmit, &self.outgoing) {
-                    Ok(DatagramSent::Gone) => {}
+                    Ok(DatagramSent::Gone) => {
+                        let count = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size));
+                        self.burst.sent(count, now);
+                    }
                     Ok(DatagramSent::WouldBlock) => return Ok(false),
                     // An error in reaching one client does not concern the others on a server's socket.
                     Err(_) if matches!(self.end, End::Server { .. }) => {}

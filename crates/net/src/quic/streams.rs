@@ -166,6 +166,7 @@ impl QuicSession {
             }
             total += bytes;
         }
+        self.intake.took(total);
         total
     }
 

@@ -116,7 +116,7 @@ impl Pair {
                         endpoint.ask_for_proof(incoming);
                     }
                     RoutedDatagram::New(incoming) => {
-                        accepted = endpoint.accept(incoming, &server, congestion, clock.now());
+                        accepted = endpoint.accept(incoming, &server, congestion, clock.now()).ok();
                     }
                     RoutedDatagram::Known(_, event) => {
                         accepted.as_mut().expect("it came first").handle(event);
@@ -502,4 +502,31 @@ fn a_key_update_of_either_end_costs_nothing() {
     }
     let responses = pair.client.events.iter().filter(|event| **event == RoleEvent::Response(200));
     assert_eq!(responses.count(), 3);
+}
+
+#[test]
+fn what_the_engine_does_not_want_yet_is_counted_until_it_was_read() {
+    let mut config = Config::new(Role::Server);
+    config.flow.stream_window = 64 * 1024;
+    config.flow.manual_release = true;
+    let mut pair = Pair::new(config);
+    let (stream, now) = (pair.post(), pair.clock.now());
+    let body = vec![1; 200_000];
+    let mut left = &body[..];
+    while pair.server.quic().unread() < 32 * 1024 {
+        left = &left[pair.client.engine.send_data(now, stream, left, true)..];
+        pair.client.proceed(pair.clock).unwrap();
+        pair.serve();
+    }
+    // Nobody has given anything back, so that the engine has taken one window, and QUIC has at most another one.
+    assert!(pair.server.quic().unread() <= 64 * 1024);
+    let until = Instant::now() + DEADLINE;
+    while !pair.server.body().1 {
+        pair.server.engine.release(now, stream, 64 * 1024);
+        left = &left[pair.client.engine.send_data(now, stream, left, true)..];
+        pair.client.proceed(pair.clock).unwrap();
+        pair.serve();
+        assert!(Instant::now() < until, "{:?}", pair.server.body());
+    }
+    assert_eq!((pair.server.body().0, pair.server.quic().unread()), (200_000, 0));
 }

@@ -49,6 +49,12 @@ impl Liveness {
         self.asked_at = None;
     }
 
+    /// It is being asked.
+    pub fn ask(&mut self, now: Time) {
+        self.asked_at.get_or_insert(now);
+        self.was_asked = true;
+    }
+
     /// A part of a response has come.
     pub const fn progressed(&mut self) {
         self.was_asked = false;
@@ -79,7 +85,7 @@ impl Liveness {
         if now.since(since.max(self.heard_at)) < pause {
             return Verdict::Fine;
         }
-        (self.asked_at, self.was_asked) = (Some(now), true);
+        self.ask(now);
         Verdict::Ask
     }
 }

@@ -16,3 +16,4 @@ pub mod predict;
 pub mod probe;
 pub mod quota;
 pub mod ramp;
+pub mod silence;

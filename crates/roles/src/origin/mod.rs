@@ -333,7 +333,7 @@ impl<'a> Server<'a> {
         }
         let mut engine = self.config.engine;
         engine.flow = engine.flow.within(self.budget.share_with(1));
-        let quic = endpoint.accept(incoming, &engine, self.config.h3.unwrap_or_default(), now)?;
+        let quic = endpoint.accept(incoming, &engine, self.config.h3.unwrap_or_default(), now).ok()?;
         let slot = self.free_slot();
         self.quic.insert((listener, quic.number()), slot);
         self.occupy(slot, Transport::Quic(Box::new(quic)), None);

@@ -151,7 +151,13 @@ impl Sidecar<'_> {
         }
         let client = incoming.remote_address();
         let engine = http3::server(&self.config.server);
-        let mut quic = endpoint.accept(incoming, &engine, Congestion::default(), self.now)?;
+        let mut quic = match endpoint.accept(incoming, &engine, Congestion::default(), self.now) {
+            Ok(quic) => quic,
+            Err(error) => {
+                self.observer.not_opened(&client.ip().to_canonical().to_string(), &error, self.now);
+                return None;
+            }
+        };
         http3::bound(&mut quic);
         let number = quic.number();
         let transport = Transport::Quic(Box::new(quic));

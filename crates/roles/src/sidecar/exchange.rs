@@ -114,6 +114,8 @@ pub struct Exchange {
     pub seen: Seen,
     /// It waits for a connection.
     pub waits: bool,
+    /// Its connection was silent, and it was asked whether it may begin anew elsewhere.
+    pub was_tried: bool,
     /// It is to be advanced.
     pub is_stirred: bool,
     /// It is in use.

@@ -13,7 +13,7 @@ use h2lab_proxy::pool::path::PathReading;
 use h2lab_wire::{Config, Connection, FlowControl};
 
 use super::pool::Pool;
-use super::side::{Peer, Side};
+use super::side::{LITTLE, Peer, Side};
 use super::{Sidecar, guard};
 use crate::client::connect::{ConnectError, DialTarget};
 
@@ -21,6 +21,11 @@ use crate::client::connect::{ConnectError, DialTarget};
 const AHEAD: u32 = 500;
 /// Stream windows of QUIC. They do not grow with the path as those of HTTP/2 do: 20 MB/s for one body at a round trip of 25 ms.
 const STREAM_WINDOW: u32 = 512 * 1024;
+/// Streams of which a connection may hold all that their windows allow, of what nobody reads. Fewer would let a few who are slow stop the
+/// others, and more let one connection use up what all may hold.
+const FULL_STREAMS: u32 = 128;
+/// The same where memory is short: it is so many times the most that one stream of HTTP/2 may have, an eighth of the memory of all.
+const LARGEST_STREAMS: u32 = 64;
 /// Bytes that a peer may leave unacknowledged on a connection: what Linux gives a TCP socket (`tcp_wmem`).
 const UNACKNOWLEDGED: u64 = 4 << 20;
 /// An instance that did not answer over QUIC is asked over it again after so long: what was in the way may be gone.
@@ -28,7 +33,7 @@ const WITHOUT: Duration = Duration::from_secs(300);
 
 /// How an instance is dialled over QUIC. `has_other`: it may be asked over TCP, so that half of the time is left for that.
 pub fn prepare(target: &mut DialTarget, has_other: bool) {
-    target.engine.flow.stream_window = STREAM_WINDOW.min(2 * target.engine.flow.stream_window);
+    target.engine.flow = flow(&target.engine.flow);
     if has_other {
         target.connect_timeout /= 2;
     }
@@ -36,9 +41,17 @@ pub fn prepare(target: &mut DialTarget, has_other: bool) {
 
 /// The settings of the engine of a client's connection.
 pub fn server(config: &Config) -> Config {
-    let stream_window = STREAM_WINDOW.min(2 * config.flow.stream_window);
-    let flow = FlowControl { stream_window, ..config.flow };
-    Config { tls: true, flow, ..*config }
+    Config { tls: true, flow: flow(&config.flow), ..*config }
+}
+
+/// The windows of QUIC, where those of HTTP/2 are these. QUIC keeps what nobody reads, so that the connection has a window, too: 64 MiB, or
+/// an eighth of the memory of all.
+fn flow(of_http2: &FlowControl) -> FlowControl {
+    let stream_window = STREAM_WINDOW.min(2 * of_http2.stream_window);
+    let most = of_http2.auto_limit.map_or(u32::MAX, |limit| limit.saturating_mul(LARGEST_STREAMS));
+    let connection_window =
+        most.min(STREAM_WINDOW * FULL_STREAMS).max(4 * stream_window).min(of_http2.connection_window);
+    FlowControl { stream_window, connection_window, ..*of_http2 }
 }
 
 /// Bounds what a connection holds for its peer.
@@ -90,6 +103,9 @@ impl Sidecar<'_> {
     pub(super) fn without_http3(&mut self, instance: u32, error: &ConnectError, now: Time) {
         let pool = self.pools.get(instance);
         pool.without_http3_at = now;
+        if !pool.standing.may_tell_of_http3(now, WITHOUT) {
+            return; // another loop has said it
+        }
         let (_, why) = guard::in_short(error);
         let text = format!("{} is not reached over HTTP/3 ({why}): it gets HTTP/2 or HTTP/1.1", pool.name);
         self.live.report(&text);
@@ -112,11 +128,12 @@ impl Side {
         }
     }
 
-    /// How much QUIC may hold for its peer, in both directions.
-    pub fn limit_quic(&mut self, is_plenty: bool, window: u32) {
+    /// How much QUIC may hold for its peer, in both directions: little, or as much as `config` allows.
+    pub fn limit_quic(&mut self, is_tight: bool, config: &Config) {
         if let Some(quic) = self.transport.quic_mut() {
+            let window = if is_tight { LITTLE } else { flow(&config.flow).connection_window };
             quic.limit_window(window);
-            quic.limit_unacknowledged(if is_plenty { UNACKNOWLEDGED } else { window.into() });
+            quic.limit_unacknowledged(if is_tight { LITTLE.into() } else { UNACKNOWLEDGED });
         }
     }
 
@@ -124,5 +141,33 @@ impl Side {
     pub(super) fn is_quic_over(&mut self, now: Time) -> Result<bool, h2lab_net::transport::TransportError> {
         self.transport.flush(now)?;
         Ok(self.transport.quic().is_none_or(QuicSession::is_drained))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_proxy::guard::memory::{Memory, largest_window, share};
+    use h2lab_wire::Role;
+
+    use super::*;
+
+    #[test]
+    fn what_one_connection_may_hold_is_a_part_of_the_memory() {
+        let flow_within = |room: u64| {
+            let mut of = Config::new(Role::Server).flow;
+            (of.stream_window, of.connection_window) = (share(room), i32::MAX as u32);
+            of.auto_limit = Some(largest_window(room));
+            flow(&of)
+        };
+        for bytes in [64 << 20, 96 << 20, 512 << 20] {
+            let room = Memory::new(bytes, 1).room();
+            let flow = flow_within(room);
+            assert!(u64::from(flow.connection_window) <= room / 8, "{bytes}: {flow:?}");
+            assert!(
+                flow.connection_window >= 64 * flow.stream_window,
+                "{bytes}: a few may be slow: {flow:?}"
+            );
+        }
+        assert_eq!(flow_within(64 << 30).connection_window, 64 << 20, "whatever there is");
     }
 }

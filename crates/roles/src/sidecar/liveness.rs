@@ -27,6 +27,7 @@ impl Sidecar<'_> {
         let Timeouts { idle, ping, .. } = self.config.file.timeouts;
         let idle = if idle.is_zero() { Duration::MAX } else { idle };
         for slot in 0..self.slots.len() as u32 {
+            self.check_silence(slot, now);
             let Slot::Open(side) = &mut self.slots[slot as usize] else { continue };
             let Peer::Instance(instance) = side.peer else { continue };
             if side.is_closed {
@@ -34,7 +35,7 @@ impl Sidecar<'_> {
             }
             let pool = self.pools.get(instance);
             let waits = side.streams.len() > 0;
-            if !waits && now.since(side.liveness.heard_at()) >= pool.idle.limit(now, idle) {
+            if !waits && now.since(side.idle_since()) >= pool.idle.limit(now, idle) {
                 pool.connections.retain(|other| *other != slot);
                 side.engine.goaway(now, ErrorCode::NO_ERROR, b"idle");
                 mark(side, slot, &mut self.dirty);
@@ -52,7 +53,10 @@ impl Sidecar<'_> {
                 }
                 Verdict::Dead => {
                     let why = format!("it did not answer a PING within {}", format_duration(ping));
-                    self.pools.get(instance).doubt(now);
+                    let since = side.liveness.heard_at();
+                    let pool = self.pools.get(instance);
+                    pool.doubt(now);
+                    pool.standing.gone(since);
                     if let Some(side) = self.take_side(slot) {
                         self.lose(slot, *side, &why);
                     }
@@ -83,7 +87,7 @@ impl Sidecar<'_> {
             && side.has_ended()
             && side.streams.len() == 0
         {
-            self.pools.get(instance).idle.closed_after(now, now.since(side.liveness.heard_at()));
+            self.pools.get(instance).idle.closed_after(now, now.since(side.idle_since()));
         }
     }
 }

@@ -33,6 +33,7 @@ pub mod registry;
 mod reload;
 mod scarce;
 mod side;
+mod silence;
 mod sockets;
 mod streams;
 #[cfg(test)]

@@ -198,7 +198,9 @@ impl Sidecar<'_> {
         }
         let mut interval = Interval::default();
         for slot in &pool.connections {
+            // One that nobody answers on says nothing of the path.
             if let Some(side) = side(&mut self.slots, *slot)
+                && !side.silence.as_ref().is_some_and(|silence| silence.is_suspect())
                 && let Some(path) = &mut side.path
             {
                 let (before, after) = path.look();

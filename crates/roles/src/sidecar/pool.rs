@@ -195,6 +195,11 @@ impl Pool {
         self.policy == Policy::PerRequest || !self.targets[self.known].protocol.is_multiplexed()
     }
 
+    /// Whether requests wait for a connection that takes the place of those which do not answer, as long as that may come.
+    fn is_replacing(&self) -> bool {
+        self.is_single() || (self.dialling > 0 && self.failures == 0)
+    }
+
     /// Whether nothing is under way there but what connections that end still carry.
     pub const fn is_idle(&self) -> bool {
         self.load.open == 0 && self.dialling == 0
@@ -283,6 +288,7 @@ impl Sidecar<'_> {
             }
         };
         self.refresh(instance, now);
+        self.replace_silent(instance, now);
         let pool = &self.pools.all[instance as usize];
         let chosen = choose(&self.slots, pool);
         let is_lasting =
@@ -422,13 +428,19 @@ impl Sidecar<'_> {
     /// A connection broke.
     pub(super) fn break_off(&mut self, slot: u32, side: Side, error: &TransportError) {
         self.falls_back_at_reset(&side, error);
-        self.lose(slot, side, &error.to_string());
+        let fate = self.fate_of_break(&side, error);
+        self.lose_with(slot, side, fate, &error.to_string());
     }
 
     /// A connection is no more: what it carried has failed, and its place is free.
-    pub(super) fn lose(&mut self, slot: u32, mut side: Side, why: &str) {
+    pub(super) fn lose(&mut self, slot: u32, side: Side, why: &str) {
+        self.lose_with(slot, side, Fate::Unknown, why);
+    }
+
+    /// The same; `fate` is what is known of its requests.
+    fn lose_with(&mut self, slot: u32, mut side: Side, fate: Fate, why: &str) {
         self.note_client_end(&mut side, None, self.now);
-        self.abandon(&mut side, Fate::Unknown, why);
+        self.abandon(&mut side, fate, why);
         self.observer.lost(&mut side, why, self.clock.now());
         if let Peer::Instance(instance) = side.peer {
             self.pools.get(instance).connections.retain(|other| *other != slot);
@@ -444,7 +456,7 @@ impl Sidecar<'_> {
 fn is_lasting(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
     let Slot::Open(side) = &slots[slot as usize] else { return false };
     let is_open = !side.is_closed && !side.engine.is_draining();
-    is_open && !side.liveness.is_doubted() && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
+    is_open && !side.is_doubted(pool) && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
 }
 
 /// The place among its connections of the one that takes an instance's next request, and what is known of that.
@@ -456,7 +468,12 @@ fn choose(slots: &[Slot], pool: &Pool) -> Option<(usize, Room)> {
         let mut rooms = turn.map(|place| (place, room(slots, all[place], pool)));
         return rooms.find(|(_, room)| room.free > 0);
     }
-    let rooms: Vec<Room> = all.iter().map(|slot| room(slots, *slot, pool)).collect();
+    let mut rooms: Vec<Room> = all.iter().map(|slot| room(slots, *slot, pool)).collect();
+    let is_silent = |slot: &u32| matches!(&slots[*slot as usize], Slot::Open(side) if side.is_silent(pool));
+    if all.iter().any(is_silent) && all.iter().any(|slot| is_lasting(slots, *slot, pool)) {
+        // Nothing more goes to where nobody seems to be.
+        rooms.iter_mut().zip(all).filter(|(_, slot)| is_silent(slot)).for_each(|(room, _)| room.free = 0);
+    }
     let chosen = place::connection(&rooms, pool.last)?;
     Some((chosen, rooms[chosen]))
 }
@@ -468,6 +485,7 @@ fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
     let left = pool.quota.left(side.number, side.requests);
     let free = match (side.is_closed, pool.policy) {
         (true, _) => 0,
+        _ if pool.is_replacing() && side.is_silent(pool) => 0,
         (false, Policy::PerRequest) if open > 0 => 0,
         (false, _) => {
             let known = pool.streams_allowed.filter(|_| !side.engine.is_established());
@@ -478,7 +496,7 @@ fn room(slots: &[Slot], slot: u32, pool: &Pool) -> Room {
         }
     };
     let wait = match pool.policy {
-        _ if side.liveness.is_doubted() => DOUBTED,
+        _ if side.is_doubted(pool) => DOUBTED,
         Policy::Adaptive if side.version != Version::H1 => {
             side.path.as_ref().map_or(Duration::ZERO, |path| place::wait(&path.now, path.added))
         }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::record::CloseReason;
+use h2lab_net::quic::QuicSession;
 use h2lab_net::tcp_info::TcpInfo;
 use h2lab_net::transport::{Received, Transport, TransportError};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::liveness::Liveness;
+use h2lab_proxy::pool::silence::Silence;
 use h2lab_wire::trace::{Crossing, Direction};
 use h2lab_wire::{Config, Connection, ErrorCode, StreamId};
 
@@ -34,6 +36,9 @@ const LITTLE_UNSENT: usize = 8 * 1024;
 
 /// A client's connection without a request for so long gives the memory of its buffers back: there may be thousands of them.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// Who does not acknowledge for so long that nothing follows is no longer there: see [`Side::patience`].
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Whose connection it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +96,8 @@ pub struct Side {
     pub pushed: Vec<u64>,
     /// Whether its peer is there.
     pub liveness: Liveness,
+    /// Whether its instance acknowledges anything, over QUIC.
+    pub silence: Option<Box<Silence>>,
     /// What is recorded of it, if anything.
     pub watched: Option<Box<Watched>>,
     /// Segments sent, received and sent again, when they were last read.
@@ -153,6 +160,7 @@ impl Side {
             intercepted: None,
             pushed: Vec::new(),
             liveness: Liveness::new(Time::ZERO),
+            silence: None,
             watched: None,
             counted: [0; 3],
             was_too_much: false,
@@ -192,7 +200,7 @@ impl Side {
         };
         self.engine.set_window_limit(window);
         self.engine.set_send_buffer(buffer);
-        self.limit_quic(!is_tight, window);
+        self.limit_quic(is_tight, config);
         if let Some(tcp) = self.transport.tcp() {
             tcp.limit_unsent(if is_tight { LITTLE } else { UNSENT });
         }
@@ -273,7 +281,10 @@ impl Side {
         match transport.receive(engine, || now, &mut see)? {
             Received::Bytes(n) => {
                 *turn += n;
-                self.liveness.heard(now);
+                // Over QUIC anyone can send what is none of the peer's: see `Sidecar::check_silence`.
+                if self.silence.is_none() {
+                    self.liveness.heard(now);
+                }
                 Ok(true)
             }
             Received::WouldBlock => Ok(false),
@@ -375,8 +386,11 @@ impl Side {
             if self.takes_some() {
                 self.last_word_until = None; // it reads
             }
-            let until = *self.last_word_until.get_or_insert(now + LINGER);
+            let until = *self.last_word_until.get_or_insert(now + self.patience());
             return Ok(if now >= until {
+                if self.transport.quic().is_some() {
+                    let _ = self.transport.shutdown(now); // it may be there, and only slow
+                }
                 Next::Drop
             } else {
                 Next::Wait(until.min(self.transport.timeout()))
@@ -384,6 +398,13 @@ impl Side {
         }
         let probe_at = self.path.as_ref().map_or(Time::NEVER, |path| path.probe_at());
         Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(probe_at)))
+    }
+
+    /// For how long a peer that takes nothing may keep its connection open after the last word.
+    fn patience(&self) -> Duration {
+        // Over QUIC the last word is sent again and again meanwhile, and one that is there acknowledges it by itself.
+        let owes_nothing = self.transport.quic().is_some_and(QuicSession::owes_only_the_end);
+        if owes_nothing { LAST_WORD } else { LINGER }
     }
 
     /// It ends with a reset: what a tunnel carries has no end of its own, and would seem complete.

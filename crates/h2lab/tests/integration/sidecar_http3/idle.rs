@@ -10,8 +10,9 @@ use super::client::{Client, Seen};
 use crate::load::load;
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
-use crate::sidecar_reload::until_it_says;
-use crate::support::allocated_bytes;
+use crate::sidecar_admin::exchange;
+use crate::sidecar_reload::{until, until_it_says};
+use crate::support::{DEADLINE, allocated_bytes};
 
 #[test]
 fn a_client_without_a_request_is_told_in_two_steps_after_the_configured_time() {
@@ -125,4 +126,48 @@ fn a_listener_that_is_gone_and_comes_again_has_its_udp_port_while_clients_of_bef
         let last = sidecar.stop();
         assert!(last.contains("; 0 refused, 0 broken off, "), "{last}");
     }
+}
+
+#[test]
+fn connections_to_instances_of_http3_give_way_to_others_with_small_windows_while_memory_is_short() {
+    let origin = Origin::start(&["--h3"]);
+    let both = Both::start_with(
+        "memory = '96M'",
+        &format!(
+            "instances = ['h3://{}']\npolicy = 'fixed:1'\n[timeouts]\nclient-idle = '0'\n[admin]\naddress = '127.0.0.1:0'",
+            origin.tls
+        ),
+        "",
+    );
+    let log = || both.sidecar.child.log();
+    let admin =
+        both.sidecar.child.wait_for_line(DEADLINE, |line| line.strip_prefix("admin http://")?.parse().ok());
+    let admin = admin.unwrap_or_else(|error| panic!("{error}: {}", log()));
+    let dialled = || -> Option<u64> {
+        let (_, status) = exchange(admin, "GET /status HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let (_, behind) = status.split_once("\"dialled\":")?;
+        behind.trim_start().split(|byte: char| !byte.is_ascii_digit()).next()?.parse().ok()
+    };
+    let get = "GET /status/204 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    assert!(both.sidecar.ask(get).starts_with("HTTP/1.1 204 "));
+    assert_eq!(dialled(), Some(1), "{}", log());
+    // They take nothing, and each has up to 4 MiB in the sidecar after a while.
+    let windows = FlowControl {
+        stream_window: 16 << 20,
+        connection_window: 16 << 20,
+        ..Config::new(Role::Client).flow
+    };
+    let mut silent = Vec::new();
+    until(
+        || {
+            if let Some(mut client) = Client::try_connect(both.tls, windows).filter(|_| silent.len() < 80) {
+                client.begin("GET", "/bytes/300000000", b"", true).expect("room");
+                client.flush();
+                silent.push(client);
+            }
+            both.sidecar.ask(get);
+            dialled().is_some_and(|dialled| dialled > 1)
+        },
+        log,
+    );
 }

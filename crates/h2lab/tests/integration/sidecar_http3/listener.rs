@@ -2,8 +2,14 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
+use h2lab_net::clock::Clock;
+use h2lab_net::quic::{Congestion, QuicEndpoint};
+use h2lab_net::tls::{ClientTls, TlsOptions};
+use h2lab_wire::{Config, Role};
 use rustix::process::{Signal, kill_process};
 
 use super::client::{Client, Seen};
@@ -11,7 +17,10 @@ use super::{Both, QUIC_GO};
 use crate::curl::Curl;
 use crate::load::load;
 use crate::origin::Origin;
-use crate::support::{DEADLINE, folder, h2lab, run_program};
+use crate::sidecar_admin::Watched;
+use crate::sidecar_reload::until;
+use crate::support::{DEADLINE, binary, folder, free_ports, h2lab, run_program};
+use crate::tls::Files;
 use h2lab_model::workload::Protocol;
 
 #[test]
@@ -170,4 +179,76 @@ fn http3_comes_and_goes_with_the_file_and_connections_under_way_go_on() {
     }
     let url = format!("https://{}/", both.tls);
     assert_eq!(load(&["--http3", "-n", "3", &url])["requests"]["succeeded"], 3);
+}
+
+/// A connection whose client asks for a protocol that the sidecar does not speak; why it fails.
+fn ask_for_another_protocol(address: SocketAddr) -> String {
+    let clock = Clock::start();
+    let trust = TlsOptions { insecure: true, ..TlsOptions::default() };
+    let tls = ClientTls::new("127.0.0.1", "hq-interop", &trust).expect("TLS");
+    let config = Config::new(Role::Client);
+    let dialled = QuicEndpoint::dial(address, &tls, &config, Congestion::default(), clock, clock.now());
+    let (mut quic, until) = (dialled.expect("a socket"), Instant::now() + DEADLINE);
+    loop {
+        match quic.handshake(clock.now()) {
+            Ok(is_over) => assert!(!is_over && Instant::now() < until, "it is not refused"),
+            Err(error) => return error.to_string(),
+        }
+        quic.handle_timeout(clock.now());
+    }
+}
+
+#[test]
+fn handshakes_over_quic_that_fail_are_logged_and_counted() {
+    let (folder, files, port) = (folder(), Files::make(), free_ports(1));
+    let (file, log) = (folder.path().join("sidecar.toml"), folder.path().join("log"));
+    let name = |name: &str| files.path(name).display().to_string();
+    let text = format!(
+        "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n\
+         [[listen]]\naddress = '127.0.0.1:{port}'\ntls = true\nh3 = true\nservice = 'a'\nclient-ca = '{}'\n\
+         [identity]\ncert = '{}'\nkey = '{}'\n[service.a]\ninstances = ['http://127.0.0.1:9']\n\
+         [admin]\naddress = '127.0.0.1:0'\n[log]\nfile = '{}'\nformat = 'json'\n",
+        name("ca.pem"),
+        name("server.pem"),
+        name("server.key"),
+        log.display()
+    );
+    fs::write(&file, text).expect("a file");
+    let mut command = Command::new(binary());
+    command.arg("sidecar").arg("--config").arg(file);
+    let watched = Watched::run(command);
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let told = ask_for_another_protocol(address);
+    assert!(told.contains("ALPN"), "{told}");
+    let refused = h2lab(&["load", "-k", "--http3", "-n1", &format!("https://{address}/")]);
+    assert!(refused.stderr.contains("requires a client certificate"), "{}", refused.transcript());
+    let stranger = files.identity("stranger");
+    h2lab(&["load", "-k", "--http3", "-n1", &stranger[0], &stranger[1], &format!("https://{address}/")]);
+    let metric = || watched.get("/metrics").1.contains("h2lab_sidecar_tls_failures_total 3\n");
+    until(metric, || watched.get("/metrics").1);
+    until(|| fs::read_to_string(&log).is_ok_and(|text| text.lines().count() == 3), || watched.child.log());
+    let text = fs::read_to_string(&log).expect("a log");
+    let lines: Vec<&str> = text.lines().collect();
+    for (line, words) in lines.iter().zip(["support any known protocol", "no certificate", "not trusted"]) {
+        assert!(line.contains(words) && line.contains("127.0.0.1"), "{words}: {line}");
+    }
+    watched.stop();
+}
+
+#[test]
+fn a_client_that_has_vanished_and_is_owed_nothing_does_not_delay_the_end() {
+    let origin = Origin::start(&[]);
+    let [owing, mut owing_nothing] =
+        [(); 2].map(|()| Both::start(&format!("instances = ['h2c://{}']", origin.clear), ""));
+    // One has asked for nothing, and one has not acknowledged its response, and may be slow.
+    let idle = Client::connect(owing_nothing.tls, false);
+    let mut silent = Client::connect(owing.tls, false);
+    silent.begin("GET", "/bytes/1000", b"", true).expect("room");
+    silent.flush();
+    kill_process(owing.sidecar.child.pid(), Signal::TERM).expect("it runs");
+    kill_process(owing_nothing.sidecar.child.pid(), Signal::TERM).expect("it runs");
+    owing.sidecar.stop();
+    let exit = owing_nothing.sidecar.child.wait(Duration::ZERO).expect("it can be waited for");
+    assert!(exit.is_some_and(|exit| exit.status.success()), "it was told last, and ends first");
+    drop((idle, silent));
 }

@@ -1,7 +1,8 @@
 //! Clients of HTTP/3 where the sidecar has several threads.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use crate::origin::Origin;
 use crate::sidecar::Sidecar;
 use crate::sidecar_admin::Watched;
 use crate::sidecar_reload::until_it_says;
-use crate::support::{binary, folder, free_ports};
+use crate::support::{DEADLINE, binary, folder, free_ports};
 
 /// The command of a sidecar with so many threads, with HTTP/3 on `port`.
 fn command(folder: &Path, threads: usize, port: u16, instance: &str) -> Command {
@@ -45,7 +46,10 @@ fn all_threads_work_beside_clients_of_http3_and_their_end_loses_nothing() {
             assert_eq!(client.whole(stream), (200, 4));
         }
         // All of QUIC is on the first one, and those of TCP are given to the others.
-        let tcp: Vec<_> = (1..threads).map(|_| keep_alive(watched.clear)).collect();
+        let mut tcp: Vec<_> = (1..threads).map(|_| KeptAlive::connect(watched.clear)).collect();
+        for client in &mut tcp {
+            assert_eq!(client.ask("GET"), 200);
+        }
         let status: Value = serde_json::from_str(&watched.get("/status").1).expect("JSON");
         let number = |thread: &Value, key: &str| thread[key].as_u64().expect("a number");
         let by_thread = status["by_thread"].as_array().expect("a list");
@@ -81,18 +85,41 @@ fn all_threads_work_beside_clients_of_http3_and_their_end_loses_nothing() {
     }
 }
 
-/// A client of HTTP/1.1 that was answered once and stays.
-fn keep_alive(address: SocketAddr) -> std::net::TcpStream {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(address).expect("it accepts");
-    stream.set_read_timeout(Some(crate::support::DEADLINE)).expect("above zero");
-    stream.write_all(b"GET /status/204 HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
-    let (mut told, mut byte) = (Vec::new(), [0]);
-    while !told.ends_with(b"\r\n\r\n") {
-        assert_eq!(stream.read(&mut byte).expect("in time"), 1);
-        told.push(byte[0]);
+/// A client of HTTP/1.1 whose connection stays.
+pub struct KeptAlive(TcpStream);
+
+impl KeptAlive {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("it accepts");
+        stream.set_read_timeout(Some(DEADLINE)).expect("above zero");
+        Self(stream)
     }
-    stream
+
+    /// Asks without a body, and waits for the answer; its status.
+    #[track_caller]
+    pub fn ask(&mut self, method: &str) -> u16 {
+        self.send(method);
+        self.status()
+    }
+
+    pub fn send(&mut self, method: &str) {
+        let request = format!("{method} /bytes/10 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+        self.0.write_all(request.as_bytes()).expect("it reads");
+    }
+
+    /// The status of the answer, of which all is read.
+    #[track_caller]
+    pub fn status(&mut self) -> u16 {
+        let (mut told, mut byte) = (Vec::new(), [0]);
+        while !told.ends_with(b"\r\n\r\n") {
+            assert_eq!(self.0.read(&mut byte).expect("in time"), 1, "{}", String::from_utf8_lossy(&told));
+            told.push(byte[0]);
+        }
+        let told = String::from_utf8(told).expect("ASCII");
+        let length = told.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        self.0.read_exact(&mut vec![0; length.unwrap_or(0)]).expect("its body");
+        told.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+    }
 }
 
 #[test]

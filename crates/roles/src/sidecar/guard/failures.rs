@@ -45,6 +45,7 @@ impl Sidecar<'_> {
         let exchange = self.exchanges.get(id);
         exchange.up = None;
         exchange.repeated += 1;
+        exchange.was_tried = false;
         exchange.request.rewind();
         exchange.watched.waits_from = now;
         if fate != Fate::Unprocessed {

@@ -196,10 +196,11 @@ fn transport(transport: &Transport) -> usize {
 }
 
 fn held_by(side: &mut Side) -> usize {
-    // Of TCP the kernel keeps what is not acknowledged, and bounds it itself.
-    let unacknowledged = side.transport.quic_mut().map_or(0, QuicSession::unacknowledged);
+    // Of TCP the kernel keeps what is not acknowledged and what is not read, and bounds it itself.
+    let kept = |quic: &mut QuicSession| quic.unacknowledged().saturating_add(quic.unread());
+    let kept = side.transport.quic_mut().map_or(0, kept);
     let own = size_of::<Side>() + side.engine.held_bytes() + side.streams.len() * 16;
-    own + transport(&side.transport) + unacknowledged as usize
+    own + transport(&side.transport) + kept as usize
 }
 
 fn held_in(exchange: &Exchange) -> usize {
@@ -362,7 +363,7 @@ impl Sidecar<'_> {
         for (number, slot) in (0..).zip(self.slots.iter_mut()) {
             if let Slot::Open(side) = slot
                 && matches!(side.peer, Peer::Instance(_))
-                && side.version == Version::H2
+                && side.version != Version::H1
                 && side.announced_little == of_little
                 && !side.is_closed
             {

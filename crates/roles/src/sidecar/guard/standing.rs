@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_proxy::guard::health::Health;
@@ -21,6 +22,10 @@ pub struct Standing {
     is_well: AtomicBool,
     /// It was said that it does not speak HTTP/2.
     is_told: AtomicBool,
+    /// When it was said that it is not reached over HTTP/3, in nanoseconds; 0 if it was not, or it was reached since.
+    told_of_http3: AtomicU64,
+    /// Connections over QUIC on which nothing has come since then are likely to be gone, in nanoseconds.
+    gone_at: AtomicU64,
 }
 
 impl Default for Standing {
@@ -31,6 +36,8 @@ impl Default for Standing {
             is_failing: AtomicBool::new(false),
             is_well: AtomicBool::new(true),
             is_told: AtomicBool::new(false),
+            told_of_http3: AtomicU64::new(0),
+            gone_at: AtomicU64::new(0),
         }
     }
 }
@@ -107,12 +114,34 @@ impl Standing {
     pub fn starts(&self) {
         self.is_told.store(false, Ordering::Relaxed);
     }
+
+    /// Whether it is to be said that it is not reached over HTTP/3: once by all loops in each `period`, until it is reached.
+    pub fn may_tell_of_http3(&self, now: Time, period: Duration) -> bool {
+        let told = &self.told_of_http3;
+        let before = told.load(Ordering::Relaxed);
+        let is_due = before == 0 || now.since(Time::from_nanos(before)) >= period;
+        let at = now.as_nanos().max(1);
+        is_due && told.compare_exchange(before, at, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// It has lost its connections over QUIC, and any answer that is later is of a new one.
+    pub fn gone(&self, since: Time) {
+        self.gone_at.fetch_max(since.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When it last has.
+    pub fn gone_at(&self) -> Time {
+        Time::from_nanos(self.gone_at.load(Ordering::Relaxed))
+    }
+
+    /// It was reached over HTTP/3.
+    pub fn reached_over_http3(&self) {
+        self.told_of_http3.store(0, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const RULES: Rules = Rules {
@@ -141,6 +170,15 @@ mod tests {
             [standing.is_out(now), standing.is_fit(now), standing.is_out(until)],
             [true, false, false]
         );
+    }
+
+    #[test]
+    fn that_http3_is_in_vain_is_said_once_by_all_loops_in_each_period() {
+        let (standing, period) = (Standing::default(), Duration::from_secs(300));
+        let may = |seconds: u64| standing.may_tell_of_http3(Time::from_millis(seconds * 1_000), period);
+        assert_eq!([0, 0, 299, 301, 302].map(may), [true, false, false, true, false]);
+        standing.reached_over_http3();
+        assert!(may(303), "it is news again");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Dialling {
     instance: u32,
     /// Which of the instance's targets it dials.
     target: usize,
+    /// It begins with small windows, as QUIC does when it is dialled.
+    is_little: bool,
 }
 
 impl Sidecar<'_> {
@@ -65,15 +67,18 @@ impl Sidecar<'_> {
         let slot = self.free_slot();
         let token = Self::token(slot);
         let number = self.totals.dialled as u32;
+        let is_little = self.guard.is_tight();
+        let window = if is_little { LITTLE } else { u32::MAX };
         self.totals.dialled += 1;
         self.observer.dialled(instance);
         let pool = self.pools.get(instance);
         pool.try_http3(now);
         pool.dialling += 1;
         let target = pool.known;
-        let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], u32::MAX, now);
+        let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], window, now);
         let to = pool.targets[target].address.clone();
-        self.slots[slot as usize] = Slot::Dialling(Box::new(Dialling { dial: None, instance, target }));
+        self.slots[slot as usize] =
+            Slot::Dialling(Box::new(Dialling { dial: None, instance, target, is_little }));
         self.note_dial(slot, &to);
         self.advance_dial(slot, instance, step, now);
     }
@@ -123,6 +128,8 @@ impl Sidecar<'_> {
         mut transport: Transport,
         now: Time,
     ) {
+        let began_with_little =
+            matches!(&self.slots[slot as usize], Slot::Dialling(dialling) if dialling.is_little);
         let pool = self.pools.get(instance);
         pool.dialling -= 1;
         if pool.part.is_leaving {
@@ -131,6 +138,9 @@ impl Sidecar<'_> {
         (pool.down_until, pool.failures, pool.retry_at) = (Time::ZERO, 0, Time::NEVER);
         pool.connections.push(slot);
         let target = &pool.targets[target];
+        if target.protocol.is_quic() {
+            pool.standing.reached_over_http3();
+        }
         let mut config = target.engine;
         let is_tight = self.guard.is_tight();
         if is_tight {
@@ -149,7 +159,10 @@ impl Sidecar<'_> {
         };
         let mut side = Side::new(transport, engine, version, Peer::Instance(instance));
         side.number = number;
-        side.announced_little = config.flow.stream_window <= LITTLE;
+        let is_little = if version == Version::H3 { began_with_little } else { is_tight };
+        side.announced_little = is_little || config.flow.stream_window <= LITTLE;
+        side.used_at = now;
+        side.silence = (version == Version::H3).then(Box::default);
         side.watch_peer(&self.config.file.timeouts);
         side.watched = self.observer.connected(number, self.pools.get(instance).protocol(), now);
         self.place(slot, side);
@@ -199,6 +212,10 @@ impl Sidecar<'_> {
         pool.failures = pool.failures.saturating_add(1);
         pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
         let is_lasting = pool.connections.iter().any(|slot| is_lasting(&self.slots, *slot, pool));
+        if matches!(error, ConnectError::QuicTimeout(_)) && !pool.connections.is_empty() {
+            // It does not answer there either: it may be stopped for a while, and answer when it goes on.
+            return self.wake(instance);
+        }
         if is_lasting || pool.dialling > 0 {
             if scarce.is_some() && pool.waiting > 0 {
                 pool.retry_at = pool.down_until; // nothing that the instance does says when there is more
