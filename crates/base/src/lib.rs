@@ -12,6 +12,7 @@ pub mod packed;
 pub mod random;
 pub mod secrets;
 pub mod spans;
+pub mod spelling;
 pub mod text;
 pub mod units;
 

@@ -140,6 +140,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
 /// Parses `250us`, `12.5ms`, `3s`, `2m`, `1h`; a bare `0` needs no unit.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
     const EXPECTED: &str = "a duration (such as 250us, 12.5ms, 3s, 2m)";
+    const NO_UNIT: &str = "a duration: it needs a unit (such as 250ms, 5s, 2m)";
     let (number, unit) = split(text).ok_or_else(|| refuse(text, EXPECTED))?;
     let scale = match unit {
         "ns" => 1e-9,
@@ -149,6 +150,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "" if number == 0.0 => 1.0,
+        "" => return Err(refuse(text, NO_UNIT)),
         _ => return Err(refuse(text, EXPECTED)),
     };
     Duration::try_from_secs_f64(number * scale).map_err(|_| refuse(text, EXPECTED))
@@ -385,9 +387,10 @@ impl From<Ratio> for String {
 
 /// `#[serde(with = "units::duration_text")]`: a duration as `12.5ms` in TOML and JSON.
 pub mod duration_text {
+    use std::fmt;
     use std::time::Duration;
 
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use serde::{Deserializer, Serializer, de::Error, de::Visitor};
 
     /// Writes `12.5ms`.
     pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -396,8 +399,38 @@ pub mod duration_text {
 
     /// Reads `12.5ms`.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        super::parse_duration(&text).map_err(D::Error::custom)
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_any(Text)
+        } else {
+            deserializer.deserialize_str(Text) // such formats do not say what comes
+        }
+    }
+
+    /// A number is refused with what to write instead.
+    pub(super) struct Text;
+
+    impl Visitor<'_> for Text {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a duration such as \"250ms\", \"5s\" or \"2m\"")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+            super::parse_duration(text).map_err(E::custom)
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<Duration, E> {
+            Err(E::custom(format_args!("a duration needs a unit: write \"{number}s\"")))
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<Duration, E> {
+            Err(E::custom(format_args!("a duration needs a unit: write \"{number}s\"")))
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<Duration, E> {
+            Err(E::custom(format_args!("a duration needs a unit: write \"{number}s\"")))
+        }
     }
 }
 
@@ -405,7 +438,10 @@ pub mod duration_text {
 pub mod optional_duration_text {
     use std::time::Duration;
 
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    struct Text(#[serde(with = "super::duration_text")] Duration);
 
     /// Writes `12.5ms`, or nothing.
     pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -414,8 +450,8 @@ pub mod optional_duration_text {
 
     /// Reads `12.5ms`, or nothing.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| super::parse_duration(&text).map_err(D::Error::custom)).transpose()
+        let text = Option::<Text>::deserialize(deserializer)?;
+        Ok(text.map(|Text(duration)| duration))
     }
 }
 
@@ -489,6 +525,30 @@ mod tests {
         assert_eq!(parse_duration("0").unwrap(), Duration::ZERO);
         for bad in ["", "5", "ms", "-1ms", "1.2.3s", "5 parsecs", "1e400s"] {
             assert!(parse_duration(bad).is_err(), "{bad} must be refused");
+        }
+    }
+
+    #[test]
+    fn a_number_without_a_unit_is_refused_with_what_to_write() {
+        #[derive(Debug, Deserialize)]
+        struct Both {
+            #[serde(with = "duration_text")]
+            always: Duration,
+            #[serde(default, with = "optional_duration_text")]
+            perhaps: Option<Duration>,
+        }
+        let read = |text: &str| serde_json::from_str::<Both>(text).map_err(|error| error.to_string());
+        let both = read(r#"{"always": "5s", "perhaps": "2m"}"#).expect("it is right");
+        assert_eq!((both.always, both.perhaps), (Duration::from_secs(5), Some(Duration::from_secs(120))));
+        assert_eq!(read(r#"{"always": "5s"}"#).expect("it is right").perhaps, None);
+        for (wrong, words) in [
+            (r#"{"always": 5}"#, "a duration needs a unit: write \"5s\""),
+            (r#"{"always": 1.5}"#, "write \"1.5s\""),
+            (r#"{"always": "5s", "perhaps": 5}"#, "write \"5s\""),
+            (r#"{"always": "5"}"#, "it needs a unit"),
+            (r#"{"always": []}"#, "a duration such as"),
+        ] {
+            assert!(read(wrong).is_err_and(|told| told.contains(words)), "{wrong}");
         }
     }
 

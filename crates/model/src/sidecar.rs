@@ -275,7 +275,7 @@ pub struct LastError {
     pub status: u16,
     /// What happened.
     pub what: String,
-    /// How often it happened in a row.
+    /// How often it happened.
     pub times: u64,
 }
 
@@ -320,7 +320,18 @@ impl SidecarStatus {
                 None => self.instances.push(instance),
             }
         }
-        self.errors.extend(other.errors);
+        for error in other.errors {
+            let is_same = |own: &&mut LastError| {
+                (&own.service, own.status, &own.what) == (&error.service, error.status, &error.what)
+            };
+            match self.errors.iter_mut().find(is_same) {
+                Some(own) => {
+                    own.times += error.times;
+                    own.ago_ns = own.ago_ns.min(error.ago_ns);
+                }
+                None => self.errors.push(error),
+            }
+        }
         self.errors.sort_by_key(|error| error.ago_ns);
         self.errors.truncate(MOST_ERRORS);
     }
@@ -441,7 +452,13 @@ mod tests {
                 recent: Histogram::of([Duration::from_millis(rtt)]),
                 ..InstanceStatus::default()
             }],
-            errors: vec![LastError { ago_ns: rtt, what: "x".to_owned(), ..LastError::default() }],
+            errors: vec![LastError {
+                ago_ns: rtt,
+                status,
+                what: "x".to_owned(),
+                times: 2,
+                ..LastError::default()
+            }],
             ..SidecarStatus::default()
         }
     }
@@ -476,7 +493,9 @@ mod tests {
         assert!((path.loss() - 0.03).abs() < 1e-9 && (path.sent_per_s - 300.0).abs() < 1e-9);
         let percentile = |p| instance.recent_percentile(p).map(|took| took.as_millis());
         assert_eq!((percentile(50.0), percentile(99.0)), (Some(30), Some(50)));
-        assert_eq!(all.errors.iter().map(|error| error.ago_ns).collect::<Vec<_>>(), [10, 30, 50]);
+        let errors: Vec<_> =
+            all.errors.iter().map(|error| (error.ago_ns, error.status, error.times)).collect();
+        assert_eq!(errors, [(10, 200, 4), (50, 503, 2)], "what several threads met is one error");
         let read: SidecarStatus =
             serde_json::from_str(&serde_json::to_string(&all).expect("JSON")).expect("what was written");
         assert_eq!(read, all);

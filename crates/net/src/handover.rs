@@ -58,7 +58,7 @@ fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
         }
     }
     if received.bytes != GREETING.len() || greeting != GREETING {
-        let why = "what answers there hands over no sockets: it closes, or is another program";
+        let why = "the process there handed over no sockets: it is exiting, or is another program";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
     Ok(sockets)
@@ -81,7 +81,9 @@ impl Offer {
         match std::fs::symlink_metadata(path) {
             Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
             // Whatever else it is, it is somebody's.
-            Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket")),
+            Ok(_) => {
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists and is not a socket"));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

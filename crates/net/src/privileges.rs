@@ -68,11 +68,12 @@ impl User {
     /// Looks it up. Fails if there is no such user, or it is root.
     pub fn named(name: &str) -> io::Result<Self> {
         let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default(); // an image may have none
-        let none =
-            || io::Error::new(io::ErrorKind::NotFound, format!("there is no user `{name}` in /etc/passwd"));
+        let none = || {
+            io::Error::new(io::ErrorKind::NotFound, format!("unknown user \"{name}\" (not in /etc/passwd)"))
+        };
         let user = Self::in_text(name, &text).ok_or_else(none)?;
         if user.uid == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the user `{name}` is root")));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("\"{name}\" has UID 0")));
         }
         Ok(user)
     }

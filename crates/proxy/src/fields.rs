@@ -81,14 +81,14 @@ pub struct Origin<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The method is no token (RFC 9110 §9.1).
-    #[error("the method is no token")]
+    #[error("invalid method")]
     Method,
     /// The target has a byte that would end it in HTTP/1.1, or a fragment, which is of the client alone (RFC 9110 §7.1): some servers cut
     /// it, and would serve what no route compared.
-    #[error("the target has white space, a control character or `#`")]
+    #[error("the target contains white space, a control character or #")]
     Target,
     /// The authority has a byte that no host and port have.
-    #[error("the authority is no host and port")]
+    #[error("invalid authority: expected HOST or HOST:PORT")]
     Authority,
 }
 
@@ -104,6 +104,8 @@ pub struct Asked {
     pub expects_continue: bool,
     /// OPTIONS or TRACE with `Max-Forwards: 0`: the proxy answers itself (RFC 9110 §7.6.2).
     pub ends_here: bool,
+    /// It came in HTTP/1.0.
+    pub is_http10: bool,
 }
 
 impl Asked {
@@ -198,6 +200,7 @@ pub fn request(
     let options = Options::of(fields);
     let mut asked = Asked {
         websocket: incoming.protocol == b"websocket",
+        is_http10: incoming.is_http10,
         connect: incoming.method == b"CONNECT" && incoming.protocol.is_empty(),
         ..Asked::default()
     };
@@ -303,7 +306,11 @@ fn add_client(incoming: &RequestHead<'_>, origin: Origin<'_>, own: &OwnFields, h
             // These two say what the first proxy saw.
             for (name, value) in [(names[1], proto), (names[2], incoming.authority)] {
                 let first = own.trusted.then(|| fields.iter().find(|field| field.name == name)).flatten();
-                head.add(name, &[first.map_or(value, |field| field.value)]);
+                let value = first.map_or(value, |field| field.value);
+                // HTTP/1.0 may name no host.
+                if !value.is_empty() {
+                    head.add(name, &[value]);
+                }
             }
             if own.trusted {
                 pass(&names[3..], head);
@@ -312,9 +319,11 @@ fn add_client(incoming: &RequestHead<'_>, origin: Origin<'_>, own: &OwnFields, h
         ClientFields::Forwarded => {
             let is_ipv6 = address.contains(&b':');
             let quotes: [&[u8]; 2] = if is_ipv6 { [b"\"[", b"]\""] } else { [b"", b""] };
-            let element: [&[u8]; 8] =
-                [b"for=", quotes[0], address, quotes[1], b";proto=", proto, b";host=\"", incoming.authority];
-            let element: Vec<&[u8]> = element.into_iter().chain([&b"\""[..]]).collect();
+            let element: [&[u8]; 6] = [b"for=", quotes[0], address, quotes[1], b";proto=", proto];
+            let host: [&[u8]; 3] = [b";host=\"", incoming.authority, b"\""];
+            let has_host = !incoming.authority.is_empty(); // HTTP/1.0 may name none
+            let element: Vec<&[u8]> =
+                element.into_iter().chain(host.into_iter().filter(|_| has_host)).collect();
             add_to_list(fields, names[3], own.trusted, &element, head);
             if own.trusted {
                 pass(&names[..3], head);

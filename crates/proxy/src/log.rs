@@ -24,6 +24,8 @@ pub struct Entry<'a> {
     pub path: &'a [u8],
     /// What the client speaks; none where its TLS handshake failed.
     pub version: Option<Version>,
+    /// It is HTTP/1.0.
+    pub is_http10: bool,
     /// The status that the client was given; 0 if none.
     pub status: u16,
     /// Bytes of the request's body.
@@ -71,7 +73,10 @@ impl Entry<'_> {
         let millis = self.took.as_secs_f64() * 1e3;
         put(
             out,
-            format_args!("{}\" {status} {received} {sent} {millis:.3}ms ", self.version.map_or("-", name)),
+            format_args!(
+                "{}\" {status} {received} {sent} {millis:.3}ms ",
+                self.version.map_or("-", |version| name(version, self.is_http10))
+            ),
         );
         word(self.service.unwrap_or_default().as_bytes(), out);
         out.push(b' ');
@@ -110,7 +115,7 @@ impl Entry<'_> {
             ("method", Some(self.method)),
             ("authority", Some(self.authority)),
             ("path", Some(self.path)),
-            ("version", self.version.map(|version| name(version).as_bytes())),
+            ("version", self.version.map(|version| name(version, self.is_http10).as_bytes())),
             ("service", self.service.map(str::as_bytes)),
         ];
         for (key, value) in texts {
@@ -141,8 +146,9 @@ impl Entry<'_> {
 }
 
 /// As in logs of other servers.
-const fn name(version: Version) -> &'static str {
+const fn name(version: Version, is_http10: bool) -> &'static str {
     match version {
+        Version::H1 if is_http10 => "HTTP/1.0",
         Version::H1 => "HTTP/1.1",
         Version::H2 => "HTTP/2",
         Version::H3 => "HTTP/3",
@@ -226,6 +232,7 @@ mod tests {
             authority: b"users.internal",
             path: b"/a?b=c",
             version: Some(Version::H1),
+            is_http10: false,
             status: 200,
             received: 0,
             sent: 1_024,
@@ -271,6 +278,13 @@ mod tests {
             "1".repeat(16)
         );
         assert!(told.ends_with(&end), "{told}");
+    }
+
+    #[test]
+    fn a_request_in_http_1_0_is_told_as_such() {
+        let entry = Entry { is_http10: true, ..entry() };
+        assert!(line(&entry, LogFormat::Text).contains("/a?b=c HTTP/1.0\" 200"));
+        assert!(line(&entry, LogFormat::Json).contains("\"version\":\"HTTP/1.0\""));
     }
 
     #[test]

@@ -30,16 +30,16 @@ pub struct Exempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRules {
     /// Nothing is to be redirected.
-    #[error("no listener is transparent: write transparent = \"redirect\" or \"tproxy\" in a [[listen]]")]
+    #[error("no listener is transparent: set transparent = \"redirect\" or \"tproxy\" in a [[listen]]")]
     NotTransparent,
     /// Its own connections would come back to it.
     #[error(
-        "the sidecar's own connections would be redirected to itself: write mark = 1 (or another number) or user = \"NAME\" at the top \
-         of the file, or give --user"
+        "the sidecar's own connections would be redirected back to it: set mark = 1 (or another number) or user = \"NAME\" at the top of the \
+         file, or give --user"
     )]
     NothingExempt,
     /// The port is not known.
-    #[error("the listener on {0} takes any free port: write one")]
+    #[error("the listener on {0} has port 0: set a fixed port")]
     NoPort(SocketAddr),
 }
 

@@ -26,7 +26,7 @@ pub struct Header {
 
 /// Why what came is no header. The connection is of no use then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no PROXY protocol: {0}")]
+#[error("invalid PROXY protocol header: {0}")]
 pub struct NoHeader(&'static str);
 
 /// Reads a header from the front of `bytes`; `None` while it is incomplete.
@@ -44,7 +44,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Header>, NoHeader> {
     if begins(WORD) {
         return parse_1(bytes);
     }
-    Err(NoHeader("the first bytes are of neither version"))
+    Err(NoHeader("it begins with the signature of neither version"))
 }
 
 fn parse_1(bytes: &[u8]) -> Result<Option<Header>, NoHeader> {

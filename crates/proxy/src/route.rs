@@ -97,13 +97,13 @@ pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
 pub(crate) fn why_no_host(host: &str) -> Option<&'static str> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     match bare {
-        "" => Some("it is empty; a route without `host` takes every one"),
-        "*" => Some("`*` alone is no name; a route without `host` takes every one"),
+        "" => Some("it is empty; leave host out to match every host"),
+        "*" => Some("* alone is not a name; leave host out to match every host"),
         _ if bare.strip_prefix("*.").unwrap_or(bare).contains('*') => {
-            Some("`*` stands only for the beginning of a name, as in `*.example.test`")
+            Some("* is allowed only as the first label, as in *.example.test")
         }
         _ if bare.contains(':') && bare.parse::<std::net::Ipv6Addr>().is_err() => {
-            Some("a host has no port: write it without")
+            Some("remove the port: hosts match on any port")
         }
         _ => None,
     }

@@ -12,23 +12,30 @@ use super::compare;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    a --fail-if condition is true, a check failed, no response was a success, or a measured
-       server ended
+  1    a --fail-if condition is true, a check failed, no response was a success,
+       or a measured server ended
   2    usage or scenario error, or a missing input file
-  3    no response: target unreachable, or not in the requested protocol; or nothing to compare
-  4    this machine lacks a program (see `h2lab doctor`), or a permission such as to write a file
+  3    no response: target unreachable, or not in the requested protocol; or
+       nothing to compare
+  4    this machine lacks a program (see `h2lab doctor`), or a permission such as
+       to write a file
   5    measurement invalid, whatever --fail-if says
   130  interrupted (results kept)
-If several apply, the first of these counts: 4, 130, 3, 2, 1 (no response was a success, or
-a server ended), 5, 1 (a condition or check).";
+If several apply, the first of these counts: 4, 130, 3, 2, 1 (no response was a
+success, or a server ended), 5, 1 (a condition or check).";
 
 /// Examples, each with what it does, and the exit codes.
 pub fn after(examples: &[(&str, &str)]) -> String {
+    after_with(examples, EXIT_CODES)
+}
+
+/// The same of a command whose exit codes mean less, or other things.
+pub fn after_with(examples: &[(&str, &str)], exit_codes: &str) -> String {
     let mut text = "Examples:\n".to_owned();
     for (command, what) in examples {
         let _ = writeln!(text, "  {command}\n      {what}");
     }
-    format!("{text}\n{EXIT_CODES}")
+    format!("{text}\n{exit_codes}")
 }
 
 /// The flags that matter of the commands that have so many that nobody reads them all: the ids of clap, in the order of the help.

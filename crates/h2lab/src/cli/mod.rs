@@ -129,6 +129,8 @@ enum Command {
 
 /// Columns of the help, at most.
 const HELP: usize = 110;
+/// The same where none are known: in a pipe, where a pager or a person with 80 columns may read.
+const PIPED: usize = 80;
 
 /// The command line of this process as reports have it: without secrets.
 static COMMAND_LINE: OnceLock<Vec<String>> = OnceLock::new();
@@ -186,9 +188,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let (args, is_whole) = help::asked_for_all(args);
     let mut command = if is_whole { command() } else { help::shortened(command()) };
-    if let Some(columns) = Terminal::stdout().columns {
-        command = command.term_width(columns.min(HELP));
-    }
+    command = command.term_width(Terminal::stdout().columns.unwrap_or(PIPED).min(HELP));
     foreign::refuse_others(&command, &args)?;
     let args = foreign::with_negative_values(&command, &args);
     let parsed = command.try_get_matches_from_mut(&args);

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use h2lab_base::spelling::distance;
 use h2lab_model::scenario::{Estimate, Scenario};
 use h2lab_model::timeline::study::TimelineStudy;
 use h2lab_report::{TextStyle, hanging};
 
 use super::exit::Usage;
-use super::explain::distance;
 use super::progress::about;
 
 /// Each by the name of its file in `scenarios/`, in the order of a list.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size, Threads};
+use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size, Threads, parse_address};
 use h2lab_proxy::nft;
 use h2lab_roles::sidecar::registry::Registries;
 use h2lab_roles::sidecar::{
@@ -25,6 +25,7 @@ use h2lab_net::handover::{self, Offer, Predecessor};
 use h2lab_net::privileges::User;
 use h2lab_net::resources;
 
+mod check;
 mod confine;
 mod reload;
 
@@ -35,80 +36,87 @@ const SCHEMA: &str = include_str!("../../../../docs/schema/sidecar-config.schema
 /// For so long the first answers of registries are waited for before it listens.
 const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// A proxy between services: HTTP/1.1 and HTTP/2 on either side
+/// A proxy between services: HTTP/1.1, HTTP/2 and HTTP/3 on either side
 ///
-/// Listens in clear (h1, and h2c by prior knowledge or upgrade) or with TLS (h1s and h2 by ALPN), and passes each request on to an
-/// instance of the service that its host and path belong to. Requests that an HTTP/2 instance did not process (those above the last
-/// stream of a GOAWAY, and `REFUSED_STREAM`) are sent again, whatever their method.
+/// Accepts HTTP/1.1 and HTTP/2 (without TLS, or by ALPN) and HTTP/3, and forwards each request to an instance of the service that its
+/// host and path select. Requests that an instance provably did not process (GOAWAY, REFUSED_STREAM) are retried, whatever their method.
+/// With netfilter rules it works transparently, without a change to callers: see --print-nft.
 ///
-/// Prints one line `listening URL` per socket when ready, and serves until it is stopped. It passes open requests on before it exits;
-/// the last line says what it did. At SIGHUP, and with --watch whenever it has changed, the file is read again, and requests under way
-/// go on. What the file may have: docs/sidecar.md.
+/// Prints a line `listening URL` per socket once it accepts connections. SIGTERM or Ctrl-C stops it: it finishes open requests, and
+/// prints a summary. SIGHUP reloads the configuration file, whose keys are in docs/sidecar-reference.md.
 #[derive(Debug, Args)]
-#[command(after_long_help = help::after(
+#[command(after_long_help = help::after_with(
     &[
-        ("h2lab sidecar --listen 127.0.0.1:15001 --to h2c://10.0.0.7:8080", "callers speak HTTP/1.1, the service gets HTTP/2"),
-        ("h2lab sidecar --listen 127.0.0.1:15001 --to h2c://10.0.0.7:8080 --policy fixed:8", "on eight connections"),
-        (
-            "h2lab sidecar --listen 127.0.0.1:15001 --to h2c://10.0.0.7:8080 --admin 127.0.0.1:9901 --access-log -",
-            "with metrics, a page and a log",
-        ),
-        ("h2lab sidecar --config sidecar.toml --check", "whether a file is right"),
+        ("h2lab sidecar --listen 127.0.0.1:15001 --to h2c://10.0.0.7:8080", "callers use HTTP/1.1, the service gets HTTP/2"),
+        ("h2lab sidecar --listen 127.0.0.1:15001 --to https://api.example --admin [::1]:9901", "with an admin page and metrics"),
+        ("h2lab sidecar --config sidecar.toml --check", "check a configuration file"),
+        ("h2lab sidecar --config sidecar.toml --watch --user nobody", "as root: bind, then drop privileges"),
     ],
+    EXIT_CODES,
 ))]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct SidecarArgs {
-    /// Listen in clear; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    /// Accept connections without TLS on this address; port 0 picks a free port
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address, conflicts_with = "config")]
     listen: Option<SocketAddr>,
-    /// Where requests go, repeatable: http://HOST:PORT (h1), h2c://HOST:PORT, https://HOST:PORT (h2 or h1s by ALPN) or
-    /// h3://HOST:PORT
+    /// Forward requests to this instance (repeatable): http://HOST:PORT for HTTP/1.1, h2c:// for HTTP/2 without TLS, https:// for
+    /// HTTP/2 or HTTP/1.1 over TLS, h3:// for HTTP/3
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     to: Vec<Instance>,
-    /// HTTP/2 connections per instance: adaptive (as many as the path needs), fixed:N, or per-request (one for each under way)
+    /// HTTP/2 connections per instance: adaptive (as many as the path needs), fixed:N, or per-request (one per open request)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::default(), conflicts_with = "config")]
     policy: Policy,
-    /// Read listeners, services and routes from this file (TOML) instead
+    /// Read listeners, services and routes from this TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Pass requests on in so many threads, or in as many as there are CPUs that it may use: auto [default: 1]
+    /// Number of worker threads, or `auto` (one per CPU) [default: 1]
     #[arg(long, value_name = "N")]
     threads: Option<Threads>,
-    /// Bound its memory: over 80 % of it new requests are answered 503, over 95 % connections are closed
+    /// Limit memory, for example to 512M: above 80 % new requests get 503, above 95 % connections are closed
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
-    /// Take the listening sockets over from the process that was started with the same SOCKET, which then passes on what it has begun
-    /// and ends; without one, listen anew. No request is lost. The next process takes over from this one
+    /// Take over the listening sockets of the process that was started with the same SOCKET, without losing a request; that process
+    /// finishes its requests and exits. If there is none, open new sockets
     #[arg(long, value_name = "SOCKET")]
     take_over: Option<PathBuf>,
-    /// When all sockets are open become this user, who needs no rights (name, or UID:GID); for root
+    /// Switch to this unprivileged user (NAME or UID:GID) once all sockets are open; requires root
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// Do not restrict which files it may open (Landlock)
+    /// Do not restrict file access with Landlock
     #[arg(long)]
     no_landlock: bool,
-    /// Read the file again when it, or a certificate or key that it names, has changed; SIGHUP always does that
+    /// Reload when the configuration file, or a certificate or key that it names, changes (SIGHUP always reloads)
     #[arg(long, requires = "config")]
     watch: bool,
-    /// Log each request to this file, or to standard output: -
+    /// Write the access log to this file; - is stdout
     #[arg(long, value_name = "FILE")]
     access_log: Option<String>,
-    /// How it is logged: text, or json (an object on each line)
+    /// Format of the access log: text, or json (one object per line)
     #[arg(long, value_name = "FORMAT", requires = "access_log")]
     log_format: Option<LogFormat>,
-    /// Serve metrics, status and a page for people here; a loopback address, unless the file has public = true
-    #[arg(long, value_name = "ADDR")]
+    /// Serve the admin page, metrics and status on this address; loopback only, unless the file has public = true
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     admin: Option<SocketAddr>,
-    /// Check the configuration, and exit
+    /// Check the configuration file and exit
     #[arg(long, requires = "config")]
     check: bool,
-    /// Print the rules of netfilter that bring connections to the transparent listeners of the file, and exit. Nothing is changed
+    /// Print netfilter rules for the transparent listeners of the file and exit; changes nothing
     #[arg(long, requires = "config", conflicts_with = "check")]
     print_nft: bool,
-    /// Print the JSON Schema of the file, for editors, and exit
+    /// Print the JSON Schema of the configuration file and exit
     #[arg(long, exclusive = true)]
     schema: bool,
 }
+
+/// How it ends.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  stopped by a signal, after open requests were finished; or --check found
+     no error
+  2  wrong usage or configuration, a file that cannot be read, or an address
+     that cannot be listened on
+  4  a permission or a kernel feature is missing, for example CAP_NET_ADMIN
+     for mark";
 
 /// Serves until it is stopped.
 pub fn main(args: &SidecarArgs) -> Result<Exit> {
@@ -131,8 +139,12 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         say!("warning: {}", quotable(&warning));
     }
     if args.check {
-        let mut out = std::io::stdout();
-        writeln!(out, "{}", summary(&config.file))?;
+        confine::user_of(args, &config.file)?;
+        for warning in check::unresolved_names(path, &config.file) {
+            say!("warning: {}", quotable(&warning));
+        }
+        let valid = format!("{} is valid: {}\n", path.display(), check::summary(&config.file));
+        output::print(&valid)?;
         return Ok(Exit::Done);
     }
     if args.print_nft {
@@ -154,7 +166,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let mut registries = Registries::new(Arc::clone(&live), folder_of(path));
     registries.follow(&file, FIRST_ANSWERS);
     let mut follow = Some((registries, reload, written)).filter(|_| args.config.is_some());
-    let (mut reported, mut changed) = (Ok(()), Ok(()));
+    let (mut reported, mut changed, mut offered) = (Ok(()), Ok(()), Ok(()));
     let totals = sidecar::run(&live, &stop, &mut |listening| {
         if let Err(error) = confinement.become_user() {
             changed = Err(error);
@@ -165,14 +177,16 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             announce(listening, &stop).and_then(|()| admin.as_ref().map_or(Ok(()), admin::Admin::announce));
         for address in sockets.close_unused() {
             crate::stderr::say(format_args!(
-                "the socket on {address} was given, and the configuration does not listen there: it is closed"
+                "warning: the inherited socket on {address} is closed: the configuration has no listener there"
             ));
         }
         if reported.is_ok()
             && let Some(path) = &args.take_over
             && let Err(error) = take_over(&sockets, predecessor.take(), path, &stop)
         {
-            crate::stderr::say(format_args!("nobody can take over at {}: {error}", path.display()));
+            offered = Err(format!("--take-over {}: cannot create the socket: {error}", path.display()));
+            stop.store(true, Ordering::Relaxed);
+            return;
         }
         // After the change of user: threads have their own rights.
         reload::look_up_again(&live);
@@ -180,7 +194,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             && let Err(error) =
                 reload::start(path, args.watch, (&file, written), Arc::clone(&live), registries, reload)
         {
-            say!("{error:#}: the file is not read again");
+            say!("warning: the configuration cannot be reloaded: {error:#}");
         }
     });
     drop(admin);
@@ -189,7 +203,12 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         writer.finish();
     }
     let totals = totals.map_err(explained)?;
-    changed.map_err(|error| MissingRequirement(format!("user or --user: it takes root: {error}")))?;
+    changed.map_err(|error| {
+        MissingRequirement(format!(
+            "cannot switch to another user (user or --user): {error}; this requires root"
+        ))
+    })?;
+    offered.map_err(MissingRequirement)?;
     reported.map_err(|error| unannounced(&error))?;
     // If stdout's reader is gone, the line is lost; a proxy that has done its work has not failed.
     let _ = writeln!(std::io::stdout(), "{totals}");
@@ -208,14 +227,15 @@ fn print_nft(args: &SidecarArgs, file: &Config) -> Result<Exit> {
 fn take_sockets(config: &mut SidecarConfig, path: Option<&Path>) -> Result<Option<Predecessor>> {
     // SAFETY: at the start of the command nothing else has taken descriptors that were passed to the process.
     let mut given = unsafe { handover::from_service_manager() };
+    path.map_or(Ok(()), check::take_over_path)?;
     let asked = path.map(handover::ask).transpose();
     let asked = asked.map_err(|error| Usage(format!("--take-over {}: {error}", shown(path))))?.flatten();
     let predecessor = asked.map(|(predecessor, sockets)| {
         given.extend(sockets);
         predecessor
     });
-    config.sockets =
-        Sockets::given(given).map_err(|error| Usage(format!("a socket that was given: {error}")))?;
+    config.sockets = Sockets::given(given)
+        .map_err(|error| Usage(format!("inherited socket (LISTEN_FDS or --take-over): {error}")))?;
     Ok(predecessor)
 }
 
@@ -241,22 +261,23 @@ fn take_over(
         stop.fetch_or(is_replaced, Ordering::Relaxed);
     };
     std::thread::Builder::new().name("handover".to_owned()).spawn(wait)?;
-    predecessor.map_or(Ok(()), Predecessor::is_replaced)
+    if let Err(error) = predecessor.map_or(Ok(()), Predecessor::is_replaced) {
+        say!("note: the previous process ended before the hand-over was complete: {error}"); // its sockets are here
+    }
+    Ok(())
 }
 
 impl SidecarArgs {
     /// What is to be given beside the flags that there are.
     fn missing(&self) -> String {
         match (self.listen, self.to.first()) {
-            (Some(listen), _) => format!(
-                "--listen {listen} says where callers connect, and --to URL where their requests go: give both, for example --to \
-                 h2c://127.0.0.1:8080"
-            ),
-            (None, Some(to)) => format!(
-                "--to {to} says where requests go, and --listen ADDR where callers connect: give both, for example --listen \
-                 127.0.0.1:15001"
-            ),
-            (None, None) => "give --listen ADDR and --to URL, or --config FILE".to_owned(),
+            (Some(listen), _) => {
+                format!("--listen {listen} also requires --to URL, for example --to h2c://127.0.0.1:8080")
+            }
+            (None, Some(to)) => {
+                format!("--to {to} also requires --listen IP:PORT, for example --listen 127.0.0.1:15001")
+            }
+            (None, None) => "give --listen IP:PORT and --to URL, or --config FILE".to_owned(),
         }
     }
 
@@ -284,7 +305,7 @@ fn open_log(
     let path = if name == "-" { name.clone() } else { folder.join(name).display().to_string() };
     let tell = |words: &str| super::note(&words);
     let (log, writer) = AccessLog::open(&path, config.file.log.format, user, hangup, tell)
-        .map_err(|error| Usage(format!("cannot write the access log {path}: {error}")))?;
+        .map_err(|error| Usage(format!("cannot open the access log {path}: {error}")))?;
     config.log = Some(log);
     Ok(Some(writer))
 }
@@ -300,7 +321,17 @@ fn prepared(path: &Path, file: Config) -> Result<SidecarConfig> {
         let path = folder.join(name);
         std::fs::read(&path).map_err(|source| confine::unreadable(&path, source))
     };
-    let mut config = SidecarConfig::new(file, std::process::id().into(), &read).map_err(explained)?;
+    // Files are told as they are opened: relative to the working folder, or absolute.
+    let shown = |name: &String| folder.join(name).display().to_string();
+    let of_folder = |error| match error {
+        SidecarError::Pem { paths, source } => {
+            SidecarError::Pem { paths: paths.iter().map(shown).collect(), source }
+        }
+        SidecarError::Registry { path, why } => SidecarError::Registry { path: shown(&path), why },
+        other => other,
+    };
+    let config = SidecarConfig::new(file, std::process::id().into(), &read);
+    let mut config = config.map_err(|error| explained(of_folder(error)))?;
     config.on_note = Some(|text: &str| say!("{text}"));
     Ok(config)
 }
@@ -318,22 +349,4 @@ fn explained(error: SidecarError) -> anyhow::Error {
         SidecarError::Tproxy { .. } | SidecarError::Mark(_) => MissingRequirement(error.to_string()).into(),
         _ => Usage(error.to_string()).into(),
     }
-}
-
-/// `2 listeners, 3 services, 5 instances: right`.
-fn summary(config: &Config) -> String {
-    use h2lab_base::counts::plural;
-    let instances: usize = config.service.values().map(|service| service.instances.len()).sum();
-    let registries = config.service.values().filter(|service| service.registry().is_some()).count() as u64;
-    let registries = match registries {
-        0 => String::new(),
-        1 => ", 1 registry".to_owned(),
-        n => format!(", {n} registries"),
-    };
-    format!(
-        "{}, {}, {}{registries}: right",
-        plural(config.listen.len() as u64, "listener"),
-        plural(config.service.len() as u64, "service"),
-        plural(instances as u64, "instance")
-    )
 }

@@ -245,6 +245,9 @@ mod sidecar_reload_guard;
 /// A sidecar with several threads: what is bounded is bounded for all of them together.
 mod sidecar_threads;
 
+/// What a sidecar says: of its file, its flags, and how it ends.
+mod sidecar_texts;
+
 /// Kernel settings of either side: in force, reported, refused.
 mod sysctls;
 

@@ -126,10 +126,7 @@ fn a_request_that_fails_is_logged_with_the_reason_on_standard_output_too() {
         "{status}"
     );
     let page = watched.get("/").1;
-    assert!(
-        page.contains("1 of 1 instance cannot be reached") && page.contains("cannot connect to"),
-        "{page}"
-    );
+    assert!(page.contains("1 of 1 instance is unreachable") && page.contains("cannot connect to"), "{page}");
     watched.stop();
 }
 

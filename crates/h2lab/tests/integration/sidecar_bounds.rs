@@ -180,7 +180,9 @@ fn a_malformed_request_and_a_missing_proxy_header_are_logged() {
     fs::write(&path, text).expect("a file");
     let proxied = Sidecar::with(&path);
     proxied.ask(&get("/", ""));
-    let line = proxied.child.wait_for_line(DEADLINE, |line| line.contains("no PROXY protocol").then_some(()));
+    let line = proxied
+        .child
+        .wait_for_line(DEADLINE, |line| line.contains("invalid PROXY protocol header").then_some(()));
     assert!(line.is_ok(), "{}", proxied.child.log());
 }
 

@@ -38,7 +38,7 @@ fn reload(sidecar: &Sidecar, nth: usize) -> String {
     sidecar
         .child
         .wait_for_line(DEADLINE, |line| {
-            seen += usize::from(line.contains("was read again"));
+            seen += usize::from(line.contains(": reloaded: "));
             (seen == nth).then(|| line.to_owned())
         })
         .unwrap_or_else(|error| panic!("{error}: {}", sidecar.child.log()))
@@ -71,7 +71,11 @@ fn a_reload_reads_below_the_folders_that_it_had_at_the_start_alone() {
     write(&config, &origin, own.path(), "");
     assert!(reload(&sidecar, 1).contains(": 2 listeners, "), "{}", sidecar.child.log());
     write(&config, &origin, other.path(), "");
-    assert!(reload(&sidecar, 2).contains("what it said before stays"), "{}", sidecar.child.log());
+    assert!(
+        reload(&sidecar, 2).contains("the previous configuration stays in effect"),
+        "{}",
+        sidecar.child.log()
+    );
     let log = sidecar.child.log();
     let words = format!(
         "cannot read {}/own.pem: since its start the sidecar reads files below ",
@@ -138,7 +142,7 @@ fn the_access_log_is_opened_again_by_the_user_that_root_has_become() {
     fs::write(&log, "").expect("a file");
     fs::set_permissions(&log, fs::Permissions::from_mode(0o600)).expect("it is ours");
     hangup();
-    until_it_says(&sidecar, "cannot be opened again, and lines go on into the file that was open: ", 1);
+    until_it_says(&sidecar, "still writing to the previous file: ", 1);
     let said = sidecar.child.log();
     assert!(said.contains("user 65532 by now") && said.contains("create 0640 65532"), "{said}");
     ask("/second");
@@ -146,7 +150,7 @@ fn the_access_log_is_opened_again_by_the_user_that_root_has_become() {
     // As logrotate does it when it is told to.
     chown(&log, Some(65532), Some(65532)).expect("root may");
     fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-    until_it_says(&sidecar, "the access log was opened again", 1);
+    until_it_says(&sidecar, "access log reopened", 1);
     ask("/third");
     has("access.log", " /third ");
     sidecar.stop();

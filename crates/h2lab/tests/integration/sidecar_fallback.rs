@@ -41,7 +41,7 @@ fn an_instance_that_closes_without_a_byte_gets_http1_and_no_unsafe_request_twice
         assert!(told.starts_with("HTTP/1.1 200 ") && told.ends_with("one"), "{n}: {told}");
     }
     let log = sidecar.child.log();
-    assert_eq!(log.matches("does not speak HTTP/2: it gets HTTP/1.1").count(), 1, "{log}");
+    assert_eq!(log.matches("does not support HTTP/2: falling back to HTTP/1.1").count(), 1, "{log}");
     let asked: Vec<String> = heads.try_iter().collect();
     assert_eq!(
         asked.iter().filter(|head| head.starts_with(PREFACE)).count(),

@@ -69,16 +69,16 @@ fn the_client_learns_what_failed_and_the_operator_where() {
     let (_socket, closed) = closed_port();
     let sidecar = sidecar("", &[&format!("http://{closed}")], "");
     let told = sidecar.ask(&get("/", ""));
-    let status = "proxy-status: h2lab; error=connection_refused; details=\"the service `users` cannot be reached: connection refused\"";
+    let status = "proxy-status: h2lab; error=connection_refused; details=\"service users is unreachable: connection refused\"";
     assert!(told.starts_with("HTTP/1.1 502 ") && told.to_lowercase().contains(status), "{told}");
     assert!(!told.contains("127.0.0.1"), "an address: {told}");
     let line = sidecar.child.wait_for_line(DEADLINE, |line| {
-        line.strip_prefix("the service `users`: cannot connect to ").map(str::to_owned)
+        line.strip_prefix("service users: cannot connect to ").map(str::to_owned)
     });
     assert!(line.expect("the operator is told").starts_with(&format!("http://{closed}: ")));
     let told = sidecar.ask(&get("/", "content-type: application/grpc+proto\r\n")).to_lowercase();
     assert!(told.starts_with("http/1.1 200 ") && told.contains("\r\ngrpc-status: 14\r\n"), "{told}");
-    assert!(told.contains("grpc-message: the service `users` cannot be reached"), "{told}");
+    assert!(told.contains("grpc-message: service users is unreachable"), "{told}");
 }
 
 #[test]
@@ -99,13 +99,17 @@ fn times_of_a_service_go_before_the_general_ones() {
         "[service.users.timeouts]\nresponse = \"200ms\"\nstream = \"300ms\"\n[timeouts]\nresponse = \"1h\"";
     let sidecar = sidecar("", &[&url], times);
     let late = sidecar.ask(&get("/", ""));
-    assert!(late.starts_with("HTTP/1.1 504 ") && late.contains("service `users` within 200ms"), "{late}");
+    assert!(
+        late.starts_with("HTTP/1.1 504 ")
+            && late.contains("service users: no response from an instance within 200ms"),
+        "{late}"
+    );
     assert!(late.contains("error=http_response_timeout"), "{late}");
     let cut = sidecar.ask(&get("/half", ""));
     assert!(cut.starts_with("HTTP/1.1 200 ") && cut.ends_with("half"), "the connection has ended: {cut}");
     let silent = sidecar.ask("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf");
     assert!(silent.starts_with("HTTP/1.1 408 "), "{silent}");
-    assert!(sidecar.stop().contains("2 refused, 1 broken off"));
+    assert!(sidecar.stop().contains("2 answered with an error by the sidecar, 1 aborted"));
 }
 
 #[test]
@@ -239,7 +243,7 @@ fn no_more_wait_than_may_and_none_longer_than_it_may() {
     }
     let short = sidecar("", &[&url], "limits = { connections = 1, wait = \"300ms\" }");
     let _hanging = hang_on_the_only_connection(&short);
-    let late = "no connection to an instance of the service `users` within 300ms";
+    let late = "service users: no connection to an instance was available within 300ms";
     while !short.ask(&call("1H")).contains(late) {
         assert!(Instant::now() < until, "it waits for ever");
     }
@@ -275,10 +279,10 @@ fn an_instance_that_fails_again_and_again_is_left_out() {
         });
         let line = sidecar
             .child
-            .wait_for_line(DEADLINE, |line| line.contains("is left out").then(|| line.to_owned()));
+            .wait_for_line(DEADLINE, |line| line.contains("ejected for").then(|| line.to_owned()));
         left_out.store(true, Ordering::SeqCst);
         let line = line.expect("the operator is told");
-        assert!(line.contains(&bad) && line.contains("failed 3 times in a row"), "{line}");
+        assert!(line.contains(&bad) && line.contains("after 3 consecutive failures"), "{line}");
     });
     for _ in 0..20 {
         let told = sidecar.ask(&get("/", ""));
@@ -302,13 +306,13 @@ fn an_instance_that_is_not_well_is_not_asked_until_it_is() {
             sidecar.child.wait_for_line(DEADLINE, |line| line.contains(words).then(|| line.to_owned()));
         assert!(line.expect("the operator is told").contains(&sick));
     };
-    wait("is not well");
+    wait("health check failed");
     for _ in 0..20 {
         let told = sidecar.ask(&get("/", ""));
         assert!(told.ends_with("other"), "{told}");
     }
     is_well.store(true, Ordering::SeqCst);
-    wait("is well again");
+    wait("health check passed");
     let until = Instant::now() + DEADLINE;
     while !sidecar.ask(&get("/", "")).ends_with("sick") {
         assert!(Instant::now() < until, "it is never asked again");
@@ -335,10 +339,7 @@ fn memory_is_bounded_and_who_is_refused_is_told_to_come_again() {
         }
     }
     if let Some(told) = refused {
-        assert!(
-            told.contains("retry-after: 1\r\n") && told.contains("the proxy is short of memory"),
-            "{told}"
-        );
+        assert!(told.contains("retry-after: 1\r\n") && told.contains("memory limit reached"), "{told}");
     }
     assert!(largest + CODE_OF_RELEASE < 80 << 20, "{largest} bytes");
     drop(readers);
@@ -368,5 +369,5 @@ fn requests_are_refused_while_what_is_under_way_takes_the_memory() {
         }
     };
     assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
-    assert!(told.contains("retry-after: 1\r\n") && told.contains("the proxy is short of memory"), "{told}");
+    assert!(told.contains("retry-after: 1\r\n") && told.contains("memory limit reached"), "{told}");
 }

@@ -42,13 +42,13 @@ fn a_file_of_instances_is_followed_and_a_broken_one_is_not() {
     replace(&path, &list(&two));
     until_it_answers(&sidecar, "two");
     fs::write(&path, "{\"instances\": [").expect("a file");
-    until_it_says(&sidecar, "it keeps what it knows: 1 instance", 1);
+    until_it_says(&sidecar, "keeping 1 instance", 1);
     until_it_answers(&sidecar, "two");
     fs::write(&path, list(&one)).expect("written in place");
     until_it_answers(&sidecar, "one");
-    until_it_says(&sidecar, "its registry answers again", 1);
+    until_it_says(&sidecar, "its registry is available again", 1);
     replace(&path, r#"{"instances": []}"#);
-    until_it_answers(&sidecar, "the service has no instance\n");
+    until_it_answers(&sidecar, "the service has no instances\n");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn no_request_is_lost_while_instances_come_and_go() {
             assert_none_lost(&load.join().expect("the load ends"));
         });
         let last = sidecar.stop();
-        assert!(last.contains("; 0 refused, 0 broken off"), "{scheme}: {last}");
+        assert!(last.contains("; none failed"), "{scheme}: {last}");
     }
 }
 
@@ -162,7 +162,7 @@ fn consul_is_asked_over_tls_if_its_address_says_so() {
     until_it_answers(&sidecar, "one");
     // An agent whose certificate nobody vouches for is not told the token.
     let refused = self::sidecar(folder.path(), &keys(""));
-    until_it_says(&refused, "cannot ask Consul at https://127.0.0.1", 1);
+    until_it_says(&refused, "cannot query Consul at https://127.0.0.1", 1);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn consuls_healthy_instances_are_followed() {
     until_it_answers(&sidecar, "two");
     // None healthy is no reason to send requests nowhere; an index that goes back begins anew.
     replace(&path, "9\n[]");
-    until_it_says(&sidecar, "no healthy instance of users; it keeps what it knows: 1 instance", 1);
+    until_it_says(&sidecar, "no healthy instance of users; keeping 1 instance", 1);
     until_it_answers(&sidecar, "two");
     replace(&path, &format!("3\n[{}]", entry(&one)));
     until_it_answers(&sidecar, "one");
@@ -221,7 +221,7 @@ fn an_instance_that_speaks_no_http2_gets_http1_and_loses_no_request() {
             sidecar.ask("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx");
         assert!(told.starts_with("HTTP/1.1 200 ") && told.ends_with("one"), "{n}: {told}");
     }
-    until_it_says(&sidecar, "does not speak HTTP/2: it gets HTTP/1.1", 1);
+    until_it_says(&sidecar, "does not support HTTP/2: falling back to HTTP/1.1", 1);
     let asked: Vec<String> = heads.try_iter().collect();
     assert_eq!(
         asked.iter().filter(|head| head.starts_with("PRI ")).count(),

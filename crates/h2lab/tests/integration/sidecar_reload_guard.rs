@@ -17,7 +17,7 @@ use crate::support::{DEADLINE, binary, folder, free_ports};
 fn reload(sidecar: &Sidecar, path: &Path, text: &str, times: usize) {
     fs::write(path, text).expect("a file");
     sidecar.child.signal(Signal::HUP).expect("it runs");
-    until_it_says(sidecar, "was read again", times);
+    until_it_says(sidecar, ": reloaded: ", times);
 }
 
 fn file(port: u16, instances: &[&str], keys: &str) -> String {
@@ -62,7 +62,7 @@ fn an_instance_that_is_not_well_stays_left_out_after_a_reload_and_comes_back_wit
     let with = |keys: &str| file(0, &[&sick, &other], keys);
     fs::write(&path, with(health)).expect("a file");
     let sidecar = Sidecar::with(&path);
-    until_it_says(&sidecar, "is not well", 1);
+    until_it_says(&sidecar, "health check failed", 1);
     let asks_sick = || (0..20).any(|_| sidecar.ask(&get("/", "")).ends_with("sick"));
     assert!(!asks_sick());
     reload(&sidecar, &path, &with(&format!("{health}\nretry = {{ attempts = 0 }}")), 1);

@@ -79,7 +79,7 @@ fn without_file_descriptors_clients_wait_and_those_that_are_there_go_on() {
         for stream in &mut others {
             stream.write_all(GET.as_bytes()).expect("the kernel takes it");
         }
-        let line = "no further client is accepted for now: file descriptors have run out; this process may have 64: raise LimitNOFILE";
+        let line = "not accepting new connections for now: out of file descriptors; the limit of this process is 64: raise LimitNOFILE";
         let told = || sidecar.child.log().matches(line).count();
         until(|| told() >= 1, || sidecar.child.log());
         // Who is there is served, over the connection that is there.
@@ -91,10 +91,10 @@ fn without_file_descriptors_clients_wait_and_those_that_are_there_go_on() {
         // For what needs another connection there is none, which is the instance's fault in no way.
         let refused = ask(&mut first[0], "GET /other HTTP/1.1\r\nhost: a\r\n\r\n");
         assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 1\r\n"), "{refused}");
-        let words = "no connection to the service `other`: it has run out of file descriptors";
+        let words = "service other is unreachable: the proxy is out of file descriptors";
         assert!(refused.contains("error=connection_limit_reached") && refused.contains(words), "{refused}");
         let detail =
-            format!("h2c://{}: file descriptors have run out; this process may have 64", other.clear);
+            format!("h2c://{}: out of file descriptors; the limit of this process is 64", other.clear);
         assert!(sidecar.child.log().contains(&detail), "{}", sidecar.child.log());
         // Those that wait are served once there are files again: in their order, all of them.
         others.drain(..FILES + FILES / 2);
@@ -182,10 +182,7 @@ fn without_local_ports_the_client_learns_so() {
     let (told, said) = (finished.stdout.to_lowercase(), &finished.stderr);
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     assert!(told.starts_with("http/1.1 503 ") && told.contains("retry-after: 1\r\n"), "{told}");
-    assert!(told.contains("it has run out of local ports"), "{told}");
-    assert!(
-        said.contains("local ports have run out; widen the sysctl net.ipv4.ip_local_port_range"),
-        "{said}"
-    );
+    assert!(told.contains("the proxy is out of local ports"), "{told}");
+    assert!(said.contains("out of local ports; widen the sysctl net.ipv4.ip_local_port_range"), "{said}");
     assert!(told.contains("http/1.1 200 "), "ports are free again: {told}");
 }

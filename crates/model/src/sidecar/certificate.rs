@@ -64,7 +64,7 @@ impl CertificateStatus {
         let (before, after) =
             (Moment::of_unix(self.not_before_unix_s), Moment::of_unix(self.not_after_unix_s));
         let what = match self.trouble()? {
-            CertificateTrouble::Expired => format!("has expired {} ago ({after}Z)", span(-self.left_s)),
+            CertificateTrouble::Expired => format!("expired {} ago ({after}Z)", span(-self.left_s)),
             CertificateTrouble::NotYet => format!("is not valid before {before}Z"),
             CertificateTrouble::Ending => format!("expires in {} ({after}Z)", span(self.left_s)),
         };
@@ -129,7 +129,7 @@ mod tests {
         );
         assert_eq!(
             warned(0, 90 * DAY, 91 * DAY),
-            "a.pem: the certificate of CN=a has expired 24 hours ago (1970-04-01T00:00:00Z)"
+            "a.pem: the certificate of CN=a expired 24 hours ago (1970-04-01T00:00:00Z)"
         );
         assert_eq!(
             warned(DAY, 90 * DAY, 0),

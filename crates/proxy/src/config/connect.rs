@@ -33,9 +33,9 @@ impl ConnectTarget {
         is_host && port == self.port
     }
 
-    /// The service that is made for it: no name in a file has a space unless somebody means this one.
+    /// The service that is made for it: no name in a file has a colon unless somebody means this one.
     pub fn service_name(&self) -> String {
-        format!("connect {self}")
+        format!("connect:{self}")
     }
 
     fn instance(&self) -> Instance {
@@ -146,8 +146,8 @@ impl Tunnels {
     pub fn service(&self, authority: &[u8]) -> Result<u32, (u16, &'static str)> {
         match self.targets.iter().find(|(target, _)| target.takes(authority)) {
             Some((_, service)) => Ok(*service),
-            None if self.targets.is_empty() => Err((501, "this proxy takes no CONNECT")),
-            None => Err((403, "this proxy does not connect to this host and port")),
+            None if self.targets.is_empty() => Err((501, "CONNECT is not allowed")),
+            None => Err((403, "CONNECT to this host and port is not allowed")),
         }
     }
 }
@@ -182,7 +182,9 @@ mod tests {
             ["", "a", "a:", ":1", "a:0", "a:65536", "a b:1", "*:1", "*.:1", "a.*.b:1", "::1:5", "a/b:1"]
         {
             assert!(
-                wrong.parse::<ConnectTarget>().is_err_and(|why| why.to_string().contains("no target")),
+                wrong
+                    .parse::<ConnectTarget>()
+                    .is_err_and(|why| why.to_string().contains("invalid CONNECT target")),
                 "{wrong}"
             );
         }
@@ -197,7 +199,7 @@ mod tests {
         config.add_tunnels();
         config.add_tunnels();
         let names: Vec<&str> = config.service.keys().map(String::as_str).collect();
-        assert_eq!(names, ["a", "connect [::1]:7", "connect db.test:5432"]);
+        assert_eq!(names, ["a", "connect:[::1]:7", "connect:db.test:5432"]);
         assert_eq!(config.service[names[2]].instances[0].url.to_string(), "tcp://db.test:5432");
         let number = |name: &str| names.iter().position(|other| *other == name).expect("it is there") as u32;
         let of = |listen: usize| Tunnels::new(&config.listen[listen], number);
@@ -206,9 +208,9 @@ mod tests {
         assert_eq!(of(1).service(b"x.test:443"), Ok(0));
         assert_eq!(Tunnels::default().service(b"x.test:443").map_err(|(status, _)| status), Err(501));
         for (from, to, words) in [
-            ("connect-service = 'a'\n", "", "write connect-service"),
-            ("connect-service = 'a'", "connect-service = 'b'", "write [service.b]"),
-            ("connect = ['*.test:443']\n", "", "write connect"),
+            ("connect-service = 'a'\n", "", "requires connect-service"),
+            ("connect-service = 'a'", "connect-service = 'b'", "add [service.b]"),
+            ("connect = ['*.test:443']\n", "", "has no effect without connect"),
         ] {
             let told = Config::parse(&text.replace(from, to)).expect_err("it is wrong").to_string();
             assert!(told.contains(words), "{told}");

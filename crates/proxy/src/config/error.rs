@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use h2lab_base::units::format_duration;
+use h2lab_base::counts::plural;
+use h2lab_base::units::{format_bytes, format_duration};
 
 use super::listen::MOST_LISTENERS;
 use super::policy::MOST_CONNECTIONS;
 use super::threads::MOST_THREADS;
+use crate::guard::memory::least;
 
 /// What is wrong with a configuration. It is the user's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,18 +22,18 @@ pub enum ConfigError {
         /// What is wrong.
         error: Box<Self>,
     },
-    /// It is no such TOML.
-    #[error("{}", .0.trim_end())]
+    /// It is no such TOML, or has a key or a value of another kind.
+    #[error("{0}")]
     Toml(String),
     /// A policy that is none.
     #[error(
-        "`{0}` is no policy: adaptive, fixed:N (1 to {MOST_CONNECTIONS} connections per instance) or per-request"
+        "invalid policy \"{0}\": expected adaptive, fixed:N (N from 1 to {MOST_CONNECTIONS}) or per-request"
     )]
     Policy(String),
     /// An instance that is none.
     #[error(
-        "`{text}` is no instance: {why}; write http://HOST:PORT for HTTP/1.1 in clear, h2c://HOST:PORT for HTTP/2 in clear (gRPC), or \
-         https://HOST:PORT for TLS"
+        "invalid instance URL \"{text}\": {why}; expected http://HOST:PORT (HTTP/1.1), h2c://HOST:PORT (HTTP/2 without TLS, gRPC), \
+         https://HOST:PORT (TLS) or h3://HOST:PORT (HTTP/3)"
     )]
     Instance {
         /// What was written.
@@ -41,12 +43,33 @@ pub enum ConfigError {
     },
     /// A number of threads that is none.
     #[error(
-        "`{0}` is no number of threads: 1 to {MOST_THREADS}, or auto (as many as there are CPUs that it may use)"
+        "invalid thread count \"{0}\": expected a number from 1 to {MOST_THREADS}, or \"auto\" (one per CPU)"
     )]
     Threads(String),
+    /// Too little memory for the program.
+    #[error(
+        "memory = \"{}\" is too small: {} needs at least {} (24 MiB for the program, the rest for connections; 8 MiB more for each \
+         further thread)",
+        format_bytes(*size), plural((*threads).into(), "thread"), format_bytes(least(*threads))
+    )]
+    Memory {
+        /// What was written, in bytes.
+        size: u64,
+        /// How many threads there are.
+        threads: u32,
+    },
+    /// A time that is too short or too long.
+    #[error("{place}: {why}")]
+    Time {
+        /// The table.
+        place: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// More threads than connections.
     #[error(
-        "the service `{service}` has {bound}, which is too few for {threads} threads: each has connections of its own; write {threads} or more, or fewer threads"
+        "{bound} of service \"{service}\" is too low for {threads} threads, each of which opens its own connections: use at least \
+         {threads}, or fewer threads"
     )]
     TooManyThreads {
         /// The service.
@@ -57,7 +80,7 @@ pub enum ConfigError {
         threads: u32,
     },
     /// A host that no request names so.
-    #[error("the host `{host}` of a route: {why}")]
+    #[error("invalid route host \"{host}\": {why}")]
     RouteHost {
         /// What was written.
         host: String,
@@ -65,10 +88,10 @@ pub enum ConfigError {
         why: &'static str,
     },
     /// Nothing listens.
-    #[error("it listens nowhere: write [[listen]] with an address")]
+    #[error("no listener is defined: add [[listen]] with an address")]
     NoListener,
     /// A service that is not there.
-    #[error("{place} names the service `{service}`, which there is not: write [service.{service}]")]
+    #[error("{place} refers to service \"{service}\", which is not defined: add [service.{service}]")]
     UnknownService {
         /// Where.
         place: String,
@@ -79,13 +102,13 @@ pub enum ConfigError {
     #[error("the listener on {0} has neither a service nor a route")]
     NoRoute(SocketAddr),
     /// A service without an instance.
-    #[error("the service `{0}` has no instance: write instances, file, dns, dns-srv or consul")]
+    #[error("service \"{0}\" has no instances: set instances, file, dns, dns-srv or consul")]
     NoInstance(String),
     /// A service with instances of several sources.
-    #[error("the service `{0}` has more than one of instances, file, dns, dns-srv and consul")]
+    #[error("service \"{0}\" sets more than one of instances, file, dns, dns-srv and consul")]
     SeveralSources(String),
     /// A registry that cannot be asked.
-    #[error("consul of the service `{service}`: {why}")]
+    #[error("[service.{service}.consul]: {why}")]
     Consul {
         /// The service.
         service: String,
@@ -93,7 +116,7 @@ pub enum ConfigError {
         why: &'static str,
     },
     /// A name of service records that is none.
-    #[error("`{text}` is no name of service records: {why}; write _h2c._tcp.NAME")]
+    #[error("invalid SRV record name \"{text}\": {why}; expected a name such as _h2c._tcp.users.internal")]
     SrvName {
         /// What was written.
         text: String,
@@ -101,19 +124,19 @@ pub enum ConfigError {
         why: &'static str,
     },
     /// A key without effect.
-    #[error("refresh of the service `{0}` is of dns and dns-srv, which it has not")]
+    #[error("refresh of service \"{0}\" applies only to dns and dns-srv, and it has neither")]
     Refresh(String),
     /// Registries are not to be flooded.
-    #[error("refresh of the service `{0}` is less than 1s")]
+    #[error("refresh of service \"{0}\" must be at least 1s")]
     ShortRefresh(String),
     /// Too many sockets.
-    #[error("{0} listeners: {MOST_LISTENERS} at most")]
+    #[error("{0} listeners are defined: at most {MOST_LISTENERS} are allowed")]
     ManyListeners(usize),
     /// Two listeners at one address.
-    #[error("two listeners have the address {0}")]
+    #[error("two listeners have the same address, {0}")]
     SameAddress(SocketAddr),
     /// A route that takes nothing.
-    #[error("the listener on {address} has two routes for {what}: the second one takes nothing")]
+    #[error("the listener on {address} has two routes for {what}: the second one never matches")]
     SameRoute {
         /// The listener.
         address: SocketAddr,
@@ -121,13 +144,13 @@ pub enum ConfigError {
         what: String,
     },
     /// A key that needs TLS.
-    #[error("client-ca of the listener on {0} is for TLS: write tls = true")]
+    #[error("client-ca of the listener on {0} requires tls = true")]
     NeedsTls(SocketAddr),
     /// A name in `Via` that is none.
-    #[error("via = \"{0}\" is no name: letters, digits and -._~ (RFC 9110 §7.6.3)")]
+    #[error("invalid via = \"{0}\": use letters, digits and -._~ (RFC 9110 §7.6.3)")]
     Via(String),
     /// A cause of retries that is none.
-    #[error("`{0}` is nothing to retry on: connect, reset, or a status from 500 to 599")]
+    #[error("invalid retry condition \"{0}\": expected connect, reset, or a status from 500 to 599")]
     RetryOn(String),
     /// A number, time or path that makes no sense.
     #[error("{place}: {why}")]
@@ -138,32 +161,33 @@ pub enum ConfigError {
         why: &'static str,
     },
     /// A path that matches nothing.
-    #[error("`{0}` is no path of a route: it begins with /")]
+    #[error("invalid route path \"{0}\": it must begin with /")]
     Path(String),
     /// A target of CONNECT that is none.
-    #[error("`{0}` is no target of CONNECT: write HOST:PORT or *.DOMAIN:PORT")]
+    #[error("invalid CONNECT target \"{0}\": expected HOST:PORT or *.DOMAIN:PORT")]
     ConnectTarget(String),
     /// A pattern to which the sidecar cannot connect by itself.
     #[error(
-        "connect = [\"{0}\"] stands for many hosts: write connect-service = \"…\", whose instances take CONNECT, or each host"
+        "CONNECT target \"{0}\" is a pattern, which requires connect-service: name a service whose instances accept CONNECT, or list \
+         each host"
     )]
     ConnectPattern(String),
     /// A service for CONNECT that leads nowhere.
-    #[error("connect-service of the listener on {0} gets no CONNECT: write connect = [\"HOST:PORT\"]")]
+    #[error("connect-service of the listener on {0} has no effect without connect = [\"HOST:PORT\"]")]
     ConnectNowhere(SocketAddr),
     /// A hint that is none.
-    #[error("the hint of `{0}`: its path begins with /, and each link is <TARGET>; rel=preload (RFC 8288)")]
+    #[error(
+        "invalid hint for \"{0}\": its path must begin with /, and each link must look like <TARGET>; rel=preload (RFC 8288)"
+    )]
     Hint(String),
     /// A network that is none.
-    #[error("`{0}` is no address or network: write 10.0.0.7 or 10.0.0.0/8")]
+    #[error("invalid network \"{0}\": expected an address such as 10.0.0.7, or a network such as 10.0.0.0/8")]
     Network(String),
     /// Who is trusted with what is not read.
-    #[error(
-        "proxy-protocol-from of the listener on {0} is for the PROXY protocol: write proxy-protocol = true"
-    )]
+    #[error("proxy-protocol-from of the listener on {0} requires proxy-protocol = true")]
     NoProxyProtocol(SocketAddr),
     /// An instance that takes no PROXY protocol from here.
-    #[error("proxy-protocol of the service `{service}` is for http:// instances, and {instance} is none")]
+    #[error("proxy-protocol of service \"{service}\" requires http:// instances, which {instance} is not")]
     ProxyProtocol {
         /// Its service.
         service: String,
@@ -171,9 +195,7 @@ pub enum ConfigError {
         instance: String,
     },
     /// A key of redirected connections.
-    #[error(
-        "{key} of the listener on {address} is for redirected connections: write transparent = \"redirect\" or \"tproxy\""
-    )]
+    #[error("{key} of the listener on {address} requires transparent = \"redirect\" or \"tproxy\"")]
     NotTransparent {
         /// The key.
         key: &'static str,
@@ -182,11 +204,11 @@ pub enum ConfigError {
     },
     /// An admin listener that others reach, by mistake.
     #[error(
-        "the admin listener on {0} can be reached from other machines and asks nobody who they are: take a loopback address, or write \
-         public = true in [admin]"
+        "the admin listener on {0} would be reachable from other machines without authentication: use a loopback address, or set public \
+         = true in [admin]"
     )]
     AdminIsPublic(SocketAddr),
     /// A window that takes too much memory.
-    #[error("window = \"{}\" in [admin] is longer than 300s: what happens in it is kept in memory", format_duration(*.0))]
+    #[error("window = \"{}\" in [admin] must be at most 300s: its events are kept in memory", format_duration(*.0))]
     AdminWindow(Duration),
 }

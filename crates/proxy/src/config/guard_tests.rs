@@ -42,24 +42,27 @@ fn the_tables_are_read() {
 #[test]
 fn what_makes_no_sense_is_named_with_its_place() {
     for (more, words) in [
-        ("[retry]\nattempts = 11", "[retry]: attempts is from 0 to 10"),
-        ("[service.a.retry]\nbudget = 101", "[service.a.retry]: budget is percent"),
-        ("[retry]\non = [\"404\"]", "`404` is nothing to retry on: connect, reset"),
-        ("[service.a.limits]\nopen = 0", "[service.a.limits]: 0 would let no request pass"),
-        ("[service.a.limits]\nwait = \"0s\"", "wait is longer than 0"),
-        ("rate = { per-second = 0 }", "[service.a.rate]: per-second and burst are 1 or more"),
-        ("[service.a.outlier]\nshare = 101", "[service.a.outlier]: failures, share and panic are percent"),
-        ("health = { path = \"healthz\" }", "[service.a.health]: path begins with /"),
-        ("health = { path = \"/\", interval = \"1ms\" }", "interval is 100ms or more"),
-        ("health = { path = \"/\", healthy = 0 }", "healthy and unhealthy are 1 or more"),
-        ("health = { interval = \"1s\" }", "missing field `path`"),
+        ("[retry]\nattempts = 11", "[retry]: attempts must be from 0 to 10"),
+        ("[service.a.retry]\nbudget = 101", "[service.a.retry]: budget is a percentage"),
+        ("[retry]\non = [\"404\"]", "invalid retry condition \"404\": expected connect, reset"),
+        ("[service.a.limits]\nopen = 0", "[service.a.limits]: open must be at least 1"),
+        ("[service.a.limits]\nwait = \"0s\"", "wait must be greater than 0"),
+        ("rate = { per-second = 0 }", "[service.a.rate]: per-second and burst must be at least 1"),
+        (
+            "[service.a.outlier]\nshare = 101",
+            "[service.a.outlier]: failures, share and panic are percentages",
+        ),
+        ("health = { path = \"healthz\" }", "[service.a.health]: path must begin with /"),
+        ("health = { path = \"/\", interval = \"1ms\" }", "interval must be at least 100ms"),
+        ("health = { path = \"/\", healthy = 0 }", "healthy must be at least 1"),
+        ("health = { interval = \"1s\" }", "missing key \"path\""),
     ] {
         let told = parse(more).expect_err(more);
         assert!(told.contains(words), "{more}: {told}");
     }
     let memory = format!("memory = \"1M\"\n{BEGINNING}[service.a]\ninstances = [\"http://a\"]\n");
     let told = Config::parse(&memory).expect_err("too little").to_string();
-    assert!(told.contains("64M at least"), "{told}");
+    assert!(told.contains("at least 64 MiB"), "{told}");
 }
 
 #[test]

@@ -50,11 +50,11 @@ impl Health {
     pub(super) fn check(&self, place: &str) -> Result<(), ConfigError> {
         let is_of_path = |byte: u8| byte > b' ' && byte < 0x7f;
         let why = if !self.path.starts_with('/') || !self.path.bytes().all(is_of_path) {
-            "path begins with / and has no white space"
-        } else if self.interval < Duration::from_millis(100) || self.timeout.is_zero() {
-            "interval is 100ms or more, and timeout longer than 0"
-        } else if self.healthy == 0 || self.unhealthy == 0 {
-            "healthy and unhealthy are 1 or more"
+            "path must begin with / and contain no white space"
+        } else if self.healthy == 0 {
+            "healthy must be at least 1"
+        } else if self.unhealthy == 0 {
+            "unhealthy must be at least 1"
         } else {
             return Ok(());
         };

@@ -11,18 +11,14 @@ impl Listen {
         let wrong = |why| Err(ConfigError::Value { place: format!("the listener on {}", self.address), why });
         if !self.h3 {
             let is_told = self.alt_svc != super::listen::ALT_SVC;
-            return if is_told {
-                wrong("alt-svc is of HTTP/3, which it has not: write h3 = true")
-            } else {
-                Ok(())
-            };
+            return if is_told { wrong("alt-svc requires h3 = true") } else { Ok(()) };
         }
         if !self.tls {
-            return wrong("h3 = true is for TLS, without which there is no QUIC: write tls = true");
+            return wrong("h3 = true requires tls = true");
         }
         if self.proxy_protocol {
             return wrong(
-                "h3 = true does not go with proxy-protocol = true, which is for TCP: write two listeners",
+                "h3 = true and proxy-protocol = true exclude each other (the PROXY protocol is for TCP): use two listeners",
             );
         }
         Ok(())
@@ -38,7 +34,7 @@ impl Listen {
 impl Service {
     /// Checks that its instances can be asked over HTTP/3 as it is written.
     pub(super) fn check_http3(&self, name: &str) -> Result<(), ConfigError> {
-        let wrong = |why| Err(ConfigError::Value { place: format!("the service `{name}`"), why });
+        let wrong = |why| Err(ConfigError::Value { place: format!("service \"{name}\""), why });
         let sources = [
             self.dns.as_ref().map(|url| url.speaks),
             self.dns_srv.as_ref().map(|name| name.speaks),
@@ -49,14 +45,14 @@ impl Service {
         ];
         if self.h3 && sources.into_iter().flatten().any(|speaks| speaks != Speaks::Tls) {
             return wrong(
-                "h3 = true is for https:// instances, and it has none: write https://, or h3:// for HTTP/3 alone",
+                "h3 = true requires https:// URLs; for HTTP/3 without fallback write h3:// instead",
             );
         }
         let is_asked = self.h3
             || self.dns.as_ref().is_some_and(|url| url.speaks == Speaks::H3)
             || self.instances.iter().any(|member| member.url.speaks == Speaks::H3);
         if is_asked && self.congestion.as_ref().is_some_and(|name| !CONGESTION.contains(&name.as_str())) {
-            return wrong("HTTP/3 has its own congestion control: reno, cubic (the default) or bbr");
+            return wrong("congestion must be reno, cubic or bbr for HTTP/3");
         }
         Ok(())
     }
@@ -93,9 +89,9 @@ mod tests {
         assert_eq!(listen("tls = true\nh3 = true\nalt-svc = '0'"), Ok(None));
         assert_eq!(listen("tls = true"), Ok(None));
         for (text, words) in [
-            ("h3 = true", "the listener on 127.0.0.1:0: h3 = true is for TLS"),
-            ("tls = true\nh3 = true\nproxy-protocol = true", "write two listeners"),
-            ("tls = true\nalt-svc = '1h'", "write h3 = true"),
+            ("h3 = true", "the listener on 127.0.0.1:0: h3 = true requires tls"),
+            ("tls = true\nh3 = true\nproxy-protocol = true", "use two listeners"),
+            ("tls = true\nalt-svc = '1h'", "requires h3 = true"),
         ] {
             assert!(listen(text).is_err_and(|why| why.contains(words)), "{text}");
         }
@@ -131,9 +127,9 @@ mod tests {
             assert_eq!(wrong(right), None, "{right}");
         }
         for (text, words) in [
-            ("instances = ['http://a']\nh3 = true", "the service `a`: h3 = true is for https://"),
-            ("dns = 'h2c://a'\nh3 = true", "h3 = true is for https://"),
-            ("dns-srv = '_http._tcp.a.test'\nh3 = true", "h3 = true is for https://"),
+            ("instances = ['http://a']\nh3 = true", "service \"a\": h3 = true requires https://"),
+            ("dns = 'h2c://a'\nh3 = true", "h3 = true requires https://"),
+            ("dns-srv = '_http._tcp.a.test'\nh3 = true", "h3 = true requires https://"),
             ("instances = ['h3://a']\ncongestion = 'dctcp'", "reno, cubic"),
             ("dns = 'h3://a'\ncongestion = 'dctcp'", "reno, cubic"),
             ("instances = ['https://a']\nh3 = true\ncongestion = 'vegas'", "reno, cubic"),

@@ -44,9 +44,7 @@ impl FromStr for Instance {
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let wrong = |why| ConfigError::Instance { text: text.to_owned(), why };
-        let (scheme, rest) = text
-            .split_once("://")
-            .ok_or_else(|| wrong("it has no scheme, which says what is spoken there"))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let (speaks, default) = match scheme {
             "http" => (Speaks::H1, 80),
             "h2c" => (Speaks::H2c, 80),
@@ -54,23 +52,24 @@ impl FromStr for Instance {
             "h1s" => (Speaks::H1s, 443),
             "h2" => (Speaks::H2, 443),
             "h3" => (Speaks::H3, 443),
-            _ => return Err(wrong("its scheme is none of http, h2c, https, h1s, h2, h3")),
+            _ => return Err(wrong("unknown scheme")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#', '@']) {
-            return Err(wrong("it has more than a host and a port"));
+            return Err(wrong("only a host and a port are allowed"));
         }
         let (host, port) = match rest.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').ok_or_else(|| wrong("its bracket is not closed"))?,
+            Some(rest) => rest.split_once(']').ok_or_else(|| wrong("unclosed bracket"))?,
             None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
         };
+        const PORT: &str = "the port must be a number from 1 to 65535";
         let port = match port.strip_prefix(':') {
-            Some(port) => port.parse().map_err(|_| wrong("its port is not a number from 1 to 65535"))?,
+            Some(port) => port.parse().map_err(|_| wrong(PORT))?,
             None if port.is_empty() => default,
-            None => return Err(wrong("its port is not a number from 1 to 65535")),
+            None => return Err(wrong(PORT)),
         };
         if host.is_empty() || port == 0 {
-            return Err(wrong(if port == 0 { "its port is 0" } else { "it has no host" }));
+            return Err(wrong(if port == 0 { PORT } else { "it has no host" }));
         }
         Ok(Self { speaks, host: host.to_owned(), port })
     }

@@ -33,10 +33,12 @@ impl ServiceLimits {
 
     pub(super) fn check(&self, place: &str) -> Result<(), ConfigError> {
         // Every request waits while the first connection is made.
-        let why = if [self.open, self.waiting, self.connections].contains(&Some(0)) {
-            "0 would let no request pass: leave the key out, or write 1 or more"
-        } else if self.wait.is_some_and(|wait| wait.is_zero()) {
-            "wait is longer than 0"
+        let why = if self.open == Some(0) {
+            "open must be at least 1; without the key there is no limit"
+        } else if self.waiting == Some(0) {
+            "waiting must be at least 1; without the key there is no limit"
+        } else if self.connections == Some(0) {
+            "connections must be at least 1; without the key there is no limit"
         } else {
             return Ok(());
         };

@@ -34,7 +34,7 @@ impl FromStr for LogFormat {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            _ => Err("it is text or json"),
+            _ => Err("expected text or json"),
         }
     }
 }

@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for Either {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Member, A::Error> {
         let Table { url, weight, zone, priority } = Table::deserialize(MapAccessDeserializer::new(map))?;
         if weight > LARGEST_WEIGHT {
-            return Err(A::Error::custom(format!("the weight of {url} is {weight}: 0 to {LARGEST_WEIGHT}")));
+            return Err(A::Error::custom(format!("weight of {url} must be from 0 to {LARGEST_WEIGHT}")));
         }
         Ok(Member { url, weight, zone, priority })
     }
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, words) in [
-            (r#""ftp://a""#, "is no instance"),
-            (r#"{ url = "ftp://a" }"#, "is no instance"),
+            (r#""ftp://a""#, "invalid instance URL"),
+            (r#"{ url = "ftp://a" }"#, "invalid instance URL"),
             (r#"{ url = "http://a", weigth = 2 }"#, "unknown field `weigth`"),
-            (r#"{ url = "http://a", weight = 1001 }"#, "0 to 1000"),
+            (r#"{ url = "http://a", weight = 1001 }"#, "from 0 to 1000"),
             (r#"{ url = "http://a", weight = -1 }"#, "-1"),
             ("{ weight = 1 }", "missing field `url`"),
             ("7", "an instance: \"h2c://HOST:PORT\""),

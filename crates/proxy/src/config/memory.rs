@@ -21,10 +21,7 @@ impl Size {
         if self.0 >= least(threads) {
             return Ok(());
         }
-        Err(ConfigError::Value {
-            place: format!("memory = \"{self}\""),
-            why: "64M at least, and 8M for each further thread: the program itself needs 24 MiB of it",
-        })
+        Err(ConfigError::Memory { size: self.0, threads })
     }
 }
 

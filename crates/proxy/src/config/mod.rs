@@ -3,6 +3,7 @@
 //! A table of the file is a module.
 
 mod admin;
+mod advice;
 mod clients;
 mod connect;
 mod error;
@@ -22,6 +23,7 @@ mod outlier;
 mod place;
 mod policy;
 mod rate;
+mod reading;
 #[cfg(test)]
 mod reference_tests;
 mod registry;
@@ -32,6 +34,7 @@ mod start;
 mod tests;
 mod threads;
 mod timeouts;
+mod times;
 mod trace;
 mod transparent;
 
@@ -54,8 +57,11 @@ pub use member::{LARGEST_WEIGHT, Member};
 pub use memory::Size;
 pub use network::Network;
 pub use outlier::Outlier;
+pub use place::instance_line;
 pub use policy::Policy;
 pub use rate::{Rate, RateKey};
+pub(crate) use reading::explained;
+pub use reading::parse_address;
 pub use registry::{Consul, REFRESH, Registry, SrvName, Token};
 pub use retry::{Retry, RetryOn};
 pub use service::Service;
@@ -151,7 +157,7 @@ impl Default for Config {
 impl Config {
     /// Reads a file, and checks it. An error says which line is wrong.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| ConfigError::Toml(error.to_string()))?;
+        let config = reading::read(text)?;
         match config.check() {
             Ok(()) => Ok(config),
             Err(error) => Err(place::located(text, error)),
@@ -243,6 +249,7 @@ impl Config {
         }
         self.check_guards()?;
         self.check_clients()?;
+        self.check_times()?;
         if let Threads::Fixed(threads) = self.threads {
             self.check_threads(threads)?;
         }
@@ -289,47 +296,6 @@ impl Config {
         }
         Ok(())
     }
-
-    /// What is right and of no use: lines for its author.
-    pub fn warnings(&self) -> Vec<String> {
-        let is_used = |name: &String| {
-            let names = |listen: &Listen| {
-                listen.service.as_ref() == Some(name)
-                    || listen.connect_service.as_ref() == Some(name)
-                    || listen.connect.iter().any(|target| target.service_name() == *name)
-                    || listen.route.iter().any(|route| route.service == *name)
-            };
-            self.listen.iter().any(names)
-        };
-        let unused = self.service.keys().filter(|name| !is_used(name) && !self.is_transparent());
-        let mut warnings: Vec<String> =
-            unused.map(|name| format!("no listener sends requests to the service `{name}`")).collect();
-        let is_tls = self.listen.iter().any(|listen| listen.tls);
-        match (&self.identity, is_tls) {
-            (None, true) => warnings.push(
-                "a listener has TLS and there is no [identity]: its certificate is self-signed, made at each start".to_owned(),
-            ),
-            (Some(_), false) => warnings.push("no listener has TLS: [identity] is of no use".to_owned()),
-            _ => {}
-        }
-        let zones =
-            self.service.values().flat_map(|service| &service.instances).any(|member| member.zone.is_some());
-        if zones && self.zone.is_none() {
-            warnings.push("instances have a zone, and the sidecar has none: no zone is preferred".to_owned());
-        }
-        for (name, service) in &self.service {
-            let place = format!("the service `{name}`");
-            warnings.extend(self.timeouts.of(&service.timeouts).warning(&place));
-            let is_useless =
-                !service.instances.is_empty() && service.instances.iter().all(|member| member.weight == 0);
-            if is_useless {
-                warnings.push(format!(
-                    "all instances of the service `{name}` have the weight 0: its requests are answered 503"
-                ));
-            }
-        }
-        warnings
-    }
 }
 
 fn check_service(name: &str, service: &Service) -> Result<(), ConfigError> {
@@ -359,7 +325,7 @@ fn hide(key: &str, value: &mut toml::Value) {
         toml::Value::Table(table) => table.iter_mut().for_each(|(key, value)| hide(key, value)),
         toml::Value::Array(items) => items.iter_mut().for_each(|item| hide(key, item)),
         value if SECRETS.iter().any(|secret| key.contains(secret)) => {
-            *value = toml::Value::String("(left out)".to_owned());
+            *value = toml::Value::String("(redacted)".to_owned());
         }
         _ => {}
     }

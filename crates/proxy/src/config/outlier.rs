@@ -57,7 +57,7 @@ impl Outlier {
         }
         Err(ConfigError::Value {
             place: place.to_owned(),
-            why: "failures, share and panic are percent, from 0 to 100",
+            why: "failures, share and panic are percentages: from 0 to 100",
         })
     }
 }

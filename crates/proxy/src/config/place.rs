@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::ConfigError;
+use super::{ConfigError, Instance};
 
 /// A step from a table to what is in it.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +35,18 @@ pub(super) fn located(text: &str, error: ConfigError) -> ConfigError {
     }
 }
 
+/// The line, from 1, in which `instance` of `service` stands, or the service, if it stands elsewhere.
+pub fn instance_line(text: &str, service: &str, instance: &Instance) -> Option<usize> {
+    let root = DeTable::parse(text).ok()?;
+    let is_it = |written: &str| written.parse::<Instance>().as_ref() == Ok(instance);
+    let of_service =
+        DeTable::get(root.get_ref(), "service").and_then(|all| all.get_ref().as_table()?.get(service));
+    let here = of_service?;
+    let at =
+        find(here.get_ref(), &is_it).or_else(|| offset(root.get_ref(), &[Key("service"), Key(service)]))?;
+    Some(1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count())
+}
+
 /// Ways to what is wrong: of those that lead somewhere the first one is taken.
 fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
     let of_service = |name| vec![Key("service"), Key(name)];
@@ -60,7 +72,9 @@ fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
         ConfigError::ProxyProtocol { service, .. } => one(key_of(service, "proxy-protocol")),
         ConfigError::AdminIsPublic(_) => one(vec![Key("admin"), Key("address")]),
         ConfigError::AdminWindow(_) => one(vec![Key("admin"), Key("window")]),
+        ConfigError::Memory { .. } => one(vec![Key("memory")]),
         ConfigError::Value { place, why } => value(place, why),
+        ConfigError::Time { place, why } => value(place, why),
         _ => Vec::new(),
     }
 }
@@ -75,6 +89,12 @@ fn value<'a>(place: &'a str, why: &'a str) -> Vec<Vec<Step<'a>>> {
             None => vec![Key(table), Named(why)],
         };
         return vec![steps];
+    }
+    if let Some(name) = place.strip_prefix("service \"").and_then(|rest| rest.strip_suffix('"')) {
+        return vec![vec![Key("service"), Key(name), Named(why)]];
+    }
+    if let Some(address) = place.strip_prefix("the listener on ").and_then(|rest| rest.parse().ok()) {
+        return vec![vec![Key("listen"), Listener(address), Named(why)]];
     }
     let (key, rest) = place.split_once(' ').unwrap_or((place, ""));
     match rest.rsplit_once(' ').and_then(|(_, address)| address.parse().ok()) {
@@ -123,9 +143,14 @@ fn is_listener(value: &DeValue<'_>, address: SocketAddr) -> bool {
 
 /// Where a string stands that is this one, at any depth.
 fn holder(value: &DeValue<'_>, text: &str) -> Option<usize> {
+    find(value, &|written| written == text)
+}
+
+/// Where a string stands that is one of those, at any depth.
+fn find(value: &DeValue<'_>, is_it: &dyn Fn(&str) -> bool) -> Option<usize> {
     let of = |value: &Spanned<DeValue<'_>>| {
-        let is_it = value.get_ref().as_str() == Some(text);
-        if is_it { Some(value.span().start) } else { holder(value.get_ref(), text) }
+        let is_this = value.get_ref().as_str().is_some_and(is_it);
+        if is_this { Some(value.span().start) } else { find(value.get_ref(), is_it) }
     };
     match value {
         DeValue::Array(items) => items.iter().find_map(of),
@@ -136,7 +161,7 @@ fn holder(value: &DeValue<'_>, text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Config;
+    use super::super::{Config, instance_line};
 
     /// The line that is told to be wrong.
     fn line(text: &str) -> String {
@@ -169,6 +194,9 @@ mod tests {
             (with("", "[service.a.outlier]\nshare = 101"), "line 8"),
             (with("", "[service.b]\nconsul.service = ''"), "line 8"),
             (with("", "[retry]\nattempts = 11"), "line 8"),
+            (with("", "h3 = true"), "line 7"),
+            (with("tls = true\nh3 = true\nproxy-protocol = true", ""), "line 2"),
+            (with("", "[service.a.timeouts]\nresponse = '1s'\nconnect = '9000h'"), "line 9"),
             (with("", "[fields]\nvia = ''"), "line 8"),
             (with("", "[admin]\naddress = '0.0.0.0:1'"), "line 8"),
             (with("", "[[hint]]\npath = '/'\nlink = ['x']"), "line 8"),
@@ -177,6 +205,18 @@ mod tests {
             assert_eq!(line(&text), expected, "{text}");
         }
         let told = Config::parse("zone = 'a'").expect_err("it is wrong").to_string();
-        assert!(told.starts_with("it listens nowhere"), "{told}");
+        assert!(told.starts_with("no listener is defined"), "{told}");
+    }
+
+    #[test]
+    fn an_instance_is_found_in_its_service() {
+        let text =
+            "[service.a]\ninstances = [\n'http://x',\n'http://y']\n[service.b]\ninstances = ['http://x']\n";
+        let line = |service: &str, url: &str| instance_line(text, service, &url.parse().expect("one"));
+        assert_eq!(
+            [line("a", "http://x:80"), line("a", "http://y"), line("b", "http://x")],
+            [Some(3), Some(4), Some(6)]
+        );
+        assert_eq!([line("a", "http://z"), line("c", "http://x")], [Some(1), None]);
     }
 }

@@ -42,6 +42,6 @@ impl Rate {
         if self.per_second > 0 && self.burst != Some(0) {
             return Ok(());
         }
-        Err(ConfigError::Value { place: place.to_owned(), why: "per-second and burst are 1 or more" })
+        Err(ConfigError::Value { place: place.to_owned(), why: "per-second and burst must be at least 1" })
     }
 }

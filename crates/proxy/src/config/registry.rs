@@ -80,16 +80,16 @@ impl FromStr for SrvName {
             Some("_http") => Speaks::H1,
             Some("_h2c") => Speaks::H2c,
             Some("_https") => Speaks::Tls,
-            _ => return Err(wrong("its first label is none of _http, _h2c, _https")),
+            _ => return Err(wrong("its first label must be _http, _h2c or _https")),
         };
         if labels.next() != Some("_tcp") {
-            return Err(wrong("its second label is not _tcp"));
+            return Err(wrong("its second label must be _tcp"));
         }
         if name.len() > 253
             || labels.clone().count() == 0
             || labels.any(|label| label.is_empty() || label.len() > 63)
         {
-            return Err(wrong("a label is empty or longer than 63 bytes, or the name is longer than 253"));
+            return Err(wrong("labels have 1 to 63 bytes, names at most 253"));
         }
         Ok(Self { name: name.to_owned(), speaks })
     }
@@ -148,16 +148,16 @@ impl Consul {
     /// What is wrong with it.
     pub(super) fn wrong(&self) -> Option<&'static str> {
         if !matches!(self.address.speaks, Speaks::H1 | Speaks::Tls) {
-            return Some("address is the agent's, http://HOST:PORT or https://HOST:PORT");
+            return Some("address must be http://HOST:PORT or https://HOST:PORT, the Consul agent's");
         }
         if self.ca.is_some() && self.address.speaks != Speaks::Tls {
-            return Some("ca is for an agent that is asked over https://");
+            return Some("ca requires an https:// address");
         }
         if self.service.is_empty() {
-            return Some("its service has no name");
+            return Some("service must not be empty");
         }
         let range = Duration::from_secs(1)..=Duration::from_secs(600);
-        (!range.contains(&self.wait)).then_some("wait is 1s to 10m")
+        (!range.contains(&self.wait)).then_some("wait must be from 1s to 10m")
     }
 }
 

@@ -87,9 +87,9 @@ impl Default for Retry {
 impl Retry {
     pub(super) fn check(&self, place: &str) -> Result<(), ConfigError> {
         let why = if self.attempts > 10 {
-            "attempts is from 0 to 10"
+            "attempts must be from 0 to 10"
         } else if self.budget > 100 {
-            "budget is percent of the requests, from 0 to 100"
+            "budget is a percentage of the requests: from 0 to 100"
         } else {
             return Ok(());
         };

@@ -20,12 +20,12 @@ impl Config {
             ("mark", self.mark != started.mark),
             ("user", self.user != started.user),
             ("landlock", self.landlock != started.landlock),
-            ("file of [log]", self.log.file != log.file),
-            ("format of [log]", self.log.format != log.format),
-            ("address of [admin]", self.admin.address != admin.address),
-            ("public of [admin]", self.admin.public != admin.public),
-            ("window of [admin]", self.admin.window != admin.window),
-            ("context of [trace]", self.trace.context != started.trace.context),
+            ("[log] file", self.log.file != log.file),
+            ("[log] format", self.log.format != log.format),
+            ("[admin] address", self.admin.address != admin.address),
+            ("[admin] public", self.admin.public != admin.public),
+            ("[admin] window", self.admin.window != admin.window),
+            ("[trace] context", self.trace.context != started.trace.context),
         ];
         all.into_iter().filter(|(_, has_changed)| *has_changed).map(|(name, _)| name).collect()
     }
@@ -47,12 +47,12 @@ mod tests {
             ("mark = 7", "", "mark"),
             ("user = 'nobody'", "", "user"),
             ("landlock = false", "", "landlock"),
-            ("", "[log]\nfile = 'a.log'", "file of [log]"),
-            ("", "[log]\nformat = 'json'", "format of [log]"),
-            ("", "[admin]\naddress = '127.0.0.1:9'", "address of [admin]"),
-            ("", "[admin]\npublic = true", "public of [admin]"),
-            ("", "[admin]\nwindow = '1s'", "window of [admin]"),
-            ("", "[trace]\ncontext = 'join'", "context of [trace]"),
+            ("", "[log]\nfile = 'a.log'", "[log] file"),
+            ("", "[log]\nformat = 'json'", "[log] format"),
+            ("", "[admin]\naddress = '127.0.0.1:9'", "[admin] address"),
+            ("", "[admin]\npublic = true", "[admin] public"),
+            ("", "[admin]\nwindow = '1s'", "[admin] window"),
+            ("", "[trace]\ncontext = 'join'", "[trace] context"),
         ] {
             let mut read = Config::parse(&format!("{top}\n{TEXT}{table}\n")).expect(name);
             assert_eq!(read.not_taken(&started), [name]);

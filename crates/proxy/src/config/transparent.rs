@@ -95,13 +95,16 @@ impl Listen {
             Err(ConfigError::Value { place: format!("{key} of the listener on {}", self.address), why })
         };
         if self.detect.is_some_and(|detect| detect.is_zero()) {
-            return value("detect", "detect is longer than 0");
+            return value("detect", "detect must be greater than 0");
         }
         if self.ports.contains(&0) {
-            return value("ports", "ports are from 1 to 65535");
+            return value("ports", "ports must be from 1 to 65535");
         }
         if self.tls && self.other == Some(Other::Tunnel) {
-            return value("other", "with tls = true what is no TLS is closed: leave other out");
+            return value(
+                "other",
+                "other has no effect with tls = true: what is not TLS is closed; remove it",
+            );
         }
         Ok(())
     }
@@ -121,18 +124,18 @@ impl Config {
     /// Checks `[service.original]`, and `mark`.
     pub(super) fn check_original(&self) -> Result<(), ConfigError> {
         if self.mark == Some(0) {
-            return Err(ConfigError::Value { place: "mark".to_owned(), why: "0 marks nothing: 1 or more" });
+            return Err(ConfigError::Value { place: "mark".to_owned(), why: "must be from 1 to 4294967295" });
         }
         let Some(service) = self.service.get(ORIGINAL).filter(|_| self.is_transparent()) else {
             return Ok(());
         };
         let place = format!("[service.{ORIGINAL}]");
         if service.sources() > 0 {
-            let why = "its instances are the destinations of redirected connections: give yours another name";
+            let why = "this name is reserved for the destinations of redirected connections, so it takes no instances: rename your service";
             return Err(ConfigError::Value { place, why });
         }
         if service.health.is_some() || service.proxy_protocol.is_some() {
-            let why = "nobody says that its destinations take a health check or the PROXY protocol";
+            let why = "health and proxy-protocol are not possible for destinations of redirected connections";
             return Err(ConfigError::Value { place, why });
         }
         Ok(())
@@ -194,13 +197,13 @@ mod tests {
         let service = "[service.a]\ninstances = ['http://a']\n";
         for (text, words) in [
             (format!("{plain}other = 'refuse'\n{service}"), "line 4: other of the listener on 127.0.0.1:1"),
-            (format!("{plain}ports = [80]\n{service}"), "write transparent"),
+            (format!("{plain}ports = [80]\n{service}"), "requires transparent"),
             (format!("{LISTEN}detect = '0s'\n"), "line 4: detect"),
             (format!("{LISTEN}ports = [0]\n"), "line 4: ports"),
             (format!("{LISTEN}tls = true\nother = 'tunnel'\n"), "line 5: other"),
             (format!("mark = 0\n{LISTEN}"), "line 1: mark"),
             (format!("{LISTEN}[service.original]\ninstances = ['http://a']"), "line 4: [service.original]"),
-            (format!("{LISTEN}[service.original.health]\npath = '/'"), "PROXY protocol"),
+            (format!("{LISTEN}[service.original.health]\npath = '/'"), "health and proxy-protocol are not"),
         ] {
             let told = Config::parse(&text).expect_err("it is wrong").to_string();
             assert!(told.contains(words), "{told}");

@@ -243,3 +243,17 @@ fn a_message_that_announces_trailers_is_told_no_length_in_http_1_1() {
     head.add(b"trailer", &[b"x-digest"]);
     assert_eq!((body_length(&head, Version::H1), body_length(&head, Version::H2)), (None, Some(3)));
 }
+
+#[test]
+fn a_request_that_names_no_host_says_nothing_of_it() {
+    let mut head = Head::default();
+    let incoming =
+        RequestHead { authority: b"", is_http10: true, ..incoming(b"GET", b"/", Fields::default()) };
+    for client in [ClientFields::XForwarded, ClientFields::Forwarded] {
+        let own = OwnFields { client, ..bare() };
+        let asked = request(&incoming, ORIGIN, &own, &mut head).expect("it is legal");
+        let lines = lines(&head);
+        assert!(asked.is_http10 && !lines.is_empty(), "{lines:?}");
+        assert!(lines.iter().all(|line| !line.contains("host")), "{lines:?}");
+    }
+}

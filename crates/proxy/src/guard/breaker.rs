@@ -17,10 +17,10 @@ pub struct Bounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Overflow {
     /// [`Bounds::open`].
-    #[error("it has {0} requests under way, as many as it may have")]
+    #[error("{0} in progress (limits.open)")]
     Open(u32),
     /// [`Bounds::waiting`].
-    #[error("{0} wait for a connection, as many as may")]
+    #[error("{0} waiting for a connection (limits.waiting)")]
     Waiting(u32),
 }
 

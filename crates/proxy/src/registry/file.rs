@@ -17,7 +17,7 @@ pub fn instances(name: &str, text: &str) -> Result<Vec<Member>, String> {
     let file: Result<File, String> = if is_json {
         serde_json::from_str(text).map_err(|error| error.to_string())
     } else {
-        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+        toml::from_str(text).map_err(|error| crate::config::explained(text, &error).to_string())
     };
     file.map(|file| file.instances)
 }
@@ -38,10 +38,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (name, text, words) in [
-            ("a", "", "missing field `instances`"),
+            ("a", "", "missing key \"instances\""),
             ("a.json", "", "EOF"),
-            ("a", "instances = [\"ftp://a\"]", "is no instance"),
-            ("a.json", r#"{"instances": ["ftp://a"]}"#, "is no instance"),
+            ("a", "instances = [\"ftp://a\"]", "invalid instance URL"),
+            ("a.json", r#"{"instances": ["ftp://a"]}"#, "invalid instance URL"),
             ("a.json", r#"{"instance": []}"#, "unknown field"),
             ("a", "instances = [\"http://a\"", "expected"),
         ] {

@@ -42,30 +42,30 @@ pub struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SrvError {
     /// It is not whole: ask over TCP.
-    #[error("the answer is not whole")]
+    #[error("the answer is truncated")]
     Truncated,
     /// It answers another question, or none.
-    #[error("the name server answers what it was not asked")]
+    #[error("the name server answered another query")]
     Foreign,
     /// The name server says no (RFC 1035 §4.1.1).
-    #[error("the name server answers {}", code_name(*.0))]
+    #[error("the name server answered {}", code_name(*.0))]
     Refused(u8),
     /// Nobody offers this service.
-    #[error("there is no such record")]
+    #[error("no such record")]
     None,
     /// It breaks off, or does not end.
-    #[error("the name server's answer cannot be read")]
+    #[error("the name server's answer is malformed")]
     Malformed,
 }
 
 const fn code_name(code: u8) -> &'static str {
     match code {
-        1 => "that the question is malformed (FORMERR)",
-        2 => "that it failed (SERVFAIL)",
-        3 => "that there is no such name (NXDOMAIN)",
-        4 => "that it cannot (NOTIMP)",
-        5 => "that it does not want to (REFUSED)",
-        _ => "with an error",
+        1 => "FORMERR (malformed query)",
+        2 => "SERVFAIL (server failure)",
+        3 => "NXDOMAIN (no such name)",
+        4 => "NOTIMP (not supported)",
+        5 => "REFUSED",
+        _ => "an error",
     }
 }
 

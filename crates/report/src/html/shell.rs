@@ -29,6 +29,8 @@ pub(super) struct Shell {
     pub sections: Vec<Section>,
     /// How to repeat it.
     pub repeat: Repeat,
+    /// It shows how something is at present: nobody repeats or cites that.
+    pub is_live: bool,
     /// A style sheet behind that of every page.
     pub style: &'static str,
     /// A script behind that of every page.
@@ -117,6 +119,7 @@ struct Document<'a> {
     sections: &'a [Section],
     command: String,
     citation: String,
+    is_live: bool,
     style: String,
     script: String,
 }
@@ -139,6 +142,7 @@ impl Shell {
             sections: &self.sections,
             command: self.repeat.command_line(),
             citation: self.repeat.citation(title),
+            is_live: self.is_live,
             style,
             script,
         };

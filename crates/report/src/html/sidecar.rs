@@ -1,4 +1,4 @@
-//! The page of a sidecar for people: how it is, its instances in sentences, which limits were met, the last errors.
+//! The page of a sidecar for people: how it is, its instances in sentences, what has happened, the last errors.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use h2lab_base::text::made_printable;
 use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::sidecar::{BOUNDS, CertificateStatus, InstanceStatus, ServiceStatus, SidecarStatus};
 
-use super::shell::Repeat;
 use super::{Section, Shell, parts};
 use crate::sidecar::{answer, full, instance, lacks, limits, protection, reload, since, unresolved};
 
@@ -31,14 +30,14 @@ pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
         Section::new("connections", "Connections to instances", parts::table(&connections(status))),
         Section::new("services", "Services", parts::table(&services(status))),
         Section::new(
-            "limits",
-            "Limits that were met",
-            if met.is_empty() { none("None since it began.") } else { list(&met) },
+            "events",
+            "Events",
+            if met.is_empty() { none("None since the start.") } else { list(&met) },
         ),
         Section::new(
             "errors",
             "Last errors",
-            if errors.is_empty() { none("None since it began.") } else { list(&errors) },
+            if errors.is_empty() { none("None since the start.") } else { list(&errors) },
         ),
         Section::new("process", "Process", parts::lines(&process(status))),
     ];
@@ -46,22 +45,18 @@ pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
         let table = parts::table(&certificates(status));
         sections.insert(sections.len() - 1, Section::new("certificates", "Certificates", table));
     }
-    let command = ["h2lab", "diagnose", "--sidecar"].map(str::to_owned).into_iter();
     Shell {
         kind: "sidecar".to_owned(),
         answer: answer(status).into_iter().chain(reload(status)).chain(nameless).chain(expiring).collect(),
         notes: vec![
-            "Figures since the sidecar began; response times of the last half minute to a minute; packets of the last ten seconds. An \
-             estimate is by the model that decides how many connections there are. Reload the page for newer ones; for programs: \
-             `/metrics`, `/status`, `/config`, `/healthz`, `/ready`."
+            "Counters since the start; response times of the last 30 to 60 seconds; packet loss of the last ten seconds. Estimates come \
+             from the model that chooses the number of connections. Reload the page for current values; for programs: `/metrics`, \
+             `/status`, `/config`, `/healthz`, `/ready`."
                 .to_owned(),
+            format!("To find out what slows requests down: `h2lab diagnose --sidecar http://{address}`"),
         ],
         sections,
-        repeat: Repeat {
-            command: command.chain([format!("http://{address}")]).collect(),
-            version: status.version.clone(),
-            ..Repeat::default()
-        },
+        is_live: true,
         ..Shell::default()
     }
     .render()
@@ -72,7 +67,7 @@ type Table = (Vec<(&'static str, &'static str)>, Vec<Vec<String>>);
 
 /// What they are asked, and how quick they answer.
 fn instances(status: &SidecarStatus) -> Table {
-    let columns = ["service", "instance", "speaks", "requests", "open", "waiting", "p50", "p99"];
+    let columns = ["service", "instance", "protocol", "requests", "open", "waiting", "p50", "p99"];
     let row = |one: &InstanceStatus| {
         let percentile = |p| one.recent_percentile(p).map_or_else(|| "-".to_owned(), measured_time);
         vec![
@@ -133,8 +128,8 @@ fn services(status: &SidecarStatus) -> Table {
         ("4xx", ""),
         ("5xx", ""),
         ("no response", ""),
-        ("half within", ""),
-        ("99 % within", ""),
+        ("p50 within", ""),
+        ("p99 within", ""),
     ];
     let row = |one: &ServiceStatus| {
         let of = |is_of: &dyn Fn(u16) -> bool| {
@@ -166,18 +161,14 @@ fn within(service: &ServiceStatus, share: f64) -> String {
             return measured_time(Duration::from_nanos(*ns));
         }
     }
-    if n == 0 { "-".to_owned() } else { "over 60 s".to_owned() }
+    if n == 0 { "-".to_owned() } else { "> 60 s".to_owned() }
 }
 
 fn error(error: &h2lab_model::sidecar::LastError) -> String {
     let ago = since(Duration::from_nanos(error.ago_ns));
     let status = if error.status == 0 { String::new() } else { format!(", answered {}", error.status) };
     let of = if error.service.is_empty() { String::new() } else { format!("{}: ", error.service) };
-    let times = if error.times > 1 {
-        format!(" ({} times, the last one)", count(error.times))
-    } else {
-        String::new()
-    };
+    let times = if error.times > 1 { format!(" ({} times)", count(error.times)) } else { String::new() };
     format!("{ago} ago{times}: {of}{}{status}", made_printable(&error.what))
 }
 
@@ -192,28 +183,28 @@ fn process(status: &SidecarStatus) -> Vec<(String, String)> {
         .collect();
     let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
     let mut lines = vec![
-        line("running for", since(Duration::from_nanos(status.uptime_ns))),
+        line("uptime", since(Duration::from_nanos(status.uptime_ns))),
         line("version", status.version.clone()),
         line(
             "memory",
-            if status.memory_bytes == 0 { "not known".to_owned() } else { format_bytes(status.memory_bytes) },
+            if status.memory_bytes == 0 { "unknown".to_owned() } else { format_bytes(status.memory_bytes) },
         ),
         line("threads", count(status.threads.into())),
         line(
             "clients",
             format!(
-                "{} open, {} so far; {} at most",
+                "{} open, {} in total; limit {}",
                 plural(status.clients_open, "connection"),
                 count(status.clients_accepted),
                 count(status.clients_limit)
             ),
         ),
-        line("sent again", format!("{}{reasons}", plural(again, "request"))),
+        line("retries", format!("{}{reasons}", count(again))),
     ];
     if status.log_lines_dropped > 0 {
         lines.push(line(
             "access log",
-            format!("{} dropped: the disk does not take them", plural(status.log_lines_dropped, "line")),
+            format!("{} lost: it cannot be written fast enough", plural(status.log_lines_dropped, "line")),
         ));
     }
     lines
@@ -255,12 +246,9 @@ mod tests {
         let page = sidecar_page(&status, "127.0.0.1:9901");
         assert_sound(&page.replace("http://127.0.0.1:9901", "here"));
         assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert(1)"), "escaped");
-        for words in [
-            "Instance <code>h2c:1</code>: 1 connection",
-            "(no route)",
-            "(2 times, the last one)",
-            "None since it began.",
-        ] {
+        for words in
+            ["Instance <code>h2c:1</code>: 1 connection", "(no route)", "(2 times)", "None since the start."]
+        {
             assert!(page.contains(words), "{words}");
         }
         assert_eq!([within(&status.services[0], 0.5), within(&status.services[0], 0.99)], ["1 ms", "500 ms"]);

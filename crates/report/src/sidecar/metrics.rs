@@ -79,7 +79,7 @@ fn requests(out: &mut Metrics, status: &SidecarStatus) {
     out.head(
         name,
         "counter",
-        "Requests that are over, by what the client speaks and was given (0: nothing).",
+        "Completed requests, by service, protocol of the client and status code (0: no response).",
     );
     for service in &status.services {
         for one in &service.requests {
@@ -89,7 +89,7 @@ fn requests(out: &mut Metrics, status: &SidecarStatus) {
         }
     }
     let name = "request_duration_seconds";
-    out.head(name, "histogram", "From the coming of a request until its response was passed on.");
+    out.head(name, "histogram", "Time from the arrival of a request until its response was forwarded.");
     for service in &status.services {
         histogram(out, name, &service.name, &service.durations);
     }
@@ -110,7 +110,7 @@ fn histogram(out: &mut Metrics, name: &str, service: &str, durations: &Durations
 
 fn retries(out: &mut Metrics, status: &SidecarStatus) {
     let name = "retries_total";
-    out.head(name, "counter", "Requests that were sent again, by what ended the attempt before.");
+    out.head(name, "counter", "Retries, by the reason why the attempt before failed.");
     for (reason, count) in &status.retries {
         out.line(name, &[("reason", reason)], count);
     }
@@ -118,7 +118,7 @@ fn retries(out: &mut Metrics, status: &SidecarStatus) {
 
 fn lacks(out: &mut Metrics, status: &SidecarStatus) {
     let name = "exhausted_total";
-    out.head(name, "counter", "Times at which the system had no more of what a connection needs.");
+    out.head(name, "counter", "Times the system ran out of a resource that connections need.");
     for (what, count) in &status.lacks {
         out.line(name, &[("what", what)], count);
     }
@@ -126,7 +126,7 @@ fn lacks(out: &mut Metrics, status: &SidecarStatus) {
 
 fn instances(out: &mut Metrics, status: &SidecarStatus) {
     let name = "connections";
-    out.head(name, "gauge", "Connections to instances.");
+    out.head(name, "gauge", "Connections to instances, by state.");
     for instance in &status.instances {
         for (state, n) in [("open", instance.connections), ("dialling", instance.dialling)] {
             let labels = [("service", &*instance.service), ("instance", &instance.name), ("state", state)];
@@ -151,58 +151,57 @@ const fn count(n: u64) -> f64 {
 
 /// What is said of each instance.
 const OF_INSTANCES: [OfInstance; 18] = [
-    ("instance_up", "gauge", "Whether the instance could be reached.", |one| Some(is(!one.is_down))),
-    ("instance_healthy", "gauge", "Whether its health checks pass; 1 without any.", |one| {
+    ("instance_up", "gauge", "1 if the instance is reachable, else 0.", |one| Some(is(!one.is_down))),
+    ("instance_healthy", "gauge", "1 if its health checks pass or none are configured, else 0.", |one| {
         Some(is(!one.is_unhealthy))
     }),
-    ("instance_ejected", "gauge", "Whether it is left out because it failed.", |one| {
+    ("instance_ejected", "gauge", "1 while it is ejected because of failures, else 0.", |one| {
         Some(is(one.is_ejected))
     }),
-    ("requests_waiting", "gauge", "Requests that wait for a connection or a stream.", |one| {
+    ("requests_waiting", "gauge", "Requests waiting for a connection or a stream.", |one| {
         Some(count(one.waiting))
     }),
-    ("instance_requests_open", "gauge", "Requests that the instance has not answered.", |one| {
-        Some(count(one.open))
-    }),
-    ("instance_requests_total", "counter", "Requests given to the instance, repetitions included.", |one| {
+    ("instance_requests_open", "gauge", "Requests in progress at the instance.", |one| Some(count(one.open))),
+    ("instance_requests_total", "counter", "Requests sent to the instance, including retries.", |one| {
         Some(count(one.requests))
     }),
     ("requests_waited_total", "counter", "Requests that had to wait for a connection or a stream.", |one| {
         Some(count(one.waited))
     }),
-    ("requests_waited_seconds_total", "counter", "For how long they waited.", |one| {
-        Some(one.waited_ns as f64 / 1e9)
-    }),
-    ("dials_total", "counter", "Connections dialled.", |one| Some(count(one.dialled))),
-    ("dials_failed_total", "counter", "Connections that could not be made.", |one| {
-        Some(count(one.dials_failed))
-    }),
-    ("goaways_total", "counter", "GOAWAYs that the instance sent.", |one| Some(count(one.goaways))),
+    (
+        "requests_waited_seconds_total",
+        "counter",
+        "Total time that requests waited for a connection or a stream.",
+        |one| Some(one.waited_ns as f64 / 1e9),
+    ),
+    ("dials_total", "counter", "Connection attempts.", |one| Some(count(one.dialled))),
+    ("dials_failed_total", "counter", "Failed connection attempts.", |one| Some(count(one.dials_failed))),
+    ("goaways_total", "counter", "GOAWAY frames received from the instance.", |one| Some(count(one.goaways))),
     ("streams_refused_total", "counter", "Streams that the instance refused (REFUSED_STREAM).", |one| {
         Some(count(one.refused))
     }),
-    ("streams_reset_total", "counter", "Streams that the instance reset otherwise.", |one| {
+    ("streams_reset_total", "counter", "Streams that the instance reset for other reasons.", |one| {
         Some(count(one.resets))
     }),
-    ("connections_broken_total", "counter", "Connections that ended while they carried requests.", |one| {
+    ("connections_broken_total", "counter", "Connections that broke with requests in progress.", |one| {
         Some(count(one.broken))
     }),
     (
         "request_quota",
         "gauge",
-        "After how many requests the instance ends a connection, where that was learned.",
+        "Number of requests after which the instance closes a connection, if known.",
         |one| one.quota.map(f64::from),
     ),
     (
         "loss_ratio",
         "gauge",
-        "Share of the packets to the instance that were sent again, over ten seconds.",
+        "Share of packets to the instance that were retransmitted in the last ten seconds, 0 to 1.",
         |one| one.path.map(|path| path.loss()),
     ),
-    ("rtt_seconds", "gauge", "Smoothed round trip, the mean of all connections.", |one| {
+    ("rtt_seconds", "gauge", "Smoothed round-trip time, averaged over the connections.", |one| {
         one.path.map(|path| path.rtt_ns as f64 / 1e9)
     }),
-    ("congestion_window_segments", "gauge", "Congestion window, the mean of all connections.", |one| {
+    ("congestion_window_segments", "gauge", "Congestion window, averaged over the connections.", |one| {
         one.path.map(|path| path.window)
     }),
 ];
@@ -213,20 +212,36 @@ type OfService =
 
 /// What protects services has done.
 const OF_SERVICES: [OfService; 10] = [
-    ("attempts_failed_total", &[], "Attempts that failed at an instance.", |one| one.failures),
-    ("service_retries_total", &[], "Requests sent again after such a failure.", |one| one.retries),
-    ("retry_budget_exhausted_total", &[], "Requests not sent again, since the budget was spent.", |one| {
-        one.over_budget
-    }),
-    ("limits_reached_total", &[("limit", "open")], "Requests refused by a limit.", |one| one.over_open),
-    ("limits_reached_total", &[("limit", "waiting")], "Requests refused by a limit.", |one| one.over_waiting),
-    ("rate_limited_total", &[], "Requests that came too fast, for the service or its listener.", |one| {
-        one.rate_limited
-    }),
-    ("timeouts_total", &[], "Requests that took too long.", |one| one.timeouts),
-    ("ejections_total", &[], "How often an instance was left out because it failed.", |one| one.ejections),
-    ("health_checks_failed_total", &[], "Health checks that failed.", |one| one.failed_checks),
-    ("shed_total", &[], "Requests refused because memory was short.", |one| one.shed),
+    ("attempts_failed_total", &[], "Failed attempts at an instance.", |one| one.failures),
+    ("service_retries_total", &[], "Requests retried after a failed attempt.", |one| one.retries),
+    (
+        "retry_budget_exhausted_total",
+        &[],
+        "Requests not retried because the retry budget was exhausted.",
+        |one| one.over_budget,
+    ),
+    (
+        "limits_reached_total",
+        &[("limit", "open")],
+        "Requests refused with 503 because a limit was reached.",
+        |one| one.over_open,
+    ),
+    (
+        "limits_reached_total",
+        &[("limit", "waiting")],
+        "Requests refused with 503 because a limit was reached.",
+        |one| one.over_waiting,
+    ),
+    (
+        "rate_limited_total",
+        &[],
+        "Requests refused with 429 by a rate limit of the service or its listener.",
+        |one| one.rate_limited,
+    ),
+    ("timeouts_total", &[], "Requests that timed out.", |one| one.timeouts),
+    ("ejections_total", &[], "Ejections of instances because of failures.", |one| one.ejections),
+    ("health_checks_failed_total", &[], "Failed health checks.", |one| one.failed_checks),
+    ("shed_total", &[], "Requests refused with 503 because the memory limit was reached.", |one| one.shed),
 ];
 
 fn unresolved(out: &mut Metrics, status: &SidecarStatus) {
@@ -258,29 +273,34 @@ fn threads(out: &mut Metrics, status: &SidecarStatus) {
             out.line(name, &[("thread", &thread.number.to_string())], value(thread));
         }
     };
-    of_each("thread_clients_open", "gauge", "Connections of clients that a thread has.", |one| {
+    of_each("thread_clients_open", "gauge", "Open client connections of a worker thread.", |one| {
         one.clients_open
     });
-    of_each("thread_requests_total", "counter", "Requests that came to a thread.", |one| one.requests);
+    of_each("thread_requests_total", "counter", "Requests received by a worker thread.", |one| one.requests);
 }
 
 fn whole(out: &mut Metrics, status: &SidecarStatus) {
-    out.single("clients_open", "gauge", "Connections of clients.", status.clients_open);
-    out.single("clients_total", "counter", "Connections of clients so far.", status.clients_accepted);
-    out.single("clients_limit", "gauge", "Connections of clients that may be open.", status.clients_limit);
-    let help = "Times at which as many were open, so that further clients waited.";
+    out.single("clients_open", "gauge", "Open client connections.", status.clients_open);
+    out.single("clients_total", "counter", "Accepted client connections.", status.clients_accepted);
+    out.single("clients_limit", "gauge", "Limit of open client connections.", status.clients_limit);
+    let help = "Times the limit of client connections was reached, so that further clients waited.";
     out.single("clients_limit_reached_total", "counter", help, status.clients_limit_reached);
-    out.single("requests_open", "gauge", "Requests under way.", status.requests_open);
+    out.single("requests_open", "gauge", "Requests in progress.", status.requests_open);
     out.single("memory_bytes", "gauge", "Resident memory of the process.", status.memory_bytes);
-    out.single("threads", "gauge", "Threads that pass requests on.", status.threads);
+    out.single("threads", "gauge", "Worker threads.", status.threads);
     threads(out, status);
-    out.single("draining", "gauge", "Whether it is being stopped.", u8::from(status.draining));
-    out.single("uptime_seconds", "gauge", "Since it began.", status.uptime_ns as f64 / 1e9);
-    let help = "Requests that were refused before they had a service: malformed, too large, too late.";
+    out.single(
+        "draining",
+        "gauge",
+        "1 while the sidecar is shutting down, else 0.",
+        u8::from(status.draining),
+    );
+    out.single("uptime_seconds", "gauge", "Time since the start.", status.uptime_ns as f64 / 1e9);
+    let help = "Invalid requests: malformed, too large or too slow.";
     out.single("bad_requests_total", "counter", help, status.bad_requests);
-    let help = "Connections of clients whose TLS handshake failed.";
+    let help = "Failed TLS and QUIC handshakes with clients.";
     out.single("tls_failures_total", "counter", help, status.tls_failures);
-    let help = "Lines of the access log that were dropped, since the disk did not take them.";
+    let help = "Access log lines that were lost.";
     out.single("log_lines_dropped_total", "counter", help, status.log_lines_dropped);
     certificates(out, &status.certificates);
     reloads(out, &status.reloads);
@@ -306,11 +326,7 @@ fn certificates(out: &mut Metrics, all: &[CertificateStatus]) {
         return;
     }
     let name = "certificate_not_after_timestamp_seconds";
-    out.head(
-        name,
-        "gauge",
-        "The last second in which a certificate of the configuration's files is valid, since 1970.",
-    );
+    out.head(name, "gauge", "End of validity of each configured certificate, in seconds since 1970.");
     let mut said: Vec<(&str, &str)> = Vec::new();
     let mut sorted: Vec<&CertificateStatus> = all.iter().collect();
     sorted.sort_by_key(|one| one.not_after_unix_s);

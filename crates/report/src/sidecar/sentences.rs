@@ -38,9 +38,12 @@ pub fn answer(status: &SidecarStatus) -> Vec<String> {
     let up = status.instances.iter().filter(|instance| !instance.is_down).count();
     let all = status.instances.len();
     let state = match (status.draining, all - up) {
-        (true, _) => "The sidecar is being stopped".to_owned(),
-        (false, 0) => format!("The sidecar passes requests on to {}", plural(all as u64, "instance")),
-        (false, down) => format!("{down} of {} cannot be reached", plural(all as u64, "instance")),
+        (true, _) => "The sidecar is shutting down".to_owned(),
+        (false, 0) => format!("The sidecar forwards requests to {}", plural(all as u64, "instance")),
+        (false, down) => {
+            let is = if down == 1 { "is" } else { "are" };
+            format!("{down} of {} {is} unreachable", plural(all as u64, "instance"))
+        }
     };
     let uptime = since(Duration::from_nanos(status.uptime_ns));
     let lost = match failures {
@@ -50,7 +53,7 @@ pub fn answer(status: &SidecarStatus) -> Vec<String> {
     vec![
         format!("{state}."),
         format!(
-            "{} in {uptime}{lost}; {} under way.",
+            "{} in {uptime}{lost}; {} in progress.",
             plural(requests, "request"),
             count(status.requests_open)
         ),
@@ -61,13 +64,13 @@ pub fn answer(status: &SidecarStatus) -> Vec<String> {
 pub fn instance(one: &InstanceStatus) -> String {
     let mut said: Vec<String> = Vec::new();
     if one.is_down {
-        said.push("it cannot be reached".to_owned());
+        said.push("unreachable".to_owned());
     }
     if one.is_unhealthy {
-        said.push("its health checks fail".to_owned());
+        said.push("health checks failing".to_owned());
     }
     if one.is_ejected {
-        said.push("it failed and is left out for a while".to_owned());
+        said.push("ejected because of failures".to_owned());
     }
     if let Some(path) = &one.path {
         let loss = path.loss();
@@ -83,9 +86,9 @@ pub fn instance(one: &InstanceStatus) -> String {
         Some(p99) if one.recent.n() >= ENOUGH => format!("p99 {}", measured_time(p99)),
         Some(_) => {
             let slowest = one.recent_percentile(100.0).unwrap_or_default();
-            format!("slowest of {} lately {}", plural(one.recent.n(), "request"), measured_time(slowest))
+            format!("slowest of the last {} {}", plural(one.recent.n(), "request"), measured_time(slowest))
         }
-        None => "no requests lately".to_owned(),
+        None => "no recent requests".to_owned(),
     });
     let alone = alone(one).map(|words| format!("; {words}")).unwrap_or_default();
     format!("Instance {}: {}{alone}.", named(one), said.join(", "))
@@ -102,7 +105,7 @@ fn alone(one: &InstanceStatus) -> Option<String> {
     let alone = one.alone.filter(|_| one.recent.n() > 0)?;
     Some(match alone.p99_ns {
         None => format!(
-            "one connection would carry about {:.0} % of this, and the rest would wait for ever longer (estimate)",
+            "one connection would carry about {:.0} % of this load, with an ever longer queue (estimate)",
             alone.carries * 100.0
         ),
         Some(p99) => format!(
@@ -127,14 +130,14 @@ pub fn protection(service: &ServiceStatus) -> Vec<String> {
     let done = &service.protection;
     let requests = |n| plural(n, "request");
     let told: [(u64, &dyn Fn(u64) -> String); 8] = [
-        (done.over_open, &|n| format!("{} refused, since as many as may were under way", requests(n))),
-        (done.over_waiting, &|n| format!("{} refused, since as many as may waited", requests(n))),
-        (done.rate_limited, &|n| format!("{} refused, since they came too fast", requests(n))),
-        (done.shed, &|n| format!("{} refused, since memory was short", requests(n))),
-        (done.timeouts, &|n| format!("{} took too long", requests(n))),
-        (done.retries, &|n| format!("{} sent again after a failure", requests(n))),
-        (done.over_budget, &|n| format!("{} not sent again, since the budget was spent", requests(n))),
-        (done.ejections, &|n| format!("instances left out because they failed: {}", plural(n, "time"))),
+        (done.over_open, &|n| format!("{} refused: limits.open reached", requests(n))),
+        (done.over_waiting, &|n| format!("{} refused: limits.waiting reached", requests(n))),
+        (done.rate_limited, &|n| format!("{} refused: rate limit exceeded", requests(n))),
+        (done.shed, &|n| format!("{} refused: memory limit reached", requests(n))),
+        (done.timeouts, &|n| format!("{} timed out", requests(n))),
+        (done.retries, &|n| format!("{} retried after a failure", requests(n))),
+        (done.over_budget, &|n| format!("{} not retried: retry budget exhausted", requests(n))),
+        (done.ejections, &|n| format!("instances ejected because of failures {}", plural(n, "time"))),
     ];
     let told = told.iter().filter(|(n, _)| *n > 0);
     told.map(|(n, words)| format!("Service `{}`: {}.", service.name, words(*n))).collect()
@@ -175,7 +178,7 @@ pub fn lacks(status: &SidecarStatus) -> impl Iterator<Item = String> + '_ {
             "ports" => "local ports",
             _ => "memory for sockets",
         };
-        format!("Connections that could not be made or accepted for lack of {words}: {times}.")
+        format!("{} could not be opened or accepted: out of {words}.", plural(*times, "connection"))
     })
 }
 
@@ -187,9 +190,8 @@ pub fn limits(one: &InstanceStatus) -> Vec<String> {
     let is_much = one.waited * MANY_WAIT >= one.requests;
     if let Some(each) = one.waited_ns.checked_div(one.waited).filter(|_| is_much) {
         let each = Duration::from_nanos(each);
-        let streams = one
-            .streams_allowed
-            .map(|n| format!("; it allows {} on a connection", plural(n.into(), "stream")));
+        let streams =
+            one.streams_allowed.map(|n| format!("; it allows {} per connection", plural(n.into(), "stream")));
         limits.push(format!(
             "{name}: {} waited for a connection or a stream, {} on average{}.",
             plural(one.waited, "request"),
@@ -198,19 +200,21 @@ pub fn limits(one: &InstanceStatus) -> Vec<String> {
         ));
     }
     if let Some(quota) = one.quota {
-        let next = "the next one is there before that";
-        limits
-            .push(format!("{name} ends each connection after {}; {next}.", plural(quota.into(), "request")));
+        let next = "the sidecar opens the next one before that";
+        limits.push(format!(
+            "{name} closes each connection after {}; {next}.",
+            plural(quota.into(), "request")
+        ));
     }
     if one.refused > 0 {
         limits.push(format!("{name} has refused {}.", plural(one.refused, "stream")));
     }
     if one.broken > 0 {
         let broken = plural(one.broken, "connection");
-        limits.push(format!("{broken} to {name} ended while requests were under way."));
+        limits.push(format!("{broken} to {name} broke with requests in progress."));
     }
     if one.dials_failed > 0 {
-        let (failed, all) = (count(one.dials_failed), plural(one.dialled, "dial"));
+        let (failed, all) = (count(one.dials_failed), plural(one.dialled, "connection attempt"));
         limits.push(format!("{failed} of {all} to {name} failed."));
     }
     limits
@@ -248,15 +252,15 @@ mod tests {
              would give a p99 of about 2 s (estimate)."
         );
         let overloaded = InstanceStatus { alone: Some(Alone { carries: 0.28, p99_ns: None }), ..lossy() };
-        assert!(instance(&overloaded).contains("one connection would carry about 28 % of this"));
+        assert!(instance(&overloaded).contains("one connection would carry about 28 % of this load"));
         let idle = InstanceStatus { recent: Histogram::default(), connections: 1, path: None, ..lossy() };
         assert_eq!(
             instance(&idle),
-            "Instance `h2c://10.0.0.7:8080` of users: 1 connection, no requests lately."
+            "Instance `h2c://10.0.0.7:8080` of users: 1 connection, no recent requests."
         );
         let few =
             InstanceStatus { recent: Histogram::of([Duration::from_millis(5)]), alone: None, ..lossy() };
-        assert!(instance(&few).ends_with("slowest of 1 request lately 5 ms."), "{}", instance(&few));
+        assert!(instance(&few).ends_with("slowest of the last 1 request 5 ms."), "{}", instance(&few));
     }
 
     #[test]
@@ -268,12 +272,12 @@ mod tests {
         assert_eq!(
             protection(&service),
             [
-                "Service `users`: 1 request refused, since they came too fast.",
-                "Service `users`: instances left out because they failed: 2 times.",
+                "Service `users`: 1 request refused: rate limit exceeded.",
+                "Service `users`: instances ejected because of failures 2 times.",
             ]
         );
         let out = InstanceStatus { is_ejected: true, is_unhealthy: true, ..lossy() };
-        assert!(instance(&out).contains("its health checks fail, it failed and is left out for a while"));
+        assert!(instance(&out).contains("health checks failing, ejected because of failures"));
     }
 
     #[test]
@@ -292,7 +296,7 @@ mod tests {
         };
         let said = limits(&met);
         assert_eq!(said.len(), 5, "{said:?}");
-        assert!(said[0].ends_with("10 requests waited for a connection or a stream, 5 ms on average; it allows 20 streams on a connection."), "{said:?}");
+        assert!(said[0].ends_with("10 requests waited for a connection or a stream, 5 ms on average; it allows 20 streams per connection."), "{said:?}");
         assert!(said[1].contains("after 137 requests"), "{said:?}");
         assert!(said.iter().all(|line| line.contains("`h2c://10.0.0.7:8080` of users")), "{said:?}");
     }
@@ -310,13 +314,13 @@ mod tests {
             ..SidecarStatus::default()
         };
         let said = answer(&status);
-        assert_eq!(said[0], "1 of 2 instances cannot be reached.");
+        assert_eq!(said[0], "1 of 2 instances is unreachable.");
         assert_eq!((reload(&status), full(&status)), (None, None));
         let told = full(&SidecarStatus { clients_limit_reached: 2, ..SidecarStatus::default() });
-        assert!(told.expect("they had").contains("as may be, 2 times: others had to wait"));
+        assert!(told.expect("they had").contains("was reached 2 times"));
         let reloads = ReloadStatus { wrong: Some("a.toml: no \u{1b}".to_owned()), ..ReloadStatus::default() };
         let told = reload(&SidecarStatus { reloads, ..SidecarStatus::default() }).expect("it failed");
-        assert!(told.contains("what was before stays: a.toml: no ") && !told.contains('\u{1b}'), "{told}");
+        assert!(told.contains("stays in effect: a.toml: no ") && !told.contains('\u{1b}'), "{told}");
         assert!(said[1].starts_with("200 requests in 2 h 5 min, 10 of which failed (5 %)"), "{said:?}");
     }
 }

@@ -60,10 +60,16 @@ impl Sidecar<'_> {
         {
             exchange.key = Some(websocket::key(&mut self.random));
         }
-        let stream = match send_request(exchange, up, now) {
+        let own = match &up.peer {
+            Peer::Instance(number) => {
+                self.pools.all.get(*number as usize).map_or("", |pool| pool.authority())
+            }
+            Peer::Client { .. } => "",
+        };
+        let stream = match send_request(exchange, up, own, now) {
             Begun::On(stream) => stream,
             Begun::TooLarge(most) => {
-                let why = format!("the instance takes at most {most} bytes of header fields in a request");
+                let why = format!("the request's header fields exceed the instance's limit of {most} bytes");
                 return exchange.refuse(431, why);
             }
             Begun::Never(why) => return exchange.refuse(502, why),
@@ -318,7 +324,9 @@ enum Begun {
 }
 
 /// Begins a request on a connection.
-fn send_request(exchange: &mut Exchange, up: &mut Side, now: Time) -> Begun {
+///
+/// `own` is the instance's authority, for a request of HTTP/1.0 that names none: HTTP/1.1 and later versions must (RFC 9112 §3.2).
+fn send_request(exchange: &mut Exchange, up: &mut Side, own: &str, now: Time) -> Begun {
     if exchange.asked.websocket {
         return send_handshake(exchange, up, now);
     }
@@ -333,16 +341,17 @@ fn send_request(exchange: &mut Exchange, up: &mut Side, now: Time) -> Begun {
         Version::H1 => exchange.request.is_none(),
         Version::H2 | Version::H3 => exchange.request.has_ended_with_head(),
     };
+    let authority = text(Part::Authority);
     let request = Request {
         method: text(Part::Method),
-        authority: text(Part::Authority),
+        authority: if authority.is_empty() { own } else { authority },
         path: text(Part::Path),
         fields: &fields,
         body_length: fields::body_length(head, up.version),
         end_stream,
     };
     let Some(stream) = up.engine.send_request(now, &request) else {
-        return Begun::Never("the connection to the instance takes no request");
+        return Begun::Never("the connection to the instance cannot take the request");
     };
     if end_stream {
         exchange.request.was_sent_with_head();
@@ -368,7 +377,9 @@ fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
         return Begun::Later;
     }
     if !is_h1 && !up.engine.takes_connect_protocol() {
-        return Begun::Never("the instance takes no WebSocket over HTTP/2 (RFC 8441) or HTTP/3 (RFC 9220)");
+        return Begun::Never(
+            "the instance does not support WebSocket over HTTP/2 (RFC 8441) or HTTP/3 (RFC 9220)",
+        );
     }
     let (head, own) = (&exchange.head, exchange.key.as_deref());
     let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
@@ -385,7 +396,7 @@ fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
     };
     match up.engine.send_connect(now, "websocket", &request) {
         Some(stream) => Begun::On(stream),
-        None => Begun::Never("the connection to the instance takes no request"),
+        None => Begun::Never("the connection to the instance cannot take the request"),
     }
 }
 

@@ -79,17 +79,18 @@ impl SidecarConfig {
         let identity = |files: &h2lab_proxy::config::Identity| -> Result<Identity, SidecarError> {
             let identity =
                 Identity { certificates_pem: text(&read(&files.cert)?), key_pem: text(&read(&files.key)?) };
-            let path = |error: &TlsError| match error {
-                TlsError::Identity(_) => files.cert.clone(),
-                TlsError::Key(_) => files.key.clone(),
-                _ => format!("{} and {}", files.cert, files.key),
+            let paths = |error: &TlsError| match error {
+                TlsError::Identity(_) => vec![files.cert.clone()],
+                TlsError::Key(_) => vec![files.key.clone()],
+                _ => vec![files.cert.clone(), files.key.clone()],
             };
-            identity.check().map_err(|source| SidecarError::Pem { path: path(&source), source })?;
+            identity.check().map_err(|source| SidecarError::Pem { paths: paths(&source), source })?;
             Ok(identity)
         };
         let authorities = |path: &String| -> Result<Vec<u8>, SidecarError> {
             let pem = read(path)?;
-            check_authorities(&pem).map_err(|source| SidecarError::Pem { path: path.clone(), source })?;
+            check_authorities(&pem)
+                .map_err(|source| SidecarError::Pem { paths: vec![path.clone()], source })?;
             Ok(pem)
         };
         let own = file.identity.as_ref().map(identity).transpose()?;
@@ -121,7 +122,7 @@ impl SidecarConfig {
                     name: name.clone(),
                     source,
                     advice: if of.h3 {
-                        ". HTTP/3 has its own, but where it is not answered the instance is asked over TCP: write h3:// for HTTP/3 alone"
+                        ". It also applies where HTTP/3 falls back to TCP: write h3:// for HTTP/3 alone"
                     } else {
                         ""
                     },
@@ -235,10 +236,10 @@ pub enum SidecarError {
         source: io::Error,
     },
     /// Certificates or a key cannot be used.
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", paths.join(" and "))]
     Pem {
         /// The file or files.
-        path: String,
+        paths: Vec<String>,
         /// What is wrong with it.
         source: TlsError,
     },
@@ -268,8 +269,8 @@ pub enum SidecarError {
     },
     /// Connections to instances cannot have this congestion control.
     #[error(
-        "congestion = \"{name}\" of the service `{service}`: {source}. Those that every user may have are in \
-         net.ipv4.tcp_allowed_congestion_control, those that the kernel has in net.ipv4.tcp_available_congestion_control{advice}"
+        "congestion = \"{name}\" of service \"{service}\" is not available: {source}; see the sysctls \
+         net.ipv4.tcp_available_congestion_control and (for users without CAP_NET_ADMIN) net.ipv4.tcp_allowed_congestion_control{advice}"
     )]
     Congestion {
         /// The service.
@@ -283,8 +284,9 @@ pub enum SidecarError {
     },
     /// Connections of other addresses cannot be taken.
     #[error(
-        "transparent = \"tproxy\" of the listener on {address} needs CAP_NET_ADMIN (IP_TRANSPARENT): {source}. Run it as root with --user, \
-         or give it that right alone: setcap cap_net_admin+ep, or AmbientCapabilities=CAP_NET_ADMIN of systemd. \"redirect\" needs none"
+        "transparent = \"tproxy\" of the listener on {address} requires CAP_NET_ADMIN (IP_TRANSPARENT): {source}. Start as root with \
+         --user, or grant that capability alone: setcap cap_net_admin+ep, or AmbientCapabilities=CAP_NET_ADMIN in systemd. \"redirect\" \
+         requires none"
     )]
     Tproxy {
         /// The listener.
@@ -294,14 +296,14 @@ pub enum SidecarError {
     },
     /// Its connections cannot be marked.
     #[error(
-        "mark needs CAP_NET_ADMIN (SO_MARK): {0}. Run it as root with --user, or give it that right alone: setcap cap_net_admin+ep, or \
-         AmbientCapabilities=CAP_NET_ADMIN of systemd. Without mark its connections are told by their user, which needs no right"
+        "mark requires CAP_NET_ADMIN (SO_MARK): {0}. Start as root with --user, or grant that capability alone: setcap cap_net_admin+ep, or \
+         AmbientCapabilities=CAP_NET_ADMIN in systemd. Rules can match the sidecar's user instead, which requires no capability"
     )]
     Mark(io::Error),
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The event loop broke.
-    #[error("the sidecar's event loop failed: {0}")]
+    #[error("event loop failed: {0}")]
     Io(#[from] io::Error),
 }

@@ -215,7 +215,7 @@ impl Sidecar<'_> {
             for slot in all.map(|(_, slot)| *slot).collect::<Vec<u32>>() {
                 match &mut self.slots[slot as usize] {
                     Slot::Open(side) => {
-                        side.engine.goaway(now, ErrorCode::NO_ERROR, b"there is no HTTP/3 here any more");
+                        side.engine.goaway(now, ErrorCode::NO_ERROR, b"HTTP/3 has been disabled here");
                         mark(side, slot, &mut self.dirty);
                     }
                     _ => self.vacate(slot),

@@ -65,7 +65,7 @@ impl Sidecar<'_> {
         if let Slot::Open(side) = &mut self.slots[slot as usize]
             && matches!(side.peer, Peer::Client { .. })
         {
-            side.engine.announce_end(self.now, b"the proxy is being stopped");
+            side.engine.announce_end(self.now, b"the proxy is shutting down");
             mark(side, slot, &mut self.dirty);
         }
     }

@@ -12,6 +12,7 @@ use h2lab_proxy::websocket;
 use h2lab_wire::{Error, ErrorCode, Event, Initiator, Limit, RequestHead, StreamId};
 
 use super::Sidecar;
+use super::after_handshake;
 use super::exchange::{Exchange, Refusal, StreamAt};
 use super::observe::Again;
 use super::side::{Peer, Side};
@@ -142,8 +143,7 @@ impl Sidecar<'_> {
     fn closed(&mut self, side: &mut Side, error: Option<&Error>, now: Time) {
         side.is_closed = true;
         let fate = self.fate(side, error, now);
-        let why = error.map_or_else(|| "it closed the connection".to_owned(), ToString::to_string);
-        self.abandon(side, fate, &why);
+        self.abandon(side, fate, &after_handshake::words_of_engine(error));
     }
 
     /// The engine of a client's connection has answered requests by itself. One of HTTP/1.1 ends with that: see [`Self::note_client_end`].
@@ -277,14 +277,15 @@ impl Sidecar<'_> {
 
     /// All that a connection carried has ended with it.
     pub(super) fn abandon(&mut self, side: &mut Side, fate: Fate, why: &str) {
+        let guess = self.after_handshake(side, why);
+        let why = guess.as_deref().unwrap_or(why);
         self.observer.abandoned(side, why, self.clock.now());
         let is_client = matches!(side.peer, Peer::Client { .. });
         let is_busy = side.streams.len() > 0;
         if side.was_too_much && fate == Fate::Unknown {
             // What they were too much for would end the next connection, too, and what others have under way there.
             for (_, id) in side.streams.take() {
-                let why =
-                    format!("the instance ended the connection, as it had too much of something: {why}");
+                let why = format!("the instance closed the connection because of excessive load: {why}");
                 self.cut(id, is_client, Fate::Answered, &why);
             }
             return;
@@ -374,7 +375,7 @@ fn ended(service: &str, fate: Fate, why: &str) -> Refusal {
     };
     // The rest may have addresses, and is advice to the operator.
     let kind = why.split(": ").next().unwrap_or_default();
-    Refusal::new(502, format!("the service `{service}`: {kind}")).because(error).with_detail(why)
+    Refusal::new(502, format!("service {service}: {kind}")).because(error).with_detail(why)
 }
 
 /// What is known of requests whose connection has ended with this.
@@ -400,6 +401,7 @@ fn take_request(
 ) {
     match fields::request(head, origin, own, &mut exchange.head) {
         Err(refused) => {
+            exchange.asked.is_http10 = head.is_http10;
             exchange.head.clear(); // nothing of the one before; for the log, in which it is escaped:
             exchange.head.set(Part::Method, head.method);
             exchange.head.set(Part::Authority, head.authority);
@@ -412,10 +414,8 @@ fn take_request(
     if let (Some(name), Some(via)) = (&own.via, exchange.head.field(b"via")) {
         let is_own = |member: &&[u8]| member.trim_ascii().ends_with(name.as_bytes());
         if via.split(|byte| *byte == b',').filter(is_own).count() > MOST_HOPS {
-            return exchange.refuse(
-                508,
-                "the request has passed through this proxy more than 8 times: the services form a loop",
-            );
+            return exchange
+                .refuse(508, "forwarding loop: the request has passed through this proxy more than 8 times");
         }
     }
     if exchange.asked.ends_here {
@@ -458,8 +458,10 @@ fn take_handshake(exchange: &mut Exchange, version: Version, answer: &mut Head) 
         // In HTTP/1.1 this is an ordinary response, of an instance that ignores Upgrade. To an extended CONNECT it would be an open
         // WebSocket (RFC 8441 §4).
         if exchange.is_extended && (200..300).contains(&answer.status) {
-            let why =
-                format!("the instance answers the handshake of a WebSocket with {}, not 101", answer.status);
+            let why = format!(
+                "the instance answered the WebSocket handshake with {} instead of 101",
+                answer.status
+            );
             exchange.refusal = Some(Refusal::new(502, why).because(ProxyError::HttpUpgradeFailed));
         }
         return;
@@ -470,7 +472,7 @@ fn take_handshake(exchange: &mut Exchange, version: Version, answer: &mut Head) 
         |key: &[u8]| answer.field(websocket::ACCEPT.as_bytes()) == Some(websocket::accept(key).as_bytes());
     // The sidecar answers its client's key by itself: nobody else would notice.
     if version == Version::H1 && key.is_some_and(|key| !proves(key)) {
-        let why = "the instance accepts a WebSocket without proving that it speaks it (RFC 6455 §4.1)";
+        let why = "the instance accepted the WebSocket without a valid sec-websocket-accept (RFC 6455 §4.1)";
         exchange.refusal = Some(Refusal::new(502, why).because(ProxyError::HttpUpgradeFailed));
         return;
     }

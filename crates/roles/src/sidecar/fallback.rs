@@ -95,7 +95,10 @@ impl Sidecar<'_> {
         if !self.pools.get(number).standing.may_tell() {
             return; // another loop has said it
         }
-        self.live.report(&format!("{} does not speak HTTP/2: it gets HTTP/1.1", self.pools.name(number)));
+        self.live.report(&format!(
+            "{} does not support HTTP/2: falling back to HTTP/1.1",
+            self.pools.name(number)
+        ));
     }
 
     /// HTTP/1.1 was tried, and not answered.

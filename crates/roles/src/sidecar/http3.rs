@@ -107,7 +107,8 @@ impl Sidecar<'_> {
             return; // another loop has said it
         }
         let (_, why) = guard::in_short(error);
-        let text = format!("{} is not reached over HTTP/3 ({why}): it gets HTTP/2 or HTTP/1.1", pool.name);
+        let text =
+            format!("{} is unreachable over HTTP/3 ({why}): falling back to HTTP/2 or HTTP/1.1", pool.name);
         self.live.report(&text);
     }
 

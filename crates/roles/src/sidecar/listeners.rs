@@ -271,11 +271,11 @@ impl Listeners {
         match (head.method, head.protocol) {
             (b"CONNECT", b"") => place.tunnels.service(head.authority),
             (b"CONNECT", protocol) if protocol != b"websocket" => {
-                Err((501, "of the protocols of an extended CONNECT this proxy passes WebSocket"))
+                Err((501, "extended CONNECT is supported for WebSocket only"))
             }
             _ => {
                 let service = place.routes.service(head.authority, &target::path(head.method, head.path));
-                service.ok_or((404, "no route of this proxy takes this host and path"))
+                service.ok_or((404, "no route matches this host and path"))
             }
         }
     }

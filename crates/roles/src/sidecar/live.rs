@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,7 @@ impl Resolved {
     /// The addresses of an instance: several, where a name has several.
     pub fn all(member: &Member) -> Result<Vec<Self>, String> {
         let host = member.url.host.as_str();
-        let addresses = (host, member.url.port).to_socket_addrs().map_err(|error| error.to_string())?;
+        let addresses = (host, member.url.port).to_socket_addrs().map_err(|error| unresolved(&error))?;
         let of = |address| Self { member: member.clone(), address, server_name: host.to_owned() };
         let mut all: Vec<Self> = Vec::new();
         for address in addresses {
@@ -43,7 +44,7 @@ impl Resolved {
                 all.push(of(address));
             }
         }
-        if all.is_empty() { Err("it has none".to_owned()) } else { Ok(all) }
+        if all.is_empty() { Err("it has no address".to_owned()) } else { Ok(all) }
     }
 
     /// Whether it is the same instance, perhaps with another weight.
@@ -51,6 +52,16 @@ impl Resolved {
         self.address == other.address
             && self.member.url == other.member.url
             && self.server_name == other.server_name
+    }
+}
+
+/// Why a name has no address, in the resolver's words alone: `name or service not known`.
+pub fn unresolved(error: &io::Error) -> String {
+    let text = error.to_string();
+    let words = text.rsplit(": ").next().unwrap_or_default();
+    match words {
+        "Name or service not known" | "Name does not resolve" => "name not known".to_owned(),
+        _ => words.to_owned(),
     }
 }
 

@@ -324,7 +324,7 @@ impl Sidecar<'_> {
         pool.part.is_leaving = true;
         pool.retry_at = Time::NEVER;
         let queue = pool.take_queue();
-        self.end_connections(number, now, b"this instance was taken out");
+        self.end_connections(number, now, b"this instance was removed");
         for (id, generation) in queue {
             if self.exchanges.waits(id, generation) {
                 self.leave(id);

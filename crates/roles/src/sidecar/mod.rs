@@ -6,6 +6,7 @@
 //!
 //! What a message means between two hops, and which connection takes it, is decided in `h2lab_proxy`.
 
+mod after_handshake;
 mod answer;
 mod body;
 mod buffers;
@@ -64,7 +65,7 @@ use engines::Engines;
 use exchange::Exchanges;
 use guard::Guard;
 use listeners::{FIRST, Listeners, Opening, WAKEUP};
-pub use live::{Live, Resolved, State};
+pub use live::{Live, Resolved, State, unresolved};
 pub use observe::{AccessLog, AdminState, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
@@ -96,18 +97,25 @@ pub struct Totals {
 }
 
 impl fmt::Display for Totals {
-    /// `passed 1000 requests of 3 clients' connections on 2 connections; 0 refused, 0 broken off, 12 sent again`.
+    /// `1000 requests from 3 client connections over 2 connections to instances; 1 aborted, 12 retried`: what is zero is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { requests, refused, broken, repeated, pushed, clients, dialled } = self;
         write!(
             f,
-            "{requests} {} on {clients} {} of clients went over {dialled} {} to instances; {refused} refused, {broken} broken off, \
-             {repeated} sent again",
+            "{requests} {} from {clients} client {} over {dialled} {} to instances; ",
             noun_of(*requests, "request"),
             noun_of(*clients, "connection"),
             noun_of(*dialled, "connection"),
         )?;
-        if *pushed > 0 { write!(f, ", {pushed} pushed") } else { Ok(()) }
+        let said = [
+            (*refused, "answered with an error by the sidecar"),
+            (*broken, "aborted"),
+            (*repeated, "retried"),
+            (*pushed, "pushed"),
+        ];
+        let said = said.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+        let none = (refused + broken == 0).then(|| "none failed".to_owned());
+        f.write_str(&none.into_iter().chain(said).collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -22,6 +22,7 @@ use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
 
+use super::after_handshake;
 use super::exchange::Refusal;
 use super::fallback::Spoken;
 use super::guard::{COME_AGAIN, Standing};
@@ -115,6 +116,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Its host and port, as they are written.
+    pub fn authority(&self) -> &str {
+        self.name.split_once("://").map_or("", |(_, authority)| authority)
+    }
+
     /// Whether it may be asked as any other.
     pub fn is_fit(&self, now: Time) -> bool {
         self.standing.is_fit(now)
@@ -265,7 +271,7 @@ impl Sidecar<'_> {
         let instance = match exchange.instance {
             Some(instance) => instance,
             None if exchange.watched.probes.is_some() => {
-                return exchange.refuse(502, "the instance cannot be reached");
+                return exchange.refuse(502, "the instance is unreachable");
             }
             None => {
                 let avoids = exchange.watched.avoids;
@@ -429,7 +435,7 @@ impl Sidecar<'_> {
     pub(super) fn break_off(&mut self, slot: u32, side: Side, error: &TransportError) {
         self.falls_back_at_reset(&side, error);
         let fate = self.fate_of_break(&side, error);
-        self.lose_with(slot, side, fate, &error.to_string());
+        self.lose_with(slot, side, fate, &after_handshake::words(error));
     }
 
     /// A connection is no more: what it carried has failed, and its place is free.

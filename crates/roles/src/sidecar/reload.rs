@@ -84,7 +84,7 @@ impl Sidecar<'_> {
             match &mut self.slots[slot as usize] {
                 Slot::Open(side) if matches!(side.peer, Peer::Client { listener, .. } if closed.contains(&listener)) =>
                 {
-                    side.engine.goaway(now, ErrorCode::NO_ERROR, b"the proxy does not listen here any more");
+                    side.engine.goaway(now, ErrorCode::NO_ERROR, b"this listener has been removed");
                     mark(side, slot, &mut self.dirty);
                 }
                 Slot::Opening(opening) if closed.contains(&opening.listener) => self.vacate(slot),

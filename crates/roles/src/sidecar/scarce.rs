@@ -58,7 +58,7 @@ impl Scarce {
     const fn what(self) -> &'static str {
         match self {
             Self::Files => "file descriptors",
-            Self::SystemFiles => "the system's file descriptors",
+            Self::SystemFiles => "file descriptors (system-wide)",
             Self::Ports => "local ports",
             Self::Memory => "memory for sockets",
         }
@@ -68,25 +68,22 @@ impl Scarce {
     fn advice(self) -> String {
         match self {
             Self::Files => {
-                format!("this process may have {}: raise LimitNOFILE of systemd, or ulimit -n", open_files())
+                format!("the limit of this process is {}: raise LimitNOFILE (systemd) or ulimit -n", open_files())
             }
             Self::SystemFiles => "raise the sysctl fs.file-max".to_owned(),
-            Self::Ports => "widen the sysctl net.ipv4.ip_local_port_range, or have fewer connections: HTTP/2, limits.connections"
+            Self::Ports => "widen the sysctl net.ipv4.ip_local_port_range, or use fewer connections (HTTP/2, limits.connections)"
                 .to_owned(),
-            Self::Memory => "raise the sysctl net.ipv4.tcp_mem, or the memory of its control group".to_owned(),
+            Self::Memory => "raise the sysctl net.ipv4.tcp_mem or the memory limit of the cgroup".to_owned(),
         }
     }
 
     /// What a client is told whose request found no connection for lack of it.
     pub fn refusal(self, service: &str, instance: &str) -> Refusal {
         let what = self.what();
-        Refusal::new(
-            503,
-            format!("the proxy has no connection to the service `{service}`: it has run out of {what}"),
-        )
-        .because(ProxyError::ConnectionLimitReached)
-        .with_detail(format!("cannot connect to {instance}: {what} have run out; {}", self.advice()))
-        .come_again_after(COME_AGAIN)
+        Refusal::new(503, format!("service {service} is unreachable: the proxy is out of {what}"))
+            .because(ProxyError::ConnectionLimitReached)
+            .with_detail(format!("cannot connect to {instance}: out of {what}; {}", self.advice()))
+            .come_again_after(COME_AGAIN)
     }
 }
 
@@ -123,7 +120,7 @@ impl Sidecar<'_> {
         let why = match scarce {
             Some(scarce) => {
                 self.lacks.count(scarce);
-                format!("{} have run out; {}", scarce.what(), scarce.advice())
+                format!("out of {}; {}", scarce.what(), scarce.advice())
             }
             // The client has gone before it was accepted.
             None if error.kind() == io::ErrorKind::ConnectionAborted => return,
@@ -132,13 +129,10 @@ impl Sidecar<'_> {
         let Some(write) = self.config.on_note else { return };
         let kind = ProxyError::ProxyInternalError;
         if let Some(others) = self.shared.may_note("accept".to_owned(), kind, now, NOTE_PERIOD) {
-            let others = if others > 0 {
-                format!(" (and {others} times since the last line like this)")
-            } else {
-                String::new()
-            };
+            let others =
+                if others > 0 { format!(" ({others} more since the last such line)") } else { String::new() };
             write(&format!(
-                "no further client is accepted for now: {why}. Those that are connected go on, others wait{others}"
+                "not accepting new connections for now: {why}. Established connections continue, new ones wait{others}"
             ));
         }
     }

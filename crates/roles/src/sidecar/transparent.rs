@@ -120,8 +120,8 @@ impl Intercepted {
         let refused = |words: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, words).into());
         if let Original::Ours(to) = self.original {
             return refused(format!(
-                "to {to} was made by this sidecar itself, and redirected to it: its own connections must not be (see h2lab sidecar \
-                 --print-nft)"
+                "to {to} was opened by this sidecar itself and redirected back to it: exempt its own connections in the rules (see h2lab \
+                 sidecar --print-nft)"
             ));
         }
         let mut space = [0; 16 * 1024];
@@ -139,12 +139,12 @@ impl Intercepted {
             (Beginning::Http2, _) => Ok(Some(Spoken::H2)),
             (Beginning::Unclear, _) if self.detection != Detection::Over => Ok(Some(Spoken::Unknown)),
             (_, Original::At(to)) if self.how.other == Other::Refuse => {
-                refused(format!("to {to} does not begin with HTTP, and other = \"refuse\""))
+                refused(format!("to {to} is not HTTP and was refused (other = \"refuse\")"))
             }
             (_, Original::At(_)) => Ok(None),
-            (_, Original::Here(to) | Original::Ours(to)) => {
-                refused(format!("to {to} was made to the listener itself, and is no HTTP"))
-            }
+            (_, Original::Here(to) | Original::Ours(to)) => refused(format!(
+                "to {to} was made to the listener itself, not redirected to it, and is not HTTP"
+            )),
         }
     }
 
@@ -229,18 +229,11 @@ impl Sidecar<'_> {
         let to = match intercepted.original {
             Original::At(to) => to,
             Original::Here(to) | Original::Ours(to) => {
-                let detail = format!(
-                    "a request to {to} was made to the listener itself, not to an address that is redirected to it"
-                );
+                let detail =
+                    format!("a request to {to} was made to the listener itself, not redirected to it");
                 let service = self.pools.service(ORIGINAL).unwrap_or(0);
                 self.guard.note(service, "", ProxyError::DestinationNotFound, &detail, now);
-                return (
-                    Err((
-                        421,
-                        "this listener passes on what is redirected to it, and this was sent to the listener itself",
-                    )),
-                    None,
-                );
+                return (Err((421, "this listener accepts only redirected connections")), None);
             }
         };
         if let Some((service, instance)) = self.known_instance(to) {
@@ -249,8 +242,7 @@ impl Sidecar<'_> {
             return (Ok(service), is_open.then_some((to, Speaks::Tls)));
         }
         let speaks = intercepted.how.speaks(version == Version::H2);
-        let service =
-            self.pools.service(ORIGINAL).ok_or((503, "the destination's service is not there any more"));
+        let service = self.pools.service(ORIGINAL).ok_or((503, "the destination's service has been removed"));
         (service, Some((to, speaks)))
     }
 
@@ -290,7 +282,7 @@ impl Sidecar<'_> {
             self.pools.get(number).load.open += 1;
             self.exchanges.get(id).instance = Some(number);
         } else if is_original {
-            self.exchanges.get(id).refuse(503, "requests to too many destinations are under way");
+            self.exchanges.get(id).refuse(503, "too many destinations are in use");
             return false;
         }
         true
@@ -385,7 +377,7 @@ impl Sidecar<'_> {
         let TransportError::Io(error) = error else { return };
         let service = self.pools.service(ORIGINAL);
         if let (Some(service), io::ErrorKind::PermissionDenied) = (service, error.kind()) {
-            let detail = format!("a connection of {} {error}", opening.client);
+            let detail = format!("a connection from {} {error}", opening.client);
             let kind = match opening.intercepted.map(|intercepted| intercepted.original) {
                 Some(Original::Ours(_)) => ProxyError::ProxyLoopDetected,
                 Some(Original::Here(_)) => ProxyError::DestinationNotFound,

@@ -14,8 +14,6 @@ use super::{Exit, help, output};
 pub mod document;
 mod near;
 
-pub use near::distance;
-
 #[cfg(test)]
 mod tests;
 

@@ -65,7 +65,7 @@ impl Admin {
         let sockets = config.sockets.clone();
         let listener = sockets
             .listener(address)
-            .map_err(|error| Usage(format!("the admin listener cannot listen on {address}: {error}")))?;
+            .map_err(|error| Usage(format!("cannot listen on {address} (admin): {error}")))?;
         let admin = Arc::new(AdminState::default());
         config.admin = Some(Arc::clone(&admin));
         Ok(Some(Bound { listener, admin, sockets }))
@@ -197,7 +197,7 @@ impl Serving {
         let mut words = lines.next().unwrap_or_default().split(' ');
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         if !matches!(method, "GET" | "HEAD") {
-            return Answer::no("405 Method Not Allowed", "there is only GET");
+            return Answer::no("405 Method Not Allowed", "only GET and HEAD are supported");
         }
         let host =
             lines.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("host"));
@@ -205,14 +205,15 @@ impl Serving {
         let config = &config.file;
         if !config.admin.public && !host.is_none_or(|(_, host)| is_this_machine(host.trim())) {
             // A page of somebody else's whose name has got this address (DNS rebinding).
-            return Answer::no("421 Misdirected Request", "ask for localhost or an address");
+            return Answer::no(
+                "421 Misdirected Request",
+                "Host must be localhost or an IP address, unless [admin] has public = true",
+            );
         }
         match target.split('?').next().unwrap_or_default() {
             // A successor has taken the sockets over: what is asked here is ready.
             "/ready" if self.sockets.are_handed_on() => Answer::ok(TEXT, "ok\n".to_owned()),
-            "/ready" if self.admin.is_draining() => {
-                Answer::no("503 Service Unavailable", "it is being stopped")
-            }
+            "/ready" if self.admin.is_draining() => Answer::no("503 Service Unavailable", "shutting down"),
             "/healthz" | "/ready" => self.health(),
             "/config" => Answer::ok(TEXT, config.shown()),
             "/metrics" => self.status(|status| {
@@ -228,7 +229,7 @@ impl Serving {
             },
             _ => Answer::no(
                 "404 Not Found",
-                "there are / (for people), /metrics, /status, /observations, /config, /healthz, /ready",
+                "not found; available: / (page), /metrics, /status, /observations, /config, /healthz, /ready",
             ),
         }
     }
@@ -247,7 +248,7 @@ impl Serving {
 }
 
 fn busy() -> Answer {
-    Answer::no("503 Service Unavailable", "a thread of the sidecar does not answer")
+    Answer::no("503 Service Unavailable", "a worker thread does not respond")
 }
 
 fn json<T: serde::Serialize>(value: &T) -> Answer {
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(serving.respond(b"GET /healthz HTTP/1.1\r\n\r\n").status, "503 Service Unavailable");
         serving.admin.drain();
         let ready = serving.respond(b"GET /ready HTTP/1.1\r\n\r\n");
-        assert_eq!((ready.status, &*ready.body), ("503 Service Unavailable", "it is being stopped\n"));
+        assert_eq!((ready.status, &*ready.body), ("503 Service Unavailable", "shutting down\n"));
         serving.sockets.handed_on();
         assert_eq!(serving.respond(b"GET /ready HTTP/1.1\r\n\r\n").status, "200 OK");
     }

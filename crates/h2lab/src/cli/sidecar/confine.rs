@@ -32,7 +32,10 @@ pub(super) fn user_of(args: &SidecarArgs, file: &Config) -> Result<Option<User>>
         (None, Some(name)) => ("user", name),
         (None, None) => return Ok(None),
     };
-    let user = User::named(name).map_err(|error| Usage(format!("{what}: {error}")))?;
+    let user = User::named(name).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => Usage(format!("{what} must name an unprivileged user: {error}")),
+        _ => Usage(format!("{what}: {error}")),
+    })?;
     Ok(Some(user))
 }
 
@@ -75,7 +78,7 @@ fn confine(args: &SidecarArgs, file: &Config, path: &Path) -> Result<()> {
             let _ = ALLOWED.set(allowed); // nobody else does
         }
         Confined::Not => {
-            say!("this kernel has no Landlock: which files the sidecar may open is not restricted");
+            say!("note: this kernel has no Landlock: file access is not restricted");
         }
     }
     Ok(())
@@ -111,18 +114,23 @@ fn present(folder: &Path) -> PathBuf {
 
 /// Why a file cannot be read: the kernel's words do not tell whether it is Landlock that forbids it.
 pub(super) fn unreadable(path: &Path, source: io::Error) -> SidecarError {
-    let shown = path.display().to_string();
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let Some(allowed) = ALLOWED
         .get()
         .filter(|allowed| source.kind() == io::ErrorKind::PermissionDenied && !allowed.reads(path))
     else {
-        return SidecarError::File { path: shown, source };
+        return SidecarError::File { path: path.display().to_string(), source };
     };
-    let folders: Vec<String> = allowed.read.iter().map(|folder| folder.display().to_string()).collect();
+    // All of them absolute: relative ones would tell nobody where they begin.
+    let mut folders: Vec<String> =
+        allowed.read.iter().map(|folder| absolute(folder).display().to_string()).collect();
+    folders.sort();
+    folders.dedup();
     let words = format!(
-        "since its start the sidecar reads files below {} only (Landlock): put the file there, or restart it; landlock = false restricts \
-         nothing",
+        "Landlock permits the running sidecar to read files below {} only: move the file there, or restart the sidecar (landlock = false \
+         turns this off)",
         folders.join(", ")
     );
-    SidecarError::File { path: shown, source: io::Error::new(source.kind(), words) }
+    let path = absolute(path).display().to_string();
+    SidecarError::File { path, source: io::Error::new(source.kind(), words) }
 }

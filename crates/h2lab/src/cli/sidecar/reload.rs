@@ -12,7 +12,8 @@ use h2lab_roles::sidecar::registry::{Registries, Watched};
 use h2lab_roles::sidecar::{Live, certificates, names};
 
 use super::super::quotable;
-use super::{FIRST_ANSWERS, explained, folder_of, prepared, read_config, summary};
+use super::check::{located, summary};
+use super::{FIRST_ANSWERS, folder_of, prepared, read_config};
 
 /// How often it is looked whether to read.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -56,20 +57,20 @@ pub fn start(
             match result {
                 Ok((new, summary)) => {
                     reader.live.reloaded(None);
-                    say!("{path} was read again: {summary}");
+                    say!("{path}: reloaded: {summary}");
                     watched = new;
                     said.anew(&all(&reader.live));
                 }
                 Err(error) => {
                     let why = quotable(&format!("{error:#}"));
-                    say!("{why}\n{path} was read again; what it said before stays");
+                    say!("error: {why}\n{path}: reload failed; the previous configuration stays in effect");
                     let lines: Vec<&str> = why.lines().map(str::trim).collect();
                     reader.live.reloaded(Some(lines.join(" ")));
                 }
             }
         }
     };
-    thread::Builder::new().name("reload".to_owned()).spawn(look).context("cannot start a thread")?;
+    thread::Builder::new().name("reload".to_owned()).spawn(look).context("cannot start a thread for it")?;
     Ok(())
 }
 
@@ -99,15 +100,15 @@ impl Reader {
         let file = read_config(&self.path)?;
         let watched = watched(&self.path, &file);
         let not_taken = file.not_taken(&self.written);
-        let config = prepared(&self.path, file)?;
-        let next = self.live.prepare(config).map_err(explained)?;
+        let config = prepared(&self.path, file.clone())?;
+        let next = self.live.prepare(config).map_err(|error| located(&self.path, &file, error))?;
         let summary = summary(&next.config.file);
         for warning in next.config.warnings() {
             say!("warning: {}", quotable(&warning));
         }
         if !not_taken.is_empty() {
             say!(
-                "changed, and not taken before the next start or hand-over (--take-over): {}",
+                "warning: changes to {} take effect only after a restart or a hand-over (--take-over)",
                 not_taken.join(", ")
             );
         }

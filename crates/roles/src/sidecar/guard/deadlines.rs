@@ -77,7 +77,7 @@ impl Sidecar<'_> {
                 && side.used_at + idle <= now
                 && !side.engine.is_draining()
             {
-                side.engine.goaway(now, ErrorCode::NO_ERROR, b"there was no request for long");
+                side.engine.goaway(now, ErrorCode::NO_ERROR, b"idle timeout");
                 mark(side, slot, &mut self.dirty);
             }
         }
@@ -162,16 +162,17 @@ impl Sidecar<'_> {
         let refusal = match late {
             Late::Connection => {
                 let after = of.bounds.wait.unwrap_or(timeouts.response);
-                Refusal::new(503, of.late("no connection to an instance", after)).come_again_after(COME_AGAIN)
+                Refusal::new(503, of.late("no connection to an instance was available", after))
+                    .come_again_after(COME_AGAIN)
             }
             Late::Response | Late::Attempt => {
                 Refusal::new(504, of.late("no response from an instance", timeouts.response))
             }
             Late::Stream if is_silent && !exchange.is_answered => {
-                Refusal::new(408, of.late("nothing more of the body of the request", timeouts.stream))
+                Refusal::new(408, of.late("the rest of the request body did not arrive", timeouts.stream))
             }
             Late::Stream => {
-                Refusal::new(504, of.late("nothing more of the request or its response", timeouts.stream))
+                Refusal::new(504, of.late("no data of the request or its response", timeouts.stream))
                     .because(ProxyError::HttpResponseIncomplete)
             }
             // A check counts as such.

@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use h2lab_base::counts::noun_of;
 use h2lab_base::units::{Time, format_duration};
 use h2lab_proxy::config::RetryOn;
 use h2lab_proxy::guard::outlier;
@@ -79,7 +80,11 @@ impl Sidecar<'_> {
         let Some(of) = self.guard.services.get_mut(pool.service as usize) else { return };
         of.counts.failures += u64::from(failed);
         if pool.standing.ended(failed, &mut pool.uncounted, &of.rules, now) {
-            let why = format!("failed {} times in a row", of.rules.consecutive);
+            let why = format!(
+                "after {} consecutive {}",
+                of.rules.consecutive,
+                noun_of(of.rules.consecutive.into(), "failure")
+            );
             self.eject(instance, &why, now);
         }
     }
@@ -101,7 +106,7 @@ impl Sidecar<'_> {
         drop(alone);
         of.counts.ejections += 1;
         let time = format_duration(until.since(now));
-        let detail = format!("{} {why}, and is left out for {time}", pool.name);
+        let detail = format!("{} ejected for {time} {why}", pool.name);
         self.guard.note(service, &pool.name, ProxyError::DestinationUnavailable, &detail, now);
         self.guard.shared.judged();
         self.reconsider(service, now);
@@ -174,7 +179,7 @@ impl Sidecar<'_> {
         );
         drop(records);
         for index in worse {
-            self.eject(numbers[index], "fails far more often than the others", now);
+            self.eject(numbers[index], "because it fails far more often than the others", now);
         }
     }
 }

@@ -38,7 +38,7 @@ const GROW_AFTER: Duration = Duration::from_secs(30);
 /// A recipient that has taken nothing for so long is slow.
 const SLOW: Duration = Duration::from_secs(1);
 /// What the operator is told of a connection that was closed for this.
-const WHY: &str = "the proxy ended it: memory is short, and this connection held much";
+const WHY: &str = "memory limit reached: the proxy closed this connection, which held much of it";
 
 /// What this loop holds, by connection and by exchange.
 #[derive(Debug)]

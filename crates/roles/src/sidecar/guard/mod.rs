@@ -208,7 +208,7 @@ impl Guard {
     /// Whether one more request of this client may go to this service; why not, if it may not.
     fn admit(&mut self, service: u32, listener: u32, client: &str, now: Time) -> Result<(), Refusal> {
         let too_fast = |after: Duration, whose: String| {
-            Refusal::new(429, format!("{whose} takes no more requests at this rate")).come_again_after(after)
+            Refusal::new(429, format!("rate limit of {whose} exceeded")).come_again_after(after)
         };
         if let Some(Some(rate)) = self.listeners.get(listener as usize)
             && let Err(after) = rate.take(client, now)
@@ -216,20 +216,20 @@ impl Guard {
             if let Some(of) = self.services.get_mut(service as usize) {
                 of.counts.rate_limited += 1;
             }
-            return Err(too_fast(after, "the proxy".to_owned()));
+            return Err(too_fast(after, "this listener".to_owned()));
         }
         let pressure = self.pressure();
         let Some(of) = self.services.get_mut(service as usize) else { return Ok(()) };
         if pressure >= Pressure::Shed {
             of.counts.shed += 1;
-            let refusal = Refusal::new(503, "the proxy is short of memory").come_again_after(COME_AGAIN);
+            let refusal = Refusal::new(503, "memory limit reached").come_again_after(COME_AGAIN);
             return Err(refusal.because(ProxyError::ProxyInternalResponse));
         }
         if let Some(rate) = &of.share.rate
             && let Err(after) = rate.take(client, now)
         {
             of.counts.rate_limited += 1;
-            return Err(too_fast(after, format!("the service `{}`", of.name)));
+            return Err(too_fast(after, format!("service {}", of.name)));
         }
         if of.is_bounded() {
             of.share.open(&of.bounds).map_err(|overflow| of.overflow(overflow))?;
@@ -255,11 +255,8 @@ impl Guard {
         let whom = format!("{} {about}", of.name);
         let Some(others) = self.shared.may_note(whom, error, now, NOTE_PERIOD) else { return };
         match others {
-            0 => write(&format!("the service `{}`: {detail}", of.name)),
-            n => write(&format!(
-                "the service `{}`: {detail} (and {n} times since the last line like this)",
-                of.name
-            )),
+            0 => write(&format!("service {}: {detail}", of.name)),
+            n => write(&format!("service {}: {detail} ({n} more since the last such line)", of.name)),
         }
     }
 }
@@ -309,7 +306,7 @@ impl ServiceGuard {
             Overflow::Open(_) => &mut self.counts.over_open,
             Overflow::Waiting(_) => &mut self.counts.over_waiting,
         }) += 1;
-        Refusal::new(503, format!("the service `{}` takes no more requests: {overflow}", self.name))
+        Refusal::new(503, format!("service {} is at its limit: {overflow}", self.name))
             .because(ProxyError::ConnectionLimitReached)
             .come_again_after(COME_AGAIN)
     }
@@ -317,7 +314,7 @@ impl ServiceGuard {
     /// What did not come within this time.
     fn late(&mut self, what: &str, after: Duration) -> String {
         self.counts.timeouts += 1;
-        format!("{what} of the service `{}` within {}", self.name, format_duration(after))
+        format!("service {}: {what} within {}", self.name, format_duration(after))
     }
 }
 

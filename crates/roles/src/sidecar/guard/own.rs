@@ -34,7 +34,7 @@ pub fn own_answer(refusal: &Refusal, via: Option<&str>, is_grpc: bool, mut head:
 /// No connection to `instance` of `service` could be made.
 pub fn unreachable(service: &str, instance: &str, error: &ConnectError) -> Refusal {
     let (kind, words) = in_short(error);
-    Refusal::new(502, format!("the service `{service}` cannot be reached: {words}"))
+    Refusal::new(502, format!("service {service} is unreachable: {words}"))
         .because(kind)
         .with_detail(format!("cannot connect to {instance}: {}", advised(service, error)))
 }
@@ -44,19 +44,20 @@ pub fn in_short(error: &ConnectError) -> (ProxyError, String) {
     match error {
         ConnectError::Refused => (ProxyError::ConnectionRefused, "connection refused".to_owned()),
         ConnectError::Timeout(after) | ConnectError::TlsTimeout(after) => {
-            (ProxyError::ConnectionTimeout, format!("no connection within {}", format_duration(*after)))
+            (ProxyError::ConnectionTimeout, format!("connection timed out after {}", format_duration(*after)))
         }
         ConnectError::Tls(TlsError::Certificate(_)) => {
-            (ProxyError::TlsCertificateError, "its certificate is not accepted".to_owned())
+            (ProxyError::TlsCertificateError, "its certificate is not trusted".to_owned())
         }
         ConnectError::Tls(
             TlsError::Alert(_) | TlsError::ClientCertificateRequired | TlsError::ClientCertificateRefused(_),
-        ) => (ProxyError::TlsAlertReceived, "it refuses TLS with this proxy".to_owned()),
-        ConnectError::Tls(_) => (ProxyError::TlsProtocolError, "TLS failed".to_owned()),
-        ConnectError::NoUdp => (ProxyError::ConnectionRefused, "nothing listens on the UDP port".to_owned()),
-        ConnectError::QuicTimeout(after) => {
-            (ProxyError::ConnectionTimeout, format!("no answer over UDP within {}", format_duration(*after)))
-        }
+        ) => (ProxyError::TlsAlertReceived, "it rejected the TLS handshake".to_owned()),
+        ConnectError::Tls(_) => (ProxyError::TlsProtocolError, "TLS handshake failed".to_owned()),
+        ConnectError::NoUdp => (ProxyError::ConnectionRefused, "connection refused (UDP)".to_owned()),
+        ConnectError::QuicTimeout(after) => (
+            ProxyError::ConnectionTimeout,
+            format!("no response over UDP within {}", format_duration(*after)),
+        ),
         _ => (ProxyError::DestinationUnavailable, "no connection".to_owned()),
     }
 }
@@ -71,24 +72,27 @@ fn advised(service: &str, error: &ConnectError) -> String {
             } else if why.contains("expired") || why.contains("not valid yet") {
                 return format!("the instance's certificate is not trusted: {reason}");
             } else {
-                "ca = \"FILE\" with its authority"
+                "ca = \"FILE\" (its issuer)"
             };
             format!(
-                "the instance's certificate is not trusted: {reason}; write {keys}, or insecure = true for tests"
+                "the instance's certificate is not trusted: {reason}; set {keys}, or insecure = true for tests"
             )
         }
         ConnectError::Tls(TlsError::ClientCertificateRequired) => {
-            "the instance requires a client certificate; write identity = { cert = \"FILE\", key = \"FILE\" }"
+            "the instance requires a client certificate; set identity = { cert = \"FILE\", key = \"FILE\" }"
                 .to_owned()
         }
         ConnectError::Tls(TlsError::ClientCertificateRefused(alert)) => {
-            format!("the instance does not accept the certificate of identity (alert {alert})")
+            format!("the instance rejected our client certificate (alert {alert}); check identity")
         }
         ConnectError::Tls(TlsError::NotTls) => {
-            "the instance does not speak TLS there; write http:// or h2c://".to_owned()
+            "the instance does not speak TLS on this port; use http:// or h2c://".to_owned()
         }
         _ => {
-            let words = error.to_string();
+            let words = match error {
+                ConnectError::Io(error) => error.to_string(),
+                error => error.to_string(),
+            };
             let (what, advice) = words.split_once("; ").unwrap_or((&words, ""));
             // Flags are of other commands.
             return if advice.contains("--") { what.to_owned() } else { words };
@@ -107,20 +111,29 @@ mod tests {
         let name =
             "certificate not valid for name \"10.0.0.7\"; use a name of the certificate (--resolve …), or -k";
         for (error, kind, advice) in [
-            (certificate(name), ProxyError::TlsCertificateError, "write server-name = "),
+            (certificate(name), ProxyError::TlsCertificateError, "set server-name = "),
             (
                 certificate("its issuer is not trusted; trust it by --cacert FILE, or -k"),
                 ProxyError::TlsCertificateError,
-                "write ca = ",
+                "set ca = ",
             ),
             (ConnectError::Refused, ProxyError::ConnectionRefused, "connection refused"),
-            (ConnectError::Tls(TlsError::NotTls), ProxyError::TlsProtocolError, "write http://"),
+            (
+                ConnectError::Io(std::io::ErrorKind::HostUnreachable.into()),
+                ProxyError::DestinationUnavailable,
+                "cannot connect to https://10.0.0.7:443: host unreachable",
+            ),
+            (ConnectError::Tls(TlsError::NotTls), ProxyError::TlsProtocolError, "use http://"),
             (ConnectError::Tls(TlsError::NoRoots), ProxyError::TlsProtocolError, "no root certificates"),
         ] {
             let refusal = unreachable("users", "https://10.0.0.7:443", &error);
             let detail = refusal.detail.as_deref().unwrap_or_default();
             assert_eq!((refusal.status, refusal.error), (502, kind));
-            assert!(refusal.why.contains("`users`") && !refusal.why.contains("10.0.0.7"), "{}", refusal.why);
+            assert!(
+                refusal.why.contains("service users") && !refusal.why.contains("10.0.0.7"),
+                "{}",
+                refusal.why
+            );
             assert!(detail.contains("10.0.0.7") && detail.contains(advice), "{detail}");
             assert!(!detail.contains("--") && !detail.contains("-k"), "{detail}");
         }

@@ -32,7 +32,7 @@ impl Sidecar<'_> {
         let pool = self.pools.get(instance);
         pool.load.open += 1;
         (exchange.service, exchange.instance, exchange.began_at) = (service, Some(instance), now);
-        let authority = pool.name.split("://").nth(1).unwrap_or_default();
+        let authority = pool.authority();
         let head = &mut exchange.head;
         head.clear();
         head.set(Part::Method, b"GET");
@@ -71,8 +71,11 @@ impl Sidecar<'_> {
         if pool.health.checked(succeeded, health.healthy, health.unhealthy) {
             pool.standing.examined(pool.health);
             self.guard.shared.judged();
-            let words = if succeeded { "is well again" } else { "is not well, and is left out" };
-            let detail = format!("{} {words} (GET {})", pool.name, health.path);
+            let detail = if succeeded {
+                format!("{} is back in use: health check passed (GET {})", pool.name, health.path)
+            } else {
+                format!("{} is out of use: health check failed (GET {})", pool.name, health.path)
+            };
             let kind = if succeeded {
                 ProxyError::ProxyInternalResponse
             } else {

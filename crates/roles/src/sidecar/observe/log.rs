@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use h2lab_base::counts::plural;
 use h2lab_base::units::Time;
 use h2lab_net::privileges::User;
 use h2lab_proxy::config::LogFormat;
@@ -153,7 +154,7 @@ impl Named {
         match appending().open(&self.path) {
             Ok(file) => {
                 self.file = file;
-                std::mem::take(&mut self.is_told).then(|| "the access log was opened again".to_owned())
+                std::mem::take(&mut self.is_told).then(|| "access log reopened".to_owned())
             }
             Err(_) if std::mem::replace(&mut self.is_told, true) => None,
             Err(error) => Some(self.why(&error)),
@@ -166,14 +167,12 @@ impl Named {
             Some(user) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let uid = user.uid();
                 format!(
-                    ". The sidecar is the user {uid} by now: give that user the file and its folder (of logrotate: create 0640 {uid}, su)"
+                    "; the sidecar runs as user {uid}, which needs write access to the file and its directory (logrotate: create 0640 {uid}, su)"
                 )
             }
             _ => String::new(),
         };
-        format!(
-            "the access log {path} cannot be opened again, and lines go on into the file that was open: {error}{advice}"
-        )
+        format!("cannot reopen the access log {path}, still writing to the previous file: {error}{advice}")
     }
 }
 
@@ -244,7 +243,7 @@ impl<T: Fn(&str)> Writing<T> {
             if let Err((written, error)) = self.write(&piece.bytes) {
                 self.lost.fetch_add(piece.lines - lines(&piece.bytes[..written]), Ordering::Relaxed);
                 if !std::mem::replace(&mut self.is_told, true) {
-                    (self.tell)(&format!("the access log cannot be written, and lines are lost: {error}"));
+                    (self.tell)(&format!("cannot write the access log, lines are lost: {error}"));
                 }
             }
         }
@@ -262,7 +261,7 @@ impl<T: Fn(&str)> Writing<T> {
         }
         if std::mem::take(&mut self.is_told) {
             let lost = self.lost.load(Ordering::Relaxed);
-            (self.tell)(&format!("the access log is written again; {lost} lines were lost so far"));
+            (self.tell)(&format!("the access log is writable again; {} lost so far", plural(lost, "line")));
         }
         Ok(())
     }
@@ -346,6 +345,7 @@ mod tests {
             authority: b"b",
             path: path.as_bytes(),
             version: Some(Version::H1),
+            is_http10: false,
             status: 200,
             received: 0,
             sent: 0,

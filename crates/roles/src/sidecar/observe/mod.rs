@@ -311,7 +311,7 @@ impl Watch {
         let is_done = exchange.is_answered && exchange.response.is_done();
         let seen = &mut exchange.seen;
         if exchange.down.is_none() && !is_done && seen.failed.is_none() {
-            seen.failed = Some(seen.left.take().unwrap_or_else(|| "the client has gone away".to_owned()));
+            seen.failed = Some(seen.left.take().unwrap_or_else(|| "the client disconnected".to_owned()));
         }
         let version = seen.version.unwrap_or(Version::H1);
         let took = now.since(exchange.began_at);
@@ -339,6 +339,7 @@ impl Watch {
                 authority: exchange.head.get(Part::Authority),
                 path: exchange.head.get(Part::Path),
                 version: Some(version),
+                is_http10: exchange.asked.is_http10,
                 status: seen.status,
                 received: seen.bytes[1],
                 sent: seen.bytes[0],
@@ -382,7 +383,12 @@ impl Watch {
         let Peer::Instance(instance) = side.peer else { return };
         if self.is_on && side.streams.len() > 0 {
             self.at(instance).broken += 1;
-            self.wrong(None, 0, &format!("a connection to an instance ended under way: {why}"), now);
+            self.wrong(
+                None,
+                0,
+                &format!("a connection to an instance ended with requests in progress: {why}"),
+                now,
+            );
         }
     }
 
@@ -402,7 +408,7 @@ impl Watch {
             });
         }
         if !matches!(code, ErrorCode::NO_ERROR | ErrorCode::H3_NO_ERROR) {
-            self.wrong(None, 0, &format!("an instance ended a connection by GOAWAY with {code}"), now);
+            self.wrong(None, 0, &format!("an instance closed a connection with GOAWAY ({code})"), now);
         }
     }
 

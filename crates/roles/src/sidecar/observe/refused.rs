@@ -58,7 +58,7 @@ impl Watch {
             TransportError::Tls(error) => self.tls_failed(client, error, now),
             TransportError::Quic(_) | TransportError::QuicVersion if self.is_on => {
                 self.tls_failures += 1;
-                self.log_refused(client, None, (0, 0), &format!("the handshake failed: {error}"), now);
+                self.log_refused(client, None, (0, 0), &format!("QUIC handshake failed: {error}"), now);
             }
             TransportError::Io(error) if self.is_on => {
                 let is_header = error.get_ref().and_then(|inner| inner.downcast_ref::<NoHeader>()).is_some();
@@ -78,15 +78,15 @@ impl Watch {
         }
         self.tls_failures += 1;
         let why = match error {
-            TlsError::Alert(alert) => format!("the client refused TLS with the alert {alert}"),
-            TlsError::NotTls => "the client does not speak TLS".to_owned(),
+            TlsError::Alert(alert) => format!("TLS handshake failed: the client sent the alert {alert}"),
+            TlsError::NotTls => "TLS handshake failed: the client does not speak TLS".to_owned(),
             // What follows is advice to users of other commands.
             TlsError::Certificate(why) => {
                 let reason = why.split("; ").next().unwrap_or_default();
-                format!("the client's certificate is not trusted: {reason}")
+                format!("TLS handshake failed: the client's certificate is not trusted: {reason}")
             }
-            TlsError::Other(why) => format!("TLS failed: {why}"),
-            _ => "TLS failed".to_owned(),
+            TlsError::Other(why) => format!("TLS handshake failed: {why}"),
+            _ => "TLS handshake failed".to_owned(),
         };
         self.log_refused(client, None, (0, 0), &why, now);
     }
@@ -107,6 +107,7 @@ impl Watch {
             authority: b"",
             path: b"",
             version,
+            is_http10: false,
             status,
             received: 0,
             sent,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use h2lab_net::tls::{ClientTls, TlsOptions};
+use h2lab_net::tls::{ClientTls, TlsError, TlsOptions};
 
 use h2lab_proxy::config::{Consul, Speaks};
 use h2lab_proxy::registry::consul;
@@ -43,7 +43,8 @@ impl Agent {
         let ca_pem = self.ca.as_ref().map(read).transpose()?;
         let options = TlsOptions { ca_pem, ..TlsOptions::default() };
         let tls = ClientTls::new(&self.consul.address.host, "http/1.1", &options);
-        tls.map(Some).map_err(|error| format!("cannot ask Consul at {}: {error}", self.consul.address))
+        tls.map(Some)
+            .map_err(|error| format!("cannot query Consul at {}: {}", self.consul.address, in_keys(&error)))
     }
 }
 
@@ -57,25 +58,28 @@ impl Source for Agent {
         let fields: Vec<Field<'_>> = token.into_iter().collect();
         let answered = http::get((address, tls.as_ref()), &path, &fields, b"x-consul-index", patience);
         let before = std::mem::take(&mut self.index); // after a failure it begins anew
-        let answered = answered.map_err(|error| format!("cannot ask Consul at {address}: {error}"))?;
+        let answered = answered.map_err(|error| {
+            let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
+            format!("cannot query Consul at {address}: {}", tls.map_or_else(|| error.to_string(), in_keys))
+        })?;
         if answered.status != 200 {
             let said = String::from_utf8_lossy(&answered.body);
             let said: String = said.trim().chars().filter(|c| !c.is_control()).take(200).collect();
-            return Err(format!("Consul at {address} answers {}: {said}", answered.status));
+            return Err(format!("Consul at {address} answered {}: {said}", answered.status));
         }
         let index = answered.field.and_then(|value| value.trim().parse().ok());
         self.index = consul::next_index(before, index);
         let members = consul::instances(&answered.body)
-            .map_err(|why| format!("Consul at {address} answers what is no list of instances: {why}"))?;
+            .map_err(|why| format!("invalid response from Consul at {address}: {why}"))?;
         let mut set = Vec::new();
         for member in &members {
             let all =
-                Resolved::all(member).map_err(|why| format!("no address for {}: {why}", member.url.host))?;
+                Resolved::all(member).map_err(|why| format!("cannot resolve {}: {why}", member.url.host))?;
             set.extend(all.into_iter().next());
         }
         if set.is_empty() {
             // Those that failed their checks are a better guess than none.
-            return Err(format!("Consul at {address} knows no healthy instance of {}", self.consul.service));
+            return Err(format!("Consul at {address} has no healthy instance of {}", self.consul.service));
         }
         set.sort_by_key(|at| at.address);
         Ok(Some(set))
@@ -83,5 +87,46 @@ impl Source for Agent {
 
     fn pause(&self) -> Duration {
         PAUSE
+    }
+}
+
+/// What TLS with an agent says, in the keys of the file: the words of [`TlsError`] name flags that other commands have.
+fn in_keys(error: &TlsError) -> String {
+    match error {
+        TlsError::Certificate(why) => {
+            let reason = why.split("; ").next().unwrap_or_default();
+            let advice = if why.contains("expired") || why.contains("not valid") {
+                ""
+            } else {
+                "; set ca = \"FILE\" (its issuer) in the consul table"
+            };
+            format!("its certificate is not trusted: {reason}{advice}")
+        }
+        TlsError::NoRoots => "this system has no root certificates (Debian: ca-certificates); set ca = \"FILE\" in the consul table".to_owned(),
+        TlsError::NotTls => "it does not speak TLS on this port; use http://".to_owned(),
+        TlsError::ClientCertificateRequired | TlsError::ClientCertificateRefused(_) => {
+            "it requires a client certificate, which is not supported for Consul".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_told_in_the_keys_of_the_file() {
+        let certificate = |why: &str| TlsError::Certificate(why.to_owned());
+        for (error, words) in [
+            (certificate("its issuer is not trusted; trust it by --cacert FILE, or -k"), "set ca = "),
+            (certificate("it has expired; renew it, or skip verification by -k"), "it has expired"),
+            (TlsError::NoRoots, "set ca = "),
+            (TlsError::NotTls, "use http://"),
+            (TlsError::ClientCertificateRequired, "client certificate"),
+        ] {
+            let told = in_keys(&error);
+            assert!(told.contains(words) && !told.contains("--") && !told.contains("-k"), "{told}");
+        }
     }
 }

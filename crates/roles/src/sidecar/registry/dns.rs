@@ -34,7 +34,7 @@ impl Addresses {
 impl Source for Addresses {
     fn look(&mut self) -> Result<Option<Vec<Resolved>>, String> {
         let host = &self.member.url.host;
-        let mut set = Resolved::all(&self.member).map_err(|why| format!("no address for {host}: {why}"))?;
+        let mut set = Resolved::all(&self.member).map_err(|why| format!("cannot resolve {host}: {why}"))?;
         for at in &mut set {
             // Each has its own name in messages, and the certificate is still for the common one.
             at.member.url.host = at.address.ip().to_string();
@@ -66,7 +66,8 @@ impl Source for Services {
     fn look(&mut self) -> Result<Option<Vec<Resolved>>, String> {
         let name = &self.name.name;
         let system = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-        let answer = ask(&srv::name_servers(&system), name).map_err(|why| format!("{name}: {why}"))?;
+        let answer =
+            ask(&srv::name_servers(&system), name).map_err(|why| format!("cannot resolve {name}: {why}"))?;
         self.ttl = answer.ttl;
         let mut set = Vec::new();
         let mut last = None;
@@ -77,7 +78,7 @@ impl Source for Services {
                 Member { weight: record.weight.max(1).into(), priority: record.priority, ..url.into() };
             match Resolved::all(&member) {
                 Ok(all) => set.extend(all.into_iter().next()),
-                Err(why) => last = Some(format!("no address for {}: {why}", member.url.host)),
+                Err(why) => last = Some(format!("cannot resolve {}: {why}", member.url.host)),
             }
         }
         // One target without an address is no reason to lose the others.
@@ -95,13 +96,13 @@ impl Source for Services {
 
 /// Asks the name servers, one after the other; the first that answers decides.
 fn ask(servers: &[SocketAddr], name: &str) -> Result<Answer, String> {
-    let mut why = "there is no name server".to_owned();
+    let mut why = "no name server is configured in /etc/resolv.conf".to_owned();
     for server in servers {
         match ask_one(*server, name) {
             Ok(answer) => return Ok(answer),
             Err(Failure::Answered(error)) => return Err(error.to_string()),
             Err(Failure::Unreached(error)) => {
-                why = format!("the name server {server} does not answer: {error}");
+                why = format!("no answer from name server {server}: {error}");
             }
         }
     }
@@ -146,7 +147,7 @@ fn ask_one(server: SocketAddr, name: &str) -> Result<Answer, Failure> {
             Ok(answer) => return Ok(answer),
             Err(Failure::Answered(SrvError::Truncated)) => return ask_over_tcp(server, name),
             Err(Failure::Answered(SrvError::Refused(2 | 4 | 5))) => {
-                last = Failure::Unreached(io::Error::other("it failed, or does not want to"));
+                last = Failure::Unreached(io::Error::other("it answered SERVFAIL, NOTIMP or REFUSED"));
             }
             Err(failure @ Failure::Answered(_)) => return Err(failure),
             Err(failure) => last = failure,
@@ -251,7 +252,7 @@ mod tests {
         let [none, fails, good] = [0x8183, 0x8182, 0x8180].map(name_server);
         assert!(ask(&[none, good], NAME).is_err_and(|why| why.contains("NXDOMAIN")));
         assert!(ask(&[fails, good], NAME).is_ok());
-        assert!(ask(&[fails], NAME).is_err_and(|why| why.contains("does not answer")));
+        assert!(ask(&[fails], NAME).is_err_and(|why| why.contains("no answer from")));
     }
 
     #[test]

@@ -105,8 +105,8 @@ fn read(path: &Path) -> Result<Vec<Resolved>, String> {
     let members = registry::file::instances(&name, &text).map_err(|why| format!("{name}: {why}"))?;
     let resolved = members.iter().map(|member| {
         let all =
-            Resolved::all(member).map_err(|why| format!("no address for {}: {why}", member.url.host))?;
-        all.into_iter().next().ok_or_else(|| format!("no address for {}", member.url.host))
+            Resolved::all(member).map_err(|why| format!("cannot resolve {}: {why}", member.url.host))?;
+        all.into_iter().next().ok_or_else(|| format!("cannot resolve {}", member.url.host))
     });
     resolved.collect()
 }

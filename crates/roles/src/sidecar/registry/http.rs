@@ -43,7 +43,7 @@ pub fn get(
     let request =
         Request { method: "GET", authority: &authority, path, fields, body_length: None, end_stream: true };
     let now = Time::ZERO; // no deadline of the engine's is used
-    engine.send_request(now, &request).ok_or_else(|| io::Error::other("the question cannot be asked"))?;
+    engine.send_request(now, &request).ok_or_else(|| io::Error::other("the query cannot be sent"))?;
     wire.write(&engine.take_transmit(now))?;
     let mut answered = Answered { status: 0, field: None, body: Vec::new() };
     let mut space = [0; 16 * 1024];
@@ -72,7 +72,7 @@ pub fn get(
                 }
                 Event::Data { data, end_stream, .. } => {
                     if answered.body.len() + data.len() > LONGEST {
-                        return Err(io::Error::other("its answer is longer than 32 MiB"));
+                        return Err(io::Error::other("its response is longer than 32 MiB"));
                     }
                     answered.body.extend_from_slice(data);
                     end_stream

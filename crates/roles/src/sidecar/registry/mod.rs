@@ -99,7 +99,8 @@ impl Registries {
                     new += 1;
                 }
                 Err(error) => {
-                    self.live.report(&format!("service {name}: its registry is not queried: {error}"));
+                    self.live
+                        .report(&format!("service {name}: cannot start the thread of its registry: {error}"));
                 }
             }
         }
@@ -133,7 +134,7 @@ impl Task {
             match result {
                 Ok(set) => {
                     if told.take().is_some() {
-                        self.live.report(&format!("service {service}: its registry answers again"));
+                        self.live.report(&format!("service {service}: its registry is available again"));
                     }
                     failures = 0;
                     if let Some(set) = set {
@@ -145,8 +146,7 @@ impl Task {
                     if told.as_ref() != Some(&why) {
                         let known = self.live.state().1.sets.get(service).map_or(0, |set| set.len());
                         let known = plural(known as u64, "instance");
-                        self.live
-                            .report(&format!("service {service}: {why}; it keeps what it knows: {known}"));
+                        self.live.report(&format!("service {service}: {why}; keeping {known}"));
                     }
                     told = Some(why);
                 }

@@ -1,0 +1,150 @@
+//! What is right in a file and of no use, or leads to what its author hardly wants: lines for people.
+
+use super::{Config, Instance, Service, Speaks};
+
+impl Config {
+    /// What is right and of no use: lines for its author.
+    pub fn warnings(&self) -> Vec<String> {
+        let unused = self.service.keys().filter(|name| !self.is_used(name) && !self.is_transparent());
+        let mut warnings: Vec<String> =
+            unused.map(|name| format!("service \"{name}\" is unused: no listener refers to it")).collect();
+        let has_tls = self.listen.iter().any(|listen| listen.tls);
+        match (&self.identity, has_tls) {
+            (None, true) => warnings.push(
+                "a listener has tls = true but [identity] is missing: a self-signed certificate is generated at each start".to_owned(),
+            ),
+            (Some(_), false) => {
+                warnings.push("[identity] is unused: no listener has tls = true".to_owned());
+            }
+            _ => {}
+        }
+        let members = || self.service.values().flat_map(|service| &service.instances);
+        if members().any(|member| member.zone.is_some()) && self.zone.is_none() {
+            warnings.push(
+                "instances have a zone but the sidecar has none: no zone is preferred; set zone".to_owned(),
+            );
+        }
+        if self.is_transparent() && self.mark.is_none() && self.user.is_none() {
+            warnings.push(
+                "a listener is transparent but neither mark nor user is set: unless your netfilter rules exempt the sidecar's own \
+                 connections, these are redirected back to it"
+                    .to_owned(),
+            );
+        }
+        for (name, service) in &self.service {
+            warnings.extend(service.warnings(name));
+        }
+        warnings
+    }
+
+    fn is_used(&self, name: &String) -> bool {
+        self.listen.iter().any(|listen| {
+            listen.service.as_ref() == Some(name)
+                || listen.connect_service.as_ref() == Some(name)
+                || listen.connect.iter().any(|target| target.service_name() == *name)
+                || listen.route.iter().any(|route| route.service == *name)
+        })
+    }
+
+    /// The services that the file defines: not those that the sidecar adds for targets of CONNECT and redirected connections.
+    pub fn written_services(&self) -> impl Iterator<Item = (&String, &Service)> {
+        let is_target = |name: &str| {
+            self.listen.iter().flat_map(|listen| &listen.connect).any(|target| target.service_name() == name)
+        };
+        self.service.iter().filter(move |(name, _)| !self.is_original(name) && !is_target(name))
+    }
+}
+
+impl Service {
+    fn warnings(&self, name: &str) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.instances.is_empty() && self.instances.iter().all(|member| member.weight == 0) {
+            warnings.push(format!(
+                "all instances of service \"{name}\" have weight 0: its requests are answered 503"
+            ));
+        }
+        let urls = self.instances.iter().map(|member| &member.url).chain(&self.dns);
+        // What registries name later may have TLS.
+        let is_known = !self.instances.is_empty() || self.dns.is_some();
+        let is_clear = |url: &Instance| matches!(url.speaks, Speaks::H1 | Speaks::H2c);
+        if is_known && urls.into_iter().all(is_clear) {
+            let of_tls = [
+                ("ca", self.ca.is_some()),
+                ("server-name", self.server_name.is_some()),
+                ("insecure", self.insecure),
+                ("identity", self.identity.is_some()),
+            ];
+            let unused = of_tls.into_iter().filter(|(_, is_set)| *is_set);
+            warnings.extend(unused.map(|(key, _)| {
+                format!("{key} of service \"{name}\" is unused: none of its instances uses TLS (https://)")
+            }));
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(text: &str) -> Vec<String> {
+        Config::parse(text).expect("it is right").warnings()
+    }
+
+    #[test]
+    fn what_is_of_no_use_is_a_warning() {
+        let told = warnings(
+            r#"
+            listen = [{ address = "127.0.0.1:1", tls = true, service = "a" }]
+            [service.a]
+            instances = [{ url = "http://a", zone = "x", weight = 0 }]
+            [service.b]
+            file = "b.json"
+            "#,
+        );
+        let words = ["service \"b\" is unused", "self-signed", "no zone is preferred", "weight 0"];
+        assert_eq!(told.len(), words.len(), "{told:?}");
+        assert!(told.iter().zip(words).all(|(line, words)| line.contains(words)), "{told:?}");
+        let identity = "[identity]\ncert = 'a'\nkey = 'b'";
+        let told = warnings(&format!(
+            "listen = [{{ address = '[::1]:1', service = 'a' }}]\nservice.a.dns = 'h2c://a'\n{identity}"
+        ));
+        assert_eq!(told, ["[identity] is unused: no listener has tls = true"]);
+    }
+
+    #[test]
+    fn keys_of_tls_are_of_no_use_where_no_instance_has_it() {
+        let of = |keys: &str| {
+            warnings(&format!("listen = [{{ address = '[::1]:1', service = 'a' }}]\n[service.a]\n{keys}"))
+        };
+        let told = of(
+            "instances = ['http://a', 'h2c://b']\nca = 'a.pem'\nserver-name = 'x'\ninsecure = true\nidentity = { cert = 'a', key = 'b' }",
+        );
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[0].starts_with("ca of service \"a\" is unused"), "{told:?}");
+        assert!(of("instances = ['http://a', 'https://b']\nca = 'a.pem'").is_empty());
+        assert!(
+            of("dns-srv = '_https._tcp.a'\nca = 'a.pem'").is_empty()
+                && of("file = 'a'\nca = 'a.pem'").is_empty()
+        );
+    }
+
+    #[test]
+    fn a_transparent_listener_may_redirect_to_itself() {
+        let listen = "[[listen]]\naddress = '127.0.0.1:1'\ntransparent = 'redirect'\n";
+        assert!(warnings(listen).iter().any(|line| line.contains("neither mark nor user")));
+        assert!(warnings(&format!("mark = 1\n{listen}")).is_empty());
+        assert!(warnings(&format!("user = 'nobody'\n{listen}")).is_empty());
+    }
+
+    #[test]
+    fn services_that_the_sidecar_adds_are_not_counted() {
+        let text = "[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'\nconnect = ['b:1']\ntransparent = 'redirect'\n\
+                    [service.a]\ninstances = ['http://a']\n";
+        let mut config = Config::parse(text).expect("it is right");
+        config.add_tunnels();
+        config.add_original();
+        assert_eq!(config.service.len(), 3);
+        assert_eq!(config.written_services().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a"]);
+    }
+}

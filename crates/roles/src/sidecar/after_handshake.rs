@@ -1,0 +1,83 @@
+//! Why a connection to an instance with TLS has ended, where its end says more than it seems: in TLS 1.3 an instance that takes no
+//! certificate of ours, or misses one, says so after the handshake is over on this side (RFC 8446 §4.4.2.4), or says nothing.
+
+use h2lab_net::tls::TlsError;
+use h2lab_net::transport::TransportError;
+use h2lab_wire::Error;
+
+use super::Sidecar;
+use super::side::{Peer, Side};
+
+/// A connection that ends without an error.
+pub const CLOSED: &str = "it closed the connection";
+
+/// Whether a connection has just ended, as far as these words say: its end is no error of a protocol, nor an alert.
+fn is_bare_end(why: &str) -> bool {
+    let ends = [CLOSED, "the connection ended in the middle of ", "Connection reset", "Broken pipe"];
+    ends.iter().any(|end| why.starts_with(end))
+}
+
+/// What a transport says, without the flags of other commands.
+pub fn words(error: &TransportError) -> String {
+    let TransportError::Tls(error) = error else { return error.to_string() };
+    match error {
+        TlsError::ClientCertificateRequired => "it requires a client certificate".to_owned(),
+        TlsError::ClientCertificateRefused(alert) => {
+            format!("it rejected our client certificate (alert {alert})")
+        }
+        _ => {
+            let text = error.to_string();
+            let (what, advice) = text.split_once("; ").unwrap_or((&text, ""));
+            if advice.contains("--") || advice.contains("-k") { what.to_owned() } else { text.clone() }
+        }
+    }
+}
+
+/// Why an engine says that its connection ended.
+pub fn words_of_engine(error: Option<&Error>) -> String {
+    error.map_or_else(|| CLOSED.to_owned(), ToString::to_string)
+}
+
+impl Sidecar<'_> {
+    /// `why`, with what is likely where an instance has ended a connection before any of its first response.
+    pub(super) fn after_handshake(&mut self, side: &Side, why: &str) -> Option<String> {
+        let Peer::Instance(number) = &side.peer else { return None };
+        let is_first = side.requests <= 1 && !side.engine.is_established();
+        let is_silent = side.streams.iter().all(|(_, id)| !self.exchanges.get(id).is_answered);
+        if !is_bare_end(why) || !side.transport.is_tls() || !is_first || !is_silent {
+            return None;
+        }
+        let service = self.pools.all.get(*number as usize)?.service;
+        let name = &self.guard.services.get(service as usize)?.name;
+        let has_identity = self.config.file.service.get(name).is_some_and(|of| of.identity.is_some());
+        let guess = if has_identity {
+            "may have rejected the client certificate"
+        } else {
+            "may require a client certificate"
+        };
+        Some(format!("it closed the connection right after the TLS handshake; it {guess}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_flags_of_other_commands_are_named() {
+        for (error, told) in [
+            (TlsError::ClientCertificateRequired, "it requires a client certificate"),
+            (
+                TlsError::ClientCertificateRefused("unknown_ca".to_owned()),
+                "it rejected our client certificate (alert unknown_ca)",
+            ),
+            (
+                TlsError::Certificate("it has expired; renew it, or skip verification by -k".to_owned()),
+                "the server's certificate is not trusted: it has expired",
+            ),
+            (TlsError::KeyMismatch, "the private key does not belong to the certificate"),
+        ] {
+            assert_eq!(words(&TransportError::Tls(error)), told);
+        }
+    }
+}
