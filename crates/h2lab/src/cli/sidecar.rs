@@ -48,7 +48,7 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 #[command(after_long_help = help::after_with(
     &[
         ("h2lab sidecar --listen 127.0.0.1:15001 --to h2c://10.0.0.7:8080", "callers use HTTP/1.1, the service gets HTTP/2"),
-        ("h2lab sidecar --listen 127.0.0.1:15001 --to https://api.example --admin [::1]:9901", "with an admin page and metrics"),
+        ("h2lab sidecar --listen [::1]:15001 --to https://api.example --admin [::1]:9901", "with an admin page and metrics"),
         ("h2lab sidecar --config sidecar.toml --check", "check a configuration file"),
         ("h2lab sidecar --config sidecar.toml --watch --user nobody", "as root: bind, then drop privileges"),
     ],

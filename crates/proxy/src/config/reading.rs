@@ -66,10 +66,13 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 fn no_address(text: &str) -> String {
     let port = text.rsplit_once(':').map_or(text, |(_, port)| port);
     let port = if port.parse::<u16>().is_ok() { port } else { "PORT" };
-    let host = text.strip_suffix(&format!(":{port}")).unwrap_or_default();
+    let host = text.rsplit_once(':').map_or("", |(host, _)| host);
     let advice = match host {
         _ if text.parse::<std::net::Ipv6Addr>().is_ok() => format!("write IP:PORT: \"[{text}]:PORT\""),
         _ if text.parse::<std::net::Ipv4Addr>().is_ok() => format!("write IP:PORT: \"{text}:PORT\""),
+        _ if host.parse::<std::net::Ipv4Addr>().is_ok() || host.starts_with('[') => {
+            format!("write IP:PORT, with a port from 0 to 65535, such as \"{host}:8080\"")
+        }
         "localhost" => format!("write IP:PORT: \"127.0.0.1:{port}\""),
         "*" | "" => {
             format!("write IP:PORT, such as \"127.0.0.1:{port}\", or \"0.0.0.0:{port}\" for all interfaces")
@@ -120,7 +123,11 @@ mod tests {
             ("10.0.0.7", "write IP:PORT: \"10.0.0.7:PORT\""),
             ("fe80::1:x", "is not an address"),
             ("users.internal:80", "such as \"127.0.0.1:80\""),
-            ("127.0.0.1:70000", "\"127.0.0.1:70000\" is not an address: write IP:PORT"),
+            (
+                "127.0.0.1:70000",
+                "\"127.0.0.1:70000\" is not an address: write IP:PORT, with a port from 0 to 65535",
+            ),
+            ("127.0.0.1:x", "such as \"127.0.0.1:8080\""),
         ] {
             assert!(
                 parse_address(text).is_err_and(|told| told.contains(words)),

@@ -110,7 +110,7 @@ fn histogram(out: &mut Metrics, name: &str, service: &str, durations: &Durations
 
 fn retries(out: &mut Metrics, status: &SidecarStatus) {
     let name = "retries_total";
-    out.head(name, "counter", "Retries, by the reason why the attempt before failed.");
+    out.head(name, "counter", "Retries, by reason.");
     for (reason, count) in &status.retries {
         out.line(name, &[("reason", reason)], count);
     }
