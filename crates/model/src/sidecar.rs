@@ -321,12 +321,19 @@ impl SidecarStatus {
             }
         }
         for error in other.errors {
+            // What failed without a client (status 0) is the cause of what clients were told: one entry, which counts the clients.
             let is_same = |own: &&mut LastError| {
-                (&own.service, own.status, &own.what) == (&error.service, error.status, &error.what)
+                let is_status = own.status == error.status || own.status == 0 || error.status == 0;
+                is_status && (&own.service, &own.what) == (&error.service, &error.what)
             };
             match self.errors.iter_mut().find(is_same) {
                 Some(own) => {
-                    own.times += error.times;
+                    own.times = match (own.status, error.status) {
+                        (0, 1..) => error.times,
+                        (1.., 0) => own.times,
+                        _ => own.times + error.times,
+                    };
+                    own.status = own.status.max(error.status);
                     own.ago_ns = own.ago_ns.min(error.ago_ns);
                 }
                 None => self.errors.push(error),
@@ -496,6 +503,10 @@ mod tests {
         let errors: Vec<_> =
             all.errors.iter().map(|error| (error.ago_ns, error.status, error.times)).collect();
         assert_eq!(errors, [(10, 200, 4), (50, 503, 2)], "what several threads met is one error");
+        let mut cause = SidecarStatus { errors: thread(0, 5, false).errors, ..SidecarStatus::default() };
+        cause.add(thread(502, 7, false));
+        let [error] = &cause.errors[..] else { panic!("one error: {cause:?}") };
+        assert_eq!((error.ago_ns, error.status, error.times), (5, 502, 2), "its cause is no other one");
         let read: SidecarStatus =
             serde_json::from_str(&serde_json::to_string(&all).expect("JSON")).expect("what was written");
         assert_eq!(read, all);

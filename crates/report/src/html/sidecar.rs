@@ -128,8 +128,8 @@ fn services(status: &SidecarStatus) -> Table {
         ("4xx", ""),
         ("5xx", ""),
         ("no response", ""),
-        ("p50 within", ""),
-        ("p99 within", ""),
+        ("p50 ≤", ""),
+        ("p99 ≤", ""),
     ];
     let row = |one: &ServiceStatus| {
         let of = |is_of: &dyn Fn(u16) -> bool| {

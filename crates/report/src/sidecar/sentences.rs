@@ -96,7 +96,7 @@ pub fn instance(one: &InstanceStatus) -> String {
 
 /// Two services may have an instance with the same URL.
 fn named(one: &InstanceStatus) -> String {
-    let service = if one.service.is_empty() { String::new() } else { format!(" of {}", one.service) };
+    let service = if one.service.is_empty() { String::new() } else { format!(" of service {}", one.service) };
     format!("`{}`{service}", one.name)
 }
 
@@ -137,7 +137,7 @@ pub fn protection(service: &ServiceStatus) -> Vec<String> {
         (done.timeouts, &|n| format!("{} timed out", requests(n))),
         (done.retries, &|n| format!("{} retried after a failure", requests(n))),
         (done.over_budget, &|n| format!("{} not retried: retry budget exhausted", requests(n))),
-        (done.ejections, &|n| format!("instances ejected because of failures {}", plural(n, "time"))),
+        (done.ejections, &|n| format!("{} of instances because of failures", plural(n, "ejection"))),
     ];
     let told = told.iter().filter(|(n, _)| *n > 0);
     told.map(|(n, words)| format!("Service `{}`: {}.", service.name, words(*n))).collect()
@@ -248,7 +248,7 @@ mod tests {
     fn an_instance_is_told_with_what_one_connection_would_do() {
         assert_eq!(
             instance(&lossy()),
-            "Instance `h2c://10.0.0.7:8080` of users: 3 % of packets lost, RTT 25 ms, 8 connections, p99 41.0 ms; one connection \
+            "Instance `h2c://10.0.0.7:8080` of service users: 3 % of packets lost, RTT 25 ms, 8 connections, p99 41.0 ms; one connection \
              would give a p99 of about 2 s (estimate)."
         );
         let overloaded = InstanceStatus { alone: Some(Alone { carries: 0.28, p99_ns: None }), ..lossy() };
@@ -256,7 +256,7 @@ mod tests {
         let idle = InstanceStatus { recent: Histogram::default(), connections: 1, path: None, ..lossy() };
         assert_eq!(
             instance(&idle),
-            "Instance `h2c://10.0.0.7:8080` of users: 1 connection, no recent requests."
+            "Instance `h2c://10.0.0.7:8080` of service users: 1 connection, no recent requests."
         );
         let few =
             InstanceStatus { recent: Histogram::of([Duration::from_millis(5)]), alone: None, ..lossy() };
@@ -273,7 +273,7 @@ mod tests {
             protection(&service),
             [
                 "Service `users`: 1 request refused: rate limit exceeded.",
-                "Service `users`: instances ejected because of failures 2 times.",
+                "Service `users`: 2 ejections of instances because of failures.",
             ]
         );
         let out = InstanceStatus { is_ejected: true, is_unhealthy: true, ..lossy() };
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(said.len(), 5, "{said:?}");
         assert!(said[0].ends_with("10 requests waited for a connection or a stream, 5 ms on average; it allows 20 streams per connection."), "{said:?}");
         assert!(said[1].contains("after 137 requests"), "{said:?}");
-        assert!(said.iter().all(|line| line.contains("`h2c://10.0.0.7:8080` of users")), "{said:?}");
+        assert!(said.iter().all(|line| line.contains("`h2c://10.0.0.7:8080` of service users")), "{said:?}");
     }
 
     #[test]

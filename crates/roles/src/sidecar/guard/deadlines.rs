@@ -147,6 +147,7 @@ impl Sidecar<'_> {
         let exchange = self.exchanges.get(id);
         let Some(of) = self.guard.services.get_mut(exchange.service as usize) else { return };
         let timeouts = of.timeouts;
+        of.counts.timeouts += u64::from(exchange.watched.probes.is_none()); // checks have a count of their own
         let is_silent = !exchange.request.has_ended() && exchange.request.waiting() == 0;
         let is_asked = exchange.up.is_some() && exchange.request.is_done();
         let is_asked = is_asked && !exchange.is_answered && exchange.watched.probes.is_none();

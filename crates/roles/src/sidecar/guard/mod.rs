@@ -312,8 +312,7 @@ impl ServiceGuard {
     }
 
     /// What did not come within this time.
-    fn late(&mut self, what: &str, after: Duration) -> String {
-        self.counts.timeouts += 1;
+    fn late(&self, what: &str, after: Duration) -> String {
         format!("service {}: {what} within {}", self.name, format_duration(after))
     }
 }
