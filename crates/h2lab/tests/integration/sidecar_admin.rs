@@ -211,7 +211,7 @@ fn metrics_status_and_page_tell_what_was_passed_on() {
     );
     let page = watched.get("/").1;
     for words in
-        ["4 requests in ", "Instance <code class=\"url\">h2c:&#x2f;&#x2f;127.0.0.1", "None since it began."]
+        ["4 requests in ", "Instance <code class=\"url\">h2c:&#x2f;&#x2f;127.0.0.1", "None since the start."]
     {
         assert!(page.contains(words), "{words}: {page}");
     }

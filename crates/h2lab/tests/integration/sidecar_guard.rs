@@ -237,7 +237,7 @@ fn no_more_wait_than_may_and_none_longer_than_it_may() {
     // A call that comes before the other one waits in its place for 100 ms, and that one is refused: another one takes the place then.
     while {
         hanging.push(hang(&long));
-        !long.ask(&call("100m")).contains("1 wait for a connection, as many as may")
+        !long.ask(&call("100m")).contains("1 waiting for a connection (limits.waiting)")
     } {
         assert!(Instant::now() < until, "one waits, and another one may");
     }

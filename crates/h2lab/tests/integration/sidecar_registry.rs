@@ -197,7 +197,7 @@ fn consuls_healthy_instances_are_followed() {
         |index: &str| consul.log().lines().filter(|line| *line == format!("asked index {index}")).count();
     until(|| asked("0") > 1 && asked("3") > 0 && asked("7") > 0, || consul.log());
     let refused = self::sidecar(folder.path(), &keys("wrong"));
-    until_it_says(&refused, "answers 403: Permission denied", 1);
+    until_it_says(&refused, "answered 403: Permission denied", 1);
     assert!(!refused.child.log().contains("wrong"), "{}", refused.child.log());
 }
 

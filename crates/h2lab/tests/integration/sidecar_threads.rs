@@ -232,10 +232,7 @@ fn requests_under_way_are_bounded_for_all_threads() {
         }
         for client in clients.iter_mut().skip(3) {
             let (status, body) = client.ask("/");
-            assert!(
-                status == 503 && body.contains("3 requests under way, as many as it may have"),
-                "{status} {body}"
-            );
+            assert!(status == 503 && body.contains("3 in progress (limits.open)"), "{status} {body}");
         }
         assert!(arrived.try_recv().is_err());
         // Those that are gone make room, on any thread.
@@ -369,7 +366,7 @@ fn requests_that_wait_are_bounded_for_all_threads() {
             for _ in 0..2 * threads - 2 {
                 let (status, body) = answers.recv_timeout(DEADLINE).expect("all but two are refused");
                 assert!(
-                    status == 503 && body.contains("2 wait for a connection, as many as may"),
+                    status == 503 && body.contains("2 waiting for a connection (limits.waiting)"),
                     "{status} {body}"
                 );
             }

@@ -423,7 +423,7 @@ mod tests {
         drop((buffer, log));
         writer.finish();
         let told = told.lock().expect("nobody panics");
-        assert!(told[0].contains("cannot be opened again, and lines go on") && told.len() == 2, "{told:?}");
+        assert!(told[0].contains("still writing to the previous file") && told.len() == 2, "{told:?}");
     }
 
     #[test]
