@@ -39,7 +39,7 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 /// A proxy between services: HTTP/1.1, HTTP/2 and HTTP/3 on either side
 ///
 /// Accepts HTTP/1.1 and HTTP/2 (without TLS, or by ALPN) and HTTP/3, and forwards each request to an instance of the service that its
-/// host and path select. Requests that an instance provably did not process (GOAWAY, REFUSED_STREAM) are retried, whatever their method.
+/// host and path select. Requests that an instance provably did not process (GOAWAY, `REFUSED_STREAM`) are retried, whatever their method.
 /// With netfilter rules it works transparently, without a change to callers: see --print-nft.
 ///
 /// Prints a line `listening URL` per socket once it accepts connections. SIGTERM or Ctrl-C stops it: it finishes open requests, and

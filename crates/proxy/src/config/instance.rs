@@ -43,6 +43,7 @@ impl FromStr for Instance {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
+        const PORT: &str = "the port must be a number from 1 to 65535";
         let wrong = |why| ConfigError::Instance { text: text.to_owned(), why };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let (speaks, default) = match scheme {
@@ -62,7 +63,6 @@ impl FromStr for Instance {
             Some(rest) => rest.split_once(']').ok_or_else(|| wrong("unclosed bracket"))?,
             None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
         };
-        const PORT: &str = "the port must be a number from 1 to 65535";
         let port = match port.strip_prefix(':') {
             Some(port) => port.parse().map_err(|_| wrong(PORT))?,
             None if port.is_empty() => default,
