@@ -109,7 +109,7 @@ pub struct SidecarArgs {
 }
 
 /// How it ends.
-const EXIT_CODES: &str = "\
+pub const EXIT_CODES: &str = "\
 Exit codes:
   0  stopped by a signal, after open requests were finished; or --check found
      no error
