@@ -203,7 +203,7 @@ fn a_reload_is_counted_whatever_comes_of_it() {
     until(|| reloads() == [0, 1], || sidecar.child.log());
     assert_eq!((is_right(), metric(&sidecar, "config_hash")), (0, hash), "what was before stays");
     let page = sidecar.get("/").1;
-    assert!(page.contains("was read again and not taken"), "{page}");
+    assert!(page.contains("The last reload failed"), "{page}");
     fs::write(&path, right + "[timeouts]\nconnect = '7s'\n").expect("a file");
     sidecar.child.signal(Signal::HUP).expect("it runs");
     until(|| reloads() == [1, 1], || sidecar.child.log());
@@ -232,7 +232,7 @@ def get(url):
 code, body, status = get(url)
 print(code, body.strip(), status)
 print([line for line in get(admin + "/metrics")[1].splitlines() if "unresolved{" in line])
-print("page" if "no address for late.internal" in get(admin + "/")[1] else "no word on the page")
+print("page" if "cannot resolve late.internal" in get(admin + "/")[1] else "no word on the page")
 with open("/etc/hosts", "a") as hosts: hosts.write("127.0.0.1 late.internal\n")
 end = time.monotonic() + 60
 while get(url)[0] != 200 and time.monotonic() < end: time.sleep(0.05)
@@ -267,15 +267,18 @@ fn it_starts_before_names_have_addresses_and_finds_them_when_they_have() {
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
     let lines: Vec<&str> = finished.stdout.lines().collect();
     let [first, unresolved, page, then, resolved] = lines[..] else { panic!("{}", finished.transcript()) };
-    assert!(first.starts_with("503 the service has no instance: its name has no address yet "), "{first}");
+    assert!(
+        first.starts_with("503 the service has no instances: their names do not resolve yet "),
+        "{first}"
+    );
     assert!(first.contains("; error=dns_error; ") && !first.contains("late.internal"), "{first}");
     assert_eq!(unresolved, r#"['h2lab_sidecar_instances_unresolved{service="a"} 1']"#);
     assert_eq!((page, then), ("page", "(200, 'one')"));
     assert_eq!(resolved, r#"['h2lab_sidecar_instances_unresolved{service="a"} 0']"#);
     for words in [
-        "the service `a`: no address for late.internal: ",
-        "it is looked up again until it has one",
-        "the service `a`: late.internal has the address 127.0.0.1",
+        "service a: cannot resolve late.internal: ",
+        "retrying until it resolves",
+        "service a: late.internal resolved to 127.0.0.1",
     ] {
         assert!(finished.stderr.contains(words), "{words}: {}", finished.stderr);
     }

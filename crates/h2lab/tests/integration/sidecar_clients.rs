@@ -67,7 +67,7 @@ fn clients_beyond_the_bound_wait_until_others_have_gone() {
         let mut there: Vec<TcpStream> = (0..2).map(|_| client(sidecar.clear)).collect();
         there.iter_mut().for_each(is_answered);
         let mut waiting: Vec<TcpStream> = (0..3).map(|_| client(sidecar.clear)).collect();
-        let words = "2 clients are connected, as many as max-clients";
+        let words = "new clients wait: 2 clients are connected, the limit of max-clients";
         until(|| sidecar.child.log().contains(words), || sidecar.child.log());
         // Clients that are connected are served, and so is the admin listener.
         for stream in &mut there {
@@ -76,7 +76,7 @@ fn clients_beyond_the_bound_wait_until_others_have_gone() {
         }
         assert_eq!(metric(&sidecar, "clients_open"), 2);
         assert!(metric(&sidecar, "clients_limit_reached_total") >= 1);
-        assert!(sidecar.get("/").1.contains("others had to wait"));
+        assert!(sidecar.get("/").1.contains("further clients waited"));
         // In their order.
         drop(there.remove(0));
         is_answered(&mut waiting[0]);
@@ -102,7 +102,9 @@ fn clients_leave_file_descriptors_for_instances_by_default() {
     let sidecar = Watched::run(command);
     let most = metric(&sidecar, "clients_limit") as usize;
     assert!((1..32).contains(&most), "{most}");
-    let told = format!("warning: this process may have 64 files open: it takes {most} clients at a time");
+    let told = format!(
+        "warning: at most {most} clients can be connected at a time, further ones wait: the limit of this process is 64"
+    );
     assert!(sidecar.child.log().contains(&told), "{}", sidecar.child.log());
     // All that may, at the same time: each needs a connection to the instance, and gets it.
     let mut clients: Vec<TcpStream> = (0..64).map(|_| client(sidecar.clear)).collect();

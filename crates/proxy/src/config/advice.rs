@@ -32,6 +32,7 @@ impl Config {
             );
         }
         for (name, service) in &self.service {
+            warnings.extend(self.timeouts.of(&service.timeouts).warning(name));
             warnings.extend(service.warnings(name));
         }
         warnings

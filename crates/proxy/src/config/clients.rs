@@ -29,15 +29,15 @@ impl Config {
     pub fn few_files(&self, files: u64, threads: u32) -> Option<String> {
         let room = self.files_for_connections(files, threads);
         let usual = self.usual_clients(files, threads);
-        let raise = "raise LimitNOFILE of systemd, or the hard limit of ulimit -n";
+        let raise = "raise LimitNOFILE (systemd) or the hard limit of ulimit -n";
         match self.max_clients {
             Some(most) if u64::from(most) >= room => Some(format!(
-                "max-clients is {most}, and this process may have {files} files open: where as many clients come, none are left for \
-                 instances; {raise}"
+                "max-clients = {most} is too much for the limit of {files} open files of this process: none would be left for \
+                 connections to instances; {raise}"
             )),
             None if usual < FEW => Some(format!(
-                "this process may have {files} files open: it takes {usual} clients at a time, so that as many files are left for \
-                 connections to instances, and others wait; {raise}, or set max-clients"
+                "at most {usual} clients can be connected at a time, further ones wait: the limit of this process is {files} open files, \
+                 and half of them are kept for connections to instances; {raise}, or set max-clients"
             )),
             _ => None,
         }
@@ -46,7 +46,7 @@ impl Config {
     pub(super) fn check_clients(&self) -> Result<(), ConfigError> {
         let wrong = |place| ConfigError::Value {
             place,
-            why: "0 would let no client in: leave the key out, or write 1 or more",
+            why: "must be at least 1; without the key the limit follows from the number of open files",
         };
         if self.max_clients == Some(0) {
             return Err(wrong("max-clients".to_owned()));
@@ -81,19 +81,22 @@ mod tests {
         let of = |top: &str, files| config(top, "").expect(top).few_files(files, 1);
         let told = of("", 1_024).expect("that is little");
         assert!(
-            told.contains("1024 files open: it takes 492 clients at a time") && told.contains("LimitNOFILE"),
+            told.starts_with("at most 492 clients can be connected") && told.contains("LimitNOFILE"),
             "{told}"
         );
         assert_eq!((of("", 4_096), of("max-clients = 100", 1_024)), (None, None));
         let told = of("max-clients = 1000", 1_024).expect("none would be left");
-        assert!(told.starts_with("max-clients is 1000, and this process may have 1024 files open"), "{told}");
+        assert!(
+            told.starts_with("max-clients = 1000 is too much for the limit of 1024 open files"),
+            "{told}"
+        );
     }
 
     #[test]
     fn no_client_at_all_is_no_bound() {
         for (top, of_listener) in [("max-clients = 0", ""), ("", "max-clients = 0")] {
             let wrong = config(top, of_listener).expect_err("0").to_string();
-            assert!(wrong.contains("max-clients") && wrong.contains("1 or more"), "{wrong}");
+            assert!(wrong.contains("max-clients") && wrong.contains("at least 1"), "{wrong}");
         }
         assert!(config("max-clients = 1", "max-clients = 1").is_ok());
     }

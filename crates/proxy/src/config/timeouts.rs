@@ -118,11 +118,11 @@ impl Timeouts {
     }
 
     /// What is of no use in those of a service: a line for its author.
-    pub(super) fn warning(&self, place: &str) -> Option<String> {
+    pub(super) fn warning(&self, name: &str) -> Option<String> {
         let is_longer = !self.attempt.is_zero() && self.attempt >= self.response;
         is_longer.then(|| {
             format!(
-                "{place}: attempt ({}) is not shorter than response ({}): it is of no use",
+                "attempt ({}) of service \"{name}\" has no effect: it must be shorter than response ({})",
                 format_duration(self.attempt),
                 format_duration(self.response)
             )
@@ -154,9 +154,10 @@ mod tests {
         for (attempt, response) in [(0, 60), (1, 60), (1, 0)] {
             assert_eq!(of(attempt, response).warning("a"), None, "{attempt} {response}");
         }
-        let words = of(60, 60).warning("the service `a`").expect("a warning");
+        let words = of(60, 60).warning("a").expect("a warning");
         assert!(
-            words.starts_with("the service `a`: attempt (60s) is not shorter than response (60s)"),
+            words.starts_with("attempt (60s) of service \"a\" has no effect")
+                && words.ends_with("response (60s)"),
             "{words}"
         );
     }

@@ -41,6 +41,7 @@ impl Config {
         let general = [
             ("connect", all.connect),
             ("response", all.response),
+            ("attempt", all.attempt),
             ("client-idle", all.client_idle),
             ("stream", all.stream),
             ("request", all.request),
@@ -61,6 +62,7 @@ impl Config {
             let own = [
                 ("connect", own.connect),
                 ("response", own.response),
+                ("attempt", own.attempt),
                 ("stream", own.stream),
                 ("request", own.request),
             ];
@@ -99,6 +101,14 @@ mod tests {
             (
                 "[service.a.timeouts]\nstream = '9000h'",
                 "line 7: [service.a.timeouts]: stream must be at most 366 days, and is 32400000s",
+            ),
+            (
+                "[timeouts]\nattempt = '9000h'",
+                "line 7: [timeouts]: attempt must be at most 366 days, and is 32400000s",
+            ),
+            (
+                "[service.a.timeouts]\nattempt = '9000h'",
+                "line 7: [service.a.timeouts]: attempt must be at most 366 days, and is 32400000s",
             ),
             (
                 "slow-start = '9000h'",

@@ -193,10 +193,10 @@ fn process(status: &SidecarStatus) -> Vec<(String, String)> {
         line(
             "clients",
             format!(
-                "{} open, {} in total; limit {}",
+                "{} open (limit {}), {} in total",
                 plural(status.clients_open, "connection"),
-                count(status.clients_accepted),
-                count(status.clients_limit)
+                count(status.clients_limit),
+                count(status.clients_accepted)
             ),
         ),
         line("retries", format!("{}{reasons}", count(again))),

@@ -246,7 +246,7 @@ const OF_SERVICES: [OfService; 10] = [
 
 fn unresolved(out: &mut Metrics, status: &SidecarStatus) {
     let name = "instances_unresolved";
-    out.head(name, "gauge", "Instances whose names have no address yet.");
+    out.head(name, "gauge", "Instances whose names do not resolve yet.");
     for service in status.services.iter().filter(|service| !service.name.is_empty()) {
         out.line(name, &[("service", &service.name)], service.unresolved.len());
     }
@@ -296,7 +296,7 @@ fn whole(out: &mut Metrics, status: &SidecarStatus) {
         u8::from(status.draining),
     );
     out.single("uptime_seconds", "gauge", "Time since the start.", status.uptime_ns as f64 / 1e9);
-    let help = "Invalid requests: malformed, too large or too slow.";
+    let help = "Invalid requests: malformed, too large or too slow; clients closed by a limit.";
     out.single("bad_requests_total", "counter", help, status.bad_requests);
     let help = "Failed TLS and QUIC handshakes with clients.";
     out.single("tls_failures_total", "counter", help, status.tls_failures);
@@ -311,14 +311,14 @@ fn whole(out: &mut Metrics, status: &SidecarStatus) {
 /// Names as those of Prometheus itself and of Alertmanager.
 fn reloads(out: &mut Metrics, reloads: &ReloadStatus) {
     let name = "reloads_total";
-    out.head(name, "counter", "How often the configuration was read again, by what came of it.");
+    out.head(name, "counter", "Reloads of the configuration, by result.");
     out.line(name, &[("result", "ok")], reloads.succeeded);
     out.line(name, &[("result", "failed")], reloads.failed);
-    let help = "Whether the last attempt to read the configuration was successful.";
+    let help = "1 if the last attempt to load the configuration succeeded, else 0.";
     out.single("config_last_reload_successful", "gauge", help, u8::from(reloads.wrong.is_none()));
-    let help = "When the configuration in effect was read, since 1970.";
+    let help = "When the configuration in effect was loaded, in seconds since 1970.";
     out.single("config_last_reload_success_timestamp_seconds", "gauge", help, reloads.succeeded_unix_s);
-    out.single("config_hash", "gauge", "A number for the configuration in effect.", reloads.config_hash);
+    out.single("config_hash", "gauge", "Hash of the configuration in effect.", reloads.config_hash);
 }
 
 fn certificates(out: &mut Metrics, all: &[CertificateStatus]) {

@@ -148,14 +148,15 @@ pub fn full(status: &SidecarStatus) -> Option<String> {
     let times = plural(status.clients_limit_reached, "time");
     let is_some = status.clients_limit_reached > 0;
     is_some.then(|| {
-        format!("As many clients were connected as may be, {times}: others had to wait (`max-clients`).")
+        format!(
+            "The limit of client connections (`max-clients`) was reached {times}; further clients waited."
+        )
     })
 }
 
 /// Which instances of a service have no address yet.
 pub fn unresolved(service: &ServiceStatus) -> impl Iterator<Item = String> + '_ {
-    let told =
-        |why: &String| format!("Service `{}`: {}; it is looked up again.", service.name, made_printable(why));
+    let told = |why: &String| format!("Service `{}`: {}; retrying.", service.name, made_printable(why));
     service.unresolved.iter().map(told)
 }
 
@@ -163,7 +164,7 @@ pub fn unresolved(service: &ServiceStatus) -> impl Iterator<Item = String> + '_ 
 pub fn reload(status: &SidecarStatus) -> Option<String> {
     let wrong = status.reloads.wrong.as_ref()?;
     Some(format!(
-        "The configuration was read again and not taken, what was before stays: {}.",
+        "The last reload failed; the previous configuration stays in effect: {}.",
         made_printable(wrong)
     ))
 }

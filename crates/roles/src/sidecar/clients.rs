@@ -53,13 +53,13 @@ impl Sidecar<'_> {
         let all = self.shared.clients();
         match self.config.file.max_clients {
             Some(most) if all >= most => {
-                return Some(format!("{all} clients are connected, as many as max-clients allows"));
+                return Some(format!("{all} clients are connected, the limit of max-clients"));
             }
             // Those of QUIC take no file.
             None if all.saturating_sub(self.udp.count()) >= self.clients.usual => {
                 return Some(format!(
-                    "{all} clients are connected, as many as may be with {} files (LimitNOFILE of systemd, ulimit -n), since as many are \
-                     for instances; max-clients sets another bound",
+                    "{all} clients are connected, the limit without max-clients: half of the {} file descriptors of this process are \
+                     kept for instances. Raise LimitNOFILE (systemd) or ulimit -n, or set max-clients",
                     self.clients.files
                 ));
             }
@@ -68,9 +68,7 @@ impl Sidecar<'_> {
         let (most, address) = self.listeners.most_clients(place)?;
         let is_full = self.shared.clients_of(place) >= most;
         is_full.then(|| {
-            format!(
-                "{most} clients are connected, as many as max-clients of the listener on {address} allows"
-            )
+            format!("{most} clients are connected, the limit of max-clients of the listener on {address}")
         })
     }
 
@@ -119,12 +117,9 @@ impl Sidecar<'_> {
         let Some(write) = self.config.on_note else { return };
         let kind = ProxyError::ConnectionLimitReached;
         if let Some(others) = self.shared.may_note("clients".to_owned(), kind, now, NOTE_PERIOD) {
-            let others = if others > 0 {
-                format!(" ({others} times since the last line like this)")
-            } else {
-                String::new()
-            };
-            write(&format!("{why}: further ones wait{others}"));
+            let others =
+                if others > 0 { format!(" ({others} more since the last such line)") } else { String::new() };
+            write(&format!("new clients wait: {why}{others}"));
         }
     }
 }

@@ -99,10 +99,10 @@ impl State {
                 Err(why) => {
                     let about = without_address(&service, &member, &why);
                     if let Some(at) = known() {
-                        told.push(format!("{about}; it keeps the one that it has, {}", at.address.ip()));
+                        told.push(format!("{about}; still using {}", at.address.ip()));
                         set.push(Resolved { member, ..at.clone() });
                     } else {
-                        told.push(format!("{about}; it is looked up again until it has one"));
+                        told.push(format!("{about}; retrying until it resolves"));
                         unresolved.entry(service).or_default().push(Unresolved { member, why });
                     }
                 }
@@ -113,9 +113,9 @@ impl State {
     }
 }
 
-/// The service `a`: no address for its instance.
+/// What is said of an instance whose name has no address.
 fn without_address(service: &str, member: &Member, why: &str) -> String {
-    format!("the service `{service}`: no address for {}: {why}", member.url.host)
+    format!("service {service}: cannot resolve {}: {why}", member.url.host)
 }
 
 /// The state that all loops follow.
@@ -261,11 +261,7 @@ impl Live {
                 if all.is_empty() {
                     unresolved.remove(service);
                 }
-                let told = format!(
-                    "the service `{service}`: {} has the address {}",
-                    member.url.host,
-                    at.address.ip()
-                );
+                let told = format!("service {service}: {} resolved to {}", member.url.host, at.address.ip());
                 let known = sets.get(service).map_or(&[][..], |set| set);
                 let set = distinct(known.iter().cloned().chain([at]).collect());
                 sets.insert(service.to_owned(), set.into());

@@ -209,7 +209,7 @@ impl Pools {
     /// What is told of a service's instances that have no address, if it has some.
     pub fn without_address(&self, service: u32) -> Vec<String> {
         let all = self.groups.get(service as usize).map_or(&[][..], |group| &group.unresolved);
-        all.iter().map(|one| format!("no address for {}: {}", one.member.url.host, one.why)).collect()
+        all.iter().map(|one| format!("cannot resolve {}: {}", one.member.url.host, one.why)).collect()
     }
 
     /// The number of a service that is in the configuration.

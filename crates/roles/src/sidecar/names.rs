@@ -74,7 +74,7 @@ pub fn resolve(members: Vec<Member>, patience: Duration) -> Vec<Result<Resolved,
 }
 
 fn first(member: &Member) -> Result<Resolved, String> {
-    Resolved::all(member)?.into_iter().next().ok_or_else(|| "it has none".to_owned())
+    Resolved::all(member)?.into_iter().next().ok_or_else(|| "it has no address".to_owned())
 }
 
 /// Resolves what has no address yet, in a thread of its own, until all has one, or another configuration is in effect.

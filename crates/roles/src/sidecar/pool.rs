@@ -317,9 +317,9 @@ impl Sidecar<'_> {
         let service = self.exchanges.get(id).service;
         let unresolved = self.pools.without_address(service);
         let refusal = if unresolved.is_empty() {
-            Refusal::new(503, "the service has no instance")
+            Refusal::new(503, "the service has no instances")
         } else {
-            Refusal::new(503, "the service has no instance: its name has no address yet")
+            Refusal::new(503, "the service has no instances: their names do not resolve yet")
                 .because(ProxyError::DnsError)
                 .with_detail(unresolved.join("; "))
                 .come_again_after(COME_AGAIN)

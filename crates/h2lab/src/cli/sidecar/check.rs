@@ -9,11 +9,11 @@ use std::path::Path;
 use anyhow::Result;
 use h2lab_base::counts::plural;
 use h2lab_proxy::config::{Config, Instance, instance_line};
-use h2lab_roles::sidecar::{SidecarError, unresolved};
+use h2lab_roles::sidecar::unresolved;
 use rustix::fs::{Access, access};
 
 use super::super::exit::{MissingRequirement, Usage};
-use super::{explained, folder_of};
+use super::folder_of;
 
 /// Names that are resolved at the same time.
 const AT_ONCE: usize = 32;
@@ -79,16 +79,6 @@ fn with_line(path: &Path, line: Option<usize>, error: &str) -> String {
         None if path.as_os_str().is_empty() => error.to_owned(),
         None => format!("{}: {error}", path.display()),
     }
-}
-
-/// The same error with the file's name and line, where it is of an instance.
-pub(super) fn located(path: &Path, config: &Config, error: SidecarError) -> anyhow::Error {
-    let SidecarError::Address { service, host, .. } = &error else { return explained(error) };
-    let members = config.service.get(service).map(|of| &of.instances);
-    let member = members.and_then(|all| all.iter().find(|member| member.url.host == *host));
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let line = member.and_then(|member| instance_line(&text, service, &member.url));
-    Usage(with_line(path, line, &error.to_string())).into()
 }
 
 /// Whether a socket can be made where the next process is to ask for the sockets of this one.

@@ -12,8 +12,8 @@ use h2lab_roles::sidecar::registry::{Registries, Watched};
 use h2lab_roles::sidecar::{Live, certificates, names};
 
 use super::super::quotable;
-use super::check::{located, summary};
-use super::{FIRST_ANSWERS, folder_of, prepared, read_config};
+use super::check::summary;
+use super::{FIRST_ANSWERS, explained, folder_of, prepared, read_config};
 
 /// How often it is looked whether to read.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -84,7 +84,7 @@ fn watched(path: &Path, file: &Config) -> Watched {
 /// Has the names looked up again that have no address.
 pub(super) fn look_up_again(live: &Arc<Live>) {
     if let Err(error) = names::follow(live) {
-        say!("names that have no address are not looked up again: {error}");
+        say!("warning: names that do not resolve are not retried: {error}");
     }
 }
 
@@ -101,7 +101,7 @@ impl Reader {
         let watched = watched(&self.path, &file);
         let not_taken = file.not_taken(&self.written);
         let config = prepared(&self.path, file.clone())?;
-        let next = self.live.prepare(config).map_err(|error| located(&self.path, &file, error))?;
+        let next = self.live.prepare(config).map_err(explained)?;
         let summary = summary(&next.config.file);
         for warning in next.config.warnings() {
             say!("warning: {}", quotable(&warning));

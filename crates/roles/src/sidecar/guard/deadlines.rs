@@ -176,8 +176,6 @@ impl Sidecar<'_> {
                 Refusal::new(504, of.late("no data of the request or its response", timeouts.stream))
                     .because(ProxyError::HttpResponseIncomplete)
             }
-            // A check counts as such.
-            Late::Request if exchange.watched.probes.is_some() => Refusal::new(504, "no answer to a check"),
             Late::Request => Refusal::new(504, of.late("no complete response", given)),
         };
         exchange.refusal = Some(refusal);
