@@ -252,7 +252,7 @@ pub struct Request<'a> {
 /// A final response to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Response<'a> {
-    /// 200 to 599; over HTTP/1.1 also 101.
+    /// 200 to 999; over HTTP/1.1 also 101.
     pub status: u16,
     /// Field lines, lower-case names, without content-length.
     pub fields: &'a [Field<'a>],

@@ -106,7 +106,7 @@ pub struct RequestHead<'a> {
 /// The head of an interim or final response, as received.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseHead<'a> {
-    /// 100 to 599.
+    /// 100 to 999.
     pub status: u16,
     /// It came in HTTP/1.0.
     pub is_http10: bool,
@@ -137,7 +137,7 @@ pub enum Event<'a> {
     Response {
         /// Its stream.
         stream: StreamId,
-        /// Status 200 to 599 and fields; 101 where the answer to [`super::Connection::send_connect`] switches protocols.
+        /// Status 200 to 999 and fields; 101 where the answer to [`super::Connection::send_connect`] switches protocols.
         head: ResponseHead<'a>,
         /// Nothing follows.
         end_stream: bool,

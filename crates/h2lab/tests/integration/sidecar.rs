@@ -311,7 +311,7 @@ fn a_loop_of_sidecars_is_noticed() {
 
 #[test]
 fn what_is_no_http_is_not_asked_for_again() {
-    let (url, heads) = scripted(|mut stream| drop(stream.write_all(b"HTTP/1.1 999 No\r\n\r\n")));
+    let (url, heads) = scripted(|mut stream| drop(stream.write_all(b"HTTP/1.1 099 No\r\n\r\n")));
     let told = Sidecar::to(&[url], &[]).ask("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     assert!(told.starts_with("HTTP/1.1 502 "), "{told}");
     assert_eq!(heads.try_iter().filter(|head| !head.is_empty()).count(), 1);

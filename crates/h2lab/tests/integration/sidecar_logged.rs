@@ -98,7 +98,7 @@ fn what_the_sidecar_refuses_by_itself_is_logged_and_counted() {
     for (status, reason) in [
         (400, "field name"),
         (501, "transfer-encoding other than"),
-        (505, "not HTTP/1.0"),
+        (505, "not HTTP/1.x"),
         (431, "larger than our limit"),
     ] {
         let line = lines.iter().find(|line| is_of(line, status, reason));

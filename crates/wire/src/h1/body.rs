@@ -5,6 +5,8 @@ use crate::queue::Payload;
 
 /// Bytes of one chunk's extensions that we skip. No real peer sends them; without a bound a peer could send them without end.
 const MAX_EXTENSION: u16 = 4_096;
+/// Digits of one chunk's size, zeros in front of it included: some servers write it with a fixed width.
+const MAX_DIGITS: u8 = 64;
 
 /// What the front of the input holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,14 @@ pub(crate) enum Chunk {
         size: u64,
         /// Digits read so far.
         digits: u8,
+    },
+    /// In blanks behind the size: before an extension they are legal (RFC 9112 §7.1.1), and before the end of the line old servers pad the
+    /// size with them, as `HAProxy` and nginx allow, too.
+    Blanks {
+        /// The chunk's size.
+        size: u64,
+        /// Bytes skipped so far.
+        skipped: u16,
     },
     /// In the extensions, which are skipped.
     Extension {
@@ -135,16 +145,28 @@ impl Chunk {
     fn step(&self, byte: u8) -> Result<Self, &'static str> {
         Ok(match (self, byte) {
             (Self::Size { size, digits }, byte) if byte.is_ascii_hexdigit() => {
-                if *digits == 16 {
-                    return Err("a chunk's size has more than 16 digits");
+                if *digits == MAX_DIGITS {
+                    return Err("a chunk's size has more than 64 digits");
+                }
+                if size >> 60 != 0 {
+                    return Err("a chunk's size is above 16 hexadecimal digits");
                 }
                 let digit = char::from(byte).to_digit(16).unwrap_or_default();
                 Self::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
             }
             (Self::Size { digits: 0, .. }, _) => return Err("a chunk's size is not a hexadecimal number"),
-            (Self::Size { size, .. } | Self::Extension { size, .. }, b'\r') => Self::SizeEnd { size: *size },
+            (Self::Size { size, .. } | Self::Blanks { size, .. } | Self::Extension { size, .. }, b'\r') => {
+                Self::SizeEnd { size: *size }
+            }
             (Self::Size { size, .. }, b';') => Self::Extension { size: *size, skipped: 0 },
-            (Self::Size { .. }, _) => return Err("a chunk's size is not a hexadecimal number"),
+            (Self::Size { size, .. }, b' ' | b'\t') => Self::Blanks { size: *size, skipped: 1 },
+            (Self::Blanks { size, skipped }, b' ' | b'\t') if *skipped < MAX_EXTENSION => {
+                Self::Blanks { size: *size, skipped: skipped + 1 }
+            }
+            (Self::Blanks { size, skipped }, b';') => Self::Extension { size: *size, skipped: *skipped },
+            (Self::Size { .. } | Self::Blanks { .. }, _) => {
+                return Err("a chunk's size is not a hexadecimal number");
+            }
             (Self::Extension { .. }, b'\n') => return Err("a chunk's size line does not end with CRLF"),
             (Self::Extension { skipped: MAX_EXTENSION, .. }, _) => {
                 return Err("a chunk's extensions are too long");
@@ -227,9 +249,14 @@ mod tests {
 
     #[test]
     fn chunks_decode_alike_however_they_are_cut() {
-        let wire = b"4\r\nWiki\r\n05;name=\"value\"\r\npedia\r\n0\r\n\r\n";
-        for step in 1..=wire.len() {
-            assert_eq!(decode(Decoder::chunked(), wire, step), Ok((b"Wikipedia".to_vec(), 2)), "{step}");
+        for wire in [
+            &b"4\r\nWiki\r\n05;name=\"value\"\r\npedia\r\n0\r\n\r\n"[..],
+            // Blanks before and after what separates, and behind a size; zeros in front of one.
+            b"4 \t; name = value\r\nWiki\r\n00000000000000000005  \r\npedia\r\n000\t;a\r\n\r\n",
+        ] {
+            for step in 1..=wire.len() {
+                assert_eq!(decode(Decoder::chunked(), wire, step), Ok((b"Wikipedia".to_vec(), 2)), "{step}");
+            }
         }
     }
 
@@ -244,14 +271,17 @@ mod tests {
         for (wire, reason) in [
             (&b"g\r\n"[..], "a chunk's size is not a hexadecimal number"),
             (b"\r\n", "a chunk's size is not a hexadecimal number"),
-            (b"4 \r\n", "a chunk's size is not a hexadecimal number"),
+            (b"4 x\r\n", "a chunk's size is not a hexadecimal number"),
+            (b" 4\r\n", "a chunk's size is not a hexadecimal number"),
+            (b"4 4\r\n", "a chunk's size is not a hexadecimal number"),
+            (b"4 \n", "a chunk's size is not a hexadecimal number"),
             (b"4\n", "a chunk's size is not a hexadecimal number"),
             (b"-4\r\n", "a chunk's size is not a hexadecimal number"),
             (b"4\rx", "a chunk's size line does not end with CRLF"),
             (b"4;a=b\nWiki", "a chunk's size line does not end with CRLF"),
             (b"4\r\nWikipedia", "a chunk's data does not end with CRLF"),
             (b"4\r\nWiki\n", "a chunk's data does not end with CRLF"),
-            (b"00000000000000004\r\n", "a chunk's size has more than 16 digits"),
+            (b"10000000000000000\r\n", "a chunk's size is above 16 hexadecimal digits"),
         ] {
             assert_eq!(decode(Decoder::chunked(), wire, usize::MAX), Err(reason), "{}", wire.escape_ascii());
         }
@@ -265,6 +295,13 @@ mod tests {
         assert!(decode(Decoder::chunked(), &line(usize::from(MAX_EXTENSION)), usize::MAX).is_ok());
         let too_long = decode(Decoder::chunked(), &line(usize::from(MAX_EXTENSION) + 1), usize::MAX);
         assert_eq!(too_long, Err("a chunk's extensions are too long"));
+        let blanks = |n: usize| [b"4".to_vec(), vec![b' '; n], b"\r\nWiki\r\n".to_vec()].concat();
+        assert!(decode(Decoder::chunked(), &blanks(usize::from(MAX_EXTENSION)), usize::MAX).is_ok());
+        assert!(decode(Decoder::chunked(), &blanks(usize::from(MAX_EXTENSION) + 1), usize::MAX).is_err());
+        let zeros = |n: usize| [vec![b'0'; n], b"4\r\nWiki\r\n".to_vec()].concat();
+        assert!(decode(Decoder::chunked(), &zeros(usize::from(MAX_DIGITS) - 1), usize::MAX).is_ok());
+        let padded = decode(Decoder::chunked(), &zeros(usize::from(MAX_DIGITS)), usize::MAX);
+        assert_eq!(padded, Err("a chunk's size has more than 64 digits"));
     }
 
     #[test]

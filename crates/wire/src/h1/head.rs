@@ -1,4 +1,9 @@
 //! Heads: start lines and field lines (RFC 9112 §2 to §5). `httparse` finds the tokens, this module decides what is legal.
+//!
+//! What is taken although other parsers refuse it has one meaning only, and is never passed on as it came: engines write each message
+//! anew. What two parsers may read differently is refused, above all a line that ends with LF alone. RFC 9112 §2.2 allows to take it for
+//! CRLF, and nginx and Go do; Envoy and Node refuse it, and to others it is a part of the value: each of the attacks by bare LF is between
+//! two that differ in this, and no client in use sends it.
 
 use std::mem::MaybeUninit;
 
@@ -47,7 +52,7 @@ impl From<httparse::Error> for Refusal {
             httparse::Error::Status => Self::bad("the status line is malformed"),
             httparse::Error::Token => Self::bad("the request line is malformed"),
             httparse::Error::TooManyHeaders => Self::with_status("too many header fields", 431),
-            httparse::Error::Version => Self::with_status("not HTTP/1.0 or HTTP/1.1", 505),
+            httparse::Error::Version => Self::with_status("not HTTP/1.x", 505),
         }
     }
 }
@@ -218,6 +223,31 @@ pub(super) struct Head<Line> {
 /// Reads a request head from the front of `bytes`; `None` while it is incomplete. Field lines go to `scratch`, except
 /// Host, which becomes the authority.
 pub(super) fn parse_request(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<Target>>, Refusal> {
+    let version_at = || Some(words_before_version(first_line(bytes))?.len());
+    match read_request(bytes, scratch) {
+        Err(refusal) if refusal.status == 505 => match version_at().and_then(|at| as_http11(bytes, at)) {
+            Some(bytes) => read_request(&bytes, scratch),
+            None => Err(refusal),
+        },
+        head => head,
+    }
+}
+
+/// The method, the target, and the spaces behind them.
+fn words_before_version(line: &[u8]) -> Option<&[u8]> {
+    let mut spaces = line.iter().enumerate().filter(|(_, byte)| **byte == b' ').map(|(at, _)| at);
+    line.get(..=spaces.nth(1)?)
+}
+
+/// The same bytes with HTTP/1.1 in place of a higher minor version at `at`, whose messages are read as those of the highest one that is
+/// known (RFC 9110 §2.5). `None` if there is another version.
+fn as_http11(bytes: &[u8], at: usize) -> Option<Vec<u8>> {
+    let minor = at + b"HTTP/1.".len();
+    let is_higher = bytes.get(at..minor) == Some(b"HTTP/1.") && matches!(bytes.get(minor), Some(b'2'..=b'9'));
+    is_higher.then(|| [&bytes[..minor], b"1", &bytes[minor + 1..]].concat())
+}
+
+fn read_request(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<Target>>, Refusal> {
     let mut storage = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut request = httparse::Request { method: None, path: None, version: None, headers: &mut [] };
     let Status::Complete(length) = request.parse_with_uninit_headers(bytes, &mut storage)? else {
@@ -242,6 +272,16 @@ pub(super) fn parse_request(bytes: &[u8], scratch: &mut Scratch) -> Result<Optio
 
 /// Reads a response head from the front of `bytes`; `None` while it is incomplete. Its line is the status.
 pub(super) fn parse_response(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<u16>>, Refusal> {
+    match read_response(bytes, scratch) {
+        Err(refusal) if refusal.status == 505 => match as_http11(bytes, 0) {
+            Some(bytes) => read_response(&bytes, scratch),
+            None => Err(refusal),
+        },
+        head => head,
+    }
+}
+
+fn read_response(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<u16>>, Refusal> {
     let mut storage = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut response = httparse::Response { version: None, code: None, reason: None, headers: &mut [] };
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
@@ -252,8 +292,9 @@ pub(super) fn parse_response(bytes: &[u8], scratch: &mut Scratch) -> Result<Opti
     let Status::Complete(length) = parsed else { return Ok(None) };
     let version = version(response.version)?;
     let status = response.code.unwrap_or_default();
-    if !(100..=599).contains(&status) {
-        return Err(Refusal::bad("the status is not between 100 and 599"));
+    // Those above 599 are in use, and read as 500 by who does not know them (RFC 9110 §15).
+    if status < 100 {
+        return Err(Refusal::bad("the status is below 100"));
     }
     let (framing, _) = read_fields(&bytes[..length], response.headers, scratch)?;
     if framing.chunked && version == Version::Http10 {
@@ -262,7 +303,8 @@ pub(super) fn parse_response(bytes: &[u8], scratch: &mut Scratch) -> Result<Opti
     Ok(Some(Head { length, line: status, version, framing }))
 }
 
-/// Reads trailer fields up to and including the empty line; `None` while they are incomplete.
+/// Reads trailer fields up to and including the empty line; `None` while they are incomplete. What would frame or route the message is
+/// left out (RFC 9110 §6.5.1): its end and its target are known.
 pub(super) fn parse_trailers(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<usize>, Refusal> {
     let mut storage = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let Status::Complete((length, fields)) = httparse::parse_headers(bytes, &mut storage)? else {
@@ -273,7 +315,7 @@ pub(super) fn parse_trailers(bytes: &[u8], scratch: &mut Scratch) -> Result<Opti
     for field in fields {
         let name = scratch.push(field);
         if matches!(name, b"content-length" | b"transfer-encoding" | b"host") {
-            return Err(Refusal::bad("a trailer field would change the framing of the message"));
+            scratch.pop();
         }
     }
     Ok(Some(length))
