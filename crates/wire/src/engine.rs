@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::connection::{Config, Counters, Refused, Request, Response, SettingValues, setting_name};
+use super::own_answers::OwnAnswers;
 use super::{ErrorCode, Event, Field, Priority, StreamId, h1, h2, h3, upgrade};
 use h2lab_base::units::Time;
 
@@ -182,9 +183,9 @@ impl Connection {
             && engine.may_switch()
             && let Some(handover) = engine.switch_to_h2c()
         {
-            let proxy_status = engine.proxy_status.take();
+            let own_answers = engine.own_answers.take();
             let mut upgraded = h2::Connection::upgraded(&handover, now);
-            upgraded.set_proxy_status(proxy_status);
+            upgraded.set_own_answers(own_answers);
             *self = Self::H2(Box::new(upgraded));
         }
         forward!(self, engine => engine.poll_event(now))
@@ -320,12 +321,11 @@ impl Connection {
         forward!(self, engine => engine.is_established())
     }
 
-    /// For a server that is a proxy: what the engine refuses by itself says in `Proxy-Status` (RFC 9209) who has answered. `value` is that
-    /// field up to its `details`: `edge-1; error=http_request_error`. HTTP/3 refuses by resets, which have no fields.
-    pub fn set_proxy_status(&mut self, value: Arc<str>) {
+    /// For a server: what its answers say to requests that the engine refuses by itself. HTTP/3 refuses by resets, which have no fields.
+    pub fn set_own_answers(&mut self, own: Arc<OwnAnswers>) {
         match self {
-            Self::H1(engine) => engine.proxy_status = Some(value),
-            Self::H2(engine) => engine.set_proxy_status(Some(value)),
+            Self::H1(engine) => engine.own_answers = Some(own),
+            Self::H2(engine) => engine.set_own_answers(Some(own)),
             Self::H3(_) => {}
         }
     }

@@ -37,6 +37,7 @@ pub mod h2;
 pub mod h3;
 pub mod limits;
 mod message;
+pub mod own_answers;
 mod priority;
 mod queue;
 pub mod structured;

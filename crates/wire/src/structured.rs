@@ -14,8 +14,3 @@ pub fn quoted(text: &str) -> String {
     quoted.push('"');
     quoted
 }
-
-/// The value of `Proxy-Status` (RFC 9209) that begins so and ends with why a request was refused.
-pub(crate) fn proxy_status(value: &str, reason: &str) -> String {
-    format!("{value}; details={}", quoted(reason))
-}

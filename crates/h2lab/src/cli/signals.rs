@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 
 /// A flag that the signals set. A Ctrl-C after that removes what is drawn and ends the program at once. Another SIGTERM or SIGHUP does not: `timeout` sends
 /// its signal twice, to the program and to its group, and who cannot wait has SIGKILL.
@@ -15,12 +15,21 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
 }
 
 /// For what serves until it is stopped: the same, and two flags that SIGHUP sets, which stops nothing here: one to open the log again,
-/// and one to read the configuration again.
+/// and one to read the configuration again. SIGUSR1 sets the first of them, as nginx does; to `HAProxy` it is a soft stop, which SIGTERM is
+/// here. SIGUSR2 would end the process without a drain, and is of no use: that is said. SIGPIPE is ignored by the runtime of Rust.
 pub fn serving() -> Result<(Arc<AtomicBool>, [Arc<AtomicBool>; 2])> {
     let (stop, hangups) = (interrupted()?, [Arc::default(), Arc::default()]);
     for hangup in &hangups {
         signal_hook::flag::register(SIGHUP, Arc::clone(hangup)).context("cannot catch signals")?;
     }
+    signal_hook::flag::register(SIGUSR1, Arc::clone(&hangups[0])).context("cannot catch signals")?;
+    let say = || {
+        let words =
+            b"h2lab: SIGUSR2 is ignored; SIGHUP reloads, SIGUSR1 reopens the access log, SIGTERM stops\n";
+        let _ = rustix::io::write(rustix::stdio::stderr(), words);
+    };
+    // SAFETY: it writes to stderr: it takes no lock and allocates nothing.
+    unsafe { signal_hook::low_level::register(SIGUSR2, say) }.context("cannot catch signals")?;
     Ok((stop, hangups))
 }
 

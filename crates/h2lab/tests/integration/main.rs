@@ -239,6 +239,9 @@ mod sidecar_registry;
 /// A sidecar whose configuration changes while it runs.
 mod sidecar_reload;
 
+/// The sidecar and what stands on the wire.
+mod sidecar_wire;
+
 /// The same beside what protects services.
 mod sidecar_reload_guard;
 

@@ -16,7 +16,7 @@ use rustix::fs::{Advice, CWD, Mode, OFlags, ResolveFlags, Stat, fadvise, openat,
 use rustix::io::Errno;
 
 use super::range::Validators;
-use crate::date::http_date;
+use h2lab_base::calendar::http_date;
 use h2lab_net::storage::{FileState, Names};
 
 /// A folder whose files are served.

@@ -76,7 +76,7 @@ fn parse(text: &str, length: u64) -> Option<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::date::http_date;
+    use h2lab_base::calendar::http_date;
 
     #[test]
     fn ranges_are_cut_to_what_there_is() {

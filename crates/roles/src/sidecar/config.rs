@@ -13,11 +13,13 @@ use h2lab_net::tls::{ClientTls, Identity, ServerTlsOptions, TlsError, TlsOptions
 use h2lab_proxy::config::{Config as File, ConfigError};
 use h2lab_proxy::guard::memory::{Memory, largest_window, share};
 use h2lab_proxy::{refusal, registry};
+use h2lab_wire::own_answers::OwnAnswers;
 use h2lab_wire::{Config, FlowControl, Role};
 
 use super::certificates;
 use super::observe::{AccessLog, AdminState};
 use super::sockets::Sockets;
+use crate::date::unix_s;
 
 /// Streams that a client may have open on a connection, as [`crate::origin::MAX_CONCURRENT_STREAMS`].
 const MAX_CONCURRENT_STREAMS: u32 = 1_000;
@@ -60,8 +62,8 @@ pub struct SidecarConfig {
     pub admin: Option<Arc<AdminState>>,
     /// The access log.
     pub log: Option<AccessLog>,
-    /// What `Proxy-Status` says of requests that the HTTP engine refuses.
-    pub refusals: Arc<str>,
+    /// What answers say to requests that the HTTP engine refuses.
+    pub refusals: Arc<OwnAnswers>,
     /// Certificates in the files that are named.
     pub certificates: Vec<CertificateStatus>,
 }
@@ -144,7 +146,8 @@ impl SidecarConfig {
         let threads = file.threads_on(cpus);
         let (server, client) = (within(server, &file, threads), within(client, &file, threads));
         let (on_note, admin, log, sockets) = (None, None, None, Sockets::default());
-        let refusals = refusal::of_engine(file.fields.via.as_deref().unwrap_or("h2lab")).into();
+        let proxy_status = Some(refusal::of_engine(file.fields.via.as_deref().unwrap_or("h2lab")));
+        let refusals = Arc::new(OwnAnswers { proxy_status, unix_s: Some(unix_s) });
         let certificates = certificates::of_files(file.files(), read)?;
         Ok(Self {
             file,

@@ -14,6 +14,8 @@ use super::{STOP_PERIOD, Sidecar, SidecarError, Slot, mark};
 
 /// For so long clients that have no request under way may still send one over HTTP/1.1.
 const LAST_CALL: Duration = Duration::from_secs(1);
+/// What clients are told.
+pub(super) const WHY: &[u8] = b"the proxy is being stopped";
 
 impl Sidecar<'_> {
     /// Accepts no connections any more, passes on what clients send until they know, and returns when nothing is left, or after
@@ -31,7 +33,7 @@ impl Sidecar<'_> {
         }
         self.is_draining = true;
         for slot in 0..self.slots.len() as u32 {
-            self.announce_end(slot);
+            self.announce_end(slot, WHY);
         }
         self.settle();
         let begun = self.now;
@@ -61,17 +63,17 @@ impl Sidecar<'_> {
     }
 
     /// A client is told that its connection takes no further requests, once it has said which version it speaks.
-    pub(super) fn announce_end(&mut self, slot: u32) {
+    pub(super) fn announce_end(&mut self, slot: u32, why: &[u8]) {
         if let Slot::Open(side) = &mut self.slots[slot as usize]
             && matches!(side.peer, Peer::Client { .. })
         {
-            side.engine.announce_end(self.now, b"the proxy is shutting down");
+            side.engine.announce_end(self.now, why);
             mark(side, slot, &mut self.dirty);
         }
     }
 
     /// Ends what has no request under way and cannot be told.
-    fn end_quiet(&mut self, slot: u32) {
+    pub(super) fn end_quiet(&mut self, slot: u32) {
         // A request that has come in the meantime is answered, and says so.
         self.read(slot);
         match &mut self.slots[slot as usize] {

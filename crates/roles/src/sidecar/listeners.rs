@@ -462,7 +462,7 @@ impl Opening {
             None => transparent::tunnel(&config.client),
         };
         spare.lend(&mut engine);
-        engine.set_proxy_status(Arc::clone(&config.refusals));
+        engine.set_own_answers(Arc::clone(&config.refusals));
         engine.handle_input(now, &std::mem::take(&mut self.first_bytes));
         Ok(Some((engine, version)))
     }

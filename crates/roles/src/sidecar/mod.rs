@@ -32,6 +32,7 @@ mod path;
 mod pool;
 pub mod registry;
 mod reload;
+mod removed;
 mod scarce;
 mod side;
 mod silence;
@@ -181,6 +182,8 @@ struct Sidecar<'a> {
     date: Date,
     /// It is to end.
     is_draining: bool,
+    /// Listeners that were taken out while it runs.
+    removed: removed::Removed,
     /// What it sees of its own work.
     observer: observe::Watch,
 }
@@ -246,6 +249,7 @@ impl<'a> Sidecar<'a> {
             lacks: scarce::Lacks::default(),
             date: Date::default(),
             is_draining: false,
+            removed: removed::Removed::default(),
         };
         sidecar.publish(&state);
         Ok(sidecar)
@@ -253,7 +257,7 @@ impl<'a> Sidecar<'a> {
 
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), SidecarError> {
         while !self.is_over(stop) {
-            self.catch_up();
+            self.catch_up()?;
             self.take_inbox();
             self.hand_on_datagrams()?;
             self.turn(self.clock.now() + STOP_PERIOD)?;
@@ -282,6 +286,7 @@ impl<'a> Sidecar<'a> {
         self.tend(now);
         self.forget_destinations(now);
         self.relieve();
+        self.end_removed(now);
         self.look(now);
         self.settle();
         self.bound_clients(now);
@@ -398,8 +403,9 @@ impl<'a> Sidecar<'a> {
                 self.place(slot, side);
                 self.begin_tunnel(slot);
                 if self.is_draining {
-                    self.announce_end(slot);
+                    self.announce_end(slot, drain::WHY);
                 }
+                self.dismiss_late_client(slot);
                 self.with_side(slot, |sidecar, side| {
                     sidecar.take_events(slot, side, now);
                     Ok(())
@@ -524,10 +530,15 @@ impl<'a> Sidecar<'a> {
         let Some(mut side) = self.take_side(slot) else { return };
         let until = loop {
             match side.write(now) {
-                Ok(Next::Wait(until)) if side.is_closed || !self.take_events(slot, &mut side, now) => {
-                    break until;
+                Ok(Next::Wait(until)) if side.is_closed => break until,
+                Ok(Next::Wait(_)) => {
+                    let had_events = self.take_events(slot, &mut side, now);
+                    // Without an event, too, the engine may have something to say: it reads the next one of pipelined requests only now,
+                    // and refuses it, or waits for the rest of it.
+                    if !had_events && (side.is_blocked() || !side.engine.has_output(now)) {
+                        break side.due();
+                    }
                 }
-                Ok(Next::Wait(_)) => {}
                 Ok(Next::Drop) => return self.lose(slot, *side, "it was closed"),
                 Err(error) => return self.break_off(slot, *side, &error),
             }

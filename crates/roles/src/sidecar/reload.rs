@@ -1,26 +1,31 @@
 //! A loop follows the state that is common to all loops: the first one [`super::live::Live`], the others what that has made of it.
 
+use std::sync::Arc;
+
 use h2lab_base::units::Time;
 use h2lab_proxy::config::{Config as File, Listen};
 use h2lab_proxy::hints::Pages;
-use h2lab_wire::ErrorCode;
 
 use super::live::State;
-use super::side::Peer;
 use super::threads::Common;
-use super::{Sidecar, Slot, mark};
+use super::{Sidecar, SidecarError};
 
 impl Sidecar<'_> {
     /// Makes its own state equal to the common one, if that has changed.
-    pub(super) fn catch_up(&mut self) {
+    pub(super) fn catch_up(&mut self) -> Result<(), SidecarError> {
         let version = if self.is_first() { self.live.version() } else { self.shared.version() };
         if version != self.seen {
+            if self.is_first() && !Arc::ptr_eq(&self.live.state().1.config, &self.config) {
+                // What the kernel has established is accepted before a listener is closed: its client may have sent a request.
+                self.turn(Time::ZERO)?;
+            }
             self.now = self.clock.now();
             self.take_state(self.now);
             self.settle();
         } else if self.pools.has_retired() {
             self.dismiss_retired(self.now);
         }
+        Ok(())
     }
 
     fn take_state(&mut self, now: Time) {
@@ -43,11 +48,11 @@ impl Sidecar<'_> {
 
     fn take_common(&mut self, version: u64, state: &State, common: Option<&Common>, now: Time) {
         self.seen = version;
-        let before = std::mem::replace(&mut self.config, std::sync::Arc::clone(&state.config));
+        let before = std::mem::replace(&mut self.config, Arc::clone(&state.config));
         // Services first: listeners name them.
         self.take_services(state, now);
         self.observer.follow(self.pools.service_names());
-        if std::sync::Arc::ptr_eq(&before, &state.config) {
+        if Arc::ptr_eq(&before, &state.config) {
             return;
         }
         let [old, new] = [&before.file, &state.config.file];
@@ -80,16 +85,6 @@ impl Sidecar<'_> {
             self.end_closed_ports(now);
             closed
         };
-        for slot in 0..self.slots.len() as u32 {
-            match &mut self.slots[slot as usize] {
-                Slot::Open(side) if matches!(side.peer, Peer::Client { listener, .. } if closed.contains(&listener)) =>
-                {
-                    side.engine.goaway(now, ErrorCode::NO_ERROR, b"this listener has been removed");
-                    mark(side, slot, &mut self.dirty);
-                }
-                Slot::Opening(opening) if closed.contains(&opening.listener) => self.vacate(slot),
-                _ => {}
-            }
-        }
+        self.dismiss_clients(&closed, now);
     }
 }

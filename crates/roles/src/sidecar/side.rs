@@ -396,8 +396,13 @@ impl Side {
                 Next::Wait(until.min(self.transport.timeout()))
             });
         }
+        Ok(Next::Wait(self.due()))
+    }
+
+    /// When something of a connection that is open is due.
+    pub fn due(&self) -> Time {
         let probe_at = self.path.as_ref().map_or(Time::NEVER, |path| path.probe_at());
-        Ok(Next::Wait(self.engine.poll_timeout().min(self.transport.timeout()).min(probe_at)))
+        self.engine.poll_timeout().min(self.transport.timeout()).min(probe_at)
     }
 
     /// For how long a peer that takes nothing may keep its connection open after the last word.

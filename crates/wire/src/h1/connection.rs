@@ -11,6 +11,7 @@ use super::unwanted::Unwanted;
 use super::upgrade::offer;
 use crate::connection::{Config, Counters, Refused, Request};
 use crate::limits::deadlines::Deadlines;
+use crate::own_answers::OwnAnswers;
 use crate::queue::Payload;
 use crate::{Error, ErrorCode, Event, Field, Priority, Role, StreamId};
 use h2lab_base::units::Time;
@@ -192,8 +193,8 @@ pub struct Connection {
     pub(super) most_read: u32,
     /// See [`crate::Connection::take_refused`].
     pub(super) refused: Option<Box<Refused>>,
-    /// See [`crate::Connection::set_proxy_status`].
-    pub(crate) proxy_status: Option<Arc<str>>,
+    /// See [`crate::Connection::set_own_answers`].
+    pub(crate) own_answers: Option<Arc<OwnAnswers>>,
 }
 
 impl Connection {
@@ -221,7 +222,7 @@ impl Connection {
             received: Version::Http11,
             most_read: MAX_READ,
             refused: None,
-            proxy_status: None,
+            own_answers: None,
         }
     }
 

@@ -6,7 +6,6 @@ use super::connection::{
 };
 use super::head::{Refusal, Version};
 use crate::connection::{Refused, Response};
-use crate::structured::proxy_status;
 use crate::{Error, Field, Role, StreamId};
 use h2lab_base::units::Time;
 
@@ -104,10 +103,9 @@ impl Connection {
             self.push_status_line(refusal.status);
             let fields_at = self.output.len();
             self.output.push(b"content-type: text/plain\r\nconnection: close\r\n");
-            if let Some(value) = &self.proxy_status {
-                let value = proxy_status(value, refusal.reason);
-                for part in [b"proxy-status: ", value.as_bytes(), b"\r\n"] {
-                    self.output.push(part);
+            for (name, value) in self.own_answers.iter().flat_map(|own| own.fields(refusal.reason)) {
+                for part in [name, ": ", &value, "\r\n"] {
+                    self.output.push(part.as_bytes());
                 }
             }
             push_length(&mut self.output, refusal.reason.len() as u64 + 1);

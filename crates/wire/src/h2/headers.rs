@@ -13,7 +13,6 @@ use crate::connection::{Refused, Response};
 use crate::content::Content;
 use crate::message;
 use crate::message::{RequestParts, ResponseParts};
-use crate::structured::proxy_status;
 use crate::{ErrorCode, Exceeded, Field, Limit};
 
 /// How many streams a server may have promised at a time; more are refused.
@@ -226,10 +225,9 @@ impl Connection {
         let Fault::Stream { stream, code: ErrorCode::ENHANCE_YOUR_CALM, reason } = fault else {
             return Err(fault);
         };
-        let value = self.proxy_status.as_ref().map(|value| proxy_status(value, reason));
-        let said = value.as_ref().map(|value| Field { name: b"proxy-status", value: value.as_bytes() });
-        let response =
-            Response { status: 431, fields: said.as_slice(), body_length: Some(0), end_stream: true };
+        let said: Vec<_> = self.own_answers.iter().flat_map(|own| own.fields(reason)).collect();
+        let fields: Vec<Field<'_>> = said.iter().map(|(name, value)| Field::new(name, value)).collect();
+        let response = Response { status: 431, fields: &fields, body_length: Some(0), end_stream: true };
         self.put_headers(stream, true, |block| {
             block.response(&response);
         });

@@ -75,6 +75,7 @@ use super::ending::End;
 use super::limits::accounts::Accounts;
 use super::limits::deadlines::Deadlines;
 use super::message::{RequestParts, ResponseParts};
+use super::own_answers::OwnAnswers;
 use super::priority::EarlyPriorities;
 use super::{ErrorCode, Event, Initiator, Role, StreamId};
 use h2lab_base::units::Time;
@@ -104,8 +105,8 @@ pub struct Connection {
     request: RequestParts,
     /// See [`super::Connection::take_refused`].
     refused: Option<Refused>,
-    /// See [`super::Connection::set_proxy_status`].
-    proxy_status: Option<Arc<str>>,
+    /// See [`super::Connection::set_own_answers`].
+    own_answers: Option<Arc<OwnAnswers>>,
     /// The response that the last block was found to be, if it is known to be one.
     response: ResponseParts,
     is_response_known: bool,
@@ -192,7 +193,7 @@ impl Connection {
             ),
             request: RequestParts::default(),
             refused: None,
-            proxy_status: None,
+            own_answers: None,
             response: ResponseParts::default(),
             is_response_known: false,
             streams: Streams::new(),
@@ -326,9 +327,9 @@ impl Connection {
         self.streams.len()
     }
 
-    /// See [`super::Connection::set_proxy_status`].
-    pub fn set_proxy_status(&mut self, value: Option<Arc<str>>) {
-        self.proxy_status = value;
+    /// See [`super::Connection::set_own_answers`].
+    pub fn set_own_answers(&mut self, own: Option<Arc<OwnAnswers>>) {
+        self.own_answers = own;
     }
 
     /// See [`super::Connection::take_refused`].

@@ -1,6 +1,7 @@
 //! Refusals that need more than a line to show: sizes, foreign protocols, ends in the middle. The others: `legality`.
 
 use super::*;
+use crate::own_answers::OwnAnswers;
 use crate::{Exceeded, Limit};
 
 /// The error with which a server refuses `request`, and the status that it answers.
@@ -50,7 +51,7 @@ fn a_head_of_just_the_allowed_size_passes_and_one_byte_more_is_431() {
 }
 
 #[test]
-fn a_proxy_says_in_each_refusal_that_it_was_the_one() {
+fn a_proxy_says_in_each_refusal_that_it_was_the_one_and_when() {
     for (request, details) in [
         (&b"GET / HTTP/1.1\r\nbad header: 1\r\n\r\n"[..], "a field name holds"),
         (
@@ -63,11 +64,13 @@ fn a_proxy_says_in_each_refusal_that_it_was_the_one() {
         ),
     ] {
         let mut server = server();
-        server.proxy_status = Some("a; error=http_request_error".into());
+        let proxy_status = Some("a; error=http_request_error".to_owned());
+        server.own_answers = Some(OwnAnswers { proxy_status, unix_s: Some(|| 784_111_777) }.into());
         feed(&mut server, request, &mut Vec::new());
         let answer = text(&sent(&mut server));
         let said = answer.split("proxy-status: a; error=http_request_error; details=\"").nth(1);
         assert!(said.is_some_and(|said| said.starts_with(details)), "{answer}");
+        assert!(answer.contains("\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n"), "{answer}");
     }
 }
 
