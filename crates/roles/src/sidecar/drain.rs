@@ -15,7 +15,7 @@ use super::{STOP_PERIOD, Sidecar, SidecarError, Slot, mark};
 /// For so long clients that have no request under way may still send one over HTTP/1.1.
 const LAST_CALL: Duration = Duration::from_secs(1);
 /// What clients are told.
-pub(super) const WHY: &[u8] = b"the proxy is being stopped";
+pub(super) const WHY: &[u8] = b"the proxy is shutting down";
 
 impl Sidecar<'_> {
     /// Accepts no connections any more, passes on what clients send until they know, and returns when nothing is left, or after
