@@ -62,6 +62,8 @@ pub struct SidecarStatus {
     pub clients_limit: u64,
     /// How often there were as many, so that others had to wait.
     pub clients_limit_reached: u64,
+    /// Of these, those that the process before has handed over.
+    pub clients_taken_over: u64,
     /// Requests under way.
     pub requests_open: u64,
     /// Requests that were refused before they had a service: malformed, too large, too late.
@@ -297,6 +299,7 @@ impl SidecarStatus {
         self.clients_accepted += other.clients_accepted;
         self.clients_limit = self.clients_limit.max(other.clients_limit); // of all threads together
         self.clients_limit_reached += other.clients_limit_reached;
+        self.clients_taken_over += other.clients_taken_over;
         self.requests_open += other.requests_open;
         self.bad_requests += other.bad_requests;
         self.tls_failures += other.tls_failures;

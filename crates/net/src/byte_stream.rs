@@ -67,6 +67,11 @@ impl ByteStream {
         &self.stream
     }
 
+    /// The socket of a stream in clear, of which all was written; `None` with TLS, which ends.
+    pub fn into_clear(self) -> Option<StreamSocket> {
+        self.tls.is_none().then_some(self.stream)
+    }
+
     /// Whether it is TLS.
     pub const fn is_tls(&self) -> bool {
         self.tls.is_some()

@@ -4,15 +4,22 @@
 //!
 //! The conversation: the new process connects and is sent one message with the sockets; when it accepts connections it writes
 //! [`READY`]. A new process that ends before has changed nothing.
+//!
+//! Behind [`READY`], in the same write, it may say in a line what else it takes; an old process that knows of none reads no further. One
+//! that does gives it more sockets ([`Successor::give`], [`Inheritance::receive`]): a header of two numbers of 4 bytes, big-endian, which
+//! carries the sockets, says how many these are and how many bytes follow. The new process answers with the number of sockets that it has
+//! taken, 4 bytes, before it uses any: whatever ends without this answer has changed nothing, since the old process still has them.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg, sockopt,
@@ -26,6 +33,12 @@ const GREETING: &[u8] = b"h2lab sockets 1\n";
 const READY: &[u8] = b"ready\n";
 /// How long the new process may take for that.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it may take for the line behind, which is there already, and for each answer to what it is given.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest line behind [`READY`], in bytes.
+const LONGEST_LINE: usize = 64 * 1024;
+/// What is said of the sockets of one message, in bytes at most.
+const MOST_WORDS: usize = 16 << 20;
 
 /// The process that hands over: it goes on until [`Predecessor::is_replaced`] is told.
 #[derive(Debug)]
@@ -46,28 +59,103 @@ pub fn ask(path: &Path) -> io::Result<Option<(Predecessor, Vec<OwnedFd>)>> {
 }
 
 fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut greeting = [0; GREETING.len()];
+    let (bytes, sockets) = receive_into(stream, &mut greeting)?;
+    if bytes != GREETING.len() || greeting != GREETING {
+        let why = "what answers there hands over no sockets: it closes, or is another program";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    Ok(sockets)
+}
+
+/// Reads until `space` is full or a message with sockets ends: how many bytes, and the sockets that came with them.
+fn receive_into(stream: &UnixStream, space: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut control = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = RecvAncillaryBuffer::new(&mut control);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
-    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut greeting)], &mut control, flags)?;
+    let mut into = [IoSliceMut::new(space)];
+    let received = retry_on_intr(|| recvmsg(stream, &mut into, &mut control, flags))?;
     let mut sockets = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
             sockets.extend(fds);
         }
     }
-    if received.bytes != GREETING.len() || greeting != GREETING {
-        let why = "the process there handed over no sockets: it is exiting, or is another program";
-        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-    }
-    Ok(sockets)
+    Ok((received.bytes, sockets))
 }
 
 impl Predecessor {
-    /// Tells it that its sockets are in use here: it may end.
-    pub fn is_replaced(mut self) -> io::Result<()> {
-        self.0.write_all(READY)
+    /// Tells it that its sockets are in use here: it may end. What else it gives may be taken from then on, if this process `takes` it: a
+    /// line without its end.
+    pub fn is_replaced(mut self, takes: &str) -> io::Result<Inheritance> {
+        self.0.write_all(&[READY, takes.as_bytes(), b"\n"].concat())?;
+        self.0.set_read_timeout(None)?;
+        Ok(Inheritance(self.0))
+    }
+}
+
+/// The new process's end of the conversation, from its first accepted connection on.
+#[derive(Debug)]
+pub struct Inheritance(UnixStream);
+
+impl Inheritance {
+    /// Waits for sockets, and what is said of them. They are still the other process's, until they are [taken](Self::take). `None` at the
+    /// end.
+    pub fn receive(&mut self) -> io::Result<Option<(Vec<OwnedFd>, Vec<u8>)>> {
+        let mut header = [0; 8];
+        let (bytes, sockets) = receive_into(&self.0, &mut header)?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        self.0.read_exact(&mut header[bytes..])?;
+        let [.., a, b, c, d] = header;
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        if length > MOST_WORDS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut words = vec![0; length];
+        self.0.read_exact(&mut words)?;
+        Ok(Some((sockets, words)))
+    }
+
+    /// The first `count` of these sockets are this process's from now on, and the others the other one's. An error if it has given up to
+    /// wait for that: all are.
+    pub fn take(&mut self, count: usize) -> io::Result<()> {
+        self.0.write_all(&(count as u32).to_be_bytes())
+    }
+}
+
+/// The old process's end of the conversation, once the new one is ready.
+#[derive(Debug)]
+pub struct Successor(UnixStream);
+
+impl Successor {
+    /// Gives it these sockets, [`MOST`] at most, and says `words` of them. How many of them, from the first on, it has taken: it uses none
+    /// of the others. If these are not all, it takes no further ones.
+    pub fn give(&mut self, sockets: &[BorrowedFd<'_>], words: &[u8]) -> usize {
+        let taken = self.try_give(sockets, words).unwrap_or_else(|_| {
+            // Whatever it says from here on fails, and it knows that it has got nothing. What it has said before can still be read.
+            let _ = self.0.shutdown(Shutdown::Both);
+            self.answer().unwrap_or(0)
+        });
+        taken.min(sockets.len())
+    }
+
+    fn try_give(&mut self, sockets: &[BorrowedFd<'_>], words: &[u8]) -> io::Result<usize> {
+        self.0.set_write_timeout(Some(PATIENCE))?;
+        self.0.set_read_timeout(Some(PATIENCE))?;
+        let mut header = [0; 8];
+        header[..4].copy_from_slice(&(sockets.len() as u32).to_be_bytes());
+        header[4..].copy_from_slice(&(words.len() as u32).to_be_bytes());
+        send_with(&self.0, &header, sockets)?;
+        self.0.write_all(words)?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> io::Result<usize> {
+        let mut taken = [0; 4];
+        self.0.read_exact(&mut taken)?;
+        Ok(u32::from_be_bytes(taken) as usize)
     }
 }
 
@@ -90,20 +178,21 @@ impl Offer {
         Ok(Self(UnixListener::bind(path)?))
     }
 
-    /// Waits for a successor, hands to it what `sockets` gives, and returns when it is ready. One that ends before is forgotten, of which
-    /// `forgotten` is told. An error only if no further one can come.
+    /// Waits for a successor, hands to it what `sockets` gives, and returns when it is ready: the conversation with it, and the line in which
+    /// it has said what else it takes, which is empty if it has not. One that ends before is forgotten, of which `forgotten` is told. An
+    /// error only if no further one can come.
     pub fn wait(
         &self,
         sockets: impl Fn() -> io::Result<Vec<OwnedFd>>,
         forgotten: impl Fn(),
-    ) -> io::Result<()> {
+    ) -> io::Result<(Successor, String)> {
         loop {
             let (stream, _) = self.0.accept()?;
             if !is_ours(&stream) {
                 continue;
             }
-            if sockets().is_ok_and(|sockets| hand_over(&stream, &sockets).is_ok()) {
-                return Ok(());
+            if let Ok(line) = sockets().and_then(|sockets| hand_over(&stream, &sockets)) {
+                return Ok((Successor(stream), line));
             }
             forgotten();
         }
@@ -116,18 +205,43 @@ fn is_ours(stream: &UnixStream) -> bool {
     sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
-fn hand_over(mut stream: &UnixStream, sockets: &[OwnedFd]) -> io::Result<()> {
+fn hand_over(mut stream: &UnixStream, sockets: &[OwnedFd]) -> io::Result<String> {
     let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "more sockets than one message takes"));
-    }
-    sendmsg(stream, &[IoSlice::new(GREETING)], &mut control, SendFlags::NOSIGNAL)?;
+    send_with(stream, GREETING, &fds)?;
     stream.set_read_timeout(Some(READY_TIMEOUT))?;
     let mut said = [0; READY.len()];
     stream.read_exact(&mut said)?;
-    if said == READY { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    if said != READY {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(line_behind(stream))
+}
+
+/// The rest of what the new process has said when it was ready. One that says nothing has closed its end.
+fn line_behind(mut stream: &UnixStream) -> String {
+    let mut line = Vec::new();
+    let mut space = [0; 1024];
+    while !line.contains(&b'\n') && line.len() <= LONGEST_LINE {
+        let read = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.read(&mut space));
+        match read {
+            Ok(n @ 1..) => line.extend_from_slice(&space[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => return String::new(),
+        }
+    }
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    String::from_utf8_lossy(line).into_owned()
+}
+
+/// Sends bytes that carry sockets.
+fn send_with(stream: &UnixStream, bytes: &[u8], sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !sockets.is_empty() && !control.push(SendAncillaryMessage::ScmRights(sockets)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "more sockets than one message takes"));
+    }
+    let sent = retry_on_intr(|| sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL))?;
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// The sockets that the service manager has opened for this process, if it has (`sd_listen_fds(3)`). Call it once, at the start:
@@ -171,7 +285,7 @@ mod tests {
         let (given_up, _) = ask(&path).unwrap().unwrap();
         drop(given_up);
         let (predecessor, sockets) = ask(&path).unwrap().unwrap();
-        predecessor.is_replaced().unwrap();
+        predecessor.is_replaced("").unwrap();
         old.join().unwrap();
         let [socket] = <[OwnedFd; 1]>::try_from(sockets).unwrap();
         let listener = TcpListener::from(socket);
@@ -185,5 +299,89 @@ mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "x").unwrap();
         assert!(Offer::at(&file).is_err() && std::fs::read(&file).unwrap() == b"x");
+    }
+    /// A process before and one after, in this one; the line of the one after says `takes`.
+    fn pair(takes: &str) -> (Successor, String, Inheritance) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let offer = Offer::at(&path).unwrap();
+        let old = std::thread::spawn(move || offer.wait(|| Ok(Vec::new()), || ()).unwrap());
+        let (predecessor, _) = ask(&path).unwrap().unwrap();
+        let inheritance = predecessor.is_replaced(takes).unwrap();
+        let (successor, line) = old.join().unwrap();
+        (successor, line, inheritance)
+    }
+
+    /// So many connections: those that were accepted, and their clients.
+    fn connections(count: usize) -> (Vec<OwnedFd>, Vec<std::net::TcpStream>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pairs = (0..count).map(|_| {
+            let client = std::net::TcpStream::connect(address).unwrap();
+            (OwnedFd::from(listener.accept().unwrap().0), client)
+        });
+        pairs.unzip()
+    }
+
+    #[test]
+    fn connections_cross_with_what_is_said_of_them_and_those_not_taken_stay() {
+        let (mut successor, line, mut inheritance) = pair("clients 1 127.0.0.1:80");
+        assert_eq!(line, "clients 1 127.0.0.1:80");
+        let (sockets, mut clients) = connections(MOST);
+        let new = std::thread::spawn(move || {
+            let long = inheritance.receive().unwrap().unwrap();
+            inheritance.take(long.0.len()).unwrap();
+            let (two, words) = inheritance.receive().unwrap().unwrap();
+            inheritance.take(1).unwrap();
+            assert!(inheritance.receive().unwrap().is_none(), "the other process has ended");
+            (long, two, words)
+        });
+        let words = vec![7; 1 << 20];
+        let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
+        assert_eq!(successor.give(&fds, &words), MOST);
+        assert_eq!(successor.give(&fds[..2], b"two"), 1);
+        drop(successor);
+        let ((all, long), two, said) = new.join().unwrap();
+        assert_eq!((all.len(), long, two.len(), &*said), (MOST, words, 2, &b"two"[..]));
+        // It is the same connection.
+        drop(sockets);
+        let mut last = std::net::TcpStream::from(all.into_iter().next_back().unwrap());
+        last.write_all(b"x").unwrap();
+        let mut byte = [0];
+        clients.pop().unwrap().read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+    }
+
+    #[test]
+    fn an_older_successor_takes_nothing_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let offer = Offer::at(&path).unwrap();
+        let old = std::thread::spawn(move || offer.wait(|| Ok(Vec::new()), || ()).unwrap());
+        let (Predecessor(mut stream), _) = ask(&path).unwrap().unwrap();
+        stream.write_all(READY).unwrap();
+        drop(stream);
+        let (mut successor, line) = old.join().unwrap();
+        assert_eq!(line, "");
+        let (sockets, _clients) = connections(1);
+        assert_eq!(successor.give(&[sockets[0].as_fd()], b""), 0);
+    }
+
+    #[test]
+    fn a_successor_that_dies_has_taken_what_it_has_said() {
+        // It dies with the sockets, before it says that it has them.
+        let (mut successor, _, mut inheritance) = pair("");
+        let new = std::thread::spawn(move || drop(inheritance.receive().unwrap()));
+        let (sockets, _clients) = connections(1);
+        let fds = [sockets[0].as_fd()];
+        assert_eq!(successor.give(&fds, b"a"), 0);
+        new.join().unwrap();
+        assert_eq!(successor.give(&fds, b"a"), 0, "and takes no further ones");
+        // It says so, and the other one finds that out although it waits no longer.
+        let (mut successor, _, mut inheritance) = pair("");
+        inheritance.take(1).unwrap();
+        successor.0.shutdown(Shutdown::Both).unwrap();
+        assert!(inheritance.take(1).is_err(), "what it says from here on fails");
+        assert_eq!(successor.give(&fds, b"a"), 1);
     }
 }

@@ -216,8 +216,8 @@ impl Reactor {
         self.submit_datagrams(token, wakeup)
     }
 
-    /// Reports nothing of this UDP socket any more, also where other descriptors of it remain, here or in another process.
-    pub fn withdraw_datagrams(&mut self, token: Token, socket: &impl AsFd) {
+    /// Reports nothing of this socket any more, also where other descriptors of it remain, here or in another process.
+    pub fn withdraw(&mut self, token: Token, socket: &impl AsFd) {
         self.forget(token);
         let _ = epoll::delete(&self.epoll, socket); // it was added
     }

@@ -146,6 +146,15 @@ impl StreamSocket {
         Ok(Self { fd, calls: Cell::default(), written: Cell::default() })
     }
 
+    /// A connection of TCP that another process, or this one, had before and on which so many bytes were written.
+    pub fn given(fd: OwnedFd, written: u64) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        let stream = Self::from_fd(fd)?;
+        stream.written.set(written);
+        stream.set_rcvlowat(1);
+        Ok(stream)
+    }
+
     /// Has the kernel end the connection, with [`io::ErrorKind::TimedOut`], where the peer's host is gone: after `silence` without a
     /// segment it is asked for one (`SO_KEEPALIVE`), and what has no acknowledgement for `unacknowledged`, data or question, ends it
     /// (`TCP_USER_TIMEOUT`, RFC 5482). Both are whole seconds at least. Without effect on a Unix socket, whose peer is a process of this

@@ -3,7 +3,8 @@
 //! ([`retry`]), which instance and connection take the next one, and how many connections there are ([`pool`]), what registries answer
 //! ([`registry`]), what protects services and itself ([`guard`]), what it says of its own answers ([`refusal`], [`grpc`]), the
 //! handshake of WebSocket ([`websocket`]), what clients are told early ([`hints`]), how proxies tell whose connection it is
-//! ([`proxy_protocol`]), trace context ([`trace`]), and a line of the access log ([`log`]).
+//! ([`proxy_protocol`]), trace context ([`trace`]), a line of the access log ([`log`]), and clients that a successor goes on with
+//! ([`handover`]).
 //!
 //! Never contains: sockets, a clock, an engine of a protocol, the loop that moves bytes (`roles::sidecar`).
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ pub mod config;
 pub mod fields;
 pub mod grpc;
 pub mod guard;
+pub mod handover;
 pub mod head;
 pub mod hints;
 pub mod log;

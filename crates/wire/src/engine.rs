@@ -513,6 +513,15 @@ impl Connection {
         }
     }
 
+    /// What was received and not used, the beginning of a request, of a server's connection over HTTP/1.1 that owes nothing and has not
+    /// ended: another engine that is given these bytes goes on with it. `None` of any other.
+    pub fn idle_input(&self) -> Option<&[u8]> {
+        match self {
+            Self::H1(engine) => engine.idle_input(),
+            Self::H2(_) | Self::H3(_) => None,
+        }
+    }
+
     /// The most bytes of fields that the peer takes in a message, as RFC 9113 §6.5.2 counts them; `u32::MAX` if it names no bound, and
     /// always in HTTP/1.1 and HTTP/3.
     pub fn most_fields_of_peer(&self) -> u32 {

@@ -75,8 +75,8 @@ pub struct SidecarArgs {
     /// Limit memory, for example to 512M: above 80 % new requests get 503, above 95 % connections are closed
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
-    /// Take over the listening sockets of the process that was started with the same SOCKET, without losing a request; that process
-    /// finishes its requests and exits. If there is none, open new sockets
+    /// Take over the listening sockets, and idle clients, of the process that was started with the same SOCKET, without losing a request;
+    /// that process finishes its requests and exits. If there is none, open new sockets
     #[arg(long, value_name = "SOCKET")]
     take_over: Option<PathBuf>,
     /// Switch to this unprivileged user (NAME or UID:GID) once all sockets are open; requires root
@@ -159,22 +159,27 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     }
     let (stop, [hangup, reload]) = signals::serving()?;
     let writer = open_log(&mut config, &folder_of(path), confinement.user(), hangup)?;
-    let admin = admin::Admin::bind(&mut config)?;
+    let mut bound = admin::Admin::bind(&mut config)?;
     let (file, sockets) = (config.file.clone(), config.sockets.clone());
     let live = Arc::new(Live::new(config, |line| say!("{}", quotable(line))));
-    let admin = admin.map(|admin| admin.serve(Arc::clone(&live))).transpose()?;
     let mut registries = Registries::new(Arc::clone(&live), folder_of(path));
     registries.follow(&file, FIRST_ANSWERS);
     let mut follow = Some((registries, reload, written)).filter(|_| args.config.is_some());
-    let (mut reported, mut changed, mut offered) = (Ok(()), Ok(()), Ok(()));
+    let (mut reported, mut changed, mut offered, mut admin) = (Ok(()), Ok(()), Ok(()), Ok(None));
     let totals = sidecar::run(&live, &stop, &mut |listening| {
         if let Err(error) = confinement.become_user() {
             changed = Err(error);
             stop.store(true, Ordering::Relaxed);
             return;
         }
-        reported =
-            announce(listening, &stop).and_then(|()| admin.as_ref().map_or(Ok(()), admin::Admin::announce));
+        // Not before: until then the process before answers.
+        admin = bound.take().map(|bound| bound.serve(Arc::clone(&live))).transpose();
+        let is_admin = admin.as_ref().ok().and_then(Option::as_ref);
+        reported = announce(listening, &stop).and_then(|()| is_admin.map_or(Ok(()), admin::Admin::announce));
+        if admin.is_err() {
+            stop.store(true, Ordering::Relaxed);
+            return;
+        }
         for address in sockets.close_unused() {
             crate::stderr::say(format_args!(
                 "warning: the inherited socket on {address} is closed: the configuration has no listener there"
@@ -197,7 +202,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             say!("warning: the configuration cannot be reloaded: {error:#}");
         }
     });
-    drop(admin);
+    drop(admin?);
     live.end_log();
     if let Some(writer) = writer {
         writer.finish();
@@ -252,17 +257,27 @@ fn take_over(
 ) -> std::io::Result<()> {
     // First the place where the next one asks: who finds it there finds us.
     let offer = Offer::at(path)?;
+    let passing = sockets.passing().clone();
     let (sockets, stop) = (sockets.clone(), Arc::clone(stop));
     let wait = move || {
-        let is_replaced = offer.wait(|| sockets.leave(), || sockets.keep()).is_ok();
-        if is_replaced {
-            sockets.handed_on();
-        }
-        stop.fetch_or(is_replaced, Ordering::Relaxed);
+        let Ok((successor, takes)) = offer.wait(|| sockets.leave(), || sockets.keep()) else { return };
+        drop(offer);
+        sockets.passing().begin(&takes);
+        sockets.handed_on();
+        stop.store(true, Ordering::Relaxed);
+        sockets.passing().serve(successor);
     };
     std::thread::Builder::new().name("handover".to_owned()).spawn(wait)?;
-    if let Err(error) = predecessor.map_or(Ok(()), Predecessor::is_replaced) {
-        say!("note: the previous process ended before the hand-over was complete: {error}"); // its sockets are here
+    let Some(predecessor) = predecessor else { return Ok(()) };
+    match predecessor.is_replaced(&passing.line()) {
+        Ok(before) => {
+            passing.expect();
+            std::thread::Builder::new()
+                .name("inheritance".to_owned())
+                .spawn(move || passing.inherit(before))?;
+        }
+        // Its sockets are here.
+        Err(error) => say!("note: the previous process ended before the hand-over was complete: {error}"),
     }
     Ok(())
 }

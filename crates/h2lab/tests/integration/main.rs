@@ -173,6 +173,9 @@ mod sidecar_guard;
 /// The end of a sidecar, and its successor.
 mod sidecar_handover;
 
+/// Clients of a sidecar that another one replaces.
+mod sidecar_handed_over;
+
 /// What the sidecar tells its clients early.
 mod sidecar_hints;
 

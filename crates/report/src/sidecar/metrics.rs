@@ -285,6 +285,8 @@ fn whole(out: &mut Metrics, status: &SidecarStatus) {
     out.single("clients_limit", "gauge", "Limit of open client connections.", status.clients_limit);
     let help = "Times the limit of client connections was reached, so that further clients waited.";
     out.single("clients_limit_reached_total", "counter", help, status.clients_limit_reached);
+    let help = "Client connections taken over from the previous process.";
+    out.single("clients_taken_over_total", "counter", help, status.clients_taken_over);
     out.single("requests_open", "gauge", "Requests in progress.", status.requests_open);
     out.single("memory_bytes", "gauge", "Resident memory of the process.", status.memory_bytes);
     out.single("threads", "gauge", "Worker threads.", status.threads);

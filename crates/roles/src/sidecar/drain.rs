@@ -2,7 +2,8 @@
 //!
 //! HTTP/2 clients are told in two steps (RFC 9113 §6.8): GOAWAY with the highest stream number, then, a round trip later, with that of the
 //! last stream that was taken. HTTP/1.1 has one step: the next response says `Connection: close`. A connection without a request
-//! stays open for [`LAST_CALL`], so that a request under way meets no closed connection.
+//! stays open for [`LAST_CALL`], so that a request under way meets no closed connection. Where a successor goes on with it
+//! ([`super::handover`]) it has no end.
 
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ impl Sidecar<'_> {
             self.take_inbox();
         }
         self.is_draining = true;
+        self.begin_handover();
         for slot in 0..self.slots.len() as u32 {
             self.announce_end(slot, WHY);
         }
@@ -45,6 +47,9 @@ impl Sidecar<'_> {
         loop {
             let now = self.clock.now();
             self.now = now;
+            self.take_arrived();
+            is_called &= !self.take_returned();
+            self.hand_over_idle();
             if !is_called && now >= last_call {
                 is_called = true;
                 for slot in 0..self.slots.len() as u32 {
@@ -52,7 +57,7 @@ impl Sidecar<'_> {
                     self.settle(); // at once: a request that comes between the last read and the close is lost
                 }
             }
-            if now >= until || (self.exchanges.open() == 0 && !self.has_clients(now)) {
+            if now >= until || self.is_done(now) {
                 break;
             }
             let until = if is_called { until } else { until.min(last_call) };
@@ -62,8 +67,24 @@ impl Sidecar<'_> {
         Ok(())
     }
 
-    /// A client is told that its connection takes no further requests, once it has said which version it speaks.
+    /// Whether nothing is under way, and nothing comes any more.
+    fn is_done(&self, now: Time) -> bool {
+        let passing = self.config.sockets.passing();
+        // A successor is ready where this one has been asked how it does: the answer is still this one's.
+        let is_asked = self.config.sockets.are_handed_on() && self.observer.is_asked();
+        let is_idle = self.exchanges.open() == 0 && !self.has_clients(now) && !is_asked;
+        is_idle && !passing.has_under_way(self.number) && (!self.is_first() || passing.ends_arrivals())
+    }
+
+    /// A client is told that its connection takes no further requests, once it has said which version it speaks; unless the successor goes
+    /// on with that.
     pub(super) fn announce_end(&mut self, slot: u32, why: &[u8]) {
+        if !self.awaits_heir(slot) {
+            self.tell_end(slot, why);
+        }
+    }
+
+    pub(super) fn tell_end(&mut self, slot: u32, why: &[u8]) {
         if let Slot::Open(side) = &mut self.slots[slot as usize]
             && matches!(side.peer, Peer::Client { .. })
         {
@@ -74,6 +95,10 @@ impl Sidecar<'_> {
 
     /// Ends what has no request under way and cannot be told.
     pub(super) fn end_quiet(&mut self, slot: u32) {
+        if self.awaits_heir(slot) {
+            // It carries something, or it would not be here. If that ends in time, the connection is handed over.
+            return self.tell_end(slot, WHY);
+        }
         // A request that has come in the meantime is answered, and says so.
         self.read(slot);
         match &mut self.slots[slot as usize] {

@@ -4,7 +4,7 @@ mod udp;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use h2lab_base::units::Time;
@@ -15,6 +15,7 @@ use h2lab_net::tls::{ServerTls, ServerTlsOptions};
 use h2lab_net::transport::{Transport, TransportError};
 use h2lab_proxy::config::{Interception, Listen, Network, Tunnels};
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::handover;
 use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::route::Routes;
 use h2lab_proxy::target;
@@ -292,10 +293,7 @@ impl Listeners {
         let client = stream.peer_address().ok()?;
         let listener = assignment.place();
         let place = &self.places[listener as usize];
-        let trusted = |networks: &Vec<Network>| {
-            networks.is_empty() || networks.iter().any(|network| network.contains(client.ip()))
-        };
-        if !place.proxied.as_ref().is_none_or(trusted) {
+        if !self.trusts(listener, client.ip()) {
             return None;
         }
         let timeout_at = self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -313,6 +311,48 @@ impl Listeners {
         let is_header_due = place.proxied.is_some();
         let opening = self.opening_of(Transport::Stream(stream), assignment, client, now);
         Some(Opening { is_header_due, intercepted, timeout_at, ..opening })
+    }
+
+    /// Whether a client of this address may say in a header of the PROXY protocol who it is, where the listener in this place expects one.
+    pub fn trusts(&self, place: u32, ip: IpAddr) -> bool {
+        let proxied = self.places.get(place as usize).and_then(|place| place.proxied.as_ref());
+        proxied
+            .is_none_or(|networks| networks.is_empty() || networks.iter().any(|network| network.contains(ip)))
+    }
+
+    /// What the listener in this place is to the process before and the one after; `None` if it accepts nothing.
+    pub fn kind(&self, place: u32) -> Option<handover::Listener> {
+        let place = self.places.get(place as usize).filter(|place| place.is_open)?;
+        Some(handover::Listener {
+            address: place.listening?.address,
+            tls: place.tls.is_some(),
+            proxy_protocol: place.proxied.is_some(),
+            transparent: place.listen.transparent,
+        })
+    }
+
+    /// What all of them are, with their places.
+    pub fn kinds(&self) -> impl Iterator<Item = (u32, handover::Listener)> {
+        (0..self.places.len() as u32).filter_map(|place| Some((place, self.kind(place)?)))
+    }
+
+    /// A connection in clear that another process had, or this one, as it was.
+    pub fn resumed(
+        &self,
+        stream: StreamSocket,
+        assignment: Assignment,
+        before: handover::Client,
+        now: Time,
+    ) -> Opening {
+        let transport = Transport::Stream(ByteStream::clear(stream));
+        let interception = self.places.get(assignment.place() as usize).and_then(|place| place.interception);
+        let opening = self.opening_of(transport, assignment, before.client, now);
+        let intercepted = interception.zip(before.original);
+        let intercepted = intercepted.map(|(how, to)| Intercepted::again(how, to, opening.timeout_at));
+        let look_at = intercepted.map_or(Time::NEVER, |intercepted| intercepted.look_at(now));
+        let timeout_at = opening.timeout_at.min(look_at);
+        let is_header_due = before.stage == handover::Stage::HeaderDue;
+        Opening { first_bytes: before.bytes, is_header_due, intercepted, timeout_at, ..opening }
     }
 
     /// A connection whose client has said nothing yet.
@@ -411,6 +451,37 @@ impl Opening {
         self.client = header.client.unwrap_or(self.client);
         self.is_header_due = false;
         Ok(true)
+    }
+
+    /// What the process after this one goes on with, if it can: nothing of TLS has come.
+    pub fn handed_over(&self, listener: SocketAddr) -> Option<handover::Client> {
+        let tcp = self.transport.tcp().filter(|_| !self.transport.is_tls())?;
+        Some(handover::Client {
+            listener,
+            client: self.client,
+            stage: if self.is_header_due { handover::Stage::HeaderDue } else { handover::Stage::New },
+            original: self.intercepted.map(|intercepted| intercepted.original),
+            written: tcp.written(),
+            bytes: self.first_bytes.clone(),
+        })
+    }
+
+    /// The engine of one that was handed over while it spoke HTTP/1.1, with what has come of its next request.
+    pub fn resume_http1(
+        &mut self,
+        config: &SidecarConfig,
+        engines: &mut Engines,
+        spare: &mut SpareBuffers,
+        now: Time,
+    ) -> Connection {
+        let mut engine = engines.engine(&config.server, Version::H1, false, now);
+        engine.set_own_answers(Arc::clone(&config.refusals));
+        let bytes = std::mem::take(&mut self.first_bytes);
+        if !bytes.is_empty() {
+            spare.lend(&mut engine);
+            engine.handle_input(now, &bytes);
+        }
+        engine
     }
 
     /// It has said too little for now; until when it may go on so, if it may.

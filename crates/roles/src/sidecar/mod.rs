@@ -20,6 +20,7 @@ mod events;
 mod exchange;
 mod fallback;
 mod guard;
+mod handover;
 mod hints;
 mod http3;
 mod listeners;
@@ -58,6 +59,7 @@ use h2lab_net::transport::TransportError;
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::memory::Pressure;
 use h2lab_proxy::hints::Pages;
+use h2lab_wire::Connection;
 
 use crate::date::Date;
 use buffers::SpareBuffers;
@@ -65,13 +67,15 @@ pub use config::{Listening, SidecarConfig, SidecarError};
 use engines::Engines;
 use exchange::Exchanges;
 use guard::Guard;
+use handover::Heir;
+pub use handover::Passing;
 use listeners::{FIRST, Listeners, Opening, WAKEUP};
 pub use live::{Live, Resolved, State, unresolved};
 pub use observe::{AccessLog, AdminState, Writer as AccessLogWriter};
 use pool::{Dialling, Pools};
 use side::{Next, Peer, Side};
 pub use sockets::Sockets;
-use threads::{Assignment, Shared};
+use threads::{Assignment, Given, Shared};
 use transparent::Destinations;
 pub use transparent::check_mark;
 
@@ -95,12 +99,16 @@ pub struct Totals {
     pub clients: u64,
     /// Connections to instances.
     pub dialled: u64,
+    /// Of the connections of clients, those that the process before had.
+    pub taken_over: u64,
+    /// Of these, those that the process after went on with.
+    pub handed_over: u64,
 }
 
 impl fmt::Display for Totals {
     /// `1000 requests from 3 client connections over 2 connections to instances; 1 aborted, 12 retried`: what is zero is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, refused, broken, repeated, pushed, clients, dialled } = self;
+        let Self { requests, refused, broken, repeated, pushed, clients, dialled, handed_over, .. } = self;
         write!(
             f,
             "{requests} {} from {clients} client {} over {dialled} {} to instances; ",
@@ -113,6 +121,7 @@ impl fmt::Display for Totals {
             (*broken, "aborted"),
             (*repeated, "retried"),
             (*pushed, "pushed"),
+            (*handed_over, "handed over to the next process"),
         ];
         let said = said.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
         let none = (refused + broken == 0).then(|| "none failed".to_owned());
@@ -184,6 +193,8 @@ struct Sidecar<'a> {
     is_draining: bool,
     /// Listeners that were taken out while it runs.
     removed: removed::Removed,
+    /// What the process after this one goes on with, while it ends.
+    heir: Option<Heir>,
     /// What it sees of its own work.
     observer: observe::Watch,
 }
@@ -197,9 +208,13 @@ pub fn run(
 ) -> Result<Totals, SidecarError> {
     let threads = live.state().1.config.threads;
     let mut first = Sidecar::new(live, Arc::new(Shared::new(threads)?), 0)?;
+    let passing = first.config.sockets.passing().clone();
+    passing.takes_for(first.listeners.kinds().map(|(_, kind)| kind).collect(), &first.shared);
     // Before there is another thread: rights that are given up here are given up in all.
     ready(&first.listeners.listening());
-    threads::run(&mut first, stop)
+    let totals = threads::run(&mut first, stop);
+    let handed_over = passing.finish();
+    totals.map(|totals| Totals { handed_over, ..totals })
 }
 
 impl<'a> Sidecar<'a> {
@@ -250,6 +265,7 @@ impl<'a> Sidecar<'a> {
             date: Date::default(),
             is_draining: false,
             removed: removed::Removed::default(),
+            heir: None,
         };
         sidecar.publish(&state);
         Ok(sidecar)
@@ -258,6 +274,7 @@ impl<'a> Sidecar<'a> {
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), SidecarError> {
         while !self.is_over(stop) {
             self.catch_up()?;
+            self.take_arrived();
             self.take_inbox();
             self.hand_on_datagrams()?;
             self.turn(self.clock.now() + STOP_PERIOD)?;
@@ -303,7 +320,7 @@ impl<'a> Sidecar<'a> {
                 if assignment.thread() == self.number {
                     self.take_client(stream, assignment);
                 } else {
-                    self.shared.give(stream, assignment);
+                    self.shared.give(Given { stream, assignment, before: None });
                 }
                 self.bound_clients(self.now);
             }
@@ -352,6 +369,7 @@ impl<'a> Sidecar<'a> {
         self.reactor.set_timer(Self::token(slot), opening.timeout_at);
         self.totals.clients += 1;
         self.slots[slot as usize] = Slot::Opening(Box::new(opening));
+        self.may_leave(slot);
     }
 
     fn tick(&mut self, slot: u32) {
@@ -392,26 +410,7 @@ impl<'a> Sidecar<'a> {
                 }
                 self.slots[slot as usize] = Slot::Opening(opening);
             }
-            Ok(Some((engine, version))) => {
-                self.is_shaken(slot);
-                let Opening { transport, listener, client, assignment, intercepted, .. } = *opening;
-                let address = client.ip().to_canonical().to_string().into();
-                let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
-                (side.client, side.assignment, side.intercepted) =
-                    (Some(client), Some(assignment), intercepted.map(Box::new));
-                side.used_at = now;
-                self.place(slot, side);
-                self.begin_tunnel(slot);
-                if self.is_draining {
-                    self.announce_end(slot, drain::WHY);
-                }
-                self.dismiss_late_client(slot);
-                self.with_side(slot, |sidecar, side| {
-                    sidecar.take_events(slot, side, now);
-                    Ok(())
-                });
-                self.read(slot);
-            }
+            Ok(Some((engine, version))) => self.begin(slot, *opening, engine, version),
             // A client that breaks its connection, or sends nothing, is its own affair.
             Err(error) => {
                 self.note_refused(&opening, &error);
@@ -420,6 +419,29 @@ impl<'a> Sidecar<'a> {
                 self.vacate(slot);
             }
         }
+    }
+
+    /// A client speaks this from now on.
+    fn begin(&mut self, slot: u32, opening: Opening, engine: Connection, version: Version) {
+        let now = self.now;
+        self.is_shaken(slot);
+        let Opening { transport, listener, client, assignment, intercepted, .. } = opening;
+        let address = client.ip().to_canonical().to_string().into();
+        let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
+        (side.client, side.assignment, side.intercepted) =
+            (Some(client), Some(assignment), intercepted.map(Box::new));
+        side.used_at = now;
+        self.place(slot, side);
+        self.begin_tunnel(slot);
+        if self.is_draining {
+            self.announce_end(slot, drain::WHY);
+        }
+        self.dismiss_late_client(slot);
+        self.with_side(slot, |sidecar, side| {
+            sidecar.take_events(slot, side, now);
+            Ok(())
+        });
+        self.read(slot);
     }
 
     fn place(&mut self, slot: u32, mut side: Side) {
@@ -557,6 +579,7 @@ impl<'a> Sidecar<'a> {
         self.spare.take_back_transport(&mut side.transport);
         self.slots[slot as usize] = Slot::Open(side);
         self.weigh_slot(slot);
+        self.may_leave(slot);
         if reads && !self.unread.contains(&slot) {
             self.unread.push(slot);
         }

@@ -445,6 +445,20 @@ impl Side {
             && self.engine.poll_timeout() <= now
     }
 
+    /// Whether it is a client's that another process can go on with while it carries nothing: HTTP/1.1 in clear.
+    pub fn may_be_handed_over(&self) -> bool {
+        let is_clear_http1 =
+            self.version == Version::H1 && !self.transport.is_tls() && !self.engine.is_tunnel();
+        is_clear_http1 && matches!(self.peer, Peer::Client { .. })
+    }
+
+    /// What was read of the next request, if it carries nothing and can be handed over.
+    pub fn idle_input(&self) -> Option<&[u8]> {
+        let has_ended = self.eof || self.hangup || self.is_closed || self.is_shut || self.is_aborted;
+        let is_idle = !has_ended && !self.blocked && self.lingering.is_none() && self.streams.len() == 0;
+        self.engine.idle_input().filter(|_| is_idle && self.may_be_handed_over())
+    }
+
     /// A deadline has passed; whether the engine may have events.
     pub fn expire(&mut self, now: Time) -> bool {
         self.is_dirty = true;

@@ -13,12 +13,14 @@ use h2lab_net::tcp::Listener;
 use h2lab_net::udp::Socket;
 use rustix::net::{SocketType, sockopt};
 
+use super::handover::Passing;
+
 /// For so long the loop may take to leave the UDP sockets.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Listening sockets. Clones are of the same ones.
 #[derive(Debug, Clone, Default)]
-pub struct Sockets(Arc<(Mutex<Held>, Condvar)>);
+pub struct Sockets(Arc<(Mutex<Held>, Condvar)>, Passing);
 
 /// Who reads the UDP sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,7 +72,12 @@ impl Sockets {
                 held.given.push(Listener::given(fd)?);
             }
         }
-        Ok(Self(Arc::new((Mutex::new(held), Condvar::new()))))
+        Ok(Self(Arc::new((Mutex::new(held), Condvar::new())), Passing::default()))
+    }
+
+    /// Connections of clients that are handed on, too.
+    pub const fn passing(&self) -> &Passing {
+        &self.1
     }
 
     /// Listens on `address`: with a socket that was given, if one is for it, else with a new one.

@@ -18,6 +18,7 @@ use h2lab_proxy::config::{
     Config as File, Instance, Interception, Listen, Member, ORIGINAL, Other, Speaks, Transparent,
 };
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::handover::Original;
 use h2lab_proxy::head::Part;
 use h2lab_proxy::refusal::ProxyError;
 use h2lab_wire::connection::Request;
@@ -41,17 +42,6 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 /// The service of a request; else the status with which it is refused, and why.
 type Routed = Result<u32, (u16, &'static str)>;
-
-/// Where a connection was to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Original {
-    /// To this address.
-    At(SocketAddr),
-    /// To the listener itself.
-    Here(SocketAddr),
-    /// To this address, and the sidecar itself has made it: it would go round for ever.
-    Ours(SocketAddr),
-}
 
 /// For what its first bytes are waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +92,12 @@ impl Intercepted {
         } else {
             Original::At(original)
         };
-        Ok(Self { how, original, detection: Detection::First, until })
+        Ok(Self::again(how, original, until))
+    }
+
+    /// One of which it is known where it was to go.
+    pub const fn again(how: Interception, original: Original, until: Time) -> Self {
+        Self { how, original, detection: Detection::First, until }
     }
 
     /// When it is to be looked whether it has said anything.

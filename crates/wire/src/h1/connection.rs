@@ -374,6 +374,15 @@ impl Connection {
         u32::from(self.exchange.is_some())
     }
 
+    /// See [`crate::Connection::idle_input`].
+    pub fn idle_input(&self) -> Option<&[u8]> {
+        let is_between = self.exchange.is_none() && matches!(self.receiving, Receiving::Head);
+        let is_idle =
+            is_between && self.output.is_empty() && matches!(self.life, Life::Open) && !self.draining;
+        let is_server = self.config.role == Role::Server && !self.is_raw;
+        (is_server && is_idle && !self.eof.has_come()).then(|| self.input.unread())
+    }
+
     /// Whether no further request will be accepted here.
     pub fn is_draining(&self) -> bool {
         let closing = self.exchange.as_ref().is_some_and(|exchange| exchange.close);

@@ -158,9 +158,10 @@ impl Serving {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }
+            self.admin.set_asked(true);
             // What waits there now is the successor's.
             if !waited[1].revents().is_empty() || self.sockets.are_handed_on() {
-                return;
+                return self.admin.set_asked(false);
             }
             let accepted = listener.accept().or_else(|_| {
                 kept.clear();
@@ -172,6 +173,7 @@ impl Serving {
                 Ok(None) => {}
                 Err(_) => std::thread::sleep(PAUSE), // file descriptors have run out
             }
+            self.admin.set_asked(false);
         }
     }
 

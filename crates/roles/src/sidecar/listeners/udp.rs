@@ -140,14 +140,14 @@ impl Listeners {
         if !self.is_udp_open(place)
             && let Some(port) = self.udp.remove(&place)
         {
-            reactor.withdraw_datagrams(token(place), &port.endpoint);
+            reactor.withdraw(token(place), &port.endpoint);
         }
     }
 
     /// Stops or goes on reading what comes to the UDP ports.
     pub fn read_udp(&self, is_read: bool, reactor: &mut Reactor) -> io::Result<()> {
         for (place, port) in &self.udp {
-            reactor.withdraw_datagrams(token(*place), &port.endpoint);
+            reactor.withdraw(token(*place), &port.endpoint);
             if is_read {
                 reactor.submit_datagrams(token(*place), &port.endpoint)?;
             }

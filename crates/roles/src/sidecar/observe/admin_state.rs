@@ -28,6 +28,8 @@ pub struct AdminState {
     last_query: AtomicU64,
     /// The sidecar is being stopped.
     is_draining: AtomicBool,
+    /// Somebody has asked, or may have.
+    is_asked: AtomicBool,
     loops: Mutex<Vec<Arc<LoopEntry>>>,
     answered: Condvar,
 }
@@ -46,7 +48,8 @@ impl AdminState {
         let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
         loops.retain(|entry| !entry.is_left.load(Ordering::Relaxed));
         loops.push(Arc::clone(&entry));
-        LoopHandle { state: Arc::clone(self), entry, answered: self.last_query.load(Ordering::Relaxed) }
+        // A query that waits at the moment waits for this one, too.
+        LoopHandle { state: Arc::clone(self), entry, answered: 0 }
     }
 
     /// The sidecar is being stopped.
@@ -57,6 +60,12 @@ impl AdminState {
     /// Whether it is being stopped.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Somebody has asked, or may have, or has been answered. Said before it is looked whether a successor answers: loops that end because
+    /// of that one wait for the answer.
+    pub fn set_asked(&self, is_asked: bool) {
+        self.is_asked.store(is_asked, Ordering::SeqCst);
     }
 
     /// Queries all loops, and waits for `patience` at most; what each has answered, and how many have not. One query at a time.
@@ -128,6 +137,11 @@ impl LoopHandle {
         self.state.is_draining()
     }
 
+    /// Whether somebody may still want an answer.
+    pub fn is_asked(&self) -> bool {
+        self.state.is_asked.load(Ordering::SeqCst)
+    }
+
     /// Tells those that ask that the sidecar is being stopped.
     pub fn drain(&self) {
         self.state.drain();
@@ -182,6 +196,24 @@ mod tests {
         for thread in threads {
             thread.join().expect("it ends");
         }
+    }
+
+    #[test]
+    fn a_loop_that_begins_during_a_query_answers_it() {
+        let state = Arc::new(AdminState::default());
+        let mut first = state.register();
+        let asking = Arc::clone(&state);
+        let asking = std::thread::spawn(move || asking.query(false, Duration::from_secs(600)));
+        while first.pending_query().is_none() {
+            std::thread::yield_now();
+        }
+        let mut second = state.register();
+        for handle in [&mut second, &mut first] {
+            let query = handle.pending_query().expect("it is waited for");
+            handle.answer(query, Snapshot::default());
+        }
+        let (answers, missing) = asking.join().expect("it ends");
+        assert_eq!((answers.len(), missing), (2, 0));
     }
 
     #[test]

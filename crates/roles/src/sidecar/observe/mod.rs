@@ -214,6 +214,11 @@ impl Watch {
         }
     }
 
+    /// Whether somebody may still want to know something of this loop.
+    pub fn is_asked(&self) -> bool {
+        self.admin.as_ref().is_some_and(LoopHandle::is_asked)
+    }
+
     /// There are these services, by number. A service keeps its number.
     pub fn follow<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         let of_no_service = self.services.pop();

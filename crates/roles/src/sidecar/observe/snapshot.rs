@@ -92,6 +92,7 @@ impl Sidecar<'_> {
             clients_accepted: self.totals.clients,
             clients_limit: self.most_clients().into(),
             clients_limit_reached: self.clients.reached,
+            clients_taken_over: self.totals.taken_over,
             requests_open: self.exchanges.open() as u64,
             bad_requests: watch.bad_requests,
             tls_failures: watch.tls_failures,

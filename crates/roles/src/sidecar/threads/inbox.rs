@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use h2lab_net::tcp::StreamSocket;
 use h2lab_net::wakeup::Wakeup;
+use h2lab_proxy::handover::Client;
 
 use crate::sidecar::listeners::PLACES;
 
@@ -17,7 +18,7 @@ pub struct Worker {
     clients: AtomicU32,
     /// The same, by the place of their listener.
     places: Box<[AtomicU32]>,
-    inbox: Mutex<Vec<(StreamSocket, Assignment)>>,
+    inbox: Mutex<Vec<Given>>,
     /// There is something in the inbox: the loop looks at this at each turn.
     has_new: AtomicBool,
     wakeup: Wakeup,
@@ -57,8 +58,8 @@ impl Worker {
     }
 
     /// It gets this connection.
-    pub fn give(&self, stream: StreamSocket, assignment: Assignment) {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push((stream, assignment));
+    pub fn give(&self, given: Given) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(given);
         // One that has not looked yet was woken already.
         if !self.has_new.swap(true, Ordering::AcqRel) {
             self.wakeup.wake();
@@ -66,7 +67,7 @@ impl Worker {
     }
 
     /// What it was given since the last time.
-    pub fn take(&self) -> Vec<(StreamSocket, Assignment)> {
+    pub fn take(&self) -> Vec<Given> {
         if !self.has_new.load(Ordering::Relaxed) {
             return Vec::new();
         }
@@ -74,6 +75,15 @@ impl Worker {
         self.has_new.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// A connection for a loop.
+#[derive(Debug)]
+pub struct Given {
+    pub stream: StreamSocket,
+    pub assignment: Assignment,
+    /// How it was in the process before; `None` if it was accepted here.
+    pub before: Option<Client>,
 }
 
 /// A client's connection counts at a loop and at a listener as long as this is there.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-pub use inbox::Assignment;
+pub use inbox::{Assignment, Given};
 pub use shared::{Common, Shared};
 
 use super::live::Live;
@@ -101,12 +101,15 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Takes the connections that the first loop has handed over.
+    /// Takes the connections that the first loop has given to this one.
     pub(super) fn take_inbox(&mut self) {
-        for (stream, assignment) in self.shared.take(self.number) {
+        for Given { stream, assignment, before } in self.shared.take(self.number) {
             // A listener that is gone by now accepts nothing.
             if self.listeners.is_open(assignment.place()) {
-                self.take_client(stream, assignment);
+                match before {
+                    None => self.take_client(stream, assignment),
+                    Some(before) => self.resume(stream, assignment, before),
+                }
             }
         }
     }
@@ -121,7 +124,8 @@ impl Sidecar<'_> {
 
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        let Self { requests, refused, broken, repeated, pushed, clients, dialled } = other;
+        let Self { requests, refused, broken, repeated, pushed, clients, dialled, taken_over, handed_over } =
+            other;
         self.requests += requests;
         self.refused += refused;
         self.broken += broken;
@@ -129,5 +133,7 @@ impl AddAssign for Totals {
         self.pushed += pushed;
         self.clients += clients;
         self.dialled += dialled;
+        self.taken_over += taken_over;
+        self.handed_over += handed_over;
     }
 }

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use h2lab_base::units::Time;
 use h2lab_net::clock::Clock;
-use h2lab_net::tcp::StreamSocket;
 use h2lab_net::wakeup::Wakeup;
 use h2lab_proxy::pool::portion::Portion;
 use h2lab_proxy::refusal::ProxyError;
 
-use super::inbox::{Assignment, Worker};
+use super::inbox::{Assignment, Given, Worker};
 use crate::sidecar::guard::{ServiceShare, SharedRate, Standing};
 use crate::sidecar::listeners::Place;
 use crate::sidecar::live::{Resolved, State};
@@ -129,12 +128,12 @@ impl Shared {
     }
 
     /// Gives a connection to the loop that its assignment is at.
-    pub fn give(&self, stream: StreamSocket, assignment: Assignment) {
-        self.workers[assignment.thread() as usize].give(stream, assignment);
+    pub fn give(&self, given: Given) {
+        self.workers[given.assignment.thread() as usize].give(given);
     }
 
     /// What a loop was given since the last time.
-    pub fn take(&self, number: u32) -> Vec<(StreamSocket, Assignment)> {
+    pub fn take(&self, number: u32) -> Vec<Given> {
         self.workers[number as usize].take()
     }
 
@@ -184,6 +183,11 @@ impl Shared {
     /// The last one; `None` before the first.
     pub fn common(&self) -> Option<Arc<Common>> {
         lock(&self.common).clone()
+    }
+
+    /// Wakes all loops.
+    pub fn wake(&self) {
+        self.workers.iter().for_each(|worker| worker.wakeup().wake());
     }
 
     fn wake_others(&self) {

@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod framing;
+mod idle_input;
 mod legality;
 mod lending;
 mod pair;

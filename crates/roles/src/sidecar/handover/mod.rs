@@ -1,0 +1,187 @@
+//! Connections of clients that a successor goes on with, so that no request meets a closed connection: those over HTTP/1.1 in clear, which
+//! HTTP/1.1 has no way to end in good order, and those that have not said what they speak.
+//!
+//! A connection is handed over when it carries nothing. What its client has sent by then is in the socket, or was read and goes with it.
+//! Nothing is read of it from then on, here; if the successor does not take it, it comes back, and ends as without a successor.
+
+mod passing;
+
+use h2lab_net::tcp::StreamSocket;
+use h2lab_net::transport::Transport;
+use h2lab_proxy::fields::Version;
+use h2lab_proxy::handover::{Client, Listener, MOST_BYTES, Stage};
+
+use super::side::Peer;
+use super::threads::{Assignment, Given};
+use super::{Sidecar, Slot, drain};
+use passing::Leaving;
+pub use passing::Passing;
+
+/// What the process after this one goes on with.
+#[derive(Debug)]
+pub struct Heir {
+    /// Connections of these listeners.
+    takes: Vec<Listener>,
+    /// Places of connections that may carry nothing since they were looked at last.
+    candidates: Vec<u32>,
+}
+
+impl Sidecar<'_> {
+    /// This process ends: what the next one goes on with is handed to it from now on.
+    pub(super) fn begin_handover(&mut self) {
+        let takes = self.config.sockets.passing().heir_takes();
+        let candidates = (0..self.slots.len() as u32).collect();
+        self.heir = takes.map(|takes| Heir { takes, candidates });
+        self.hand_over_idle();
+    }
+
+    /// A connection may carry nothing any more.
+    pub(super) fn may_leave(&mut self, slot: u32) {
+        if let Some(heir) = &mut self.heir {
+            heir.candidates.push(slot);
+        }
+    }
+
+    /// Hands over those that carry nothing.
+    pub(super) fn hand_over_idle(&mut self) {
+        let candidates = self.heir.as_mut().map(|heir| std::mem::take(&mut heir.candidates));
+        for slot in candidates.unwrap_or_default() {
+            self.hand_over(slot);
+        }
+    }
+
+    /// Whether a connection is handed over once it carries nothing: its client is not told that it ends.
+    pub(super) fn awaits_heir(&self, slot: u32) -> bool {
+        match &self.slots[slot as usize] {
+            Slot::Open(side) => match side.peer {
+                Peer::Client { listener, .. } => {
+                    side.may_be_handed_over() && self.heir_takes(listener).is_some()
+                }
+                Peer::Instance(_) => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// The listener in this place, if the heir takes connections of it.
+    fn heir_takes(&self, place: u32) -> Option<Listener> {
+        let kind = self.listeners.kind(place)?;
+        self.heir.as_ref()?.takes.contains(&kind).then_some(kind)
+    }
+
+    /// What is to be known of a connection that can be handed over as it is.
+    fn leaving(&self, slot: u32) -> Option<Client> {
+        match &self.slots[slot as usize] {
+            Slot::Open(side) => {
+                let bytes = side.idle_input().filter(|bytes| bytes.len() <= MOST_BYTES)?;
+                let Peer::Client { listener, .. } = side.peer else { return None };
+                side.assignment.as_ref()?;
+                Some(Client {
+                    listener: self.heir_takes(listener)?.address,
+                    client: side.client?,
+                    stage: Stage::Http1,
+                    original: side.intercepted.as_ref().map(|intercepted| intercepted.original),
+                    written: side.transport.tcp()?.written(),
+                    bytes: bytes.to_vec(),
+                })
+            }
+            Slot::Opening(opening) => opening.handed_over(self.heir_takes(opening.listener)?.address),
+            Slot::Empty | Slot::Dialling(_) => None,
+        }
+    }
+
+    /// Hands a connection over, if it carries nothing.
+    fn hand_over(&mut self, slot: u32) {
+        let Some(client) = self.leaving(slot) else { return };
+        let (transport, assignment) = match std::mem::take(&mut self.slots[slot as usize]) {
+            Slot::Open(side) => (side.transport, side.assignment),
+            Slot::Opening(opening) => (opening.transport, Some(opening.assignment)),
+            Slot::Empty | Slot::Dialling(_) => return,
+        };
+        let Transport::Stream(stream) = transport else { return };
+        let (Some(stream), Some(assignment)) = (stream.into_clear(), assignment) else { return };
+        self.reactor.withdraw(Self::token(slot), &stream);
+        self.vacate(slot);
+        let leaving = Leaving { stream, assignment, client };
+        if let Err(Leaving { stream, assignment, client }) = self.config.sockets.passing().give(leaving) {
+            self.resume(stream, assignment, client);
+        }
+    }
+
+    /// Takes back what the successor has not taken. Where it takes nothing more, clients are told that their connections end, and `true` is
+    /// returned.
+    pub(super) fn take_returned(&mut self) -> bool {
+        let passing = self.config.sockets.passing().clone();
+        let is_gone = self.heir.is_some() && !passing.takes_more();
+        if is_gone {
+            let all = 0..self.slots.len() as u32;
+            let waiting: Vec<u32> = all.filter(|slot| self.awaits_heir(*slot)).collect();
+            self.heir = None;
+            for slot in waiting {
+                self.tell_end(slot, drain::WHY);
+            }
+        }
+        let returned = passing.returned(self.number);
+        for Leaving { stream, assignment, client } in returned {
+            self.resume(stream, assignment, client);
+        }
+        is_gone
+    }
+
+    /// Takes connections that the process before hands over, and gives each to the loop with the fewest; the first loop does.
+    pub(super) fn take_arrived(&mut self) {
+        if !self.is_first() {
+            return;
+        }
+        for (fd, client) in self.config.sockets.passing().arrived() {
+            // It was said that these are taken, but the configuration may have changed since then. What was in clear is not served where
+            // that is not allowed.
+            let mut kinds = self.listeners.kinds();
+            let place = kinds.find(|(_, kind)| kind.address == client.listener && !kind.tls);
+            drop(kinds);
+            let (Some((place, _)), Ok(stream)) = (place, StreamSocket::given(fd, client.written)) else {
+                continue;
+            };
+            if client.stage == Stage::HeaderDue && !self.listeners.trusts(place, client.client.ip()) {
+                continue; // as where it was accepted here
+            }
+            self.totals.clients += 1;
+            self.totals.taken_over += 1;
+            // The other loops may have ended.
+            let assignment = if self.is_draining {
+                self.shared.assign_here(self.number, place)
+            } else {
+                self.shared.assign(place)
+            };
+            if assignment.thread() == self.number {
+                self.resume(stream, assignment, client);
+            } else {
+                self.shared.give(Given { stream, assignment, before: Some(client) });
+            }
+        }
+    }
+
+    /// Goes on with a connection that another process had, or this one.
+    pub(super) fn resume(&mut self, stream: StreamSocket, assignment: Assignment, client: Client) {
+        let stage = client.stage;
+        let mut opening = self.listeners.resumed(stream, assignment, client, self.now);
+        let slot = self.free_slot();
+        let registered = opening
+            .transport
+            .tcp()
+            .is_some_and(|tcp| self.reactor.submit_stream(Self::token(slot), tcp).is_ok());
+        if !registered {
+            self.free.push(slot);
+            return;
+        }
+        if stage == Stage::Http1 {
+            let engine = opening.resume_http1(&self.config, &mut self.engines, &mut self.spare, self.now);
+            self.begin(slot, opening, engine, Version::H1);
+        } else {
+            self.reactor.set_timer(Self::token(slot), opening.timeout_at);
+            self.slots[slot as usize] = Slot::Opening(Box::new(opening));
+            self.may_leave(slot);
+        }
+        self.settle(); // a request may have come
+    }
+}
