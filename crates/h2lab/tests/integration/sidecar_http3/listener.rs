@@ -238,13 +238,18 @@ fn handshakes_over_quic_that_fail_are_logged_and_counted() {
 #[test]
 fn a_client_that_has_vanished_and_is_owed_nothing_does_not_delay_the_end() {
     let origin = Origin::start(&[]);
-    let [owing, mut owing_nothing] =
-        [(); 2].map(|()| Both::start(&format!("instances = ['h2c://{}']", origin.clear), ""));
+    let folder = folder();
+    let log = folder.path().join("access.log");
+    let instances = format!("instances = ['h2c://{}']", origin.clear);
+    let owing = Both::start(&instances, &format!("[log]\nfile = '{}'\n", log.display()));
+    let mut owing_nothing = Both::start(&instances, "");
     // One has asked for nothing, and one has not acknowledged its response, and may be slow.
     let idle = Client::connect(owing_nothing.tls, false);
     let mut silent = Client::connect(owing.tls, false);
     silent.begin("GET", "/bytes/1000", b"", true).expect("room");
     silent.flush();
+    // Else the signal may come before the request.
+    until(|| fs::read_to_string(&log).is_ok_and(|text| !text.is_empty()), || owing.sidecar.child.log());
     kill_process(owing.sidecar.child.pid(), Signal::TERM).expect("it runs");
     kill_process(owing_nothing.sidecar.child.pid(), Signal::TERM).expect("it runs");
     owing.sidecar.stop();
