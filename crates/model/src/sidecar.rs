@@ -5,6 +5,7 @@
 mod certificate;
 mod protection;
 mod reload;
+mod responses;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::record::{CellRecord, Histogram};
 pub use certificate::{CertificateStatus, CertificateTrouble};
 pub use protection::ProtectionStatus;
 pub use reload::ReloadStatus;
+pub use responses::Responses;
 
 /// Upper bounds of the buckets of durations, in nanoseconds, and as Prometheus writes them, in seconds.
 pub const BOUNDS: [(u64, &str); 14] = [
@@ -110,6 +112,8 @@ pub struct ServiceStatus {
     pub requests: Vec<RequestCount>,
     /// From the coming of each request until its response was passed on.
     pub durations: Durations,
+    /// gRPC's statuses that clients were given, by name.
+    pub grpc: BTreeMap<String, u64>,
     /// What protects it has done.
     pub protection: ProtectionStatus,
     /// Why some of its instances have no address, one each.
@@ -202,6 +206,12 @@ pub struct InstanceStatus {
     pub resets: u64,
     /// Connections that ended while they carried requests.
     pub broken: u64,
+    /// Responses that were refused because they are malformed.
+    pub malformed: u64,
+    /// What it has answered.
+    pub responses: Responses,
+    /// The same, of the last half minute to a minute.
+    pub lately: Responses,
     /// Requests that were given to it.
     pub requests: u64,
     /// Of these, those that had to wait for a connection or a stream.
@@ -358,6 +368,9 @@ impl ServiceStatus {
             }
         }
         self.durations.add(&other.durations);
+        for (name, count) in other.grpc {
+            *self.grpc.entry(name).or_default() += count;
+        }
         self.protection.add(&other.protection);
         if self.unresolved.is_empty() {
             self.unresolved = other.unresolved; // threads have the same
@@ -389,6 +402,9 @@ impl InstanceStatus {
         self.refused += other.refused;
         self.resets += other.resets;
         self.broken += other.broken;
+        self.malformed += other.malformed;
+        self.responses.add(&other.responses);
+        self.lately.add(&other.lately);
         self.requests += other.requests;
         self.waited += other.waited;
         self.waited_ns += other.waited_ns;
@@ -444,6 +460,7 @@ mod tests {
             services: vec![ServiceStatus {
                 name: "a".to_owned(),
                 requests: vec![RequestCount { protocol: "h1".to_owned(), status, count: 5 }],
+                grpc: BTreeMap::from([("OK".to_owned(), 2)]),
                 durations,
                 protection: ProtectionStatus { ejections: 2, rate_limited: 7, ..ProtectionStatus::default() },
                 unresolved: vec!["no address for a.internal".to_owned()],
@@ -501,6 +518,7 @@ mod tests {
             (3, false, 30, 3)
         );
         assert!((path.loss() - 0.03).abs() < 1e-9 && (path.sent_per_s - 300.0).abs() < 1e-9);
+        assert_eq!(all.services[0].grpc["OK"], 6);
         let percentile = |p| instance.recent_percentile(p).map(|took| took.as_millis());
         assert_eq!((percentile(50.0), percentile(99.0)), (Some(30), Some(50)));
         let errors: Vec<_> =

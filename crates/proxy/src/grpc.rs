@@ -49,6 +49,45 @@ pub const fn status(http: u16) -> u32 {
     }
 }
 
+/// The names of status codes, by number ("Status codes and their use in gRPC", statuscodes.md).
+const NAMES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// The name of a status code: `UNAVAILABLE`; of those without a name `OTHER`, so that peers cannot make up any number of them.
+pub fn name(status: u32) -> &'static str {
+    NAMES.get(status as usize).copied().unwrap_or("OTHER")
+}
+
+/// The code that a value of `grpc-status` says; UNKNOWN where it is no number, as gRPC's clients read it.
+pub fn status_of(value: &[u8]) -> u32 {
+    let number = str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    number.and_then(|text| text.parse().ok()).unwrap_or(2)
+}
+
+/// Whether a status code says that the instance has failed: those that Envoy's outlier detection maps to 5xx (UNKNOWN, INTERNAL,
+/// `DATA_LOSS`: 500; UNAVAILABLE: 503), but for those that only the request decides: UNIMPLEMENTED (501), and `DEADLINE_EXCEEDED` (504), since the
+/// deadline is the caller's own. `RESOURCE_EXHAUSTED` is 429 there: a caller's quota.
+pub const fn is_failure(status: u32) -> bool {
+    matches!(status, 2 | 13 | UNAVAILABLE | 15)
+}
+
 /// The value of `grpc-message`: what is not printable ASCII, and `%`, as `%XX`.
 pub fn message(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
@@ -84,6 +123,15 @@ mod tests {
         ] {
             assert_eq!(timeout(text.as_bytes()), known, "{text}");
         }
+    }
+
+    #[test]
+    fn statuses_have_names_and_some_are_failures() {
+        assert_eq!([name(0), name(14), name(16)], ["OK", "UNAVAILABLE", "UNAUTHENTICATED"]);
+        assert_eq!([name(17), name(u32::MAX)], ["OTHER"; 2]);
+        assert_eq!([&b"0"[..], b"14", b"", b"-1", b"x", b"99999999999"].map(status_of), [0, 14, 2, 2, 2, 2]);
+        let failures: Vec<&str> = (0..20).filter(|code| is_failure(*code)).map(name).collect();
+        assert_eq!(failures, ["UNKNOWN", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use h2lab_base::calendar::Moment;
 
 use crate::config::LogFormat;
 use crate::fields::Version;
+use crate::grpc;
 use crate::trace::Span;
 
 /// A request that is over, or a connection of a client that has got to none.
@@ -42,6 +43,8 @@ pub struct Entry<'a> {
     pub connection: u32,
     /// How often it was sent.
     pub tries: u32,
+    /// gRPC's status that the client was given, where the request is gRPC's.
+    pub grpc_status: Option<u32>,
     /// Its ids, where it has a trace.
     pub span: Option<Span>,
     /// Why it failed, if it did.
@@ -58,7 +61,7 @@ impl Entry<'_> {
         out.push(b'\n');
     }
 
-    /// `TIME CLIENT "METHOD AUTHORITY PATH VERSION" STATUS RECEIVED SENT TOOK SERVICE INSTANCE#CONNECTION ×TRIES TRACE-SPAN "WHY"`, with
+    /// `TIME CLIENT "METHOD AUTHORITY PATH VERSION" STATUS RECEIVED SENT TOOK SERVICE INSTANCE#CONNECTION ×TRIES GRPC TRACE-SPAN "WHY"`, with
     /// `-` for what there is not.
     fn write_text(&self, out: &mut Vec<u8>) {
         write_time(self.at, out);
@@ -88,6 +91,11 @@ impl Entry<'_> {
             None => out.push(b'-'),
         }
         put(out, format_args!(" x{} ", self.tries));
+        match self.grpc_status {
+            Some(status) => write_grpc(status, out),
+            None => out.push(b'-'),
+        }
+        out.push(b' ');
         match &self.span {
             Some(span) => {
                 out.extend_from_slice(&span.trace);
@@ -136,6 +144,11 @@ impl Entry<'_> {
                 self.tries
             ),
         );
+        if let Some(status) = self.grpc_status {
+            out.extend_from_slice(b",\"grpc_status\":\"");
+            write_grpc(status, out);
+            out.push(b'"');
+        }
         if let Some(span) = &self.span {
             string("trace_id", Some(&span.trace), out);
             string("span_id", Some(&span.id), out);
@@ -152,6 +165,14 @@ const fn name(version: Version, is_http10: bool) -> &'static str {
         Version::H1 => "HTTP/1.1",
         Version::H2 => "HTTP/2",
         Version::H3 => "HTTP/3",
+    }
+}
+
+/// Its name, or the number where it has none.
+fn write_grpc(status: u32, out: &mut Vec<u8>) {
+    match grpc::name(status) {
+        "OTHER" => put(out, format_args!("{status}")),
+        name => out.extend_from_slice(name.as_bytes()),
     }
 }
 
@@ -241,6 +262,7 @@ mod tests {
             instance: Some("h2c://10.0.0.7:8080"),
             connection: 3,
             tries: 1,
+            grpc_status: None,
             span: None,
             failed: None,
         }
@@ -258,7 +280,7 @@ mod tests {
         assert_eq!(
             told,
             "2026-11-28T17:22:58.123Z 10.0.0.1 \"GET users.internal /a?b=c HTTP/1.1\" 200 0 1024 12.345ms users \
-             h2c://10.0.0.7:8080#3 x1 - -\n"
+             h2c://10.0.0.7:8080#3 x1 - - -\n"
         );
         let span = Span { trace: [b'a'; 32], id: [b'1'; 16], flags: *b"01" };
         let failed = Entry {
@@ -273,7 +295,7 @@ mod tests {
         };
         let told = line(&failed, LogFormat::Text);
         let end = format!(
-            "404 0 1024 12.345ms - - x0 {}-{} \"no \\x22route\\x22\"\n",
+            "404 0 1024 12.345ms - - x0 - {}-{} \"no \\x22route\\x22\"\n",
             "a".repeat(32),
             "1".repeat(16)
         );
@@ -288,6 +310,16 @@ mod tests {
     }
 
     #[test]
+    fn the_status_of_grpc_is_told_by_its_name() {
+        for (status, name) in [(0, "OK"), (14, "UNAVAILABLE"), (77, "77")] {
+            let call = Entry { grpc_status: Some(status), ..entry() };
+            assert!(line(&call, LogFormat::Text).ends_with(&format!(" x1 {name} - -\n")));
+            assert!(line(&call, LogFormat::Json).contains(&format!(",\"grpc_status\":\"{name}\"")));
+        }
+        assert!(!line(&entry(), LogFormat::Json).contains("grpc"));
+    }
+
+    #[test]
     fn the_reference_has_every_field_in_its_order() {
         let page = include_str!("../../../docs/sidecar-reference.md");
         let rows = page.split("## The access log").nth(1).and_then(|rest| rest.split("\n## ").next());
@@ -295,10 +327,11 @@ mod tests {
         let cells: Vec<Vec<&str>> =
             cells.map(|line| line.trim_start_matches("| ").split(" | ").collect()).collect();
         let text: Vec<&str> = cells.iter().map(|cells| cells[0].trim_matches('`')).collect();
-        let own = line(&entry(), LogFormat::Text);
+        let own = line(&Entry { grpc_status: Some(14), ..entry() }, LogFormat::Text);
         assert!(text.join(" ").starts_with(own.trim_end().trim_end_matches(" - -")), "{text:?}");
         let failed = Entry {
             failed: Some("x"),
+            grpc_status: Some(14),
             span: Some(Span { trace: [b'a'; 32], id: [b'1'; 16], flags: *b"01" }),
             ..entry()
         };
@@ -327,7 +360,7 @@ mod tests {
             ..entry()
         };
         let told = line(&refused, LogFormat::Text);
-        assert!(told.ends_with("10.0.0.1 \"- - - -\" 0 0 0 12.345ms - - x0 - \"no TLS\"\n"), "{told}");
+        assert!(told.ends_with("10.0.0.1 \"- - - -\" 0 0 0 12.345ms - - x0 - - \"no TLS\"\n"), "{told}");
         assert!(!line(&refused, LogFormat::Json).contains("version"));
     }
 

@@ -330,7 +330,8 @@ impl Connection {
         }
     }
 
-    /// What the engine has refused by itself since this was asked last (server role).
+    /// What the engine has refused by itself since this was asked last: requests (server role), or, over HTTP/2 and HTTP/3, the response
+    /// whose stream it has reset (client role; `reason` says why).
     pub fn take_refused(&mut self) -> Option<Refused> {
         match self {
             Self::H1(engine) => engine.take_refused(),

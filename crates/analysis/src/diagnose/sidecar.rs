@@ -3,8 +3,10 @@
 //! Nothing is compared, the packets are not seen, and the client of the rules is the sidecar: what a client could change, it changes by
 //! itself or by its configuration.
 
+use h2lab_base::counts::{count, number};
 use h2lab_model::Fix;
 use h2lab_model::settings::{Knob, Role};
+use h2lab_model::sidecar::{InstanceStatus, Responses, SidecarStatus};
 
 use super::Finding;
 
@@ -20,6 +22,45 @@ pub const NOT_CHECKED: &str = "Not looked for: causes that take the packets of b
 
 /// Who writes the settings of a sidecar.
 const OURS: &str = "h2lab sidecar";
+
+/// Fewer responses of an instance say nothing about which share of them fails.
+const ENOUGH: u64 = 20;
+/// A smaller share of failures is not told.
+const SOME: f64 = 0.02;
+/// So many instances are told at most.
+const MOST: usize = 5;
+
+/// Which instances answer many requests with a failure, the worst first: 5xx, or what gRPC calls a failure. Of the last half minute to a
+/// minute.
+pub fn failing(status: &SidecarStatus) -> Vec<String> {
+    let fails = |one: &&InstanceStatus| one.lately.n() >= ENOUGH && one.lately.failing() >= SOME;
+    let mut worst: Vec<&InstanceStatus> = status.instances.iter().filter(fails).collect();
+    worst.sort_by(|a, b| b.lately.failing().total_cmp(&a.lately.failing()));
+    let told = worst.iter().take(MOST).map(|one| {
+        let others =
+            status.instances.iter().filter(|other| other.service == one.service && other.name != one.name);
+        let mut rest = Responses::default();
+        others.for_each(|other| rest.add(&other.lately));
+        let rest = match rest.n() {
+            0 => String::new(),
+            _ => format!("; the others fail {} %", number(rest.failing() * 100.0)),
+        };
+        let kind = match (one.lately.classes[4], one.lately.grpc_failed) {
+            (_, 0) => "5xx",
+            (0, _) => "a gRPC failure",
+            _ => "5xx or a gRPC failure",
+        };
+        format!(
+            "instance {} of service {} answers {} % of its requests with {kind} ({} of {}){rest}",
+            one.name,
+            one.service,
+            number(one.lately.failing() * 100.0),
+            count(one.lately.failed()),
+            count(one.lately.n())
+        )
+    });
+    told.collect()
+}
 
 /// How a sidecar's connections to an instance are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,6 +129,33 @@ mod tests {
         assert!(plain.contains(&"h2lab sidecar: congestion = \"bbr\"".to_owned()), "{plain:?}");
         let adapting = fixes(true);
         assert!(adapting.iter().all(|fix| !fix.contains("adaptive") && !fix.contains("bbr")), "{adapting:?}");
+    }
+
+    #[test]
+    fn an_instance_that_fails_is_told_beside_the_others() {
+        let instance = |name: &str, good: u64, bad: u64, grpc_failed: u64| InstanceStatus {
+            service: "users".to_owned(),
+            name: name.to_owned(),
+            lately: Responses { classes: [0, good, 0, 0, bad], grpc_failed },
+            ..InstanceStatus::default()
+        };
+        let told = |instances: Vec<InstanceStatus>| {
+            failing(&SidecarStatus { instances, ..SidecarStatus::default() })
+        };
+        assert_eq!(
+            told(vec![instance("a", 600, 0, 0), instance("b", 60, 40, 0), instance("c", 400, 0, 0)]),
+            [
+                "instance b of service users answers 40 % of its requests with 5xx (40 of 100); the others fail 0 %"
+            ]
+        );
+        assert_eq!(
+            told(vec![instance("a", 100, 0, 50)]),
+            ["instance a of service users answers 50 % of its requests with a gRPC failure (50 of 100)"]
+        );
+        assert!(told(vec![instance("a", 0, 19, 0), instance("b", 99, 1, 0)]).is_empty(), "too few");
+        let many: Vec<InstanceStatus> = (0..40).map(|n| instance(&n.to_string(), 50, 50 + n, 0)).collect();
+        let told = told(many);
+        assert!(told.len() == 5 && told[0].starts_with("instance 39 "), "{told:?}");
     }
 
     #[test]

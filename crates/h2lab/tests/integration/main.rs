@@ -170,6 +170,9 @@ mod sidecar_fallback;
 /// What the sidecar does about instances that fail, callers that are too many, and its own memory.
 mod sidecar_guard;
 
+/// Instances that fail in ways that look like success, and when they are checked.
+mod sidecar_outcomes;
+
 /// The end of a sidecar, and its successor.
 mod sidecar_handover;
 

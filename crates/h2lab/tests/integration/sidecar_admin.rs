@@ -47,6 +47,10 @@ impl Watched {
         exchange(self.admin, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
     }
 
+    pub fn admin_url(&self) -> String {
+        format!("http://{}", self.admin)
+    }
+
     pub fn ask(&self, request: &str) -> String {
         exchange(self.clear, request).0
     }

@@ -1,5 +1,28 @@
 //! Whether an instance says that it is well: the answers to requests that the proxy makes itself, one after the other.
 
+use std::time::Duration;
+
+use h2lab_base::random::Counter;
+use h2lab_base::units::Time;
+
+/// The part of an interval by which the time between two checks varies at most, in each direction: what has fallen into step gets out of
+/// it, within an instance's checks and between proxies.
+const JITTER: f64 = 0.1;
+
+/// A first check comes within this, however long the interval is: until then nothing is known of the instance.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// When an instance is checked first: anywhere within the interval, or [`FIRST`], so that the checks of many instances, which all began at
+/// the same time, are spread over it.
+pub fn first_check(now: Time, interval: Duration, random: &mut Counter) -> Time {
+    now + interval.min(FIRST).mul_f64(random.next_f64())
+}
+
+/// When an instance is checked next: after the interval, give or take a tenth.
+pub fn next_check(now: Time, interval: Duration, random: &mut Counter) -> Time {
+    now + interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * random.next_f64())
+}
+
 /// What is known of an instance. It counts as well until it has failed often enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
@@ -40,6 +63,30 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checks_of_many_instances_are_spread_over_the_interval() {
+        let (now, interval) = (Time::from_millis(50), Duration::from_secs(5));
+        let mut random = Counter::new(1, "checks");
+        let mut due: Vec<Time> = (0..100).map(|_| first_check(now, interval, &mut random)).collect();
+        for round in 0..4 {
+            let mut tenths = [0_usize; 10];
+            for at in &due {
+                tenths[(at.since(now).as_millis() / 500 % 10) as usize] += 1;
+            }
+            assert!(tenths.iter().all(|n| (1..30).contains(n)), "round {round}: {tenths:?}");
+            for at in &mut due {
+                let next = next_check(*at, interval, &mut random);
+                assert!((4_500..=5_500).contains(&next.since(*at).as_millis()));
+                *at = next;
+            }
+        }
+        let hour = Duration::from_secs(3_600);
+        assert!((0..100).all(|_| first_check(now, hour, &mut random).since(now) <= FIRST));
+        let apart: std::collections::BTreeSet<u128> =
+            (0..100).map(|_| next_check(now, interval, &mut random).since(now).as_millis()).collect();
+        assert!(apart.len() > 50, "those that were in step are no longer");
+    }
 
     #[test]
     fn several_checks_in_a_row_are_needed_to_change_it() {

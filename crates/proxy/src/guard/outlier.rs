@@ -1,7 +1,7 @@
 //! Instances that fail are left out for a while, as Envoy's outlier detection does it passively.
 //!
-//! What counts as a failure: no connection, a connection or stream that ended before a response, no response in time, and 502, 503 and
-//! 504, by which a gateway says the same. A 500 is an answer.
+//! What counts as a failure: no connection, a connection or stream that ended before a response, no response in time, a response that is
+//! malformed, and what the instance itself calls a failure ([`is_failure`], [`crate::grpc::is_failure`]).
 
 use std::time::Duration;
 
@@ -31,9 +31,10 @@ pub struct Rules {
     pub panic: u32,
 }
 
-/// Whether a status says that a gateway could not reach what is behind it.
+/// Whether a status says that the instance has failed: 5xx, as Envoy counts them (`consecutive_5xx`), but for those that only the request
+/// decides (501, a method that the instance does not know; 505, a version): a caller could have every instance left out by them.
 pub const fn is_failure(status: u16) -> bool {
-    matches!(status, 502..=504)
+    matches!(status, 500..=599) && !matches!(status, 501 | 505)
 }
 
 /// What is known of an instance.
@@ -174,6 +175,12 @@ mod tests {
         let all = Rules { share: 100, ..RULES };
         assert_eq!([may_eject(8, 10, &all), may_eject(9, 10, &all)], [true, false]);
         assert!(may_eject(0, 3, &Rules { share: 10, ..RULES }), "one may always, of several");
+    }
+
+    #[test]
+    fn every_5xx_is_a_failure_but_those_of_the_request() {
+        assert!([500, 502, 503, 504, 507, 599].into_iter().all(is_failure));
+        assert!(![101, 200, 404, 429, 499, 501, 505, 600].into_iter().any(is_failure));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! that losses leave bounds what one connection carries. This pool watches both ([`estimate`]), and [`place`] puts a request where it
 //! is expected to end first.
 
+pub mod choice;
 pub mod dials;
 pub mod estimate;
 pub mod idle;

@@ -2,6 +2,7 @@
 //! request, against fixed numbers and HTTP/1.1 on the same path with the same arrivals. What the traps of other pools are, and where
 //! each is tested, stands in `traps`.
 
+mod balance;
 mod goaway;
 mod instances;
 mod load;

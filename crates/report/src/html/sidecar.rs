@@ -67,7 +67,10 @@ type Table = (Vec<(&'static str, &'static str)>, Vec<Vec<String>>);
 
 /// What they are asked, and how quick they answer.
 fn instances(status: &SidecarStatus) -> Table {
-    let columns = ["service", "instance", "protocol", "requests", "open", "waiting", "p50", "p99"];
+    let columns = [
+        "service", "instance", "protocol", "requests", "2xx, 3xx", "4xx", "5xx", "open", "waiting", "p50",
+        "p99",
+    ];
     let row = |one: &InstanceStatus| {
         let percentile = |p| one.recent_percentile(p).map_or_else(|| "-".to_owned(), measured_time);
         vec![
@@ -75,6 +78,9 @@ fn instances(status: &SidecarStatus) -> Table {
             one.name.clone(),
             one.protocol.clone(),
             count(one.requests),
+            count(one.responses.classes[..3].iter().sum()),
+            count(one.responses.classes[3]),
+            count(one.responses.classes[4]),
             count(one.open),
             count(one.waiting),
             percentile(50.0),

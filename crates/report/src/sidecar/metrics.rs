@@ -11,6 +11,7 @@ use h2lab_model::sidecar::{
 pub fn sidecar_metrics(status: &SidecarStatus) -> String {
     let mut out = Metrics::default();
     requests(&mut out, status);
+    grpc(&mut out, status);
     retries(&mut out, status);
     lacks(&mut out, status);
     instances(&mut out, status);
@@ -108,6 +109,31 @@ fn histogram(out: &mut Metrics, name: &str, service: &str, durations: &Durations
     out.line(&format!("{name}_count"), &[("service", service)], so_far);
 }
 
+/// gRPC's statuses, by name: a number of peers' choice would make any number of series.
+fn grpc(out: &mut Metrics, status: &SidecarStatus) {
+    let name = "grpc_responses_total";
+    if status.services.iter().any(|service| !service.grpc.is_empty()) {
+        out.head(name, "counter", "Completed gRPC calls, by service and status code.");
+    }
+    for service in &status.services {
+        for (code, count) in &service.grpc {
+            out.line(name, &[("service", &service.name), ("code", code)], count);
+        }
+    }
+}
+
+/// What instances answer, by class of the status.
+fn responses(out: &mut Metrics, status: &SidecarStatus) {
+    let name = "instance_responses_total";
+    out.head(name, "counter", "Responses of the instance, by class of the status code.");
+    for instance in &status.instances {
+        for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(instance.responses.classes) {
+            let labels = [("service", &*instance.service), ("instance", &instance.name), ("code", class)];
+            out.line(name, &labels, count);
+        }
+    }
+}
+
 fn retries(out: &mut Metrics, status: &SidecarStatus) {
     let name = "retries_total";
     out.head(name, "counter", "Retries, by reason.");
@@ -133,6 +159,7 @@ fn instances(out: &mut Metrics, status: &SidecarStatus) {
             out.line(name, &labels, n);
         }
     }
+    responses(out, status);
     for (name, kind, help, value) in OF_INSTANCES {
         out.of_instances(status, (name, kind, help), value);
     }
@@ -150,7 +177,7 @@ const fn count(n: u64) -> f64 {
 }
 
 /// What is said of each instance.
-const OF_INSTANCES: [OfInstance; 18] = [
+const OF_INSTANCES: [OfInstance; 20] = [
     ("instance_up", "gauge", "1 if the instance is reachable, else 0.", |one| Some(is(!one.is_down))),
     ("instance_healthy", "gauge", "1 if its health checks pass or none are configured, else 0.", |one| {
         Some(is(!one.is_unhealthy))
@@ -182,6 +209,15 @@ const OF_INSTANCES: [OfInstance; 18] = [
     }),
     ("streams_reset_total", "counter", "Streams that the instance reset for other reasons.", |one| {
         Some(count(one.resets))
+    }),
+    (
+        "instance_grpc_failures_total",
+        "counter",
+        "Responses with a grpc-status of UNKNOWN, INTERNAL, UNAVAILABLE or DATA_LOSS.",
+        |one| Some(count(one.responses.grpc_failed)),
+    ),
+    ("responses_malformed_total", "counter", "Responses refused because they are malformed.", |one| {
+        Some(count(one.malformed))
     }),
     ("connections_broken_total", "counter", "Connections that broke with requests in progress.", |one| {
         Some(count(one.broken))
@@ -346,7 +382,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use h2lab_model::sidecar::{PathStatus, RequestCount, ServiceStatus};
+    use h2lab_model::sidecar::{PathStatus, RequestCount, Responses, ServiceStatus};
 
     use super::*;
 
@@ -359,6 +395,7 @@ mod tests {
         let service = ServiceStatus {
             name: "a".to_owned(),
             requests: vec![RequestCount { protocol: "h1".to_owned(), status: 200, count: 2 }],
+            grpc: [("OK".to_owned(), 1)].into(),
             ..ServiceStatus::default()
         };
         let status = SidecarStatus {
@@ -408,6 +445,8 @@ mod tests {
             service: "a\"b\\c\nd".to_owned(),
             name: name.to_owned(),
             path: Some(PathStatus { sent_per_s: 100.0, again_per_s: 3.0, ..PathStatus::default() }),
+            responses: Responses { classes: [0, 1, 2, 3, 4], grpc_failed: 9 },
+            malformed: 8,
             ..InstanceStatus::default()
         };
         let certificate = |subject: &str, not_after_unix_s| CertificateStatus {
@@ -423,6 +462,7 @@ mod tests {
                 name: "a".to_owned(),
                 requests: vec![RequestCount { protocol: "h1".to_owned(), status: 200, count: 2 }],
                 durations,
+                grpc: [("UNAVAILABLE".to_owned(), 6)].into(),
                 protection: ProtectionStatus { over_waiting: 5, ejections: 1, ..ProtectionStatus::default() },
                 unresolved: vec!["no address for a.internal".to_owned()],
             }],
@@ -458,6 +498,10 @@ mod tests {
             "h2lab_sidecar_request_duration_seconds_bucket{service=\"a\",le=\"0.005\"} 1",
             "h2lab_sidecar_request_duration_seconds_bucket{service=\"a\",le=\"+Inf\"} 2",
             "h2lab_sidecar_request_duration_seconds_count{service=\"a\"} 2",
+            "h2lab_sidecar_grpc_responses_total{service=\"a\",code=\"UNAVAILABLE\"} 6",
+            "h2lab_sidecar_instance_responses_total{service=\"a\\\"b\\\\c\\nd\",instance=\"x\",code=\"5xx\"} 4",
+            "h2lab_sidecar_instance_grpc_failures_total{service=\"a\\\"b\\\\c\\nd\",instance=\"x\"} 9",
+            "h2lab_sidecar_responses_malformed_total{service=\"a\\\"b\\\\c\\nd\",instance=\"x\"} 8",
             "h2lab_sidecar_retries_total{reason=\"goaway\"} 4",
             "h2lab_sidecar_exhausted_total{what=\"files\"} 3",
             "h2lab_sidecar_limits_reached_total{service=\"a\",limit=\"open\"} 0",

@@ -90,6 +90,10 @@ pub fn instance(one: &InstanceStatus) -> String {
         }
         None => "no recent requests".to_owned(),
     });
+    if one.lately.n() >= ENOUGH && one.lately.failing() >= SOME {
+        let kind = if one.lately.grpc_failed > 0 { "5xx or a gRPC failure" } else { "5xx" };
+        said.push(format!("{} of responses {kind}", percent(one.lately.failing())));
+    }
     let alone = alone(one).map(|words| format!("; {words}")).unwrap_or_default();
     format!("Instance {}: {}{alone}.", named(one), said.join(", "))
 }
@@ -210,6 +214,9 @@ pub fn limits(one: &InstanceStatus) -> Vec<String> {
     if one.refused > 0 {
         limits.push(format!("{name} has refused {}.", plural(one.refused, "stream")));
     }
+    if one.malformed > 0 {
+        limits.push(format!("{name} sent {}.", plural(one.malformed, "malformed response")));
+    }
     if one.broken > 0 {
         let broken = plural(one.broken, "connection");
         limits.push(format!("{broken} to {name} broke with requests in progress."));
@@ -224,7 +231,7 @@ pub fn limits(one: &InstanceStatus) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use h2lab_model::record::Histogram;
-    use h2lab_model::sidecar::{Alone, PathStatus, ProtectionStatus, ReloadStatus, RequestCount};
+    use h2lab_model::sidecar::{Alone, PathStatus, ProtectionStatus, ReloadStatus, RequestCount, Responses};
 
     use super::*;
 
@@ -259,6 +266,16 @@ mod tests {
             instance(&idle),
             "Instance `h2c://10.0.0.7:8080` of service users: 1 connection, no recent requests."
         );
+        let failing = InstanceStatus {
+            lately: Responses { classes: [0, 150, 0, 0, 50], grpc_failed: 0 },
+            alone: None,
+            ..lossy()
+        };
+        assert!(
+            instance(&failing).ends_with("p99 41.0 ms, 25 % of responses 5xx."),
+            "{}",
+            instance(&failing)
+        );
         let few =
             InstanceStatus { recent: Histogram::of([Duration::from_millis(5)]), alone: None, ..lossy() };
         assert!(instance(&few).ends_with("slowest of the last 1 request 5 ms."), "{}", instance(&few));
@@ -290,13 +307,15 @@ mod tests {
             streams_allowed: Some(20),
             quota: Some(137),
             refused: 3,
+            malformed: 2,
             broken: 1,
             dialled: 4,
             dials_failed: 2,
             ..lossy()
         };
         let said = limits(&met);
-        assert_eq!(said.len(), 5, "{said:?}");
+        assert_eq!(said.len(), 6, "{said:?}");
+        assert!(said[3].ends_with("sent 2 malformed responses."), "{said:?}");
         assert!(said[0].ends_with("10 requests waited for a connection or a stream, 5 ms on average; it allows 20 streams per connection."), "{said:?}");
         assert!(said[1].contains("after 137 requests"), "{said:?}");
         assert!(said.iter().all(|line| line.contains("`h2c://10.0.0.7:8080` of service users")), "{said:?}");

@@ -3,6 +3,7 @@
 use h2lab_base::units::Time;
 use h2lab_net::tcp::Written;
 use h2lab_proxy::fields::{self, Version};
+use h2lab_proxy::grpc;
 use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::websocket;
@@ -170,6 +171,9 @@ impl Sidecar<'_> {
             down.carries(1);
             let is_handshake = exchange.is_tunnel && exchange.asked.websocket;
             exchange.seen.status = if is_handshake { accepts(down.version) } else { head.status };
+            if exchange.watched.is_grpc && exchange.seen.grpc.is_none() {
+                exchange.seen.grpc = head.field(b"grpc-status").map(grpc::status_of);
+            }
             exchange.is_answered = true;
             exchange.spare = head;
             exchange.watched.moved_at = now;

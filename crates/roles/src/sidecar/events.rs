@@ -4,7 +4,6 @@ use h2lab_base::units::Time;
 use h2lab_proxy::config::RetryOn;
 use h2lab_proxy::fields::{self, Origin, Version};
 use h2lab_proxy::grpc::is_grpc;
-use h2lab_proxy::guard::outlier;
 use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
@@ -14,7 +13,6 @@ use h2lab_wire::{Error, ErrorCode, Event, Initiator, Limit, RequestHead, StreamI
 use super::Sidecar;
 use super::after_handshake;
 use super::exchange::{Exchange, Refusal, StreamAt};
-use super::observe::Again;
 use super::side::{Peer, Side};
 use super::streams::Streams;
 
@@ -69,7 +67,7 @@ impl Sidecar<'_> {
                 }
                 Event::Response { stream, head, end_stream } => {
                     self.note_spoken(&side.peer, side.version);
-                    if self.answered(&side.peer, side.streams.get(stream), head.status, now) {
+                    if self.answered(&side.peer, side.streams.get(stream), (&head, end_stream), now) {
                         self.forsake(side, stream, end_stream, now);
                         continue;
                     }
@@ -94,6 +92,7 @@ impl Sidecar<'_> {
                     }
                 }
                 Event::Trailers { stream, fields } => {
+                    self.note_trailers(&side.peer, side.streams.get(stream), fields, now);
                     self.change((&side.streams, side.version), stream, |exchange, _, _| {
                         let mut trailers = Head::default();
                         fields::trailers(fields, &mut trailers);
@@ -143,12 +142,16 @@ impl Sidecar<'_> {
     fn closed(&mut self, side: &mut Side, error: Option<&Error>, now: Time) {
         side.is_closed = true;
         let fate = self.fate(side, error, now);
+        if self.ended_malformed(side, error, fate, now) {
+            return;
+        }
         self.abandon(side, fate, &after_handshake::words_of_engine(error));
     }
 
     /// The engine of a client's connection has answered requests by itself. One of HTTP/1.1 ends with that: see [`Self::note_client_end`].
     fn note_engine_refused(&mut self, side: &mut Side, now: Time) {
         if side.version != Version::H1
+            && matches!(side.peer, Peer::Client { .. })
             && let Some(refused) = side.engine.take_refused()
         {
             self.observer.bad_request(side, refused, now);
@@ -186,6 +189,7 @@ impl Sidecar<'_> {
     fn whole(&mut self, side: &mut Side, stream: StreamId, now: Time) {
         if let Some(id) = side.streams.remove(stream) {
             self.exchanges.get(id).seen.whole_at = Some(now);
+            self.judge_whole(&side.peer, id, now);
         }
         self.call(side);
     }
@@ -201,24 +205,6 @@ impl Sidecar<'_> {
         work(self.exchanges.get(id), version, &self.config.file.fields);
         self.exchanges.stir(id);
         true
-    }
-
-    /// The head of a response has come. Whether the request is sent again instead.
-    fn answered(&mut self, peer: &Peer, id: Option<u32>, status: u16, now: Time) -> bool {
-        let (Peer::Instance(instance), Some(id)) = (peer, id) else { return false };
-        let exchange = self.exchanges.get(id);
-        if exchange.watched.probes.is_some() {
-            return false;
-        }
-        exchange.seen.head_at = Some(now);
-        let (took, failed) = (now.since(exchange.sent_at), outlier::is_failure(status));
-        if !failed {
-            // One that fails at once is not quick.
-            self.pools.answered(*instance, took, now);
-        }
-        self.judge(*instance, failed, now);
-        self.observer.reason = Again::Status;
-        self.repeats_status(id, status, now)
     }
 
     /// What still comes on a stream is of no use.
@@ -247,19 +233,28 @@ impl Sidecar<'_> {
             };
             self.observer.left(self.exchanges.get(id), why, None);
         }
-        self.observer.reset(side, code);
+        let malformed = self.malformed(side, (code, initiator));
+        self.observer.reset(side, code, initiator);
         if !is_client && self.is_past_deadline(id) {
             return;
         }
         let fate = match code {
             code if code.is_refusal() => Fate::Unprocessed,
-            code if is_excess(code) => Fate::Answered,
+            code if is_excess(code) || malformed.is_some() => Fate::Answered,
             _ => Fate::Unknown,
         };
-        if let (Peer::Instance(instance), Fate::Unknown) = (&side.peer, fate) {
+        if let Peer::Instance(instance) = &side.peer
+            && (fate == Fate::Unknown || malformed.is_some())
+        {
             self.judge(*instance, true, self.now);
         }
-        self.cut(id, is_client, fate, &format!("the instance reset the stream ({code})"));
+        let why = malformed.unwrap_or_else(|| match initiator {
+            Initiator::Remote => format!("the instance reset the stream ({code})"),
+            Initiator::Engine | Initiator::Local => {
+                format!("the stream to the instance was ended at a limit ({code})")
+            }
+        });
+        self.cut(id, is_client, fate, &why);
     }
 
     /// What is known of the requests of a connection that has ended.
@@ -319,6 +314,15 @@ impl Sidecar<'_> {
 
     /// One side of an exchange has ended before its time.
     fn cut(&mut self, id: u32, is_client: bool, fate: Fate, why: &str) {
+        let error = match fate {
+            Fate::Answered => ProxyError::HttpProtocolError,
+            Fate::Unprocessed | Fate::Unknown => ProxyError::ConnectionTerminated,
+        };
+        self.cut_as(id, is_client, (fate, error), why);
+    }
+
+    /// The same, with what clients are told it is.
+    pub(super) fn cut_as(&mut self, id: u32, is_client: bool, (fate, error): (Fate, ProxyError), why: &str) {
         let exchange = self.exchanges.get(id);
         if is_client && exchange.is_left_to_the_instance() {
             // The rest of what its client has said is still passed on.
@@ -333,7 +337,7 @@ impl Sidecar<'_> {
             } else if !is_whole {
                 let exchange = self.exchanges.get(id);
                 let of = self.guard.services.get(exchange.service as usize);
-                exchange.refusal = Some(ended(of.map_or("", |of| of.name.as_str()), fate, why));
+                exchange.refusal = Some(ended(of.map_or("", |of| of.name.as_str()), error, why));
             }
         }
         self.exchanges.stir(id);
@@ -368,11 +372,7 @@ const fn completed(event: &Event<'_>) -> Option<StreamId> {
 }
 
 /// The answer to a request whose stream or connection ended so.
-fn ended(service: &str, fate: Fate, why: &str) -> Refusal {
-    let error = match fate {
-        Fate::Answered => ProxyError::HttpProtocolError,
-        Fate::Unprocessed | Fate::Unknown => ProxyError::ConnectionTerminated,
-    };
+fn ended(service: &str, error: ProxyError, why: &str) -> Refusal {
     // The rest may have addresses, and is advice to the operator.
     let kind = why.split(": ").next().unwrap_or_default();
     Refusal::new(502, format!("service {service}: {kind}")).because(error).with_detail(why)

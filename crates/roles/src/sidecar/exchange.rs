@@ -92,6 +92,8 @@ pub struct Exchange {
     pub spare: Head,
     /// The client has the head of the response.
     pub is_answered: bool,
+    /// Its response has begun, and only gRPC's status, which is yet to come, says whether the instance has failed.
+    pub is_unjudged: bool,
     /// The body of the response.
     pub response: Body,
     /// Why the sidecar answers by itself, until it has.

@@ -29,6 +29,7 @@ mod liveness;
 mod members;
 pub mod names;
 mod observe;
+mod outcome;
 mod path;
 mod pool;
 pub mod registry;

@@ -12,6 +12,7 @@ use h2lab_net::transport::TransportError;
 use h2lab_proxy::config::{Policy, Speaks};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
+use h2lab_proxy::pool::choice;
 use h2lab_proxy::pool::dials;
 use h2lab_proxy::pool::estimate::Estimate;
 use h2lab_proxy::pool::idle::Idle;
@@ -87,6 +88,8 @@ pub struct Pool {
     pub load: Load,
     /// When a response of it was measured last.
     answered_at: Time,
+    /// When an attempt at it ended last.
+    judged_at: Time,
     /// Until then it counts as down.
     down_until: Time,
     /// How often in a row it could not be reached.
@@ -137,6 +140,17 @@ impl Pool {
         self.load.takes.map(|takes| place::remembered(takes, age))
     }
 
+    /// The share of attempts at it that fail, as far as that is remembered.
+    fn fails(&self, now: Time) -> f64 {
+        choice::failing_after(self.load.fails, now.since(self.judged_at))
+    }
+
+    /// An attempt at it has ended.
+    pub fn judged(&mut self, failed: bool, now: Time) {
+        self.load.fails = choice::failing(self.fails(now), failed);
+        self.judged_at = now;
+    }
+
     /// It does not answer: others are asked for a while.
     pub fn doubt(&mut self, now: Time) {
         self.down_until = now + LONGEST_PAUSE;
@@ -180,6 +194,7 @@ impl Pool {
             waiting: 0,
             load: Load::default(),
             answered_at: Time::ZERO,
+            judged_at: Time::ZERO,
             down_until: Time::ZERO,
             failures: 0,
             retry_at: Time::NEVER,
@@ -279,7 +294,8 @@ impl Sidecar<'_> {
                 let load = |number: &u32| {
                     let pool = &self.pools.all[*number as usize];
                     let is_down = now < pool.down_until || pool.is_avoided || avoids == Some(*number);
-                    Load { is_down, takes: pool.takes(now), ..pool.part.load(pool.load, now) }
+                    let (takes, fails) = (pool.takes(now), pool.fails(now));
+                    Load { is_down, takes, fails, ..pool.part.load(pool.load, now) }
                 };
                 let loads: Vec<Load> = numbers.iter().map(load).collect();
                 let Some(chosen) = place::instance(&loads, &mut self.random) else {
@@ -355,6 +371,7 @@ impl Sidecar<'_> {
         if pool.queue.len() > 2 * pool.waiting as usize + QUEUED {
             pool.queue.retain(|(id, generation)| self.exchanges.waits(*id, *generation));
         }
+        self.watch(id); // an attempt at this instance has begun, which `timeouts.attempt` bounds
     }
 
     /// A request waits no longer: it gets a connection, or is over.

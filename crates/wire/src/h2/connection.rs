@@ -358,6 +358,9 @@ impl Connection {
                     return None;
                 };
                 self.remove(key, Ending::ResetByUs);
+                if self.config.role == Role::Client {
+                    self.refused = Some(Refused::by_reset(self.refused, reason));
+                }
                 Some(Occurrence::Reset { stream, code, initiator: Initiator::Engine })
             }
             Fault::Excess(exceeded) => {

@@ -171,7 +171,11 @@ impl Connection {
                     return self.punish(fault);
                 }
                 let is_request = self.config.role == Role::Server && !self.is_reported(request);
-                if is_request && matches!(code, ErrorCode::H3_MESSAGE_ERROR | ErrorCode::H3_EXCESSIVE_LOAD) {
+                let is_response = self.config.role == Role::Client && self.is_reported(request);
+                if is_response
+                    || is_request
+                        && matches!(code, ErrorCode::H3_MESSAGE_ERROR | ErrorCode::H3_EXCESSIVE_LOAD)
+                {
                     self.refused = Some(Refused::by_reset(self.refused, reason));
                 }
                 self.give_up(request, code);

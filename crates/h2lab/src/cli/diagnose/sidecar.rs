@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use h2lab_analysis::diagnose::CAUSES;
-use h2lab_analysis::diagnose::sidecar::{CHECKED, NOT_CHECKED, Own};
+use h2lab_analysis::diagnose::sidecar::{CHECKED, NOT_CHECKED, Own, failing};
 use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::format_duration;
@@ -89,7 +89,7 @@ impl DiagnoseArgs {
         }
         let looked = looked(&seen);
         let status = seen.status.clone();
-        let notes = seen.notes.clone();
+        let notes = failing(&status).into_iter().chain(seen.notes.iter().cloned()).collect();
         let run = run(address, seen, command_line);
         let own = |cell: u32| own(&run, &status, cell);
         let concluded = Concluded::of_sidecar(&run, notes, &own);

@@ -77,6 +77,7 @@ impl Sidecar<'_> {
     /// An attempt at an instance has ended.
     pub(in super::super) fn judge(&mut self, instance: u32, failed: bool, now: Time) {
         let pool = self.pools.get(instance);
+        pool.judged(failed, now);
         let Some(of) = self.guard.services.get_mut(pool.service as usize) else { return };
         of.counts.failures += u64::from(failed);
         if pool.standing.ended(failed, &mut pool.uncounted, &of.rules, now) {

@@ -2,6 +2,7 @@
 //! all.
 
 use h2lab_base::units::Time;
+use h2lab_proxy::guard::health;
 use h2lab_proxy::head::Part;
 use h2lab_proxy::refusal::ProxyError;
 
@@ -16,10 +17,14 @@ impl Sidecar<'_> {
             let interval = health.interval;
             for instance in self.pools.of(service).to_vec() {
                 let pool = self.pools.get(instance);
+                if pool.probe_at == Time::ZERO {
+                    pool.probe_at = health::first_check(now, interval, &mut self.random);
+                }
                 if pool.is_probed || now < pool.probe_at {
                     continue;
                 }
-                (pool.is_probed, pool.probe_at) = (true, now + interval);
+                pool.is_probed = true;
+                pool.probe_at = health::next_check(now, interval, &mut self.random);
                 self.ask(service, instance, now);
             }
         }

@@ -354,6 +354,7 @@ mod tests {
             instance: None,
             connection: 0,
             tries: 1,
+            grpc_status: None,
             span: None,
             failed: None,
         }

@@ -6,10 +6,11 @@ mod admin_state;
 mod log;
 mod periodic;
 mod refused;
+mod responses;
 mod snapshot;
 mod window;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,10 +22,11 @@ use h2lab_model::record::{CloseReason, GoAwayRecord, Histogram, Outcome, Sample}
 use h2lab_model::sidecar::{Durations, MOST_ERRORS, PathStatus};
 use h2lab_proxy::config::TraceContext;
 use h2lab_proxy::fields::Version;
+use h2lab_proxy::grpc;
 use h2lab_proxy::head::Part;
 use h2lab_proxy::log::Entry;
 use h2lab_proxy::trace::{self, Span};
-use h2lab_wire::{ErrorCode, Event, StreamId};
+use h2lab_wire::{ErrorCode, Event, Initiator, StreamId};
 
 pub use admin_state::{AdminState, LoopHandle, Snapshot};
 pub use log::{AccessLog, Writer};
@@ -58,6 +60,8 @@ pub struct Seen {
     pub waited: bool,
     /// The status that the client was given.
     pub status: u16,
+    /// gRPC's status that the client was given.
+    pub grpc: Option<u32>,
     /// Bytes of the response's body, and of the request's.
     pub bytes: [u64; 2],
     /// When it was first given to a connection.
@@ -114,6 +118,8 @@ struct OfService {
     name: String,
     requests: Vec<(Version, u16, u64)>,
     durations: Durations,
+    /// gRPC's statuses, by name.
+    grpc: BTreeMap<&'static str, u64>,
 }
 
 /// Counters of an instance.
@@ -134,6 +140,7 @@ struct OfInstance {
     meter: DurationMeter,
     recent: Histogram,
     before: Histogram,
+    responses: responses::OfInstance,
 }
 
 /// Something that went wrong.
@@ -328,6 +335,9 @@ impl Watch {
             None => service.requests.push((version, seen.status, 1)),
         }
         service.durations.record(took);
+        if let Some(status) = seen.grpc {
+            *service.grpc.entry(grpc::name(status)).or_default() += 1;
+        }
         if let Some(number) = seen.instance {
             self.at(number).meter.record(took.as_nanos() as u64);
         }
@@ -351,6 +361,7 @@ impl Watch {
                 took,
                 service: seen.service.map(|_| &*self.services[place].name),
                 instance,
+                grpc_status: seen.grpc,
                 connection: seen.connection,
                 tries: seen.tries,
                 span: seen.span,
@@ -366,13 +377,14 @@ impl Watch {
     }
 
     /// A stream of an instance ended before its time.
-    pub fn reset(&mut self, side: &Side, code: ErrorCode) {
+    pub fn reset(&mut self, side: &Side, code: ErrorCode, initiator: Initiator) {
         self.reason = match code {
             code if code.is_refusal() && side.engine.is_draining() => Again::Goaway,
             code if code.is_refusal() => Again::Refused,
             _ => Again::Reset,
         };
-        let (Peer::Instance(instance), true) = (&side.peer, self.is_on) else { return };
+        let is_its = self.is_on && initiator == Initiator::Remote; // what this side has refused is no reset of the instance's
+        let (Peer::Instance(instance), true) = (&side.peer, is_its) else { return };
         let reason = self.reason;
         let counts = self.at(*instance);
         match reason {

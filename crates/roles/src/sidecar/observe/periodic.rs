@@ -64,6 +64,7 @@ impl Sidecar<'_> {
                 let mut recent = std::mem::take(&mut instance.recent);
                 recent.merge(&instance.meter.take());
                 instance.before = recent;
+                instance.responses.turn();
             }
         }
         if let Some(query) = watch.admin.as_ref().and_then(LoopHandle::pending_query) {

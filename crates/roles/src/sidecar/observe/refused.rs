@@ -116,6 +116,7 @@ impl Watch {
             instance: None,
             connection: 0,
             tries: 0,
+            grpc_status: None,
             span: None,
             failed: Some(why),
         };

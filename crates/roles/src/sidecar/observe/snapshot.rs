@@ -63,6 +63,7 @@ impl Sidecar<'_> {
                 .map(|&(version, status, count)| RequestCount { protocol: word(version), status, count })
                 .collect(),
             durations: one.durations.clone(),
+            grpc: one.grpc.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             protection: guard.map(|guard| guard.counts).unwrap_or_default(),
             unresolved: self.pools.without_address(number),
         });
@@ -139,6 +140,9 @@ impl Sidecar<'_> {
             refused: counts.refused,
             resets: counts.resets,
             broken: counts.broken,
+            malformed: counts.responses.malformed,
+            responses: counts.responses.all,
+            lately: counts.responses.lately(),
             requests: counts.requests,
             waited: counts.waited,
             waited_ns: counts.waited_for.as_nanos() as u64,
