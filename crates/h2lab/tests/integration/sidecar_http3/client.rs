@@ -87,9 +87,10 @@ impl Client {
         Some(client)
     }
 
-    /// Sends what is to be sent, and reads nothing.
+    /// Sends what is to be sent, again where it is time, and reads nothing.
     pub fn flush(&mut self) {
         let now = self.clock.now();
+        self.transport.handle_timeout(now);
         while let Ok(Sent::Bytes { .. }) = self.transport.send(&mut self.engine, now, &mut |_| ()) {}
         self.transport.flush(now).expect("there is room");
     }

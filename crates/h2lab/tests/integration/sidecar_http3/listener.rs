@@ -249,7 +249,11 @@ fn a_client_that_has_vanished_and_is_owed_nothing_does_not_delay_the_end() {
     silent.begin("GET", "/bytes/1000", b"", true).expect("room");
     silent.flush();
     // Else the signal may come before the request.
-    until(|| fs::read_to_string(&log).is_ok_and(|text| !text.is_empty()), || owing.sidecar.child.log());
+    let has_come = || {
+        silent.flush();
+        fs::read_to_string(&log).is_ok_and(|text| !text.is_empty())
+    };
+    until(has_come, || owing.sidecar.child.log());
     kill_process(owing.sidecar.child.pid(), Signal::TERM).expect("it runs");
     kill_process(owing_nothing.sidecar.child.pid(), Signal::TERM).expect("it runs");
     owing.sidecar.stop();
