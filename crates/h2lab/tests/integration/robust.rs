@@ -176,14 +176,14 @@ fn a_server_without_tls_on_its_tls_port_costs_no_more_than_the_time_to_connect()
 
 #[test]
 fn a_malformed_response_is_no_silence() {
-    // `:status: 999`, as a literal.
+    // `:status: 99x`, as a literal.
     let address = server(|mut stream| {
         stream.read_exact(&mut [0; PREFACE.len()])?;
         stream.write_all(&frame(kind::SETTINGS, 0, 0, &[]))?;
         while let Ok((header, _)) = read_frame(&mut stream) {
             if header.kind == kind::HEADERS {
                 let flags = flag::END_HEADERS | flag::END_STREAM;
-                stream.write_all(&frame(kind::HEADERS, flags, header.stream, b"\x08\x03999"))?;
+                stream.write_all(&frame(kind::HEADERS, flags, header.stream, b"\x08\x0399x"))?;
             }
         }
         Ok(())

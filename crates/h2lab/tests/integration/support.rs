@@ -164,8 +164,10 @@ pub fn free_ports(count: u16) -> u16 {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     for _ in 0..ALL {
         let given = GIVEN.fetch_add(count.into(), Ordering::Relaxed);
-        let first = (FIRST + (begin + given) % (ALL - u32::from(count))) as u16;
-        if (first..first + count).all(is_free) {
+        // Those that would end beyond the last port are left out: another modulus for each `count` would give ports twice.
+        let place = (begin + given) % ALL;
+        let first = (FIRST + place) as u16;
+        if place + u32::from(count) <= ALL && (first..first + count).all(is_free) {
             return first;
         }
     }

@@ -26,8 +26,8 @@ pub const BODY_BYTES: usize = 1024;
 /// Streams at a time that servers allow: so many that the client's own limits decide, as in a service configured for it.
 pub(super) const MAX_CONCURRENT_STREAMS: u32 = 100_000;
 
-/// How long a server may take to listen, to check its configuration, or to print its version.
-pub(super) const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a server may take to listen, to check its configuration, or to print its version: a JVM on a machine with other work took 20 s.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a server may take that is built first: the first time with all of its dependencies.
 pub(super) const BUILD_TIMEOUT: Duration = Duration::from_secs(300);
