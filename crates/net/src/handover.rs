@@ -6,7 +6,7 @@
 //! [`READY`]. A new process that ends before has changed nothing.
 //!
 //! Behind [`READY`], in the same write, it may say in a line what else it takes; an old process that knows of none reads no further. One
-//! that does gives it more sockets ([`Successor::give`], [`Inheritance::receive`]): a header of two numbers of 4 bytes, big-endian, which
+//! that does gives it more sockets ([`Successor::give`], [`Takeover::receive`]): a header of two numbers of 4 bytes, big-endian, which
 //! carries the sockets, says how many these are and how many bytes follow. The new process answers with the number of sockets that it has
 //! taken, 4 bytes, before it uses any: whatever ends without this answer has changed nothing, since the old process still has them.
 
@@ -87,18 +87,18 @@ fn receive_into(stream: &UnixStream, space: &mut [u8]) -> io::Result<(usize, Vec
 impl Predecessor {
     /// Tells it that its sockets are in use here: it may end. What else it gives may be taken from then on, if this process `takes` it: a
     /// line without its end.
-    pub fn is_replaced(mut self, takes: &str) -> io::Result<Inheritance> {
+    pub fn is_replaced(mut self, takes: &str) -> io::Result<Takeover> {
         self.0.write_all(&[READY, takes.as_bytes(), b"\n"].concat())?;
         self.0.set_read_timeout(None)?;
-        Ok(Inheritance(self.0))
+        Ok(Takeover(self.0))
     }
 }
 
 /// The new process's end of the conversation, from its first accepted connection on.
 #[derive(Debug)]
-pub struct Inheritance(UnixStream);
+pub struct Takeover(UnixStream);
 
-impl Inheritance {
+impl Takeover {
     /// Waits for sockets, and what is said of them. They are still the other process's, until they are [taken](Self::take). `None` at the
     /// end.
     pub fn receive(&mut self) -> io::Result<Option<(Vec<OwnedFd>, Vec<u8>)>> {
@@ -301,15 +301,15 @@ mod tests {
         assert!(Offer::at(&file).is_err() && std::fs::read(&file).unwrap() == b"x");
     }
     /// A process before and one after, in this one; the line of the one after says `takes`.
-    fn pair(takes: &str) -> (Successor, String, Inheritance) {
+    fn pair(takes: &str) -> (Successor, String, Takeover) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let offer = Offer::at(&path).unwrap();
         let old = std::thread::spawn(move || offer.wait(|| Ok(Vec::new()), || ()).unwrap());
         let (predecessor, _) = ask(&path).unwrap().unwrap();
-        let inheritance = predecessor.is_replaced(takes).unwrap();
+        let takeover = predecessor.is_replaced(takes).unwrap();
         let (successor, line) = old.join().unwrap();
-        (successor, line, inheritance)
+        (successor, line, takeover)
     }
 
     /// So many connections: those that were accepted, and their clients.
@@ -325,15 +325,15 @@ mod tests {
 
     #[test]
     fn connections_cross_with_what_is_said_of_them_and_those_not_taken_stay() {
-        let (mut successor, line, mut inheritance) = pair("clients 1 127.0.0.1:80");
+        let (mut successor, line, mut takeover) = pair("clients 1 127.0.0.1:80");
         assert_eq!(line, "clients 1 127.0.0.1:80");
         let (sockets, mut clients) = connections(MOST);
         let new = std::thread::spawn(move || {
-            let long = inheritance.receive().unwrap().unwrap();
-            inheritance.take(long.0.len()).unwrap();
-            let (two, words) = inheritance.receive().unwrap().unwrap();
-            inheritance.take(1).unwrap();
-            assert!(inheritance.receive().unwrap().is_none(), "the other process has ended");
+            let long = takeover.receive().unwrap().unwrap();
+            takeover.take(long.0.len()).unwrap();
+            let (two, words) = takeover.receive().unwrap().unwrap();
+            takeover.take(1).unwrap();
+            assert!(takeover.receive().unwrap().is_none(), "the other process has ended");
             (long, two, words)
         });
         let words = vec![7; 1 << 20];
@@ -370,18 +370,18 @@ mod tests {
     #[test]
     fn a_successor_that_dies_has_taken_what_it_has_said() {
         // It dies with the sockets, before it says that it has them.
-        let (mut successor, _, mut inheritance) = pair("");
-        let new = std::thread::spawn(move || drop(inheritance.receive().unwrap()));
+        let (mut successor, _, mut takeover) = pair("");
+        let new = std::thread::spawn(move || drop(takeover.receive().unwrap()));
         let (sockets, _clients) = connections(1);
         let fds = [sockets[0].as_fd()];
         assert_eq!(successor.give(&fds, b"a"), 0);
         new.join().unwrap();
         assert_eq!(successor.give(&fds, b"a"), 0, "and takes no further ones");
         // It says so, and the other one finds that out although it waits no longer.
-        let (mut successor, _, mut inheritance) = pair("");
-        inheritance.take(1).unwrap();
+        let (mut successor, _, mut takeover) = pair("");
+        takeover.take(1).unwrap();
         successor.0.shutdown(Shutdown::Both).unwrap();
-        assert!(inheritance.take(1).is_err(), "what it says from here on fails");
+        assert!(takeover.take(1).is_err(), "what it says from here on fails");
         assert_eq!(successor.give(&fds, b"a"), 1);
     }
 }

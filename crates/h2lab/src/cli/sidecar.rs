@@ -273,8 +273,8 @@ fn take_over(
         Ok(before) => {
             passing.expect();
             std::thread::Builder::new()
-                .name("inheritance".to_owned())
-                .spawn(move || passing.inherit(before))?;
+                .name("takeover".to_owned())
+                .spawn(move || passing.take_over(before))?;
         }
         // Its sockets are here.
         Err(error) => say!("note: the previous process ended before the hand-over was complete: {error}"),

@@ -79,7 +79,7 @@ impl Sidecar<'_> {
     /// A client is told that its connection takes no further requests, once it has said which version it speaks; unless the successor goes
     /// on with that.
     pub(super) fn announce_end(&mut self, slot: u32, why: &[u8]) {
-        if !self.awaits_heir(slot) {
+        if !self.awaits_handover(slot) {
             self.tell_end(slot, why);
         }
     }
@@ -95,7 +95,7 @@ impl Sidecar<'_> {
 
     /// Ends what has no request under way and cannot be told.
     pub(super) fn end_quiet(&mut self, slot: u32) {
-        if self.awaits_heir(slot) {
+        if self.awaits_handover(slot) {
             // It carries something, or it would not be here. If that ends in time, the connection is handed over.
             return self.tell_end(slot, WHY);
         }

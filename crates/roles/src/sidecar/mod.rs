@@ -68,7 +68,7 @@ pub use config::{Listening, SidecarConfig, SidecarError};
 use engines::Engines;
 use exchange::Exchanges;
 use guard::Guard;
-use handover::Heir;
+use handover::Handover;
 pub use handover::Passing;
 use listeners::{FIRST, Listeners, Opening, WAKEUP};
 pub use live::{Live, Resolved, State, unresolved};
@@ -195,7 +195,7 @@ struct Sidecar<'a> {
     /// Listeners that were taken out while it runs.
     removed: removed::Removed,
     /// What the process after this one goes on with, while it ends.
-    heir: Option<Heir>,
+    handover: Option<Handover>,
     /// What it sees of its own work.
     observer: observe::Watch,
 }
@@ -266,7 +266,7 @@ impl<'a> Sidecar<'a> {
             date: Date::default(),
             is_draining: false,
             removed: removed::Removed::default(),
-            heir: None,
+            handover: None,
         };
         sidecar.publish(&state);
         Ok(sidecar)

@@ -19,7 +19,7 @@ pub use passing::Passing;
 
 /// What the process after this one goes on with.
 #[derive(Debug)]
-pub struct Heir {
+pub struct Handover {
     /// Connections of these listeners.
     takes: Vec<Listener>,
     /// Places of connections that may carry nothing since they were looked at last.
@@ -29,33 +29,33 @@ pub struct Heir {
 impl Sidecar<'_> {
     /// This process ends: what the next one goes on with is handed to it from now on.
     pub(super) fn begin_handover(&mut self) {
-        let takes = self.config.sockets.passing().heir_takes();
+        let takes = self.config.sockets.passing().successor_takes();
         let candidates = (0..self.slots.len() as u32).collect();
-        self.heir = takes.map(|takes| Heir { takes, candidates });
+        self.handover = takes.map(|takes| Handover { takes, candidates });
         self.hand_over_idle();
     }
 
     /// A connection may carry nothing any more.
     pub(super) fn may_leave(&mut self, slot: u32) {
-        if let Some(heir) = &mut self.heir {
-            heir.candidates.push(slot);
+        if let Some(handover) = &mut self.handover {
+            handover.candidates.push(slot);
         }
     }
 
     /// Hands over those that carry nothing.
     pub(super) fn hand_over_idle(&mut self) {
-        let candidates = self.heir.as_mut().map(|heir| std::mem::take(&mut heir.candidates));
+        let candidates = self.handover.as_mut().map(|handover| std::mem::take(&mut handover.candidates));
         for slot in candidates.unwrap_or_default() {
             self.hand_over(slot);
         }
     }
 
     /// Whether a connection is handed over once it carries nothing: its client is not told that it ends.
-    pub(super) fn awaits_heir(&self, slot: u32) -> bool {
+    pub(super) fn awaits_handover(&self, slot: u32) -> bool {
         match &self.slots[slot as usize] {
             Slot::Open(side) => match side.peer {
                 Peer::Client { listener, .. } => {
-                    side.may_be_handed_over() && self.heir_takes(listener).is_some()
+                    side.may_be_handed_over() && self.successor_takes(listener).is_some()
                 }
                 Peer::Instance(_) => false,
             },
@@ -63,10 +63,10 @@ impl Sidecar<'_> {
         }
     }
 
-    /// The listener in this place, if the heir takes connections of it.
-    fn heir_takes(&self, place: u32) -> Option<Listener> {
+    /// The listener in this place, if the successor takes connections of it.
+    fn successor_takes(&self, place: u32) -> Option<Listener> {
         let kind = self.listeners.kind(place)?;
-        self.heir.as_ref()?.takes.contains(&kind).then_some(kind)
+        self.handover.as_ref()?.takes.contains(&kind).then_some(kind)
     }
 
     /// What is to be known of a connection that can be handed over as it is.
@@ -77,7 +77,7 @@ impl Sidecar<'_> {
                 let Peer::Client { listener, .. } = side.peer else { return None };
                 side.assignment.as_ref()?;
                 Some(Client {
-                    listener: self.heir_takes(listener)?.address,
+                    listener: self.successor_takes(listener)?.address,
                     client: side.client?,
                     stage: Stage::Http1,
                     original: side.intercepted.as_ref().map(|intercepted| intercepted.original),
@@ -85,7 +85,7 @@ impl Sidecar<'_> {
                     bytes: bytes.to_vec(),
                 })
             }
-            Slot::Opening(opening) => opening.handed_over(self.heir_takes(opening.listener)?.address),
+            Slot::Opening(opening) => opening.handed_over(self.successor_takes(opening.listener)?.address),
             Slot::Empty | Slot::Dialling(_) => None,
         }
     }
@@ -112,11 +112,11 @@ impl Sidecar<'_> {
     /// returned.
     pub(super) fn take_returned(&mut self) -> bool {
         let passing = self.config.sockets.passing().clone();
-        let is_gone = self.heir.is_some() && !passing.takes_more();
+        let is_gone = self.handover.is_some() && !passing.takes_more();
         if is_gone {
             let all = 0..self.slots.len() as u32;
-            let waiting: Vec<u32> = all.filter(|slot| self.awaits_heir(*slot)).collect();
-            self.heir = None;
+            let waiting: Vec<u32> = all.filter(|slot| self.awaits_handover(*slot)).collect();
+            self.handover = None;
             for slot in waiting {
                 self.tell_end(slot, drain::WHY);
             }

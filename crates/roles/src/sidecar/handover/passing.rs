@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use h2lab_net::handover::{Inheritance, Successor};
+use h2lab_net::handover::{Successor, Takeover};
 use h2lab_net::tcp::StreamSocket;
 use h2lab_proxy::handover::{self, Client, Listener};
 
@@ -98,9 +98,9 @@ impl Passing {
     }
 
     /// Takes what it hands over, until it ends; for a thread of its own.
-    pub fn inherit(&self, mut from: Inheritance) {
+    pub fn take_over(&self, mut from: Takeover) {
         while let Ok(Some((sockets, words))) = from.receive() {
-            if !self.inherit_message(&mut from, sockets, &words) {
+            if !self.take_message(&mut from, sockets, &words) {
                 break;
             }
         }
@@ -113,7 +113,7 @@ impl Passing {
     }
 
     /// Takes the connections of one message, as many as have arrived; `false` if there is no use in a further one.
-    fn inherit_message(&self, from: &mut Inheritance, sockets: Vec<OwnedFd>, words: &[u8]) -> bool {
+    fn take_message(&self, from: &mut Takeover, sockets: Vec<OwnedFd>, words: &[u8]) -> bool {
         let clients = handover::decode(words).unwrap_or_default();
         let is_refused = {
             let mut state = self.state();
@@ -151,9 +151,9 @@ impl Passing {
     /// from now on, since nobody would go on with it.
     pub fn ends_arrivals(&self) -> bool {
         let mut state = self.state();
-        let has_heir = state.outgoing.as_ref().is_some_and(|outgoing| !outgoing.is_gone);
+        let has_successor = state.outgoing.as_ref().is_some_and(|outgoing| !outgoing.is_gone);
         let incoming = &mut state.incoming;
-        if incoming.answering > 0 || !incoming.arrived.is_empty() || (incoming.is_open && has_heir) {
+        if incoming.answering > 0 || !incoming.arrived.is_empty() || (incoming.is_open && has_successor) {
             return false;
         }
         incoming.is_refused = true;
@@ -167,7 +167,7 @@ impl Passing {
     }
 
     /// Of which listeners it goes on with connections; `None` if it does not, or there is none.
-    pub fn heir_takes(&self) -> Option<Vec<Listener>> {
+    pub fn successor_takes(&self) -> Option<Vec<Listener>> {
         let state = self.state();
         state.outgoing.as_ref().filter(|outgoing| !outgoing.is_gone).map(|outgoing| outgoing.takes.clone())
     }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     /// The process before, and the one after, in this one; and their conversation.
-    fn processes() -> ([(Passing, Arc<Shared>); 2], Successor, Inheritance) {
+    fn processes() -> ([(Passing, Arc<Shared>); 2], Successor, Takeover) {
         let [old, new] = [(); 2].map(|()| (Passing::default(), Arc::new(Shared::new(2).unwrap())));
         let listener =
             Listener { address: at("127.0.0.1:80"), tls: false, proxy_protocol: false, transparent: None };
@@ -296,12 +296,12 @@ mod tests {
         let offer = Offer::at(&path).unwrap();
         let waiting = std::thread::spawn(move || offer.wait(|| Ok(Vec::new()), || ()).unwrap());
         let (predecessor, _) = ask(&path).unwrap().unwrap();
-        let inheritance = predecessor.is_replaced(&new.0.line()).unwrap();
+        let takeover = predecessor.is_replaced(&new.0.line()).unwrap();
         let (successor, line) = waiting.join().unwrap();
         old.0.begin(&line);
-        assert_eq!(old.0.heir_takes(), Some(vec![listener]));
+        assert_eq!(old.0.successor_takes(), Some(vec![listener]));
         new.0.expect();
-        ([old, new], successor, inheritance)
+        ([old, new], successor, takeover)
     }
 
     /// So many connections, each with its number as what was read of it. Their clients' ends are kept open.
@@ -335,13 +335,13 @@ mod tests {
     fn all_that_is_given_arrives_or_comes_back() {
         let count = 3 * handover::MOST + 1;
         for refused in [false, true] {
-            let ([(old, loops), (new, _)], successor, inheritance) = processes();
+            let ([(old, loops), (new, _)], successor, takeover) = processes();
             let (all, _clients) = leaving(&loops, count);
-            let (inheriting, serving) = (new.clone(), old.clone());
+            let (taking, serving) = (new.clone(), old.clone());
             if refused {
                 new.finish();
             }
-            let inheriting = std::thread::spawn(move || inheriting.inherit(inheritance));
+            let taking = std::thread::spawn(move || taking.take_over(takeover));
             let serving = std::thread::spawn(move || serving.serve(successor));
             let mut back = Vec::new();
             for leaving in all {
@@ -349,7 +349,7 @@ mod tests {
             }
             let handed_over = old.finish();
             serving.join().unwrap();
-            inheriting.join().unwrap();
+            taking.join().unwrap();
             let arrived = new.arrived();
             for number in 0..2 {
                 back.extend(old.returned(number));
@@ -372,16 +372,16 @@ mod tests {
 
     #[test]
     fn what_a_successor_has_not_taken_when_it_dies_comes_back() {
-        let ([(old, loops), _], successor, mut inheritance) = processes();
+        let ([(old, loops), _], successor, mut takeover) = processes();
         let (all, _clients) = leaving(&loops, 3);
         for leaving in all {
             old.give(leaving).unwrap();
         }
         let dying = std::thread::spawn(move || {
-            let (sockets, _) = inheritance.receive().unwrap().unwrap();
+            let (sockets, _) = takeover.receive().unwrap().unwrap();
             assert_eq!(sockets.len(), 3);
             // It has more of them than it could take, says so, and is gone.
-            inheritance.take(1).unwrap();
+            takeover.take(1).unwrap();
         });
         old.serve(successor);
         dying.join().unwrap();
@@ -394,17 +394,17 @@ mod tests {
 
     #[test]
     fn an_end_without_successor_refuses_what_comes_and_one_with_a_successor_waits_for_it() {
-        let ([_, (new, _)], successor, inheritance) = processes();
+        let ([_, (new, _)], successor, takeover) = processes();
         new.begin("clients 1");
         assert!(!new.ends_arrivals(), "the process before has not ended");
         drop(successor);
-        new.inherit(inheritance);
+        new.take_over(takeover);
         assert!(new.ends_arrivals());
         let ([(old, _), (new, _)], ..) = processes();
         assert!(new.ends_arrivals(), "nobody would go on with them");
         old.begin("clients 2 127.0.0.1:80");
-        assert_eq!(old.heir_takes(), None, "of a version that is not known");
+        assert_eq!(old.successor_takes(), None, "of a version that is not known");
         old.begin("");
-        assert_eq!((old.heir_takes(), old.finish()), (None, 0));
+        assert_eq!((old.successor_takes(), old.finish()), (None, 0));
     }
 }
