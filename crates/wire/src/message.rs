@@ -248,7 +248,7 @@ fn check_authority(places: &Places, fields: &FieldList) -> Result<(), Malformed>
 /// A well-formed response.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ResponseParts {
-    /// 100 to 999; those above 599 are read as 500 by who does not know them (RFC 9110 §15).
+    /// 100 to 999; a recipient that does not know one above 599 treats it as 500 (RFC 9110 §15).
     pub(crate) status: u16,
     pub(crate) content_length: Option<u64>,
     first_field: u32,

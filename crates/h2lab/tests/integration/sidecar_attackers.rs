@@ -165,7 +165,7 @@ fn floods_over_both_listeners_are_ended_with_the_reason() {
             (NOISE, &|to| noise(to, &frame(0xbe, 0xff, 7, b"grease"))),
             (NOISE, &|to| noise(to, &frame(kind::SETTINGS, flag::ACK, 0, &[]))),
             (NOISE_OF_TWO, &|to| flood(to, NOISE_OF_TWO, &over, |_| reset.clone())),
-            // What follows its last word is read for a while, and not for as long as it likes.
+            // What follows its GOAWAY is read for a bounded time.
             (IDLE_STREAM, &|to| {
                 const MOST: usize = 512 << 20;
                 let mut attacker = Attacker::not_reading(to.h2, None);

@@ -20,6 +20,15 @@ use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
 const NOW: Time = Time::from_millis(1);
+/// A POST with a body of one byte.
+pub const ONE_BYTE: Request<'_> = Request {
+    method: "POST",
+    authority: "a",
+    path: "/anything",
+    fields: &[],
+    body_length: Some(1),
+    end_stream: false,
+};
 
 fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it listens");
@@ -63,15 +72,7 @@ fn ask_h2(address: &str, stop: &AtomicBool, answered: &AtomicU64) {
         let mut open = 0;
         loop {
             while open < 4 && engine.available_streams() > 0 && !stop.load(Ordering::Relaxed) {
-                let request = Request {
-                    method: "POST",
-                    authority: "a",
-                    path: "/anything",
-                    fields: &[],
-                    body_length: Some(1),
-                    end_stream: false,
-                };
-                let stream = engine.send_request(NOW, &request).expect("there is room");
+                let stream = engine.send_request(NOW, &ONE_BYTE).expect("there is room");
                 engine.send_data(NOW, stream, b"x", true);
                 open += 1;
             }

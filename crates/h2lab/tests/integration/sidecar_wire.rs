@@ -9,12 +9,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use h2lab_base::units::Time;
-use h2lab_wire::connection::Request;
 use h2lab_wire::{Config, Connection, Event, Role, StreamId};
 use rustix::process::Signal;
 
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
+use crate::sidecar_handover::ONE_BYTE;
 use crate::sidecar_reload::{ASK, one, until, until_it_says};
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
@@ -91,15 +91,7 @@ struct Client {
 impl Client {
     /// Begins a request; its body is one byte.
     fn begin(&mut self) -> StreamId {
-        let request = Request {
-            method: "POST",
-            authority: "a",
-            path: "/anything",
-            fields: &[],
-            body_length: Some(1),
-            end_stream: false,
-        };
-        self.engine.send_request(NOW, &request).expect("there is room")
+        self.engine.send_request(NOW, &ONE_BYTE).expect("there is room")
     }
 
     fn end(&mut self, stream: StreamId) {

@@ -1,4 +1,4 @@
-//! Times that are too short or too long to be meant.
+//! Times that are too short or too long to be intended.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use h2lab_base::units::format_exact;
 
 use super::{Config, ConfigError};
 
-/// The longest time of a file: what is longer is a slip of the pen.
+/// The longest time of a file: a longer one is a typing error.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3_600);
-/// Health checks more often than that are a load of their own.
+/// More frequent health checks would be a noticeable load on the instance.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Any time that is not none.
 const SOME: Duration = Duration::from_nanos(1);

@@ -1,8 +1,7 @@
 //! Whether the peer of a QUIC connection still has it.
 //!
-//! A process that is started anew knows no connection of the one before. Over TCP its host says so at the next segment (RST). Over QUIC only
-//! who has the key of the process before can say it (stateless reset, RFC 9000 §10.3), and a port that somebody listens on again has no
-//! other answer: what is sent to it is lost. A peer that has the connection acknowledges by itself what it has to, however long the
+//! A restarted process does not know the connections of the one before. Over TCP its host answers the next segment with RST. Over QUIC only
+//! a process with the same static key can answer with a stateless reset (RFC 9000 §10.3); others drop the packets in silence. A peer that has the connection acknowledges by itself what it has to, however long the
 //! response takes (RFC 9000 §13.2.1), and what is lost is sent again each time the probe timeout expires, which doubles (RFC 9002 §6.2).
 
 use std::time::Duration;

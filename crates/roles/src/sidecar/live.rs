@@ -79,13 +79,13 @@ pub struct State {
 impl State {
     /// With the instances that the configuration names itself, whose names are waited for so long. One that has no address now keeps the
     /// one that it had `before`. What there is to say about them is `told`.
-    fn new(config: SidecarConfig, before: Option<&Self>, patience: Duration, told: &mut Vec<String>) -> Self {
+    fn new(config: SidecarConfig, before: Option<&Self>, timeout: Duration, told: &mut Vec<String>) -> Self {
         let written = |(name, service): (&String, &Service)| {
             let members = if service.registry().is_some() { Vec::new() } else { service.instances.clone() };
             members.into_iter().map(|member| (name.clone(), member)).collect::<Vec<_>>()
         };
         let written: Vec<(String, Member)> = config.file.service.iter().flat_map(written).collect();
-        let results = names::resolve(written.iter().map(|(_, member)| member.clone()).collect(), patience);
+        let results = names::resolve(written.iter().map(|(_, member)| member.clone()).collect(), timeout);
         let mut sets: BTreeMap<String, Vec<Resolved>> = BTreeMap::new();
         let mut unresolved: BTreeMap<String, Vec<Unresolved>> = BTreeMap::new();
         for ((service, member), result) in written.into_iter().zip(results) {

@@ -353,20 +353,23 @@ impl<'a> Sidecar<'a> {
         }
     }
 
+    /// A slot for a client's connection, whose events the reactor tells from now on; `None` if it cannot.
+    fn register(&mut self, opening: &Opening) -> Option<u32> {
+        let slot = self.free_slot();
+        let tcp = opening.transport.tcp();
+        if tcp.is_some_and(|tcp| self.reactor.submit_stream(Self::token(slot), tcp).is_ok()) {
+            return Some(slot);
+        }
+        self.free.push(slot);
+        None
+    }
+
     /// Takes a connection that was accepted.
     fn take_client(&mut self, stream: StreamSocket, assignment: Assignment) {
         let Some(opening) = self.listeners.opening(stream, assignment, &self.config.sockets, self.now) else {
             return;
         };
-        let slot = self.free_slot();
-        let registered = opening
-            .transport
-            .tcp()
-            .is_some_and(|tcp| self.reactor.submit_stream(Self::token(slot), tcp).is_ok());
-        if !registered {
-            self.free.push(slot);
-            return;
-        }
+        let Some(slot) = self.register(&opening) else { return };
         self.reactor.set_timer(Self::token(slot), opening.timeout_at);
         self.totals.clients += 1;
         self.slots[slot as usize] = Slot::Opening(Box::new(opening));
@@ -412,7 +415,7 @@ impl<'a> Sidecar<'a> {
                 self.slots[slot as usize] = Slot::Opening(opening);
             }
             Ok(Some((engine, version))) => self.begin(slot, *opening, engine, version),
-            // A client that breaks its connection, or sends nothing, is its own affair.
+            // That a client resets its connection, or sends nothing, is no error of the sidecar.
             Err(error) => {
                 self.note_refused(&opening, &error);
                 let client = opening.client.ip().to_canonical().to_string();

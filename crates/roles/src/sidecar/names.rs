@@ -35,9 +35,9 @@ pub struct Unresolved {
     pub why: String,
 }
 
-/// The address of each instance; the first one where a name has several. Waits for `patience` at most.
-pub fn resolve(members: Vec<Member>, patience: Duration) -> Vec<Result<Resolved, String>> {
-    let late = || Err(format!("no answer within {} s", patience.as_secs()));
+/// The address of each instance; the first one where a name has several. Waits for `timeout` at most.
+pub fn resolve(members: Vec<Member>, timeout: Duration) -> Vec<Result<Resolved, String>> {
+    let late = || Err(format!("no answer within {} s", timeout.as_secs()));
     let mut results: Vec<Result<Resolved, String>> = members.iter().map(|_| late()).collect();
     let mut names = VecDeque::new();
     for (place, member) in members.into_iter().enumerate() {
@@ -66,7 +66,7 @@ pub fn resolve(members: Vec<Member>, patience: Duration) -> Vec<Result<Resolved,
         }
     }
     drop(found);
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     while let Ok((place, result)) = has_found.recv_timeout(until.saturating_duration_since(Instant::now())) {
         results[place] = result;
     }

@@ -37,7 +37,7 @@ const LITTLE_UNSENT: usize = 8 * 1024;
 /// A client's connection without a request for so long gives the memory of its buffers back: there may be thousands of them.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Who does not acknowledge for so long that nothing follows is no longer there: see [`Side::patience`].
+/// A peer that acknowledges nothing for so long is no longer there: see [`Side::close_timeout`].
 const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Whose connection it is.
@@ -114,14 +114,14 @@ pub struct Side {
     hangup: bool,
     /// All that it sent was read, to the end.
     eof: bool,
-    /// The engine has said its last word, which may still have to be sent.
+    /// The engine has queued its last bytes, which may still have to be sent.
     pub is_closed: bool,
     /// Our direction is closed, and the other one is not.
     is_shut: bool,
     /// What it carried broke off, and only a reset tells the peer so.
     is_aborted: bool,
     /// When what is left to send of a connection that has ended is given up.
-    last_word_until: Option<Time>,
+    close_by: Option<Time>,
     /// What the peer had acknowledged then, or when the socket became full: bytes, or over QUIC how often it did.
     acknowledged: u64,
     /// Our direction is closed, and what still comes is thrown away.
@@ -172,7 +172,7 @@ impl Side {
             is_closed: false,
             is_shut: false,
             is_aborted: false,
-            last_word_until: None,
+            close_by: None,
             acknowledged: 0,
             lingering: None,
         }
@@ -384,9 +384,9 @@ impl Side {
             }
             // The engine has closed and has no timer left, and its last frames cannot be written: a peer that does not read is dropped.
             if self.takes_some() {
-                self.last_word_until = None; // it reads
+                self.close_by = None; // it reads
             }
-            let until = *self.last_word_until.get_or_insert(now + self.patience());
+            let until = *self.close_by.get_or_insert(now + self.close_timeout());
             return Ok(if now >= until {
                 if self.transport.quic().is_some() {
                     let _ = self.transport.shutdown(now); // it may be there, and only slow
@@ -405,9 +405,9 @@ impl Side {
         self.engine.poll_timeout().min(self.transport.timeout()).min(probe_at)
     }
 
-    /// For how long a peer that takes nothing may keep its connection open after the last word.
-    fn patience(&self) -> Duration {
-        // Over QUIC the last word is sent again and again meanwhile, and one that is there acknowledges it by itself.
+    /// For how long a peer that reads nothing may keep its connection open after the engine's last bytes.
+    fn close_timeout(&self) -> Duration {
+        // Over QUIC the last bytes are sent again and again meanwhile, and a peer that is there acknowledges them by itself.
         let owes_nothing = self.transport.quic().is_some_and(QuicSession::owes_only_the_end);
         if owes_nothing { LAST_WORD } else { LINGER }
     }

@@ -292,7 +292,7 @@ fn read_response(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<u16>
     let Status::Complete(length) = parsed else { return Ok(None) };
     let version = version(response.version)?;
     let status = response.code.unwrap_or_default();
-    // Those above 599 are in use, and read as 500 by who does not know them (RFC 9110 §15).
+    // Those above 599 are in use; a recipient that does not know one treats it as 500 (RFC 9110 §15).
     if status < 100 {
         return Err(Refusal::bad("the status is below 100"));
     }

@@ -165,15 +165,7 @@ impl Sidecar<'_> {
     pub(super) fn resume(&mut self, stream: StreamSocket, assignment: Assignment, client: Client) {
         let stage = client.stage;
         let mut opening = self.listeners.resumed(stream, assignment, client, self.now);
-        let slot = self.free_slot();
-        let registered = opening
-            .transport
-            .tcp()
-            .is_some_and(|tcp| self.reactor.submit_stream(Self::token(slot), tcp).is_ok());
-        if !registered {
-            self.free.push(slot);
-            return;
-        }
+        let Some(slot) = self.register(&opening) else { return };
         if stage == Stage::Http1 {
             let engine = opening.resume_http1(&self.config, &mut self.engines, &mut self.spare, self.now);
             self.begin(slot, opening, engine, Version::H1);

@@ -68,11 +68,11 @@ impl AdminState {
         self.is_asked.store(is_asked, Ordering::SeqCst);
     }
 
-    /// Queries all loops, and waits for `patience` at most; what each has answered, and how many have not. One query at a time.
-    pub fn query(&self, records: bool, patience: Duration) -> (Vec<Snapshot>, usize) {
+    /// Queries all loops, and waits for `timeout` at most; what each has answered, and how many have not. One query at a time.
+    pub fn query(&self, records: bool, timeout: Duration) -> (Vec<Snapshot>, usize) {
         let number = (self.last_query.load(Ordering::Relaxed) / 2 + 1) * 2 + u64::from(records);
         self.last_query.store(number, Ordering::Release);
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
         let mut answers = Vec::new();
         let mut taken = vec![false; loops.len()];

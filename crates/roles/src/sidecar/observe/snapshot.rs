@@ -172,13 +172,13 @@ fn url(name: &str) -> String {
 
 impl AdminState {
     /// How the sidecar is; `None` if a loop has not answered in time.
-    pub fn status(&self, patience: Duration) -> Option<SidecarStatus> {
-        self.all(false, patience).map(|(status, ..)| status)
+    pub fn status(&self, timeout: Duration) -> Option<SidecarStatus> {
+        self.all(false, timeout).map(|(status, ..)| status)
     }
 
     /// What it has seen lately; likewise. `window`: for how long that is kept.
-    pub fn observations(&self, window: Duration, patience: Duration) -> Option<Observations> {
-        let (status, records, notes) = self.all(true, patience)?;
+    pub fn observations(&self, window: Duration, timeout: Duration) -> Option<Observations> {
+        let (status, records, notes) = self.all(true, timeout)?;
         Some(Observations {
             schema: SCHEMA_VERSION,
             status,
@@ -192,9 +192,9 @@ impl AdminState {
     fn all(
         &self,
         records: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Option<(SidecarStatus, Vec<h2lab_model::record::CellRecord>, Vec<String>)> {
-        let (answers, missing) = self.query(records, patience);
+        let (answers, missing) = self.query(records, timeout);
         if missing > 0 || answers.is_empty() {
             return None;
         }

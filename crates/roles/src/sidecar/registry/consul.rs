@@ -52,11 +52,11 @@ impl Source for Agent {
     fn look(&mut self) -> Result<Option<Vec<Resolved>>, String> {
         let tls = self.tls()?;
         let Consul { address, wait, token, .. } = &self.consul;
-        let patience = *wait + *wait / 16 + SLACK;
+        let timeout = *wait + *wait / 16 + SLACK;
         let token = token.as_ref().map(|token| Field::new("x-consul-token", token.secret()));
         let path = consul::path(&self.consul, self.index);
         let fields: Vec<Field<'_>> = token.into_iter().collect();
-        let answered = http::get((address, tls.as_ref()), &path, &fields, b"x-consul-index", patience);
+        let answered = http::get((address, tls.as_ref()), &path, &fields, b"x-consul-index", timeout);
         let before = std::mem::take(&mut self.index); // after a failure it begins anew
         let answered = answered.map_err(|error| {
             let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());

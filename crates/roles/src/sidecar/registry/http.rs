@@ -24,15 +24,15 @@ pub struct Answered {
     pub body: Vec<u8>,
 }
 
-/// `GET path`, whose answer is complete within `patience`. `wanted`: a field of the response, in lower case.
+/// `GET path`, whose answer is complete within `timeout`. `wanted`: a field of the response, in lower case.
 pub fn get(
     (at, tls): (&Instance, Option<&ClientTls>),
     path: &str,
     fields: &[Field<'_>],
     wanted: &[u8],
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<Answered> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let mut wire = Wire::new(connect(at)?, tls)?;
     let mut engine = Connection::h1(Config::new(Role::Client));
     let authority = format!(

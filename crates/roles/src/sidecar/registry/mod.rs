@@ -70,8 +70,8 @@ impl Registries {
     }
 
     /// Asks the registries of this configuration, and no others. Waits until each new one has answered once, or failed, but not longer
-    /// than `patience`.
-    pub fn follow(&mut self, config: &Config, patience: Duration) {
+    /// than `timeout`.
+    pub fn follow(&mut self, config: &Config, timeout: Duration) {
         let wanted: BTreeMap<&String, Registry> =
             config.service.iter().filter_map(|(name, service)| Some((name, service.registry()?))).collect();
         self.running.retain(|name, running| {
@@ -105,7 +105,7 @@ impl Registries {
             }
         }
         drop(looked);
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         while new > 0 && has_looked.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {
             new -= 1;
         }
