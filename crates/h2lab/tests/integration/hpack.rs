@@ -2,7 +2,7 @@
 
 use crate::origin::Origin;
 use crate::peers::Peer;
-use crate::support::{folder, h2lab, need, run_program};
+use crate::support::{DEADLINE, folder, h2lab, need, run_program};
 
 /// `SETTINGS_HEADER_TABLE_SIZE` on both sides of each boundary.
 const SIZES: [&str; 5] = ["0", "1", "4095", "4096", "65536"];
@@ -74,7 +74,9 @@ fn nghttpd_and_our_client_agree_with_tables_of_every_size() {
                 let finished = h2lab(&["__get", &url]);
                 assert_eq!(finished.stdout, "200\n", "{side}={size}: {}", finished.transcript());
             }
-            assert!(server.child.log().contains(":path: /file"), "{}", server.child.log());
+            let asked =
+                server.child.wait_for_line(DEADLINE, |line| line.contains(":path: /file").then_some(()));
+            asked.unwrap_or_else(|error| panic!("{error}: {}", server.child.log()));
         }
     }
 }

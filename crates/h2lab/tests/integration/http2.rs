@@ -12,7 +12,7 @@ use h2lab_wire::{Config, Connection, Event, Field, Role, StreamId};
 
 use crate::origin::{Origin, over_all_protocols};
 use crate::peers::Peer;
-use crate::support::{DRAIN, folder, h2lab, need, read_once, run_program};
+use crate::support::{DEADLINE, DRAIN, folder, h2lab, need, read_once, run_program};
 
 /// What nghttp prints with these arguments; `None` if the tests are to do without it.
 #[track_caller]
@@ -109,7 +109,8 @@ fn our_client_takes_trailers_and_padding_of_nghttpd() {
     finished.assert_measured();
     let cell = &finished.json()["cells"][0];
     assert_eq!(cell["requests"]["failed"], 0, "{cell}");
-    assert!(server.child.log().contains("x-end: 1"), "{}", server.child.log());
+    let sent = server.child.wait_for_line(DEADLINE, |line| line.contains("x-end: 1").then_some(()));
+    sent.unwrap_or_else(|error| panic!("{error}: {}", server.child.log()));
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn certificates_that_expire_are_told_of_at_the_check_the_start_and_a_reload_and_
     command.args(["sidecar", "--config", name]);
     let sidecar = Watched::run(command);
     let says = |words: &str| sidecar.child.log().lines().filter(|line| line.contains(words)).count();
-    assert_eq!(says("own.pem: the certificate of CN=own expired"), 1, "{}", sidecar.child.log());
+    until(|| says("own.pem: the certificate of CN=own expired") == 1, || sidecar.child.log());
     let metrics = sidecar.get("/metrics").1;
     let metric = "h2lab_sidecar_certificate_not_after_timestamp_seconds{file=\"own.pem\",subject=\"CN=own\"} 978307200";
     assert!(metrics.lines().any(|line| line == metric), "{metrics}");

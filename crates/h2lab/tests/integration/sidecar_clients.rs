@@ -105,7 +105,7 @@ fn clients_leave_file_descriptors_for_instances_by_default() {
     let told = format!(
         "warning: at most {most} clients can be connected at a time, further ones wait: the limit of this process is 64"
     );
-    assert!(sidecar.child.log().contains(&told), "{}", sidecar.child.log());
+    until(|| sidecar.child.log().contains(&told), || sidecar.child.log());
     // All that may, at the same time: each needs a connection to the instance, and gets it.
     let mut clients: Vec<TcpStream> = (0..64).map(|_| client(sidecar.clear)).collect();
     clients[..most].iter_mut().for_each(is_answered);

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::sidecar::{Sidecar, scripted_by_head};
+use crate::sidecar_reload::until_it_says;
 use crate::support::DEADLINE;
 
 /// The bytes that HTTP/2 begins with.
@@ -40,8 +41,9 @@ fn an_instance_that_closes_without_a_byte_gets_http1_and_no_unsafe_request_twice
         let told = sidecar.ask(&request("POST"));
         assert!(told.starts_with("HTTP/1.1 200 ") && told.ends_with("one"), "{n}: {told}");
     }
-    let log = sidecar.child.log();
-    assert_eq!(log.matches("does not support HTTP/2: falling back to HTTP/1.1").count(), 1, "{log}");
+    let words = "does not support HTTP/2: falling back to HTTP/1.1";
+    until_it_says(&sidecar, words, 1);
+    assert_eq!(sidecar.child.log().matches(words).count(), 1, "{}", sidecar.child.log());
     let asked: Vec<String> = heads.try_iter().collect();
     assert_eq!(
         asked.iter().filter(|head| head.starts_with(PREFACE)).count(),

@@ -95,7 +95,7 @@ fn without_file_descriptors_clients_wait_and_those_that_are_there_go_on() {
         assert!(refused.contains("error=connection_limit_reached") && refused.contains(words), "{refused}");
         let detail =
             format!("h2c://{}: out of file descriptors; the limit of this process is 64", other.clear);
-        assert!(sidecar.child.log().contains(&detail), "{}", sidecar.child.log());
+        until(|| sidecar.child.log().contains(&detail), || sidecar.child.log());
         // Those that wait are served once there are files again: in their order, all of them.
         others.drain(..FILES + FILES / 2);
         for stream in &mut others {

@@ -9,6 +9,7 @@ use std::thread;
 use h2lab_net::tls::ServerTls;
 
 use crate::sidecar::{Sidecar, scripted};
+use crate::sidecar_reload::until_it_says;
 use crate::support::{DEADLINE, folder, h2lab};
 
 fn check(folder: &Path, text: &str) -> crate::support::Finished {
@@ -155,7 +156,7 @@ fn an_instance_that_closes_after_the_handshake_may_have_rejected_the_certificate
             sidecar.ask("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
         let words = format!("right after the TLS handshake; it {guess}");
         assert!(told.starts_with("HTTP/1.1 502 "), "{told}");
-        assert!(sidecar.child.log().contains(&words), "{}", sidecar.child.log());
+        until_it_says(&sidecar, &words, 1);
         sidecar.stop();
     }
 }

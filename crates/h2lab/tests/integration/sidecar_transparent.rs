@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
+use crate::sidecar_reload::until;
 use crate::support::{DEADLINE, binary, folder, is_root, need};
 
 /// A network namespace, which is there as long as a process in it.
@@ -290,8 +291,8 @@ fn a_server_that_speaks_first_is_heard_and_what_is_no_http_may_be_refused() {
     assert_eq!(then.unwrap_or_else(|error| panic!("{error}: {}", server.log())), "b'bye'");
     let (told, _) = pair.caller.attempt("python3", &["-c", CLIENT, SERVER, "2526"]);
     assert!(!told.contains("220") && !told.contains("got"), "{told}");
-    let log = sidecar.child.log();
-    assert!(log.contains(&format!("to {SERVER}:2526 is not HTTP and was refused")), "{log}");
+    let words = format!("to {SERVER}:2526 is not HTTP and was refused");
+    until(|| sidecar.child.log().contains(&words), || sidecar.child.log());
     sidecar.stop();
 }
 
