@@ -4,6 +4,8 @@
 const LONGEST_METHOD: usize = 24;
 /// A line without end is HTTP by then: no target of anything else is so long.
 const LONGEST_LINE: usize = 16 * 1024;
+/// So many empty lines before a request are tolerated.
+const EMPTY_LINES: usize = 4;
 /// The beginning of HTTP/2 by prior knowledge (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
@@ -28,8 +30,8 @@ pub fn of(bytes: &[u8]) -> Beginning {
     }
     // Some clients send an empty line first (RFC 9112 §2.2).
     let mut rest = bytes;
-    while let Some(after) = rest.strip_prefix(b"\r\n") {
-        rest = after;
+    for _ in 0..EMPTY_LINES {
+        rest = rest.strip_prefix(b"\r\n").unwrap_or(rest);
     }
     if rest.is_empty() || rest == b"\r" {
         return Beginning::Unclear;
@@ -100,6 +102,9 @@ mod tests {
             ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Http2),
             ("", Unclear),
             ("\r\n", Unclear),
+            ("\r\n\r\n\r\n\r\n\r", Unclear),
+            ("\r\n\r\n\r\n\r\n\r\n", Other),
+            ("\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\n", Http1),
             ("PRI * HTT", Unclear),
             ("GET", Unclear),
             ("GET ", Unclear),

@@ -90,6 +90,9 @@ pub enum Refused {
     /// The authority has a byte that no host and port have.
     #[error("invalid authority: expected HOST or HOST:PORT")]
     Authority,
+    /// `Connection` names so many fields that no message means it, and none of them may be passed on.
+    #[error("more than {MOST_OPTIONS} options of Connection")]
+    Options,
 }
 
 /// What a request asks of the proxy itself.
@@ -115,7 +118,8 @@ impl Asked {
     }
 }
 
-/// At most so many options of `Connection` are looked at: more is no real message, and all others are dropped with their names.
+/// At most so many options of `Connection` are looked at: more is no real message. A request with more is refused, since the fields that it
+/// names must not go on (RFC 9110 §7.6.1); of a response the others are ignored.
 const MOST_OPTIONS: usize = 16;
 
 /// Fields that no `Connection` may take out of a message: they are meant for every recipient (RFC 9110 §7.6.1), and one who names them
@@ -139,19 +143,24 @@ const END_TO_END: [&[u8]; 12] = [
 struct Options<'a> {
     all: [&'a [u8]; MOST_OPTIONS],
     count: usize,
+    /// There are more.
+    is_incomplete: bool,
 }
 
 impl<'a> Options<'a> {
     fn of(fields: Fields<'a>) -> Self {
-        let mut options = Self { all: [&[]; MOST_OPTIONS], count: 0 };
+        let mut options = Self { all: [&[]; MOST_OPTIONS], count: 0, is_incomplete: false };
         let lines = fields.iter().filter(|field| field.name == b"connection");
         for option in lines.flat_map(|line| tokens(line.value)) {
-            if options.count < MOST_OPTIONS
-                && !END_TO_END.iter().any(|name| name.eq_ignore_ascii_case(option))
-            {
-                options.all[options.count] = option;
-                options.count += 1;
+            if END_TO_END.iter().any(|name| name.eq_ignore_ascii_case(option)) {
+                continue;
             }
+            let Some(place) = options.all.get_mut(options.count) else {
+                options.is_incomplete = true;
+                break;
+            };
+            *place = option;
+            options.count += 1;
         }
         options
     }
@@ -198,6 +207,9 @@ pub fn request(
     head.set(Part::Protocol, incoming.protocol);
     let fields = incoming.fields;
     let options = Options::of(fields);
+    if options.is_incomplete {
+        return Err(Refused::Options);
+    }
     let mut asked = Asked {
         websocket: incoming.protocol == b"websocket",
         is_http10: incoming.is_http10,

@@ -36,14 +36,14 @@ pub fn timeout(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// The `grpc-status` that stands for a status of HTTP, by gRPC's "HTTP to gRPC Status Code Mapping"; 504 is a deadline of the proxy's.
+/// The `grpc-status` that stands for a status of HTTP, by gRPC's "HTTP to gRPC Status Code Mapping"; 504 is a deadline of the proxy's, and so is 408.
 pub const fn status(http: u16) -> u32 {
     match http {
         400 | 431 => 13, // INTERNAL
         401 => 16,       // UNAUTHENTICATED
         403 => 7,        // PERMISSION_DENIED
         404 | 501 => 12, // UNIMPLEMENTED
-        504 => DEADLINE_EXCEEDED,
+        408 | 504 => DEADLINE_EXCEEDED,
         429 | 502 | 503 => UNAVAILABLE,
         _ => 2, // UNKNOWN
     }
@@ -147,6 +147,6 @@ mod tests {
         }
         assert!(!is_grpc(None));
         assert_eq!(message("50 % of ü\n"), "50 %25 of %C3%BC%0A");
-        assert_eq!([status(502), status(429), status(504), status(404)], [14, 14, 4, 12]);
+        assert_eq!([502, 429, 504, 408, 404].map(status), [14, 14, 4, 4, 12]);
     }
 }

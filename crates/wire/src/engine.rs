@@ -179,16 +179,24 @@ impl Connection {
     /// HTTP/2. A role that answers earlier stays with HTTP/1.1.
     #[inline]
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
-        if let Self::H1(engine) = self
-            && engine.may_switch()
-            && let Some(handover) = engine.switch_to_h2c()
-        {
-            let own_answers = engine.own_answers.take();
-            let mut upgraded = h2::Connection::upgraded(&handover, now);
-            upgraded.set_own_answers(own_answers);
-            *self = Self::H2(Box::new(upgraded));
-        }
+        self.switch(now);
         forward!(self, engine => engine.poll_event(now))
+    }
+
+    /// Goes on in HTTP/2 if both sides have agreed on that by `Upgrade: h2c`; whether it does so from now on.
+    /// [`Connection::poll_event`] does it, too.
+    #[inline]
+    pub fn switch(&mut self, now: Time) -> bool {
+        let Self::H1(engine) = self else { return false };
+        if !engine.may_switch() {
+            return false;
+        }
+        let Some(handover) = engine.switch_to_h2c() else { return false };
+        let own_answers = engine.own_answers.take();
+        let mut upgraded = h2::Connection::upgraded(&handover, now);
+        upgraded.set_own_answers(own_answers);
+        *self = Self::H2(Box::new(upgraded));
+        true
     }
 
     /// The bytes to send next, in one write; empty when there is nothing to send. If the output is scattered, see

@@ -251,6 +251,9 @@ mod sidecar_wire;
 /// The same beside what protects services.
 mod sidecar_reload_guard;
 
+/// What a reload keeps, and what it replaces.
+mod sidecar_reload_state;
+
 /// A sidecar with several threads: what is bounded is bounded for all of them together.
 mod sidecar_threads;
 

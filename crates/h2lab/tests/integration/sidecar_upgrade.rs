@@ -71,6 +71,25 @@ fn offer(address: SocketAddr) -> (TcpStream, String) {
 }
 
 #[test]
+fn what_follows_the_upgrade_is_logged_and_passed_on_as_http2() {
+    let origin = Origin::start(&[]);
+    let folder = folder();
+    let log = folder.path().join("access.log");
+    let to = format!("http://{}", origin.clear);
+    let sidecar = Sidecar::to(&[to], &["--access-log", log.to_str().expect("a name")]);
+    let (mut stream, head) = offer(sidecar.clear);
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let settings = frame(kind::SETTINGS, 0, 0, &[]);
+    let next = request(3, flag::END_STREAM, "GET", "/status/204");
+    stream.write_all(&[&PREFACE[..], &settings, &next].concat()).expect("it reads");
+    assert!(Frames(stream).any(|(header, _)| header.stream == 3 && header.flags & flag::END_STREAM != 0));
+    sidecar.stop();
+    let text = fs::read_to_string(&log).expect("a log");
+    assert!(text.contains("\"GET a /status/200 HTTP/1.1\" 200 "), "{text}");
+    assert!(text.contains("/status/204 HTTP/2\" 204 "), "{text}");
+}
+
+#[test]
 fn the_response_comes_on_stream_1_and_more_may_be_asked_for_but_not_over_tls() {
     let origin = Origin::start(&[]);
     let (sidecar, tls) = sidecar(&format!("h2c://{}", origin.clear));

@@ -1,7 +1,8 @@
 //! What a proxy makes of two arbitrary peers: engines on both sides, and between them the translation of `h2lab_proxy`.
 //!
 //! What leaves over HTTP/1.1 is read again by a parser that knows nothing of ours and forgives nothing: it must be exactly the one
-//! message that was meant, or the beginning of it.
+//! message that was meant, or the beginning of it. Of a pair of proxies with HTTP/2 between them the second one's is read again, and what
+//! comes out of the second is what went into the first.
 
 mod strict;
 
@@ -25,10 +26,21 @@ mod option {
     pub(super) const CLIENT_H2: u8 = 1;
     /// The instance speaks HTTP/2; then nothing is read again.
     pub(super) const INSTANCE_H2: u8 = 2;
+    /// The instance is a second proxy, which speaks HTTP/2; the instance's bytes are those of its instance, which speaks HTTP/1.1.
+    pub(super) const PAIR: u8 = 16;
     /// A preface precedes the client's bytes.
     pub(super) const GREETED: u8 = 4;
     /// Clients are believed what they say of others, and `Forwarded` is written.
     pub(super) const TRUSTED: u8 = 8;
+}
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Instance {
+    H1,
+    H2,
+    /// Another proxy, over HTTP/2, before an instance that speaks HTTP/1.1.
+    Proxy,
 }
 
 /// A message as far as it has come.
@@ -53,7 +65,6 @@ pub(super) fn proxy(data: &[u8]) {
     let [options, share, bytes @ ..] = data else { return };
     let has = |option| options & option != 0;
     let (of_client, of_instance) = bytes.split_at(bytes.len() * usize::from(*share) / 256);
-    let version = |is_h2| if is_h2 { Version::H2 } else { Version::H1 };
     let own = OwnFields {
         client: if has(option::TRUSTED) {
             fields::ClientFields::Forwarded
@@ -63,10 +74,13 @@ pub(super) fn proxy(data: &[u8]) {
         trusted: has(option::TRUSTED),
         ..OwnFields::default()
     };
-    let mut config = Config::new(Role::Server);
-    (config.connect_protocol, config.h2c_upgrade) = (true, Some(1_000));
-    let from = version(has(option::CLIENT_H2));
-    let mut down = if from == Version::H2 { Connection::h2(config, NOW) } else { Connection::h1(config) };
+    let instance = match (has(option::PAIR), has(option::INSTANCE_H2)) {
+        (true, _) => Instance::Proxy,
+        (false, true) => Instance::H2,
+        (false, false) => Instance::H1,
+    };
+    let from = if has(option::CLIENT_H2) { Version::H2 } else { Version::H1 };
+    let mut down = server(from);
     if has(option::GREETED) && from == Version::H2 {
         down.handle_input(NOW, PREFACE);
         down.handle_input(NOW, &[0, 0, 0, 4, 0, 0, 0, 0, 0]);
@@ -82,10 +96,17 @@ pub(super) fn proxy(data: &[u8]) {
             passed += 1;
             // After `Upgrade: h2c` the client speaks another version than it began with.
             let is_h1 = matches!(down, Connection::H1(_));
-            let response = pass_request(&asking, version(has(option::INSTANCE_H2)), of_instance, &own);
+            let response = pass_request(&asking, instance, of_instance, &own);
             pass_response(&mut down, is_h1, &asking, response);
         }
     }
+}
+
+/// The engine of a proxy's listener.
+fn server(version: Version) -> Connection {
+    let mut config = Config::new(Role::Server);
+    (config.connect_protocol, config.h2c_upgrade) = (true, Some(1_000));
+    if version == Version::H2 { Connection::h2(config, NOW) } else { Connection::h1(config) }
 }
 
 /// The requests that have come, as they are passed on. Those that the proxy refuses are answered.
@@ -160,11 +181,12 @@ fn finish(to: &mut Connection, stream: StreamId, message: &Message, sent: &mut V
 /// Passes a request to an instance that says `answer`; what that is for the proxy: interim responses, and the final one.
 fn pass_request(
     asking: &Asking,
-    to: Version,
+    instance: Instance,
     answer: &[u8],
     own: &OwnFields,
 ) -> (Vec<Head>, Option<Message>) {
     let Message { head, body, trailers, is_whole } = &asking.message;
+    let to = if instance == Instance::H1 { Version::H1 } else { Version::H2 };
     let config = Config::new(Role::Client);
     let mut up = if to == Version::H2 { Connection::h2(config, NOW) } else { Connection::h1(config) };
     if to == Version::H2 {
@@ -206,9 +228,42 @@ fn pass_request(
         };
         strict::request(&sent, method, request.path, &meant);
     }
-    up.handle_input(NOW, answer);
+    if instance != Instance::Proxy {
+        up.handle_input(NOW, answer);
+        up.handle_eof(NOW);
+        return responses(&mut up, stream, to, own);
+    }
+    let (said, meant) = second(&sent, asking, answer, own);
+    up.handle_input(NOW, &said);
     up.handle_eof(NOW);
-    responses(&mut up, stream, to, own)
+    let (interims, told) = responses(&mut up, stream, to, own);
+    if let Some((status, body)) = meant {
+        let told = told.as_ref().expect("a whole response of the second proxy");
+        assert!(told.is_whole && told.head.status == status && told.body == body, "another response");
+    }
+    (interims, told)
+}
+
+/// What a second proxy says, to which these bytes are sent that stand for one request; with status and body if it passes on a whole
+/// response.
+fn second(sent: &[u8], asking: &Asking, answer: &[u8], own: &OwnFields) -> (Vec<u8>, Option<(u16, Vec<u8>)>) {
+    let mut middle = server(Version::H2);
+    middle.handle_input(NOW, sent);
+    let mut come = requests(&mut middle, Version::H2, own);
+    assert!(come.len() <= 1, "two requests of one");
+    // It may have refused it: one hop fewer is left, or its fields are too large with those of the first.
+    let Some(again) = come.pop() else { return (middle.take_transmit(NOW), None) };
+    let (first, then) = (&asking.message, &again.message);
+    assert_eq!(again.asked.websocket, asking.asked.websocket);
+    for part in [Part::Method, Part::Authority, Part::Path] {
+        assert!(asking.asked.websocket || first.head.get(part) == then.head.get(part), "another request");
+    }
+    assert!(!then.is_whole || (first.is_whole && first.body == then.body), "another body");
+    let response = pass_request(&again, Instance::H1, answer, own);
+    let whole = response.1.as_ref().filter(|answer| answer.is_whole && !asking.asked.websocket);
+    let whole = whole.filter(|answer| answer.head.status != 101);
+    let meant = whole.map(|answer| (answer.head.status, answer.body.clone()));
+    (pass_response(&mut middle, false, &again, response), meant)
 }
 
 /// What an instance has said on a stream.
@@ -250,15 +305,15 @@ fn responses(
     (interims, answer)
 }
 
-/// Passes a response to the client, or breaks off.
+/// Passes a response to the client, or breaks off; what leaves.
 fn pass_response(
     down: &mut Connection,
     is_h1: bool,
     asking: &Asking,
     (interims, answer): (Vec<Head>, Option<Message>),
-) {
+) -> Vec<u8> {
     let stream = asking.stream;
-    let _ = down.take_transmit(NOW);
+    let mut all = down.take_transmit(NOW);
     let answer = answer.filter(|answer| !asking.asked.websocket && answer.head.status != 101);
     for interim in &interims {
         let fields: Vec<Field<'_>> = interim.fields().collect();
@@ -267,8 +322,9 @@ fn pass_response(
     let mut sent = down.take_transmit(NOW);
     let Some(answer) = answer else {
         down.reset(NOW, stream, ErrorCode::INTERNAL_ERROR);
-        let _ = down.take_transmit(NOW);
-        return;
+        all.extend_from_slice(&sent);
+        all.extend_from_slice(&down.take_transmit(NOW));
+        return all;
     };
     let fields: Vec<Field<'_>> = answer.head.fields().collect();
     let is_alone = answer.is_whole && answer.body.is_empty() && answer.trailers.is_none();
@@ -288,10 +344,12 @@ fn pass_response(
         let content = if has_body { Content::Any(&answer.body) } else { Content::None };
         strict::response(&sent, interims.len(), status, content, answer.is_whole);
     }
+    all.extend_from_slice(&sent);
     if !answer.is_whole {
         down.reset(NOW, stream, ErrorCode::INTERNAL_ERROR);
-        let _ = down.take_transmit(NOW);
+        all.extend_from_slice(&down.take_transmit(NOW));
     }
+    all
 }
 
 /// An exchange between every two versions, and the pieces of which smuggling is made.
@@ -320,12 +378,14 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     for request in requests {
         for answer in answers {
             seeds.push(with(0, request, answer));
+            seeds.push(with(option::PAIR, request, answer));
         }
     }
     let (client, server) = (connections::recorded_client(true), connections::recorded_server(true));
     seeds.push(with(option::CLIENT_H2, &client, answers[0]));
     seeds.push(with(option::CLIENT_H2 + option::TRUSTED, &client, answers[1]));
     seeds.push(with(option::CLIENT_H2 + option::INSTANCE_H2, &client, &server));
+    seeds.push(with(option::CLIENT_H2 + option::PAIR, &client, answers[0]));
     seeds.push(with(option::INSTANCE_H2, requests[0], &server));
     let frames = &client[PREFACE.len()..];
     seeds.push(with(option::CLIENT_H2 + option::GREETED, frames, answers[0]));

@@ -87,8 +87,8 @@ pub struct Service {
 impl Service {
     /// Checks that its instances can take the PROXY protocol: a connection is then of one client, and begins with its first request.
     pub(super) fn check_proxy_protocol(&self, name: &str) -> Result<(), ConfigError> {
-        let others =
-            self.instances.iter().map(|member| &member.url).find(|instance| instance.speaks != Speaks::H1);
+        let all = self.instances.iter().map(|member| &member.url).chain(&self.dns);
+        let others = all.into_iter().find(|instance| instance.speaks != Speaks::H1);
         match others.filter(|_| self.proxy_protocol.is_some()) {
             Some(other) => {
                 Err(ConfigError::ProxyProtocol { service: name.to_owned(), instance: other.to_string() })

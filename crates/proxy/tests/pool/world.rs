@@ -525,7 +525,7 @@ impl World {
         let of = &self.instances[instance];
         let lasts = |connection: &&usize| {
             let connection = &self.connections[**connection];
-            connection.is_open && !of.quota.is_low(of.quota.left(connection.number, connection.requests))
+            connection.is_open && !of.quota.is_low(connection.number, connection.requests)
         };
         of.connections.iter().filter(lasts).copied().collect()
     }

@@ -24,7 +24,11 @@ impl Sidecar<'_> {
     pub(super) fn take_events(&mut self, slot: u32, side: &mut Side, now: Time) -> bool {
         let mut were_any = false;
         let is_client = matches!(side.peer, Peer::Client { .. });
-        while let Some(event) = side.engine.poll_event(now) {
+        loop {
+            if side.version == Version::H1 && side.engine.switch(now) {
+                side.version = Version::H2;
+            }
+            let Some(event) = side.engine.poll_event(now) else { break };
             were_any = true;
             self.note_keep_alive(&side.peer, &mut side.liveness, &event);
             self.observer.goaway(&side.peer, &mut side.watched, &event, now);
@@ -412,7 +416,9 @@ fn take_request(
     }
     exchange.is_extended = exchange.asked.websocket && origin.version != Version::H1;
     if let (Some(name), Some(via)) = (&own.via, exchange.head.field(b"via")) {
-        let is_own = |member: &&[u8]| member.trim_ascii().ends_with(name.as_bytes());
+        let is_own = |member: &&[u8]| {
+            member.trim_ascii().rsplit(u8::is_ascii_whitespace).next() == Some(name.as_bytes())
+        };
         if via.split(|byte| *byte == b',').filter(is_own).count() > MOST_HOPS {
             return exchange
                 .refuse(508, "forwarding loop: the request has passed through this proxy more than 8 times");

@@ -15,6 +15,7 @@ use h2lab_proxy::guard::health::Health;
 use h2lab_proxy::pool::place::Load;
 use h2lab_proxy::pool::portion::Portion;
 use h2lab_proxy::pool::ramp;
+use h2lab_proxy::proxy_protocol;
 use h2lab_wire::ErrorCode;
 
 use super::config::SidecarConfig;
@@ -81,6 +82,7 @@ struct Made {
     server_name: Option<String>,
     congestion: Option<String>,
     h3: bool,
+    proxy_protocol: Option<proxy_protocol::Version>,
 }
 
 /// A service that is, or was, in the configuration.
@@ -112,6 +114,7 @@ impl Dialled<'_> {
             server_name: self.service.server_name.clone(),
             congestion: self.service.congestion.clone(),
             h3: self.service.h3,
+            proxy_protocol: self.service.proxy_protocol,
         }
     }
 

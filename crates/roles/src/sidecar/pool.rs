@@ -309,6 +309,12 @@ impl Sidecar<'_> {
                 instance
             }
         };
+        let pool = &self.pools.all[instance as usize];
+        if pool.proxied.is_some() && pool.part.at.member.url.speaks != Speaks::H1 {
+            // Known only now: it comes from a registry.
+            let why = format!("proxy-protocol needs instances of http://, not {}", pool.part.at.member.url);
+            return self.exchanges.get(id).refuse(502, why);
+        }
         self.refresh(instance, now);
         self.replace_silent(instance, now);
         let pool = &self.pools.all[instance as usize];
@@ -479,7 +485,7 @@ impl Sidecar<'_> {
 fn is_lasting(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
     let Slot::Open(side) = &slots[slot as usize] else { return false };
     let is_open = !side.is_closed && !side.engine.is_draining();
-    is_open && !side.is_doubted(pool) && !pool.quota.is_low(pool.quota.left(side.number, side.requests))
+    is_open && !side.is_doubted(pool) && !pool.quota.is_low(side.number, side.requests)
 }
 
 /// The place among its connections of the one that takes an instance's next request, and what is known of that.

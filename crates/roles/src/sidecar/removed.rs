@@ -20,6 +20,7 @@ impl Sidecar<'_> {
     /// The clients of these places are told that their connections take no further requests.
     pub(super) fn dismiss_clients(&mut self, closed: &[u32], now: Time) {
         let last_call = now + self.config.file.timeouts.drain / 8 * 7;
+        self.removed.0.retain(|(place, _)| !closed.contains(place));
         self.removed.0.extend(closed.iter().map(|place| (*place, last_call)));
         for slot in 0..self.slots.len() as u32 {
             if self.place_of(slot).is_some_and(|place| closed.contains(&place)) {
@@ -41,7 +42,9 @@ impl Sidecar<'_> {
             return;
         }
         let due = self.removed.0.extract_if(.., |(_, at)| *at <= now);
-        let due: Vec<u32> = due.map(|(place, _)| place).collect();
+        // Where somebody listens again, those that are there are the clients of that listener.
+        let due: Vec<u32> =
+            due.map(|(place, _)| place).filter(|place| !self.listeners.is_open(*place)).collect();
         for slot in 0..self.slots.len() as u32 {
             // Another connection may be in a slot that was left.
             let is_its = |sidecar: &Self| sidecar.place_of(slot).is_some_and(|place| due.contains(&place));

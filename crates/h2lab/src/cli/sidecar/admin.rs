@@ -1,6 +1,7 @@
 //! The admin listener: how the sidecar does, over HTTP/1.1.
 //!
-//! One thread answers one client after the other. It asks the loops and waits for their answers: what it does never stops a request.
+//! Each client has a thread of its own, so that one who sends or reads slowly holds up no health check. It asks the loops and waits for their
+//! answers: what it does never stops a request.
 //!
 //! Its socket is handed on with the others, so it is never shut down, which would end it for a successor, too: the thread just stops
 //! accepting.
@@ -9,9 +10,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use h2lab_model::sidecar::SidecarStatus;
@@ -25,9 +26,11 @@ use super::super::exit::Usage;
 use super::super::load::exporter::{TIMEOUT, read_head};
 
 /// How long the loops may take to answer; they look ten times per second.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client may take for what it gets: observations have some megabytes.
+const ANSWERING: Duration = Duration::from_secs(5);
+/// How long a client may take for all that it gets: observations have some megabytes.
 const SENDING: Duration = Duration::from_secs(10);
+/// Clients that have a thread of their own; a further one waits for its turn.
+const MOST: usize = 16;
 /// Descriptors that are kept.
 const KEPT: usize = 2;
 /// Until it is tried again to accept a connection where that is not possible.
@@ -76,10 +79,10 @@ impl Admin {
         let Bound { listener, admin, sockets } = bound;
         let address = listener.local_address().context("the admin listener has no address")?;
         let (wake, woken) = UnixStream::pair().context("cannot wake the admin listener")?;
-        let serving = Serving { admin, live, sockets, address };
+        let serving = Arc::new(Serving { admin, live, sockets, address, query: Mutex::default() });
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
-            .spawn(move || serving.run(&listener, &woken))
+            .spawn(move || run(&serving, &listener, &woken))
             .context("cannot start the thread of the admin listener")?;
         Ok(Self { address, wake: Some(wake), thread: Some(thread) })
     }
@@ -108,6 +111,70 @@ struct Serving {
     live: Arc<Live>,
     sockets: Sockets,
     address: SocketAddr,
+    /// The loops are asked one thing at a time.
+    query: Mutex<()>,
+}
+
+/// Somebody who may have asked, until this is dropped.
+struct Asking(Arc<Serving>);
+
+impl Asking {
+    fn new(serving: &Arc<Serving>) -> Self {
+        serving.admin.begin_answer();
+        Self(Arc::clone(serving))
+    }
+
+    /// Answers the one request of a connection. A client that goes away or says nothing is its own trouble.
+    fn answer(self, stream: StreamSocket) {
+        drop(blocking(stream).and_then(|stream| self.0.answer(stream)));
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.admin.end_answer();
+    }
+}
+
+/// Accepts and answers, until it is woken or another process does so.
+fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) {
+    let (mut kept, mut clients) = (Vec::new(), Vec::<JoinHandle<()>>::new());
+    loop {
+        keep(&mut kept);
+        let mut waited = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+        match poll(&mut waited, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => break,
+        }
+        let asking = Asking::new(serving);
+        // What waits there now is the successor's.
+        if !waited[1].revents().is_empty() || serving.sockets.are_handed_on() {
+            break;
+        }
+        clients.retain(|client| !client.is_finished());
+        match listener.accept() {
+            Ok(Some(stream)) if clients.len() < MOST => {
+                let client = std::thread::Builder::new().name("admin-client".to_owned());
+                // Where no thread can be had, the client is gone with what it would have run.
+                clients.extend(client.spawn(move || asking.answer(stream)));
+            }
+            Ok(Some(stream)) => asking.answer(stream),
+            Ok(None) => {}
+            Err(_) => {
+                // File descriptors have run out, but for those. Its answer reads files, too, before they are kept again.
+                kept.clear();
+                match listener.accept() {
+                    Ok(Some(stream)) => asking.answer(stream),
+                    Ok(None) => {}
+                    Err(_) => std::thread::sleep(PAUSE),
+                }
+            }
+        }
+    }
+    for client in clients {
+        // One that panicked has shown it.
+        let _ = client.join();
+    }
 }
 
 /// An answer.
@@ -135,6 +202,23 @@ fn blocking(stream: StreamSocket) -> io::Result<TcpStream> {
     Ok(TcpStream::from(fd))
 }
 
+/// Writes all of `bytes`, by this moment.
+fn send(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
@@ -149,48 +233,21 @@ impl Answer {
 }
 
 impl Serving {
-    fn run(&self, listener: &Listener, woken: &UnixStream) {
-        let mut kept = Vec::new();
-        loop {
-            keep(&mut kept);
-            let mut waited = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
-            match poll(&mut waited, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return,
-            }
-            self.admin.set_asked(true);
-            // What waits there now is the successor's.
-            if !waited[1].revents().is_empty() || self.sockets.are_handed_on() {
-                return self.admin.set_asked(false);
-            }
-            let accepted = listener.accept().or_else(|_| {
-                kept.clear();
-                listener.accept()
-            });
-            match accepted {
-                // A client that went away or says nothing is its own trouble.
-                Ok(Some(stream)) => drop(blocking(stream).and_then(|stream| self.answer(stream))),
-                Ok(None) => {}
-                Err(_) => std::thread::sleep(PAUSE), // file descriptors have run out
-            }
-            self.admin.set_asked(false);
-        }
-    }
-
     /// Answers the one request of a connection.
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(SENDING))?;
         let head = read_head(&mut stream)?;
         let Answer { status, kind, body } = self.respond(&head);
         let is_head = head.starts_with(b"HEAD ");
         let length = body.len();
-        write!(
-            stream,
+        let mut all = format!(
             "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\ncache-control: no-store\r\n\
              x-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
-        )?;
-        if is_head { Ok(()) } else { stream.write_all(body.as_bytes()) }
+        );
+        if !is_head {
+            all.push_str(&body);
+        }
+        send(&mut stream, all.as_bytes(), Instant::now() + SENDING)
     }
 
     fn respond(&self, head: &[u8]) -> Answer {
@@ -225,10 +282,10 @@ impl Serving {
             "/" => self.status(|status| {
                 Answer::ok("text/html; charset=utf-8", sidecar_page(status, &self.address.to_string()))
             }),
-            "/observations" => match self.admin.observations(config.admin.window, PATIENCE) {
-                Some(seen) => json(&seen),
-                None => busy(),
-            },
+            "/observations" => {
+                let seen = self.one_at_a_time(|admin| admin.observations(config.admin.window, ANSWERING));
+                seen.map_or_else(busy, |seen| json(&seen))
+            }
             _ => Answer::no(
                 "404 Not Found",
                 "not found; available: / (page), /metrics, /status, /observations, /config, /healthz, /ready",
@@ -236,8 +293,13 @@ impl Serving {
         }
     }
 
+    fn one_at_a_time<T>(&self, ask: impl FnOnce(&AdminState) -> T) -> T {
+        let _turn = self.query.lock().unwrap_or_else(PoisonError::into_inner);
+        ask(&self.admin)
+    }
+
     fn status(&self, shown: impl FnOnce(&SidecarStatus) -> Answer) -> Answer {
-        self.admin.status(PATIENCE).map_or_else(busy, |mut status| {
+        self.one_at_a_time(|admin| admin.status(ANSWERING)).map_or_else(busy, |mut status| {
             status.certificates = certificates::as_of_now(&self.live.state().1.config.certificates);
             status.reloads = self.live.reloads();
             shown(&status)
@@ -282,7 +344,8 @@ mod tests {
         config.admin.public = public;
         let config = SidecarConfig::new(config, 1, &|_| Ok(Vec::new())).expect("it is right");
         let live = Arc::new(Live::new(config, |_| ()));
-        Serving { admin: Arc::default(), live, sockets: Sockets::default(), address: listen }
+        let (sockets, query) = (Sockets::default(), Mutex::default());
+        Serving { admin: Arc::default(), live, sockets, address: listen, query }
     }
 
     #[test]

@@ -52,13 +52,12 @@ pub fn start(
             if !reload.swap(false, Ordering::Relaxed) && !has_changed {
                 continue;
             }
-            let result = reader.read();
+            let result = reader.read(&mut watched);
             let path = reader.path.display();
             match result {
-                Ok((new, summary)) => {
+                Ok(summary) => {
                     reader.live.reloaded(None);
                     say!("{path}: reloaded: {summary}");
-                    watched = new;
                     said.anew(&all(&reader.live));
                 }
                 Err(error) => {
@@ -96,11 +95,13 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self) -> Result<(Watched, String)> {
-        let file = read_config(&self.path)?;
-        let watched = watched(&self.path, &file);
+    /// What the file says now is in effect. `on` is all that it names from then on, also where one of that is missing.
+    fn read(&mut self, on: &mut Watched) -> Result<String> {
+        let mut file = read_config(&self.path)?;
+        *on = watched(&self.path, &file);
         let not_taken = file.not_taken(&self.written);
-        let config = prepared(&self.path, file.clone())?;
+        file.keep_start(&self.live.state().1.config.file); // windows follow from `memory`
+        let config = prepared(&self.path, file)?;
         let next = self.live.prepare(config).map_err(explained)?;
         let summary = summary(&next.config.file);
         for warning in next.config.warnings() {
@@ -115,6 +116,6 @@ impl Reader {
         self.registries.follow(&next.config.file, FIRST_ANSWERS);
         self.live.commit(next);
         look_up_again(&self.live);
-        Ok((watched, summary))
+        Ok(summary)
     }
 }

@@ -3,7 +3,7 @@
 //! A query is a number that rises. A loop compares it ten times per second, and stores its snapshot behind a lock that is not held
 //! while requests pass.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,8 @@ pub struct AdminState {
     last_query: AtomicU64,
     /// The sidecar is being stopped.
     is_draining: AtomicBool,
-    /// Somebody has asked, or may have.
-    is_asked: AtomicBool,
+    /// How many have asked, or may have, and are not answered yet.
+    asked: AtomicUsize,
     loops: Mutex<Vec<Arc<LoopEntry>>>,
     answered: Condvar,
 }
@@ -62,10 +62,15 @@ impl AdminState {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Somebody has asked, or may have, or has been answered. Said before it is looked whether a successor answers: loops that end because
-    /// of that one wait for the answer.
-    pub fn set_asked(&self, is_asked: bool) {
-        self.is_asked.store(is_asked, Ordering::SeqCst);
+    /// Somebody has asked, or may have. Said before it is looked whether a successor answers: loops that end because of that one wait for
+    /// the answer.
+    pub fn begin_answer(&self) {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Who has asked is answered, or has gone.
+    pub fn end_answer(&self) {
+        self.asked.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Queries all loops, and waits for `timeout` at most; what each has answered, and how many have not. One query at a time.
@@ -139,7 +144,7 @@ impl LoopHandle {
 
     /// Whether somebody may still want an answer.
     pub fn is_asked(&self) -> bool {
-        self.state.is_asked.load(Ordering::SeqCst)
+        self.state.asked.load(Ordering::SeqCst) > 0
     }
 
     /// Tells those that ask that the sidecar is being stopped.

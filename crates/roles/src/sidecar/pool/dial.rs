@@ -163,7 +163,8 @@ impl Sidecar<'_> {
         side.announced_little = is_little || config.flow.stream_window <= LITTLE;
         side.used_at = now;
         side.silence = (version == Version::H3).then(Box::default);
-        side.watch_peer(&self.config.file.timeouts);
+        let of = self.guard.services.get(self.pools.get(instance).service as usize);
+        side.watch_peer(of.map_or(&self.config.file.timeouts, |of| &of.timeouts));
         side.watched = self.observer.connected(number, self.pools.get(instance).protocol(), now);
         self.place(slot, side);
         self.wake(instance);

@@ -104,12 +104,10 @@ impl Sidecar<'_> {
     /// Takes the connections that the first loop has given to this one.
     pub(super) fn take_inbox(&mut self) {
         for Given { stream, assignment, before } in self.shared.take(self.number) {
-            // A listener that is gone by now accepts nothing.
-            if self.listeners.is_open(assignment.place()) {
-                match before {
-                    None => self.take_client(stream, assignment),
-                    Some(before) => self.resume(stream, assignment, before),
-                }
+            // Also where the listener is gone by now: its request may have come, and the client is told.
+            match before {
+                None => self.take_client(stream, assignment),
+                Some(before) => self.resume(stream, assignment, before),
             }
         }
     }
