@@ -3,7 +3,7 @@
 //! Two figures decide, both of all its connections together:
 //!
 //! - **Requests behind a hole.** A lost segment stops what follows it on its connection until it has been sent again: a round trip, and
-//!   the quarter of one that RACK waits for reordering (RFC 8985 §6.2). With `N` connections each such time stops one `N`-th of the
+//!   the quarter of one that RACK waits for reordering (RFC 8985 §6.2), but [`LEAST_HOLE`] at least. With `N` connections each such time stops one `N`-th of the
 //!   requests. `N` is what keeps the stopped ones below [`HELD_SHARE`]. Over QUIC a lost packet stops only the requests whose bytes
 //!   it had, and asks for no connection.
 //! - **Congestion windows.** A sender that loses the share `p` of its segments has a window of about √(3 / 2p) (Mathis et al., 1997).
@@ -25,6 +25,10 @@ use super::path::PathReading;
 
 /// The share of requests that may be stopped by the loss of another one.
 const HELD_SHARE: f64 = 0.08;
+/// On a path of less than a few milliseconds timers end the time, not round trips, in seconds: the kernel probes for a lost tail after two
+/// ticks at the earliest (`TCP_TIMEOUT_MIN`), and a tick of Linux has 4 ms or 1 ms. Without that bound one connection carried all at
+/// RTT 0.1 ms, and the window that its timeouts left held back half of 1,000 requests per second.
+const LEAST_HOLE: f64 = 0.008;
 /// The share of all congestion windows that is used on average.
 const WINDOW_SHARE: f64 = 0.5;
 /// Fewer retransmissions than this in the time of the slow average are chance.
@@ -228,10 +232,11 @@ impl Estimate {
         let [up, down] = self.messages.map(|average| average.per_second);
         let rtt = self.rtt.as_secs_f64();
         // The other direction loses as much, as far as anybody can see from here.
-        let by_holes = if self.has_holes { loss * (up + down) * 1.25 * rtt / HELD_SHARE } else { 0.0 };
+        let hole = (1.25 * rtt).max(LEAST_HOLE);
+        let by_holes = if self.has_holes { loss * (up + down) * hole / HELD_SHARE } else { 0.0 };
         let window = (1.5 / loss).sqrt();
         let by_window = up.max(down) * rtt / (WINDOW_SHARE * window);
-        by_holes.max(by_window)
+        by_holes.max(by_window).max(if held_back { 2.0 } else { 0.0 })
     }
 
     /// The share of segments that were lost, as averaged.
@@ -284,6 +289,17 @@ mod tests {
         assert!((20..=27).contains(&settled), "{rising:?}");
         let after_two_seconds = rising[20];
         assert!(after_two_seconds * 4 >= settled * 3, "within two seconds three quarters of it: {rising:?}");
+    }
+
+    #[test]
+    fn on_a_short_path_that_loses_packets_one_connection_is_not_enough() {
+        let (mut now, mut estimate) = (Time::from_millis(1), Estimate::new(Time::ZERO));
+        let short = Duration::from_micros(100);
+        assert!(look_at(&mut estimate, &mut now, 30.0, (0.0, short)).iter().all(|wanted| *wanted == 1));
+        let wanted = look_at(&mut estimate, &mut now, 20.0, (0.03, short));
+        assert!(wanted.last().is_some_and(|wanted| (5..=8).contains(wanted)), "{wanted:?}");
+        let few = look_at(&mut estimate, &mut now, 90.0, (0.0001, short));
+        assert!(few.last().is_some_and(|wanted| *wanted == 1), "{few:?}");
     }
 
     #[test]
