@@ -161,7 +161,8 @@ impl StreamSocket {
     /// host.
     pub fn watch_peer(&self, silence: Duration, unacknowledged: Duration) {
         let silence = Duration::from_secs(silence.as_secs().clamp(1, 32_767));
-        let unacknowledged = u32::try_from(unacknowledged.as_millis()).unwrap_or(u32::MAX).max(1_000);
+        let unacknowledged = u32::try_from(unacknowledged.as_millis()).unwrap_or(u32::MAX);
+        let unacknowledged = unacknowledged.clamp(1_000, i32::MAX as u32); // an int, of which less than 0 is refused
         let set = || {
             sockopt::set_tcp_keepidle(&self.fd, silence)?;
             sockopt::set_tcp_keepintvl(&self.fd, silence)?;

@@ -92,8 +92,8 @@ pub struct Config {
     /// Bounds on what a peer may make us do. Defaults are those of [`Limits::new`] for the role.
     pub limits: Limits,
     /// Server role, cleartext HTTP/1.1: switch to HTTP/2 when the first request of a connection asks for it by
-    /// `Upgrade: h2c` (RFC 7540 §3.2), if its body has at most so many bytes; a longer one is answered 413. `None`, the
-    /// default, ignores the offer, as RFC 9113 §3.1 recommends.
+    /// `Upgrade: h2c` (RFC 7540 §3.2), if its body has at most so many bytes; otherwise the offer is ignored. `None`,
+    /// the default, ignores every offer, as RFC 9113 §3.1 recommends.
     pub h2c_upgrade: Option<u32>,
     /// Server role, HTTP/2: announce `SETTINGS_ENABLE_CONNECT_PROTOCOL`, so that a CONNECT may name a protocol that it
     /// tunnels, such as `websocket` (RFC 8441); the role finds it in [`super::RequestHead::protocol`]. Off by default: a

@@ -1,11 +1,11 @@
 //! What a reload must not lose, and what it must replace.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::sidecar::Sidecar;
 use crate::sidecar_reload::{until, until_it_says};
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
-const KEEP: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+const KEEP: &str = "GET /status/204 HTTP/1.1\r\nhost: a\r\n\r\n";
 
 /// Sends a request on a connection that stays open, and takes the response, which has no body.
 fn ask(stream: &mut TcpStream) -> String {
@@ -79,7 +79,7 @@ fn instances_that_are_told_of_clients_from_now_on_get_new_connections() {
     let sidecar = Sidecar::with(&path);
     let mut client = sidecar.connect();
     assert!(ask(&mut client).starts_with("HTTP/1.1 200 "));
-    assert!(firsts.recv_timeout(DEADLINE).expect("a request").starts_with("GET / "));
+    assert!(firsts.recv_timeout(DEADLINE).expect("a request").starts_with("GET /"));
     write(&path, "", &url, "proxy-protocol = 'v1'");
     sidecar.child.signal(Signal::HUP).expect("it runs");
     until_it_says(&sidecar, ": reloaded: ", 1);
@@ -97,7 +97,7 @@ fn instances_that_are_told_of_clients_from_now_on_get_new_connections() {
     until(
         || {
             assert!(ask(&mut client).starts_with("HTTP/1.1 200 "));
-            firsts.try_iter().any(|first| first.starts_with("GET / "))
+            firsts.try_iter().any(|first| first.starts_with("GET /"))
         },
         || sidecar.child.log(),
     );
@@ -150,6 +150,64 @@ fn a_listener_that_comes_back_keeps_its_new_clients() {
     assert!(ask(&mut client).starts_with("HTTP/1.1 "), "its connection is still open");
 }
 
+/// A server in front of another one that answers nothing on its first connection until it is told to.
+fn hesitant(to: SocketAddr) -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let ((seen, is_seen), (go, may_go)) = (mpsc::channel(), mpsc::channel::<()>());
+    let may_go = Arc::new(Mutex::new(may_go));
+    thread::spawn(move || {
+        for (n, stream) in listener.incoming().enumerate() {
+            let (client, may_go, seen) = (stream.expect("a connection"), Arc::clone(&may_go), seen.clone());
+            thread::spawn(move || {
+                if n == 0 {
+                    let _ = seen.send(());
+                    let _ = may_go.lock().expect("one waits").recv();
+                }
+                let server = TcpStream::connect(to).expect("it listens");
+                let halves = [(&client, &server), (&server, &client)];
+                thread::scope(|scope| {
+                    for (mut from, mut to) in halves {
+                        scope.spawn(move || {
+                            let _ = io::copy(&mut from, &mut to);
+                            let _ = to.shutdown(Shutdown::Write);
+                        });
+                    }
+                });
+            });
+        }
+    });
+    (address, is_seen, go)
+}
+
+#[test]
+fn a_dial_under_way_is_given_up_where_instances_are_dialled_otherwise() {
+    let origin = Origin::start(&[]);
+    for (before, after) in [(true, false), (false, true)] {
+        let (address, is_dialled, go) = hesitant(origin.tls);
+        let folder = folder();
+        let path = folder.path().join("sidecar.toml");
+        let put =
+            |h3| write(&path, "", &format!("https://{address}"), &format!("insecure = true\nh3 = {h3}"));
+        put(before);
+        let sidecar = Sidecar::with(&path);
+        let mut client = sidecar.connect();
+        client.write_all(b"GET /status/204 HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
+        is_dialled.recv_timeout(DEADLINE).expect("over TCP: nothing is there over UDP");
+        put(after);
+        sidecar.child.signal(Signal::HUP).expect("it runs");
+        until_it_says(&sidecar, ": reloaded: ", 1);
+        let told = head(&mut client);
+        assert!(told.starts_with("HTTP/1.1 204 "), "{told}");
+        drop(go); // it may go on now
+        let log = sidecar.child.log();
+        assert!(!log.contains("falling back to HTTP/1.1"), "{log}");
+        drop(client);
+        let last = sidecar.stop();
+        assert!(last.contains("; none failed"), "{last}");
+    }
+}
+
 /// The stream window that a listener announces.
 fn window(sidecar: &Sidecar) -> u32 {
     let mut stream = sidecar.connect();
@@ -168,7 +226,7 @@ fn memory_of_the_command_line_bounds_windows_after_a_reload_too() {
     write(&path, "", &instance, "");
     let unbounded = window(&Sidecar::with(&path));
     let mut command = Command::new(binary());
-    command.args(["sidecar", "--memory=32M", "--config"]).arg(&path);
+    command.args(["sidecar", "--memory=64M", "--config"]).arg(&path);
     let sidecar = Sidecar::run(command);
     let before = window(&sidecar);
     assert!(before < unbounded, "{before} of {unbounded}");

@@ -66,14 +66,14 @@ fn a_request_with_a_body_upgrades_up_to_the_bound_of_64_kib() {
     let folder = folder();
     let file = folder.path().join("payload");
     let data = format!("@{}", file.display());
-    for (length, version, status) in [(1, "2", 200), (65_536, "2", 200), (65_537, "1.1", 413)] {
+    for (length, version) in [(1, "2"), (65_536, "2"), (65_537, "1.1")] {
         let payload = vec![b'p'; length];
         fs::write(&file, &payload).unwrap();
         for more in [&[][..], &["-H", "transfer-encoding: chunked"]] {
             let arguments = [&["--http2", "--data-binary", &data, "-H", "expect:", &url], more].concat();
             let Some((spoken, answered, body)) = curl(&arguments) else { return };
-            assert_eq!((&spoken[..], answered), (version, status), "{length} bytes {more:?}");
-            assert_eq!(body == payload, status == 200, "{length} bytes {more:?}");
+            assert_eq!((&spoken[..], answered), (version, 200), "{length} bytes {more:?}");
+            assert!(body == payload, "{length} bytes {more:?}");
         }
     }
 }

@@ -259,9 +259,11 @@ impl Sidecar<'_> {
                 pool.standing.examined(Health::default());
                 pool.health = Health::default();
             }
+            self.wake(number); // there may be room for more
             if !is_made_anew && !is_changed {
                 continue;
             }
+            let pool = self.pools.get(number);
             match dialled.targets(&pool.part.at) {
                 Ok(targets) => {
                     // It may speak more than before.
@@ -274,6 +276,7 @@ impl Sidecar<'_> {
                 }
             }
             if is_made_anew {
+                self.abandon_dials(number);
                 self.end_connections(number, now, b"its settings have changed");
             }
         }

@@ -400,7 +400,7 @@ impl Sidecar<'_> {
     }
 
     /// Requests that wait for a connection of this instance may get one.
-    fn wake(&mut self, instance: u32) {
+    pub(super) fn wake(&mut self, instance: u32) {
         if !std::mem::replace(&mut self.pools.get(instance).is_woken, true) {
             self.pools.woken.push(instance);
         }

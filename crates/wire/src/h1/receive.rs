@@ -333,9 +333,7 @@ impl Connection {
             Ok(piece) => piece,
             Err(reason) => return self.refuse_and_go_on(Refusal::bad(reason)),
         };
-        if let Err(refusal) = self.charge_offer(piece.data as u64) {
-            return self.refuse_and_go_on(refusal);
-        }
+        self.charge_offer(piece.data as u64);
         self.input.consume(piece.skip);
         let data = self.input.consume(piece.data);
         if piece.data > 0 {

@@ -9,9 +9,6 @@ use crate::upgrade::{Handover, decode, encode};
 use crate::{Error, Fields, StreamId, h2};
 use h2lab_base::units::Time;
 
-const TOO_LONG: Refusal =
-    Refusal::with_status("the body of a request with Upgrade: h2c is longer than we take", 413);
-
 impl Connection {
     /// A client's connection whose first request asks for HTTP/2. It must have no body.
     pub(crate) fn offering_h2c(config: impl Into<Arc<Config>>) -> Self {
@@ -36,8 +33,9 @@ impl Connection {
         connection
     }
 
-    /// Server: checks whether the request whose head was just read offers the switch, and remembers it. An incomplete offer is
-    /// ignored, and the request stays one of HTTP/1.1.
+    /// Server: checks whether the request whose head was just read offers the switch, and remembers it. An offer that is incomplete, or of
+    /// a request with a longer body than [`Config::h2c_upgrade`], is ignored (RFC 9110 §7.8), and the request stays one of HTTP/1.1: the
+    /// JDK's `HttpClient` makes the offer with any body.
     pub(super) fn note_offer(&mut self, framing: Framing, version: Version) -> Result<(), Refusal> {
         let is_first = self.counters.requests == 0 && !self.config.tls;
         let Some(limit) = self.config.h2c_upgrade.filter(|_| is_first).map(u64::from) else { return Ok(()) };
@@ -49,18 +47,20 @@ impl Connection {
         let settings = decode(settings).filter(|payload| h2::are_client_settings(payload));
         let settings = settings.ok_or(Refusal::bad("its HTTP2-Settings is not a valid SETTINGS payload"))?;
         if framing.content_length.is_some_and(|length| length > limit) {
-            return Err(TOO_LONG);
+            return Ok(());
         }
         self.upgrade = Upgrade::Offered(Box::new(Offered { settings, body_left: limit }));
         Ok(())
     }
 
     /// Server: so many bytes of the body of an offering request have come. They are bounded, because until its end nothing else
-    /// can be sent on the connection.
-    pub(super) fn charge_offer(&mut self, bytes: u64) -> Result<(), Refusal> {
-        let Upgrade::Offered(offered) = &mut self.upgrade else { return Ok(()) };
-        offered.body_left = offered.body_left.checked_sub(bytes).ok_or(TOO_LONG)?;
-        Ok(())
+    /// can be sent on the connection: of a longer one the offer is ignored.
+    pub(super) fn charge_offer(&mut self, bytes: u64) {
+        let Upgrade::Offered(offered) = &mut self.upgrade else { return };
+        match offered.body_left.checked_sub(bytes) {
+            Some(left) => offered.body_left = left,
+            None => self.upgrade = Upgrade::No,
+        }
     }
 
     /// Whether HTTP/2 was offered or requested, so that [`Connection::switch_to_h2c`] is worth a call.

@@ -83,6 +83,18 @@ impl Sidecar<'_> {
         self.advance_dial(slot, instance, step, now);
     }
 
+    /// Gives up the dials to an instance that is to be dialled otherwise; requests that wait get other ones.
+    pub(in crate::sidecar) fn abandon_dials(&mut self, instance: u32) {
+        for slot in 0..self.slots.len() as u32 {
+            let is_its = |dialling: &Dialling| dialling.instance == instance;
+            if matches!(&self.slots[slot as usize], Slot::Dialling(dialling) if is_its(dialling)) {
+                self.vacate(slot);
+                self.pools.get(instance).dialling -= 1;
+            }
+        }
+        self.wake(instance);
+    }
+
     /// Continues a dial.
     pub(in crate::sidecar) fn step(
         &mut self,
