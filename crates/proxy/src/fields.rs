@@ -48,6 +48,17 @@ pub enum ClientFields {
     Forwarded,
 }
 
+/// Which host the next hop is asked for, in `Host` or `:authority`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Host {
+    /// The one that the client has asked for.
+    #[default]
+    Keep,
+    /// The instance's own, as its URL says: for services of others, which know only their own names.
+    Instance,
+}
+
 /// Which fields the proxy adds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -58,11 +69,14 @@ pub struct OwnFields {
     pub client: ClientFields,
     /// Whether the client may be a proxy, so that what it says of other clients is kept and added to. Otherwise it is replaced.
     pub trusted: bool,
+    /// Which host instances are asked for.
+    pub host: Host,
 }
 
 impl Default for OwnFields {
     fn default() -> Self {
-        Self { via: Some("h2lab".to_owned()), client: ClientFields::default(), trusted: false }
+        let (client, host) = (ClientFields::default(), Host::default());
+        Self { via: Some("h2lab".to_owned()), client, trusted: false, host }
     }
 }
 

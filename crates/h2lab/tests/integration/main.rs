@@ -218,6 +218,9 @@ mod sidecar_soak;
 /// HTTP/2 by `Upgrade: h2c` at its listener.
 mod sidecar_upgrade;
 
+/// Which host its instances are asked for.
+mod sidecar_host;
+
 /// Uploads to an instance that reads slowly.
 mod sidecar_upload;
 

@@ -13,18 +13,22 @@ use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, folder};
 use crate::upgrade::curl;
 
-/// A sidecar with a listener in clear and one with TLS, and where that is.
-fn sidecar(instance: &str) -> (Sidecar, SocketAddr) {
+/// A sidecar with a listener in clear and one with TLS, and where that is. `clear` is what else the first one says.
+fn sidecar_with(clear: &str, instance: &str) -> (Sidecar, SocketAddr) {
     let folder = folder();
     let file = folder.path().join("sidecar.toml");
     let listen = |more: &str| format!("[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n{more}");
-    let text = [listen(""), listen("tls = true\n"), format!("[service.a]\ninstances = ['{instance}']\n")];
+    let text = [listen(clear), listen("tls = true\n"), format!("[service.a]\ninstances = ['{instance}']\n")];
     fs::write(&file, text.concat()).expect("a file");
     let sidecar = Sidecar::with(&file);
     let tls =
         sidecar.child.wait_for_line(DEADLINE, |line| line.strip_prefix("listening https://")?.parse().ok());
     let tls = tls.unwrap_or_else(|error| panic!("{error}: {}", sidecar.child.log()));
     (sidecar, tls)
+}
+
+fn sidecar(instance: &str) -> (Sidecar, SocketAddr) {
+    sidecar_with("", instance)
 }
 
 #[test]
@@ -118,4 +122,27 @@ fn the_response_comes_on_stream_1_and_more_may_be_asked_for_but_not_over_tls() {
     // RFC 7540 §3.3: TLS has ALPN for that, and a server there takes no such offer.
     let (_stream, head) = offer(over_tls(tls, "http/1.1"));
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+}
+
+#[test]
+fn a_listener_may_take_no_upgrade_and_takes_http2_by_prior_knowledge_all_the_same() {
+    let origin = Origin::start(&[]);
+    for scheme in ["http", "h2c"] {
+        let (sidecar, _) = sidecar_with("upgrade-h2c = false\n", &format!("{scheme}://{}", origin.clear));
+        let (_stream, head) = offer(sidecar.clear);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{scheme}: {head}");
+        // A body is bounded only where it makes an upgrade wait.
+        let folder = folder();
+        let file = folder.path().join("payload");
+        fs::write(&file, vec![b'p'; 100_000]).expect("a file");
+        let data = format!("@{}", file.display());
+        let url = format!("http://{}/echo", sidecar.clear);
+        for (flag, version) in [("--http2", "1.1"), ("--http2-prior-knowledge", "2")] {
+            let Some((spoken, status, body)) = curl(&[flag, "--data-binary", &data, "-H", "expect:", &url])
+            else {
+                return;
+            };
+            assert_eq!((&spoken[..], status, body.len()), (version, 200, 100_000), "{scheme} {flag}");
+        }
+    }
 }

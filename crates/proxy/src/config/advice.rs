@@ -18,6 +18,10 @@ impl Config {
             }
             _ => {}
         }
+        let unused = self.listen.iter().filter(|listen| listen.tls && !listen.upgrade_h2c);
+        warnings.extend(unused.map(|listen| {
+            format!("upgrade-h2c of the listener on {} is unused: with TLS, ALPN decides", listen.address)
+        }));
         let members = || self.service.values().flat_map(|service| &service.instances);
         if members().any(|member| member.zone.is_some()) && self.zone.is_none() {
             warnings.push(
@@ -111,6 +115,14 @@ mod tests {
             "listen = [{{ address = '[::1]:1', service = 'a' }}]\nservice.a.dns = 'h2c://a'\n{identity}"
         ));
         assert_eq!(told, ["[identity] is unused: no listener has tls = true"]);
+        let off = |tls: bool| {
+            let listen = format!(
+                "listen = [{{ address = '[::1]:1', service = 'a', tls = {tls}, upgrade-h2c = false }}]"
+            );
+            warnings(&format!("{listen}\nservice.a.dns = 'h2c://a'"))
+        };
+        assert!(off(false).is_empty(), "{:?}", off(false));
+        assert!(off(true).iter().any(|line| line.starts_with("upgrade-h2c of")), "{:?}", off(true));
     }
 
     #[test]

@@ -19,12 +19,21 @@ const fn alt_svc() -> Duration {
     ALT_SVC
 }
 
+const fn upgrade_h2c() -> bool {
+    true
+}
+
 /// A socket that it listens on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[allow(clippy::struct_excessive_bools, reason = "keys of the file are independent")]
 pub struct Listen {
     /// Address and port; port 0 takes a free one. In clear: HTTP/1.1, and HTTP/2 by prior knowledge or `Upgrade: h2c`.
     pub address: SocketAddr,
+    /// In clear: a request with `Upgrade: h2c` (RFC 7540 §3.2) makes its connection one of HTTP/2. RFC 9113 has obsoleted that; without
+    /// it such a request is one of HTTP/1.1.
+    #[serde(default = "upgrade_h2c")]
+    pub upgrade_h2c: bool,
     /// With TLS: HTTP/1.1 and HTTP/2 by ALPN.
     #[serde(default)]
     pub tls: bool,

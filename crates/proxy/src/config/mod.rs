@@ -171,6 +171,7 @@ impl Config {
         let service = Service { instances, policy, ..Service::default() };
         let listen = Listen {
             address,
+            upgrade_h2c: true,
             tls: false,
             h3: false,
             alt_svc: listen::ALT_SVC,

@@ -98,7 +98,8 @@ fn the_file_of_the_documentation_is_right() {
     let config = Config::parse(text).expect("it is right");
     assert_eq!((config.listen.len(), config.service.len()), (2, 3));
     assert_eq!(config.timeouts, Timeouts::default(), "the page says what the defaults are");
-    assert_eq!(config.fields.client, crate::fields::ClientFields::default());
+    let fields = OwnFields { via: config.fields.via.clone(), ..OwnFields::default() };
+    assert_eq!(config.fields, fields);
     assert_eq!((config.listen[1].h3, config.listen[1].alt_svc), (true, listen::ALT_SVC));
     assert_eq!((config.trace, config.log.format), (Trace::default(), LogFormat::default()));
     let admin = Admin { address: config.admin.address, ..Admin::default() };

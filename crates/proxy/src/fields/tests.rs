@@ -5,7 +5,7 @@ use super::*;
 const ORIGIN: Origin<'_> = Origin { version: Version::H1, address: "192.0.2.7", tls: false };
 
 fn bare() -> OwnFields {
-    OwnFields { via: None, client: ClientFields::None, trusted: false }
+    OwnFields { via: None, client: ClientFields::None, ..OwnFields::default() }
 }
 
 /// The field lines that the next hop gets, and what was asked.
@@ -89,7 +89,7 @@ fn websocket_is_the_only_upgrade() {
 #[test]
 fn the_next_hop_learns_who_asked() {
     let said = [("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "https"), ("forwarded", "for=_a")];
-    let own = |client, trusted| OwnFields { via: None, client, trusted };
+    let own = |client, trusted| OwnFields { client, trusted, ..bare() };
     assert_eq!(
         passed(&said, &own(ClientFields::XForwarded, false)).0,
         ["x-forwarded-for: 192.0.2.7", "x-forwarded-proto: http", "x-forwarded-host: a.test:80"],

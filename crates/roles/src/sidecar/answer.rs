@@ -2,7 +2,7 @@
 
 use h2lab_base::units::Time;
 use h2lab_net::tcp::Written;
-use h2lab_proxy::fields::{self, Version};
+use h2lab_proxy::fields::{self, Host, Version};
 use h2lab_proxy::grpc;
 use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::proxy_protocol;
@@ -67,7 +67,7 @@ impl Sidecar<'_> {
             }
             Peer::Client { .. } => "",
         };
-        let stream = match send_request(exchange, up, own, now) {
+        let stream = match send_request(exchange, up, (own, self.config.file.fields.host), now) {
             Begun::On(stream) => stream,
             Begun::TooLarge(most) => {
                 let why = format!("the request's header fields exceed the instance's limit of {most} bytes");
@@ -327,28 +327,35 @@ enum Begun {
     TooLarge(u32),
 }
 
-/// Begins a request on a connection.
-///
-/// `own` is the instance's authority, for a request of HTTP/1.0 that names none: HTTP/1.1 and later versions must (RFC 9112 §3.2).
-fn send_request(exchange: &mut Exchange, up: &mut Side, own: &str, now: Time) -> Begun {
+/// The authority that an instance is asked for. `own` is the instance's: for a request of HTTP/1.0 that names none, since HTTP/1.1 and
+/// later versions must (RFC 9112 §3.2), or for all but those that name where a tunnel leads.
+fn authority<'a>(exchange: &'a Exchange, (own, host): (&'a str, Host)) -> &'a str {
+    let asked = str::from_utf8(exchange.head.get(Part::Authority)).unwrap_or_default(); // `fields::request` has checked it
+    let is_own = asked.is_empty() || (host == Host::Instance && !exchange.asked.connect);
+    if is_own { own } else { asked }
+}
+
+/// Begins a request on a connection; `own` is the instance's authority, and when it is asked for that.
+fn send_request(exchange: &mut Exchange, up: &mut Side, own: (&str, Host), now: Time) -> Begun {
     if exchange.asked.websocket {
-        return send_handshake(exchange, up, now);
+        return send_handshake(exchange, up, own, now);
     }
     let head = &exchange.head;
     let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
     let fields: Vec<Field<'_>> = head.fields().chain(fields::te(head, up.version)).collect();
     let most = up.engine.most_fields_of_peer();
-    if most != u32::MAX && size_of_fields(head) > most as usize {
+    let authority = authority(exchange, own);
+    let size = || size_of_fields(head) + authority.len() - text(Part::Authority).len();
+    if most != u32::MAX && size() > most as usize {
         return Begun::TooLarge(most);
     }
     let end_stream = match up.version {
         Version::H1 => exchange.request.is_none(),
         Version::H2 | Version::H3 => exchange.request.has_ended_with_head(),
     };
-    let authority = text(Part::Authority);
     let request = Request {
         method: text(Part::Method),
-        authority: if authority.is_empty() { own } else { authority },
+        authority,
         path: text(Part::Path),
         fields: &fields,
         body_length: fields::body_length(head, up.version),
@@ -375,7 +382,7 @@ fn size_of_fields(head: &Head) -> usize {
 }
 
 /// Asks for a WebSocket: by GET and a key in HTTP/1.1, by CONNECT without one in HTTP/2.
-fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
+fn send_handshake(exchange: &Exchange, up: &mut Side, of_instance: (&str, Host), now: Time) -> Begun {
     let is_h1 = up.version == Version::H1;
     if !is_h1 && !up.engine.is_established() {
         return Begun::Later;
@@ -392,7 +399,7 @@ fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
     let fields: Vec<Field<'_>> = head.fields().filter(passes).chain(key.filter(|_| is_h1)).collect();
     let request = Request {
         method: "CONNECT",
-        authority: text(Part::Authority),
+        authority: authority(exchange, of_instance),
         path: text(Part::Path),
         fields: &fields,
         body_length: None,

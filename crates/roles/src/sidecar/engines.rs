@@ -7,28 +7,39 @@ use h2lab_base::units::Time;
 use h2lab_proxy::fields::Version;
 use h2lab_wire::{Config, Connection};
 
+/// What carries a connection, and what that allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// TCP in clear: HTTP/1.1 may become HTTP/2 by `Upgrade: h2c`.
+    Clear,
+    /// The same of a listener that takes no `Upgrade`.
+    ClearWithoutUpgrade,
+    /// TLS over TCP, or QUIC.
+    Tls,
+}
+
 /// Configurations that connections have.
 #[derive(Debug)]
 pub struct Engines {
     /// What they are made of.
     of: Config,
-    /// By version, in clear and over TLS.
-    made: [[Option<Arc<Config>>; 2]; 3],
+    /// By version and carrier.
+    made: [[Option<Arc<Config>>; 3]; 3],
 }
 
 impl Engines {
     /// None yet, of this configuration.
     pub const fn new(of: Config) -> Self {
-        Self { of, made: [const { [const { None }; 2] }; 3] }
+        Self { of, made: [const { [const { None }; 3] }; 3] }
     }
 
     /// The engine of a connection that was accepted. `config`: as it is now; another one than before begins anew.
-    pub fn engine(&mut self, config: &Config, version: Version, tls: bool, now: Time) -> Connection {
+    pub fn engine(&mut self, config: &Config, version: Version, by: Carrier, now: Time) -> Connection {
         if self.of != *config {
             *self = Self::new(*config);
         }
-        let place = &mut self.made[version as usize][usize::from(tls)];
-        let config = Arc::clone(place.get_or_insert_with(|| Arc::new(of(config, version, tls))));
+        let place = &mut self.made[version as usize][by as usize];
+        let config = Arc::clone(place.get_or_insert_with(|| Arc::new(of(config, version, by))));
         match version {
             Version::H1 => Connection::h1(config),
             Version::H2 => Connection::h2(config, now),
@@ -37,8 +48,9 @@ impl Engines {
     }
 }
 
-fn of(config: &Config, version: Version, tls: bool) -> Config {
-    let mut config = Config { tls, ..*config };
+fn of(config: &Config, version: Version, by: Carrier) -> Config {
+    let h2c_upgrade = config.h2c_upgrade.filter(|_| by == Carrier::Clear);
+    let mut config = Config { tls: by == Carrier::Tls, h2c_upgrade, ..*config };
     if version != Version::H1 {
         // It is asked to end before (`Sidecar::end_idle`); this is for one that does not answer.
         config.limits.idle = config.limits.idle.map(|idle| idle + config.peer_timeout);
@@ -57,21 +69,30 @@ mod tests {
         let mut config = Config::new(Role::Server);
         let mut engines = Engines::new(config);
         let mut open: Vec<Connection> = Vec::new();
-        for (version, tls) in
-            [(Version::H1, false), (Version::H1, false), (Version::H1, true), (Version::H2, true)]
-        {
-            open.push(engines.engine(&config, version, tls, Time::ZERO));
+        for (version, by) in [
+            (Version::H1, Carrier::Clear),
+            (Version::H1, Carrier::Clear),
+            (Version::H1, Carrier::Tls),
+            (Version::H2, Carrier::Tls),
+        ] {
+            open.push(engines.engine(&config, version, by, Time::ZERO));
         }
-        let holders = |engines: &Engines, version: Version, tls: usize| {
-            engines.made[version as usize][tls].as_ref().map_or(0, Arc::strong_count)
+        let holders = |engines: &Engines, version: Version, by: Carrier| {
+            engines.made[version as usize][by as usize].as_ref().map_or(0, Arc::strong_count)
         };
         // An engine and its deadlines, and what is kept here.
-        let held = [(Version::H1, 0), (Version::H1, 1), (Version::H2, 1), (Version::H3, 1)]
-            .map(|(version, tls)| holders(&engines, version, tls));
-        assert_eq!(held, [5, 3, 3, 0]);
+        let held = [
+            (Version::H1, Carrier::Clear),
+            (Version::H1, Carrier::ClearWithoutUpgrade),
+            (Version::H1, Carrier::Tls),
+            (Version::H2, Carrier::Tls),
+            (Version::H3, Carrier::Tls),
+        ]
+        .map(|(version, by)| holders(&engines, version, by));
+        assert_eq!(held, [5, 0, 3, 3, 0]);
         config.limits.idle = None;
-        open.push(engines.engine(&config, Version::H1, false, Time::ZERO));
-        assert_eq!(holders(&engines, Version::H1, 0), 3);
-        assert_eq!(holders(&engines, Version::H2, 1), 0);
+        open.push(engines.engine(&config, Version::H1, Carrier::Clear, Time::ZERO));
+        assert_eq!(holders(&engines, Version::H1, Carrier::Clear), 3);
+        assert_eq!(holders(&engines, Version::H2, Carrier::Tls), 0);
     }
 }

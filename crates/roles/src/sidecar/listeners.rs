@@ -23,7 +23,7 @@ use h2lab_wire::{Connection, RequestHead};
 
 use super::buffers::SpareBuffers;
 use super::config::{Listening, SidecarConfig, SidecarError};
-use super::engines::Engines;
+use super::engines::{Carrier, Engines};
 use super::live::Live;
 use super::sockets::Sockets;
 use super::threads::Assignment;
@@ -365,6 +365,7 @@ impl Listeners {
     ) -> Opening {
         let timeout_at = self.first_bytes_timeout.map_or(Time::NEVER, |timeout| now + timeout);
         let listener = assignment.place();
+        let takes_upgrade = self.places.get(listener as usize).is_some_and(|place| place.listen.upgrade_h2c);
         Opening {
             transport,
             first_bytes: Vec::new(),
@@ -372,6 +373,7 @@ impl Listeners {
             assignment,
             client,
             is_header_due: false,
+            takes_upgrade,
             intercepted: None,
             timeout_at,
         }
@@ -429,6 +431,8 @@ pub struct Opening {
     pub client: SocketAddr,
     /// That header is still to come.
     is_header_due: bool,
+    /// In clear it may become one of HTTP/2 by `Upgrade`.
+    takes_upgrade: bool,
     /// Where it was to go, if it was brought here.
     pub intercepted: Option<Intercepted>,
     /// When it is given up.
@@ -474,7 +478,7 @@ impl Opening {
         spare: &mut SpareBuffers,
         now: Time,
     ) -> Connection {
-        let mut engine = engines.engine(&config.server, Version::H1, false, now);
+        let mut engine = engines.engine(&config.server, Version::H1, self.carrier(), now);
         engine.set_own_answers(Arc::clone(&config.refusals));
         let bytes = std::mem::take(&mut self.first_bytes);
         if !bytes.is_empty() {
@@ -482,6 +486,14 @@ impl Opening {
             engine.handle_input(now, &bytes);
         }
         engine
+    }
+
+    const fn carrier(&self) -> Carrier {
+        match (self.transport.is_tls(), self.takes_upgrade) {
+            (true, _) => Carrier::Tls,
+            (false, true) => Carrier::Clear,
+            (false, false) => Carrier::ClearWithoutUpgrade,
+        }
     }
 
     /// It has said too little for now; until when it may go on so, if it may.
@@ -515,14 +527,15 @@ impl Opening {
         self.transport.flush(now)?;
         let Transport::Stream(stream) = &mut self.transport else {
             let version = Version::H3;
-            return Ok(Some((engines.engine(&config.server, version, true, now), version)));
+            return Ok(Some((engines.engine(&config.server, version, Carrier::Tls, now), version)));
         };
         let is_clear = !stream.is_tls();
         let spoken = match &self.intercepted {
             Some(intercepted) if is_clear => intercepted.spoken(stream, &mut self.first_bytes)?,
             _ => Some(spoken(stream, &mut self.first_bytes)?),
         };
-        let mut engine = |version| (engines.engine(&config.server, version, !is_clear, now), version);
+        let carrier = self.carrier();
+        let mut engine = |version| (engines.engine(&config.server, version, carrier, now), version);
         let (mut engine, version) = match spoken {
             Some(Spoken::Unknown) => return Ok(None),
             Some(Spoken::Nothing) => {

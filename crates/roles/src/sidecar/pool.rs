@@ -119,9 +119,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Its host and port, as they are written.
+    /// Its host and port, as they are written; without the port that its scheme has anyway (RFC 9110 §4.2.3).
     pub fn authority(&self) -> &str {
-        self.name.split_once("://").map_or("", |(_, authority)| authority)
+        let (scheme, authority) = self.name.split_once("://").unwrap_or_default();
+        let port = if matches!(scheme, "http" | "h2c") { ":80" } else { ":443" };
+        authority.strip_suffix(port).unwrap_or(authority)
     }
 
     /// Whether it may be asked as any other.
