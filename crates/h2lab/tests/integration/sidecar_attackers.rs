@@ -210,7 +210,7 @@ fn slow_head(to: To, bytes: &[u8]) -> Open {
 }
 
 const SLOW_HEAD: &str = "slow-head: a head took more than 10000 ms";
-const STALL: &str = "stall: for more than 30000 ms the peer took nothing";
+const STALL: &str = "stall: for more than 30000 ms the client took nothing";
 /// Of a stream alone.
 const STALLED: &str = "its stream was reset (ENHANCE_YOUR_CALM)";
 /// What the log has of one that never said anything: nothing.

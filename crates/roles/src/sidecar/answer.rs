@@ -327,12 +327,17 @@ enum Begun {
     TooLarge(u32),
 }
 
-/// Begins a request on a connection.
-///
-/// `own` is the instance's authority, for a request of HTTP/1.0 that names none: HTTP/1.1 and later versions must (RFC 9112 §3.2).
+/// What a request names, or `own`, the instance's authority: HTTP/1.0 and HTTP/2 need not name one, and `Host` may be empty, but HTTP/1.1
+/// (RFC 9112 §3.2) and HTTP/3 (RFC 9114 §4.3.1) must name one.
+fn authority<'a>(head: &'a Head, own: &'a str) -> &'a str {
+    let named = str::from_utf8(head.get(Part::Authority)).unwrap_or_default(); // `fields::request` has checked it
+    if named.is_empty() { own } else { named }
+}
+
+/// Begins a request on a connection to the instance with the authority `own`.
 fn send_request(exchange: &mut Exchange, up: &mut Side, own: &str, now: Time) -> Begun {
     if exchange.asked.websocket {
-        return send_handshake(exchange, up, now);
+        return send_handshake(exchange, up, own, now);
     }
     let head = &exchange.head;
     let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
@@ -345,10 +350,9 @@ fn send_request(exchange: &mut Exchange, up: &mut Side, own: &str, now: Time) ->
         Version::H1 => exchange.request.is_none(),
         Version::H2 | Version::H3 => exchange.request.has_ended_with_head(),
     };
-    let authority = text(Part::Authority);
     let request = Request {
         method: text(Part::Method),
-        authority: if authority.is_empty() { own } else { authority },
+        authority: authority(head, own),
         path: text(Part::Path),
         fields: &fields,
         body_length: fields::body_length(head, up.version),
@@ -375,7 +379,7 @@ fn size_of_fields(head: &Head) -> usize {
 }
 
 /// Asks for a WebSocket: by GET and a key in HTTP/1.1, by CONNECT without one in HTTP/2.
-fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
+fn send_handshake(exchange: &Exchange, up: &mut Side, own: &str, now: Time) -> Begun {
     let is_h1 = up.version == Version::H1;
     if !is_h1 && !up.engine.is_established() {
         return Begun::Later;
@@ -385,14 +389,14 @@ fn send_handshake(exchange: &Exchange, up: &mut Side, now: Time) -> Begun {
             "the instance does not support WebSocket over HTTP/2 (RFC 8441) or HTTP/3 (RFC 9220)",
         );
     }
-    let (head, own) = (&exchange.head, exchange.key.as_deref());
+    let (head, key) = (&exchange.head, exchange.key.as_deref());
     let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
     let passes = |field: &Field<'_>| is_h1 || field.name != websocket::KEY.as_bytes();
-    let key = own.map(|key| Field::new(websocket::KEY, key));
+    let key = key.map(|key| Field::new(websocket::KEY, key));
     let fields: Vec<Field<'_>> = head.fields().filter(passes).chain(key.filter(|_| is_h1)).collect();
     let request = Request {
         method: "CONNECT",
-        authority: text(Part::Authority),
+        authority: authority(head, own),
         path: text(Part::Path),
         fields: &fields,
         body_length: None,
