@@ -448,10 +448,30 @@ impl Listener {
     /// The same with this congestion control, which accepted connections have from it (tcp(7)).
     pub fn bind_with(address: SocketAddr, congestion: Option<&str>) -> io::Result<Self> {
         let fd = socket(address)?;
-        sockopt::set_socket_reuseaddr(&fd, true)?;
         if let Some(name) = congestion {
             sockopt::set_tcp_congestion(&fd, name)?;
         }
+        Self::bind_to(fd, address)
+    }
+
+    /// The same where `others`, which will soon be closed, listen on a part of this address or on more than it: `127.0.0.1:80` and
+    /// `0.0.0.0:80`. Until then a connection goes to the socket whose address is the narrower one. They must be of this user
+    /// (`SO_REUSEPORT`, socket(7)); sockets of other users cannot be bound beside them either way.
+    pub fn bind_beside(address: SocketAddr, others: &[BorrowedFd<'_>]) -> io::Result<Self> {
+        let fd = socket(address)?;
+        sockopt::set_socket_reuseport(&fd, true)?;
+        let share =
+            |is_shared| others.iter().try_for_each(|other| sockopt::set_socket_reuseport(other, is_shared));
+        share(true)?;
+        let result = Self::bind_to(fd, address);
+        share(false)?; // nobody else is to bind beside them
+        let listener = result?;
+        sockopt::set_socket_reuseport(&listener.fd, false)?;
+        Ok(listener)
+    }
+
+    fn bind_to(fd: OwnedFd, address: SocketAddr) -> io::Result<Self> {
+        sockopt::set_socket_reuseaddr(&fd, true)?;
         bind(&fd, &address)?;
         listen(&fd, Self::BACKLOG)?;
         Ok(Self { fd, nodelay: true })

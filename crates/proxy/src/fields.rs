@@ -67,7 +67,8 @@ pub struct OwnFields {
     pub via: Option<String>,
     /// How the next hop is told who the client was.
     pub client: ClientFields,
-    /// Whether the client may be a proxy, so that what it says of other clients is kept and added to. Otherwise it is replaced.
+    /// Whether the client may be a proxy, so that what it says of other clients is kept and added to. Otherwise it is replaced, and
+    /// `X-Real-IP` and `X-Forwarded-Port` do not pass.
     pub trusted: bool,
     /// Which host instances are asked for.
     pub host: Host,
@@ -243,7 +244,8 @@ pub fn request(
             b"max-forwards" if matches!(incoming.method, b"OPTIONS" | b"TRACE") => {
                 asked.ends_here |= !forward_once_less(value, head);
             }
-            b"x-forwarded-for" | b"x-forwarded-proto" | b"x-forwarded-host" | b"forwarded" | b"via" => {}
+            b"x-forwarded-for" | b"x-forwarded-proto" | b"x-forwarded-host" | b"x-forwarded-port"
+            | b"x-real-ip" | b"forwarded" | b"via" => {}
             _ if is_of_hop(name) || options.names(name) => {}
             _ => {
                 asked.expects_continue |= name == b"expect" && value.eq_ignore_ascii_case(b"100-continue");
@@ -319,7 +321,15 @@ fn add_to_list(fields: Fields<'_>, name: &[u8], kept: bool, last: &[&[u8]], head
 
 fn add_client(incoming: &RequestHead<'_>, origin: Origin<'_>, own: &OwnFields, head: &mut Head) {
     let (fields, address) = (incoming.fields, origin.address.as_bytes());
-    let names: [&[u8]; 4] = [b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded"];
+    let names: [&[u8]; 6] = [
+        b"x-forwarded-for",
+        b"x-forwarded-proto",
+        b"x-forwarded-host",
+        // Nothing here writes these two.
+        b"x-forwarded-port",
+        b"x-real-ip",
+        b"forwarded",
+    ];
     let pass = |names: &[&[u8]], head: &mut Head| {
         let kept = fields.iter().filter(|field| names.contains(&field.name));
         kept.for_each(|field| head.add(field.name, &[field.value]));
@@ -350,9 +360,9 @@ fn add_client(incoming: &RequestHead<'_>, origin: Origin<'_>, own: &OwnFields, h
             let has_host = !incoming.authority.is_empty(); // HTTP/1.0 may name none
             let element: Vec<&[u8]> =
                 element.into_iter().chain(host.into_iter().filter(|_| has_host)).collect();
-            add_to_list(fields, names[3], own.trusted, &element, head);
+            add_to_list(fields, names[5], own.trusted, &element, head);
             if own.trusted {
-                pass(&names[..3], head);
+                pass(&names[..5], head);
             }
         }
     }

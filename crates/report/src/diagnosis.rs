@@ -120,8 +120,10 @@ pub fn of_client(report: &Report<'_>, unread: u64, is_ours: bool, style: TextSty
 }
 
 /// What a running sidecar has seen on its connections lately, for a terminal; `looked` says what that is and what was looked for.
-pub fn of_sidecar(report: &Report<'_>, looked: &str, style: TextStyle) -> String {
-    of_packets(report, NONE, looked, style)
+/// `has_noted`: warnings name what no rule is about, such as an instance that fails.
+pub fn of_sidecar(report: &Report<'_>, has_noted: bool, looked: &str, style: TextStyle) -> String {
+    let none = if has_noted { "No cause of the catalogue was found, but see the warnings." } else { NONE };
+    of_packets(report, none, looked, style)
 }
 
 /// From this share of failed requests on, why they fail matters more than what is slow.

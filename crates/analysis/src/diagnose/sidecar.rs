@@ -3,8 +3,13 @@
 //! Nothing is compared, the packets are not seen, and the client of the rules is the sidecar: what a client could change, it changes by
 //! itself or by its configuration.
 
-use h2lab_base::counts::{count, number};
+use std::time::Duration;
+
+use h2lab_base::counters::TcpSummary;
+use h2lab_base::counts::{count, number, plural};
+use h2lab_base::units::measured_time;
 use h2lab_model::Fix;
+use h2lab_model::record::CellRecord;
 use h2lab_model::settings::{Knob, Role};
 use h2lab_model::sidecar::{InstanceStatus, Responses, SidecarStatus};
 
@@ -82,6 +87,45 @@ pub fn of_sidecar(findings: Vec<Finding>, own: &dyn Fn(u32) -> Own) -> Vec<Findi
     findings.into_iter().filter(is_checked).map(fixed).collect()
 }
 
+/// Fewer segments that were sent again, and a smaller share of all, may be a path's own variation.
+const LEAST_AGAIN: u64 = 10;
+const LEAST_SHARE: f64 = 0.005;
+
+/// What TCP says of the path to each instance where it loses segments: a fact beside the findings, since requests may hardly be slower
+/// for it. Of the whole time of each connection of the window. `own` as of [`of_sidecar`].
+pub fn losses(records: &[CellRecord], own: &dyn Fn(u32) -> Own) -> Vec<String> {
+    // Each thread of the sidecar has a record of its own for an instance.
+    let mut names: Vec<&str> = records.iter().map(|record| record.cell.target.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().filter_map(|name| loss(name, records, own)).take(MOST).collect()
+}
+
+fn loss(name: &str, records: &[CellRecord], own: &dyn Fn(u32) -> Own) -> Option<String> {
+    let of_it: Vec<&CellRecord> = records.iter().filter(|record| record.cell.target.name() == name).collect();
+    let connections = of_it.iter().flat_map(|record| &record.connections);
+    let ends: Vec<&TcpSummary> = connections.filter_map(|one| one.tcp_client.as_ref()).collect();
+    let again: u64 = ends.iter().map(|end| u64::from(end.retransmits)).sum();
+    let all: u64 = ends.iter().map(|end| u64::from(end.segments_out)).sum();
+    let share = again as f64 / all.max(1) as f64;
+    if again < LEAST_AGAIN || share < LEAST_SHARE {
+        return None;
+    }
+    let rtt = ends.iter().map(|end| end.min_rtt_us).filter(|rtt| *rtt > 0).min()?;
+    let may_adapt =
+        of_it.iter().any(|record| record.cell.protocol.is_multiplexed() && !own(record.cell.index).adapts);
+    let advice =
+        if may_adapt { "; policy = \"adaptive\" opens as many connections as such a path needs" } else { "" };
+    Some(format!(
+        "{:.1} % of the segments to {name} were retransmitted ({} of {} on {}), RTT {}{advice}",
+        share * 100.0,
+        count(again),
+        count(all),
+        plural(ends.len() as u64, "connection"),
+        measured_time(Duration::from_micros(rtt.into())),
+    ))
+}
+
 /// A fix for the client is one of the sidecar's configuration, or none.
 fn of_own(fix: Fix, own: Own) -> Option<Fix> {
     let wish = match fix.wish {
@@ -156,6 +200,31 @@ mod tests {
         let many: Vec<InstanceStatus> = (0..40).map(|n| instance(&n.to_string(), 50, 50 + n, 0)).collect();
         let told = told(many);
         assert!(told.len() == 5 && told[0].starts_with("instance 39 "), "{told:?}");
+    }
+
+    #[test]
+    fn a_path_that_loses_segments_is_told_once_whatever_that_costs_and_however_many_threads_there_are() {
+        let record = |again: u32, all: u32| {
+            let mut record = Scene::with_shared_stall().record();
+            let end = TcpSummary {
+                retransmits: again,
+                segments_out: all,
+                min_rtt_us: 25_100,
+                ..TcpSummary::default()
+            };
+            record.connections.truncate(1);
+            record.connections[0].tcp_client = Some(end);
+            record
+        };
+        let said = |records: &[CellRecord], adapts: bool| losses(records, &|_| Own { adapts, is_bbr: false });
+        let of_two = [record(40, 1_000), record(9, 580)];
+        let [fixed, adapting] = [false, true].map(|adapts| said(&of_two, adapts));
+        assert_eq!(fixed.len(), 1, "{fixed:?}");
+        assert!(fixed[0].starts_with("3.1 % of the segments to "), "{fixed:?}");
+        assert!(fixed[0].contains("(49 of 1,580 on 2 connections), RTT 25.1 ms;"), "{fixed:?}");
+        assert!(fixed[0].contains("adaptive") && !adapting[0].contains("adaptive"), "{adapting:?}");
+        let few = [record(9, 300), record(40, 10_000)].map(|record| said(&[record], false).len());
+        assert_eq!(few, [0, 0]);
     }
 
     #[test]

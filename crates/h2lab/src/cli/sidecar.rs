@@ -42,8 +42,8 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 /// host and path select. Requests that an instance provably did not process (GOAWAY, `REFUSED_STREAM`) are retried, whatever their method.
 /// With netfilter rules it works transparently, without a change to callers: see --print-nft.
 ///
-/// Prints a line `listening URL` per socket once it accepts connections. SIGTERM or Ctrl-C stops it: it finishes open requests, and
-/// prints a summary. SIGHUP reloads the configuration file, whose keys are in docs/sidecar-reference.md.
+/// Prints a line `listening URL` per socket once it accepts connections, and a summary when it has stopped. The keys of the
+/// configuration file are in docs/sidecar-reference.md.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after_with(
     &[
@@ -52,7 +52,7 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
         ("h2lab sidecar --config sidecar.toml --check", "check a configuration file"),
         ("h2lab sidecar --config sidecar.toml --watch --user nobody", "as root: bind, then drop privileges"),
     ],
-    EXIT_CODES,
+    &format!("{SIGNALS}\n\n{EXIT_CODES}"),
 ))]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct SidecarArgs {
@@ -107,6 +107,15 @@ pub struct SidecarArgs {
     #[arg(long, exclusive = true)]
     schema: bool,
 }
+
+/// What signals do while it runs.
+const SIGNALS: &str = "\
+Signals:
+  SIGTERM, SIGINT  stop: finish open requests, accept no connections; a second
+                   SIGINT (Ctrl-C) exits at once
+  SIGHUP           reload the configuration file, reopen the access log
+  SIGUSR1          reopen the access log
+  SIGUSR2          ignored";
 
 /// How it ends.
 pub const EXIT_CODES: &str = "\

@@ -152,6 +152,9 @@ mod sidecar_pool;
 /// Attempts of the sidecar that take too long, checks of busy instances, names without an address yet.
 mod sidecar_attempts;
 
+/// Where the sidecar listens: addresses that overlap, in one configuration and across a reload.
+mod sidecar_addresses;
+
 /// How many clients the sidecar has at a time.
 mod sidecar_clients;
 

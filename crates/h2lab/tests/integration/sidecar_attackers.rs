@@ -272,7 +272,7 @@ fn slow_head(to: To, bytes: &[u8]) -> Open {
 }
 
 const SLOW_HEAD: &str = "slow-head: a head took more than 10000 ms";
-const STALL: &str = "stall: for more than 30000 ms the peer took nothing";
+const STALL: &str = "stall: for more than 30000 ms the client took nothing";
 /// Of a request's body, over any version.
 const SLOW_BODY: &str = "the rest of the request body did not arrive within 5s";
 /// A head that never came, over HTTP/1.1.

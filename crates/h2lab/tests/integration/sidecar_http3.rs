@@ -5,6 +5,7 @@ mod grpc;
 mod handover;
 mod idle;
 mod listener;
+mod nameless;
 mod restart;
 mod threads;
 mod tunnels;

@@ -124,7 +124,10 @@ fn the_log_says_who_ended_a_request() {
     let mut stream = TcpStream::connect(watched.clear).expect("it accepts");
     stream.write_all(&request).expect("it reads");
     let has = |status: u16, reason: &str| lines(&log).iter().any(|line| is_of(line, status, reason));
-    until(|| (has(0, "is malformed: its stream was reset") && has(400, "invalid HTTP/1.1")).then_some(()));
+    until(|| {
+        (has(0, "is malformed: its stream was reset") && has(400, "invalid HTTP/1.1 from the client"))
+            .then_some(())
+    });
     drop(stream);
     watched.stop();
     assert!(lines(&log).iter().all(|line| line["failed"] != "the client disconnected"));

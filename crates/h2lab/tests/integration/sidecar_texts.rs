@@ -86,6 +86,8 @@ fn help_fits_a_narrow_terminal_and_has_exit_codes_of_its_own() {
         let wide = told.stdout.lines().find(|line| line.chars().count() > 80);
         assert_eq!((told.code, wide), (Some(0), None));
         assert!(told.stdout.contains("HTTP/3") && !told.stdout.contains("--fail-if"), "{}", told.stdout);
+        let has_signals = ["SIGTERM", "SIGHUP", "SIGUSR1"].iter().all(|signal| told.stdout.contains(signal));
+        assert_eq!(has_signals, flag == "--help", "{}", told.stdout);
     }
 }
 

@@ -135,6 +135,18 @@ pub enum ConfigError {
     /// Two listeners at one address.
     #[error("two listeners have the same address, {0}")]
     SameAddress(SocketAddr),
+    /// Two sockets that cannot listen at the same time.
+    #[error(
+        "the {admin}listener on {address} conflicts with the listener on {other}: give one of them another port"
+    )]
+    Overlap {
+        /// `"admin "`, if the first one is the admin listener.
+        admin: &'static str,
+        /// Where the first one is to listen.
+        address: SocketAddr,
+        /// A listener that was there before it.
+        other: SocketAddr,
+    },
     /// A route that takes nothing.
     #[error("the listener on {address} has two routes for {what}: the second one never matches")]
     SameRoute {

@@ -2,6 +2,7 @@
 //!
 //! A table of the file is a module.
 
+mod addresses;
 mod admin;
 mod advice;
 mod clients;
@@ -284,11 +285,9 @@ impl Config {
         if self.listen.len() > MOST_LISTENERS {
             return Err(ConfigError::ManyListeners(self.listen.len()));
         }
-        for (n, listen) in self.listen.iter().enumerate() {
+        self.check_addresses()?;
+        for listen in &self.listen {
             let address = listen.address;
-            if address.port() != 0 && self.listen[..n].iter().any(|other| other.address == address) {
-                return Err(ConfigError::SameAddress(address));
-            }
             let takes: Vec<String> = listen.route.iter().map(Route::takes).collect();
             let same = (1..takes.len()).find(|n| takes[..*n].contains(&takes[*n]));
             if let Some(same) = same {

@@ -70,7 +70,10 @@ fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
         ConfigError::Path(text) | ConfigError::ConnectPattern(text) => one(vec![Key("listen"), With(text)]),
         ConfigError::Hint(path) => one(vec![Key("hint"), With(path)]),
         ConfigError::ProxyProtocol { service, .. } => one(key_of(service, "proxy-protocol")),
-        ConfigError::AdminIsPublic(_) => one(vec![Key("admin"), Key("address")]),
+        ConfigError::Overlap { admin: "", address, .. } => one(of_listener(address, "address")),
+        ConfigError::AdminIsPublic(_) | ConfigError::Overlap { .. } => {
+            one(vec![Key("admin"), Key("address")])
+        }
         ConfigError::AdminWindow(_) => one(vec![Key("admin"), Key("window")]),
         ConfigError::Memory { .. } => one(vec![Key("memory")]),
         ConfigError::Value { place, why } => value(place, why),

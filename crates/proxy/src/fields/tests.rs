@@ -109,6 +109,15 @@ fn the_next_hop_learns_who_asked() {
         "forwarded: for=_a, for=192.0.2.7;proto=http;host=\"a.test:80\""
     );
     assert_eq!(passed(&said, &own(ClientFields::None, false)).0.len(), 3);
+    let others = [("x-real-ip", "10.0.0.1"), ("x-forwarded-port", "443"), ("connection", "x-real-ip")];
+    let has = |client, trusted| {
+        let (lines, _) = passed(&others, &own(client, trusted));
+        others[..2].iter().filter(|(name, value)| lines.contains(&format!("{name}: {value}"))).count()
+    };
+    for client in [ClientFields::XForwarded, ClientFields::Forwarded] {
+        assert_eq!([has(client, false), has(client, true)], [0, 2], "{client:?}");
+    }
+    assert_eq!(has(ClientFields::None, false), 2, "what the client says passes");
     let mut head = Head::default();
     let six = Origin { address: "2001:db8::1", tls: true, version: Version::H2 };
     let own = OwnFields { client: ClientFields::Forwarded, ..OwnFields::default() };

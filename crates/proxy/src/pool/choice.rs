@@ -50,12 +50,17 @@ struct Able {
     odds: f64,
 }
 
+/// The part of its requests that an instance answers well, as far as is known.
+pub(super) fn answers_well(load: &Load) -> f64 {
+    (1.0 - load.fails).max(LEAST)
+}
+
 impl Able {
     fn of(load: &Load, quickest: Duration) -> Self {
         // One without a response yet counts as the quickest: it is tried, and what it has not answered bounds how much.
         let ratio = load.takes.unwrap_or(quickest).max(NOISE).div_duration_f64(quickest.max(NOISE));
         let speed = if ratio < CLEARLY { 1.0 } else { 1.0 / ratio };
-        let part = speed * (1.0 - load.fails).max(LEAST);
+        let part = speed * answers_well(load);
         let capacity = f64::from(load.weight) * part;
         // The square: one that is fifty times slower would else have 2 % of a quiet service's requests, which is its p99.
         Self { capacity, odds: capacity * part }

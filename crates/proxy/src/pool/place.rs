@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use h2lab_base::random::Counter;
 
-use super::choice::of_two;
+use super::choice::{answers_well, of_two};
 use super::path::PathReading;
 
 /// What is known of an instance of a service.
@@ -26,13 +26,13 @@ pub struct Load {
     pub is_near: bool,
 }
 
-/// The share of the own zone's instances, in percent, that carries all requests of this proxy's zone when it is up: 100 / 1.4, as Envoy
-/// has it. Below, requests spill over in proportion.
-const ENOUGH: u64 = 71;
+/// The share of the own zone's instances that carries all requests of this proxy's zone when it is up: 1 / 1.4, as Envoy has it. Below,
+/// requests spill over in proportion.
+const ENOUGH: f64 = 0.71;
 
 /// The instance for the next request: of two drawn at random the one with less to do for what it can ([`super::choice`]), so that no two
 /// proxies choose the same one. Those that are down are asked only where all are; of the others the lowest priority goes first, and within
-/// it the own zone as long as enough of it is up. `None` if there is none.
+/// it the own zone as long as enough of it is up and answers as well as the others. `None` if there is none.
 pub fn instance(loads: &[Load], random: &mut Counter) -> Option<usize> {
     let lowest = loads.iter().filter(|load| is_up(load)).map(|load| load.priority).min();
     let Some(priority) = lowest else { return of_two(loads, random, |load| load.weight > 0) };
@@ -46,10 +46,23 @@ pub fn instance(loads: &[Load], random: &mut Counter) -> Option<usize> {
     if near == 0 || far == 0 {
         return of_two(loads, random, of(near > 0));
     }
-    let whole = weigh(&|load| load.is_near && load.priority == priority);
-    let takes_all = near * 100 >= whole * ENOUGH;
-    let is_near = takes_all || random.below(whole * ENOUGH) < near * 100;
+    let whole = weigh(&|load| load.is_near && load.priority == priority) as f64;
+    let [those_near, those_far] =
+        [true, false].map(|is_near| loads.iter().filter(move |load| of(is_near)(load)));
+    let well = well_beside(those_near, those_far);
+    let takes_all = well >= whole * ENOUGH;
+    let is_near = takes_all || random.next_f64() * whole * ENOUGH < well;
     of_two(loads, random, of(is_near))
+}
+
+/// What `near` instances weigh, each by how well it answers beside those that are `far`. The square, as of two instances: where one fails
+/// always, it is left 1.6 % of the requests, which show when it is well again. Where all fail alike that is no reason to go far.
+fn well_beside<'a>(near: impl Iterator<Item = &'a Load>, far: impl Iterator<Item = &'a Load>) -> f64 {
+    let (well, all) = far.fold((0.0, 0.0), |(well, all), load| {
+        let weight = f64::from(load.weight);
+        (well + weight * answers_well(load), all + weight)
+    });
+    near.map(|load| f64::from(load.weight) * (answers_well(load) * all / well).min(1.0).powi(2)).sum()
 }
 
 fn is_up(load: &Load) -> bool {

@@ -30,15 +30,21 @@ struct Instance {
     at_once: usize,
     /// When it appears, in seconds.
     from: f64,
+    /// Whether it is in the proxy's own zone.
+    is_near: bool,
 }
 
 impl Instance {
     const fn new(does: Does) -> Self {
-        Self { weight: 1, does, at_once: 1_000, from: 0.0 }
+        Self { weight: 1, does, at_once: 1_000, from: 0.0, is_near: false }
     }
 
     const fn weighs(self, weight: u32) -> Self {
         Self { weight, ..self }
+    }
+
+    const fn near(self) -> Self {
+        Self { is_near: true, ..self }
     }
 }
 
@@ -67,7 +73,8 @@ impl Known {
         let takes = self.load.takes.map(|takes| place::remembered(takes, now.since(self.answered_at)));
         let fails = choice::failing_after(self.load.fails, now.since(self.ended_at));
         let weight = ramp::weight(instance.weight, age, Duration::from_secs(10));
-        Load { takes, fails, weight, is_down: now < at(instance.from), ..self.load }
+        let (is_down, is_near) = (now < at(instance.from), instance.is_near);
+        Load { takes, fails, weight, is_down, is_near, ..self.load }
     }
 
     fn ended(&mut self, took: Duration, failed: bool, now: Time) {
@@ -242,4 +249,31 @@ fn a_cold_one_begins_with_a_little_and_a_busy_one_is_left_alone() {
     let single = Instance { at_once: 1, ..Instance::new(|_| (us(1_000), false)) };
     let all = run(&[single; 2], 1_600.0, 60.0, 11);
     assert!(p99(&all) < Duration::from_millis(14), "{:?}", p99(&all));
+}
+
+#[test]
+fn requests_leave_a_zone_that_fails_and_come_back_when_it_has_recovered() {
+    let fails: Does =
+        |second| if (5.0..20.0).contains(&second) { (us(100), true) } else { (us(5_000), false) };
+    let well = Instance::new(|_| (us(5_000), false));
+    for per_second in [50.0, 500.0] {
+        let all = run(&[Instance::new(fails).near(), well, well], per_second, 60.0, 12);
+        let [before, meanwhile, back] =
+            [(0.0, 5.0), (8.0, 20.0), (45.0, 60.0)].map(|(from, until)| share(&all, 0, from, until));
+        let told =
+            format!("{before:.1} %, {meanwhile:.1} % while it fails, {back:.1} % later; {per_second}/s");
+        assert!(before > 99.9 && meanwhile < 10.0 && back > 99.0, "{told}");
+    }
+    // A half of it that fails is as good as down: 1 - 50 / 71 of the requests leave.
+    let always = Instance::new(|_| (us(100), true));
+    let all = run(&[always.near(), well.near(), well], 500.0, 30.0, 13);
+    let (bad, far) = (share(&all, 0, 5.0, 30.0), share(&all, 2, 5.0, 30.0));
+    assert!(bad < 3.0 && (22.0..36.0).contains(&far), "{bad:.1} % to the one that fails, {far:.1} % far");
+    // Now and then a failure is no reason, nor are failures that all others have as well.
+    let rarely: Does = |second| (us(5_000), ((second * 1_000.0) as u64).is_multiple_of(50));
+    for near in [[Instance::new(rarely).near(), well], [always.near(), always]] {
+        let all = run(&near, 500.0, 30.0, 14);
+        let own = share(&all, 0, 5.0, 30.0);
+        assert!(own > 90.0, "{own:.1} %");
+    }
 }

@@ -354,6 +354,19 @@ fn of_a_client_what_our_own_server_did_is_not_no_cause() {
 }
 
 #[test]
+fn what_a_sidecar_notes_is_not_contradicted() {
+    let fixture = Fixture::new();
+    let report = Report { findings: &[], ..fixture.report() };
+    let of = |has_noted| of_sidecar(&report, has_noted, "Seen.", TextStyle::default());
+    assert!(of(false).contains("No cause was found."), "{}", of(false));
+    assert!(
+        of(true).contains("was found, but see the warnings.") && !of(true).contains(NONE),
+        "{}",
+        of(true)
+    );
+}
+
+#[test]
 fn other_programs_learn_what_is_confirmed_and_what_is_not() {
     let fixture = Fixture::new();
     let mut experiment = experiment(&fixture);

@@ -33,9 +33,19 @@ pub fn words(error: &TransportError) -> String {
     }
 }
 
-/// Why an engine says that its connection ended.
-pub fn words_of_engine(error: Option<&Error>) -> String {
-    error.map_or_else(|| CLOSED.to_owned(), ToString::to_string)
+/// Why an engine says that its connection to an instance, or a client's, ended.
+pub fn words_of_engine(error: Option<&Error>, peer: &Peer) -> String {
+    let who = match peer {
+        Peer::Client { .. } => "the client",
+        Peer::Instance(_) => "the instance",
+    };
+    error.map_or_else(|| CLOSED.to_owned(), |error| said_of(error, who))
+}
+
+/// What an engine says of its peer, which is `who`: it does not know, and a proxy has peers on both sides. All of the text is the engine's
+/// own.
+pub fn said_of(error: &Error, who: &str) -> String {
+    error.to_string().replace("the peer", who)
 }
 
 impl Sidecar<'_> {
@@ -62,6 +72,28 @@ impl Sidecar<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_engine_says_names_the_side() {
+        let client = Peer::Client { listener: 0, address: "192.0.2.7".into() };
+        for (error, peer, told) in [
+            (Error::BadHttp1("no version"), &client, "invalid HTTP/1.1 from the client: no version"),
+            (
+                Error::WrongProtocol { expected: "HTTP/1.1", hint: "it looks like TLS" },
+                &Peer::Instance(0),
+                "the instance does not speak HTTP/1.1: it looks like TLS",
+            ),
+            (
+                Error::GoAway(h2lab_wire::ErrorCode::PROTOCOL_ERROR),
+                &Peer::Instance(0),
+                "the instance ended the connection with GOAWAY PROTOCOL_ERROR",
+            ),
+            (Error::Timeout("SETTINGS"), &client, "the client did not send SETTINGS in time"),
+        ] {
+            assert_eq!(words_of_engine(Some(&error), peer), told);
+        }
+        assert_eq!(words_of_engine(None, &client), CLOSED);
+    }
 
     #[test]
     fn no_flags_of_other_commands_are_named() {

@@ -392,10 +392,10 @@ fn send_handshake(exchange: &Exchange, up: &mut Side, of_instance: (&str, Host),
             "the instance does not support WebSocket over HTTP/2 (RFC 8441) or HTTP/3 (RFC 9220)",
         );
     }
-    let (head, own) = (&exchange.head, exchange.key.as_deref());
+    let (head, key) = (&exchange.head, exchange.key.as_deref());
     let text = |part| str::from_utf8(head.get(part)).unwrap_or_default(); // `fields::request` has checked them
     let passes = |field: &Field<'_>| is_h1 || field.name != websocket::KEY.as_bytes();
-    let key = own.map(|key| Field::new(websocket::KEY, key));
+    let key = key.map(|key| Field::new(websocket::KEY, key));
     let fields: Vec<Field<'_>> = head.fields().filter(passes).chain(key.filter(|_| is_h1)).collect();
     let request = Request {
         method: "CONNECT",

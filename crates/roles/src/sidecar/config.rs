@@ -270,6 +270,19 @@ pub enum SidecarError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The port is that of a listener that the new configuration replaces.
+    #[error(
+        "cannot listen on {udp}{address}: this sidecar's own listener on {own}, which the new configuration removes, still has the port. \
+         Restart the sidecar, or remove that listener in one reload, and add the new one in another reload once its clients are gone"
+    )]
+    OwnPort {
+        /// `"UDP "`, if it is the UDP port.
+        udp: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The address of the listener that is there.
+        own: SocketAddr,
+    },
     /// Connections to instances cannot have this congestion control.
     #[error(
         "congestion = \"{name}\" of service \"{service}\" is not available: {source}; see the sysctls \

@@ -149,7 +149,8 @@ impl Sidecar<'_> {
         if self.ended_malformed(side, error, fate, now) {
             return;
         }
-        self.abandon(side, fate, &after_handshake::words_of_engine(error));
+        let why = after_handshake::words_of_engine(error, &side.peer);
+        self.abandon(side, fate, &why);
     }
 
     /// The engine of a client's connection has answered requests by itself. One of HTTP/1.1 ends with that: see [`Self::note_client_end`].
@@ -178,11 +179,13 @@ impl Sidecar<'_> {
         match (refused, error) {
             (Some(refused), _) if is_idle => return self.observer.bad_request(side, refused, now),
             (None, Some(error)) if is_idle && broke => {
-                return self.observer.bad_client(side, &error.to_string(), now);
+                let why = after_handshake::words_of_engine(Some(error), &side.peer);
+                return self.observer.bad_client(side, &why, now);
             }
             _ => {}
         }
-        let error = error.filter(|error| !matches!(error, Error::UnexpectedEof(_))).map(ToString::to_string);
+        let error = error.filter(|error| !matches!(error, Error::UnexpectedEof(_)));
+        let error = error.map(|error| after_handshake::words_of_engine(Some(error), &side.peer));
         let Some(why) = error.or_else(|| refused.map(|refused| refused.reason.to_owned())) else { return };
         for (_, id) in side.streams.iter() {
             self.observer.left(self.exchanges.get(id), why.clone(), refused);

@@ -24,8 +24,15 @@ const MOST_PUSHED: usize = 256;
 /// Fields of the page's request that those of its pushes have, too: what responses depend on.
 const REPEATED: [&[u8]; 3] = [b"accept-encoding", b"accept-language", b"user-agent"];
 /// Likewise, for the instance alone.
-const ADDED: [&[u8]; 5] =
-    [b"via", b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"];
+const ADDED: [&[u8]; 7] = [
+    b"via",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-proto",
+    b"x-forwarded-host",
+    b"x-forwarded-port",
+    b"x-real-ip",
+];
 
 impl Sidecar<'_> {
     /// A request has come, on `side`, which is not in its slot meanwhile: tells its client what the response will link to.

@@ -215,6 +215,7 @@ impl Listeners {
         let left = self.left_with_udp(listen);
         let at = left.or_else(|| (0..self.places.len()).find(is_free)).unwrap_or(self.places.len());
         if at >= PLACES as usize {
+            sockets.release(listen.address);
             let source = std::io::Error::other("too many listeners that are gone still have connections");
             return Err(SidecarError::Listen { address: listen.address, source });
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use h2lab_model::sidecar::ReloadStatus;
 use h2lab_net::tcp::Listener;
 use h2lab_net::udp::Socket;
-use h2lab_proxy::config::{Listen, Member, Service};
+use h2lab_proxy::config::{Config as File, Listen, Member, Service};
 
 use super::config::{SidecarConfig, SidecarError};
 use super::names::{self, Unresolved};
@@ -207,21 +207,10 @@ impl Live {
         (config.admin, config.log) = (before.admin.clone(), before.log.clone());
         config.threads = before.threads;
         config.file.keep_start(&before.file);
+        config.file.check_addresses()?; // the admin listener stays where it is
         config.file.check_threads(config.threads)?;
-        for listen in &config.file.listen {
-            transparent::prepare(listen, &before.file, &before.sockets)?;
-            if before.file.listen.iter().all(|other| other.address != listen.address) {
-                // Closed at once: the loops listen themselves.
-                Listener::bind(listen.address)
-                    .map_err(|source| SidecarError::Listen { address: listen.address, source })?;
-            }
-            let has_udp = |other: &Listen| other.address == listen.address && other.h3;
-            let has_udp = before.file.listen.iter().any(has_udp) || before.sockets.serves(listen.address);
-            if listen.h3 && !has_udp && listen.address.port() != 0 {
-                Socket::bind(listen.address)
-                    .map_err(|source| SidecarError::ListenUdp { address: listen.address, source })?;
-            }
-        }
+        let listeners = listeners(&config.file, &before)?;
+        before.sockets.reserve(listeners);
         let mut told = Vec::new();
         let next = State::new(config, Some(&state), names::LONG_PATIENCE, &mut told);
         for line in &told {
@@ -298,6 +287,41 @@ impl Live {
         *state = next;
         self.version.fetch_add(1, Ordering::Release);
     }
+}
+
+/// Sockets of listeners that there were none of before: they listen before those that they replace are closed.
+fn listeners(file: &File, before: &SidecarConfig) -> Result<Vec<Listener>, SidecarError> {
+    let has = |file: &File, address| file.listen.iter().any(|listen| listen.address == address);
+    let leaving = before.file.listen.iter().filter(|listen| !has(file, listen.address));
+    let leaving: Vec<&Listen> = leaving.collect();
+    let leaving_at: Vec<SocketAddr> = leaving.iter().map(|listen| listen.address).collect();
+    let mut listeners = Vec::new();
+    for listen in &file.listen {
+        let address = listen.address;
+        transparent::prepare(listen, &before.file, &before.sockets)?;
+        let own = |source: &io::Error, is_udp: bool| {
+            let its = |other: &&&Listen| other.address.port() == address.port() && (other.h3 || !is_udp);
+            let other = leaving.iter().find(its).filter(|_| source.kind() == io::ErrorKind::AddrInUse)?;
+            let udp = if is_udp { "UDP " } else { "" };
+            Some(SidecarError::OwnPort { udp, address, own: other.address })
+        };
+        if !has(&before.file, address) {
+            let listener = before
+                .sockets
+                .bind(address, &leaving_at)
+                .map_err(|source| own(&source, false).unwrap_or(SidecarError::Listen { address, source }))?;
+            // One with a free port is closed at once: the loop takes another one.
+            listeners.extend(Some(listener).filter(|_| address.port() != 0));
+        }
+        let has_udp = |other: &Listen| other.address == address && other.h3;
+        let has_udp = before.file.listen.iter().any(has_udp) || before.sockets.serves(address);
+        if listen.h3 && !has_udp && address.port() != 0 {
+            Socket::bind(address).map_err(|source| {
+                own(&source, true).unwrap_or(SidecarError::ListenUdp { address, source })
+            })?;
+        }
+    }
+    Ok(listeners)
 }
 
 /// Each instance once: one that is listed several times, as registries may do, has the weight of all of them. Nothing else tells them

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -80,16 +80,39 @@ impl Sockets {
         &self.1
     }
 
-    /// Listens on `address`: with a socket that was given, if one is for it, else with a new one.
+    /// Listens on `address`: with a socket that was given or reserved, if one is for it, else with a new one.
     pub fn listener(&self, address: SocketAddr) -> io::Result<Listener> {
         let mut held = self.held();
         let is_it = |listener: &Listener| listener.local_address().is_ok_and(|local| local == address);
         let listener = match held.given.iter().position(is_it) {
             Some(at) => held.given.swap_remove(at),
-            None => Listener::bind(address)?,
+            None => {
+                // Those that overlap are of no listener: no configuration has both, and what nobody asks for is closed.
+                let given = held.given.iter();
+                let given = given.filter_map(|other| Some((other.local_address().ok()?, other.as_fd())));
+                bind(address, given)?
+            }
         };
         held.used.push((listener.local_address()?, listener.try_clone_fd()?));
         Ok(listener)
+    }
+
+    /// A socket that listens on `address`, before those that listen on `leaving` are closed. It has no use until it is
+    /// [reserved](Self::reserve).
+    pub fn bind(&self, address: SocketAddr, leaving: &[SocketAddr]) -> io::Result<Listener> {
+        let held = self.held();
+        let used = held.used.iter().filter(|(local, _)| leaving.contains(local));
+        bind(address, used.map(|(local, fd)| (*local, fd.as_fd())))
+    }
+
+    /// These are for the listeners on their addresses.
+    pub fn reserve(&self, listeners: Vec<Listener>) {
+        self.held().given.extend(listeners);
+    }
+
+    /// There is no listener on this address: nobody would accept what comes to a socket that was given or reserved for it.
+    pub fn release(&self, address: SocketAddr) {
+        self.held().given.retain(|listener| listener.local_address().ok() != Some(address));
     }
 
     /// Has TPROXY bring connections of other addresses to the listener on this local address.
@@ -225,9 +248,56 @@ impl Sockets {
     }
 }
 
+/// Listens on `address`. No obstacle are `others` that listen on the same port: they are about to be closed.
+fn bind<'a>(
+    address: SocketAddr,
+    others: impl Iterator<Item = (SocketAddr, BorrowedFd<'a>)>,
+) -> io::Result<Listener> {
+    match Listener::bind(address) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let is_beside = |other: &SocketAddr| other.port() == address.port() && *other != address;
+            let beside: Vec<_> = others.filter(|(at, _)| is_beside(at)).map(|(_, fd)| fd).collect();
+            if beside.is_empty() { Err(error) } else { Listener::bind_beside(address, &beside) }
+        }
+        result => result,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wider_and_a_narrower_socket_listen_before_the_one_that_they_replace_is_closed() {
+        use std::net::TcpStream;
+
+        let sockets = Sockets::default();
+        let on = |ip: [u8; 4], port| SocketAddr::from((ip, port));
+        let first = sockets.listener(on([127, 0, 0, 1], 0)).expect("a port");
+        let (narrow, wide) = (first.local_address().expect("it is bound"), [0, 0, 0, 0]);
+        let wide = on(wide, narrow.port());
+        assert_eq!(
+            sockets.bind(wide, &[]).map(drop).map_err(|error| error.kind()),
+            Err(io::ErrorKind::AddrInUse)
+        );
+        let mut before = (first, narrow);
+        for next in [wide, narrow] {
+            let reserved = sockets.bind(next, &[before.1]).expect("they are of one user");
+            sockets.reserve(vec![reserved]);
+            let _waits = TcpStream::connect(narrow).expect("one of them listens");
+            sockets.close(before.1);
+            let listener = sockets.listener(next).expect("it is reserved");
+            drop(before.0);
+            let _client = TcpStream::connect(narrow).expect("it listens");
+            before = (listener, next);
+        }
+        sockets.close(narrow);
+        drop(before);
+        let reserved = sockets.bind(narrow, &[]).expect("it is free");
+        sockets.reserve(vec![reserved]);
+        sockets.release(narrow);
+        assert!(sockets.bind(narrow, &[]).is_ok(), "nobody would accept what comes to it");
+    }
 
     #[test]
     fn a_callers_connection_from_the_port_of_one_of_ours_to_another_peer_is_not_ours() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use h2lab_analysis::diagnose::CAUSES;
-use h2lab_analysis::diagnose::sidecar::{CHECKED, NOT_CHECKED, Own, failing};
+use h2lab_analysis::diagnose::sidecar::{CHECKED, NOT_CHECKED, Own, failing, losses};
 use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::format_duration;
@@ -89,14 +89,18 @@ impl DiagnoseArgs {
         }
         let looked = looked(&seen);
         let status = seen.status.clone();
-        let notes = failing(&status).into_iter().chain(seen.notes.iter().cloned()).collect();
+        let of_observations = seen.notes.clone();
         let run = run(address, seen, command_line);
         let own = |cell: u32| own(&run, &status, cell);
+        let mut notes = failing(&status);
+        notes.extend(losses(&run.repetitions, &own));
+        let has_noted = !notes.is_empty();
+        notes.extend(of_observations);
         let concluded = Concluded::of_sidecar(&run, notes, &own);
         let report = concluded.report();
         self.documents.notify(|form, style| {
             Ok(match form {
-                Form::Text => h2lab_report::diagnosis_of_sidecar(&report, &looked, style),
+                Form::Text => h2lab_report::diagnosis_of_sidecar(&report, has_noted, &looked, style),
                 Form::Json => json(&h2lab_report::document(&report))?,
                 Form::Html => h2lab_report::html(&[report]),
                 Form::Markdown => h2lab_report::markdown(&[report]),

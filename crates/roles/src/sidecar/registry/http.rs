@@ -11,6 +11,8 @@ use h2lab_proxy::config::Instance;
 use h2lab_wire::connection::Request;
 use h2lab_wire::{Config, Connection, Event, Field, Role};
 
+use crate::sidecar::after_handshake::{CLOSED, said_of};
+
 /// For so long a connection is waited for.
 const CONNECT: Duration = Duration::from_secs(2);
 /// The longest body that is read: a list of 10,000 instances has some MB.
@@ -79,8 +81,7 @@ pub fn get(
                 }
                 Event::Trailers { .. } => true,
                 Event::Closed { error } => {
-                    let why = error
-                        .map_or_else(|| "it closed the connection".to_owned(), |error| error.to_string());
+                    let why = error.map_or_else(|| CLOSED.to_owned(), |error| said_of(&error, "Consul"));
                     return Err(io::Error::other(why));
                 }
                 _ => false,

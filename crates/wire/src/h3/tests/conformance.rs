@@ -4,8 +4,9 @@ use Cost::{Connection, Nothing, Stream};
 
 use super::support::*;
 use crate::h3::frame::kind;
+use crate::h3::stream::QuicStreamId;
 use crate::testing::Seen;
-use crate::{Config, ErrorCode, Role};
+use crate::{Config, ErrorCode, Event, Initiator, Role};
 
 /// Bytes of a stream, and whether it ends after them.
 type Sent = (u64, Vec<u8>, bool);
@@ -318,6 +319,27 @@ fn malformed_responses_cost_their_stream() {
     assert_eq!(response(vec![], true), MESSAGE, "no response");
     let trailers = [answer("200", &[]), headers(&[(":status", "200")])].concat();
     assert_eq!(response(trailers, true), MESSAGE, "a pseudo-header field in trailers");
+}
+
+#[test]
+fn each_of_two_malformed_responses_that_come_at_once_has_its_reason() {
+    let mut client = Scripted::new(Config::new(Role::Client));
+    let now = client.now;
+    for (stream, response) in [(0, headers(&[("x", "1")])), (4, answer("101", &[]))] {
+        client.request(&get("/"));
+        client.quic().handle_stream(now, QuicStreamId(stream), &response, true);
+    }
+    let mut told = Vec::new();
+    while let Some(event) = client.engine.poll_event(now) {
+        let stream = match event {
+            Event::Reset { stream, initiator: Initiator::Engine, .. } => stream,
+            other => panic!("{other:?}"),
+        };
+        told.push((stream.0, client.engine.take_refused().map(|refused| refused.reason)));
+    }
+    let [first, second] =
+        ["a response without :status (RFC 9113 §8.3.2)", "status 101 (RFC 9113 §8.6)"].map(Some);
+    assert_eq!(told, [(1, first), (3, second)]);
 }
 
 #[test]

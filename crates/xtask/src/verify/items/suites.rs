@@ -41,36 +41,29 @@ pub fn calibration(h2lab: &H2lab) -> Result<ItemOutcome> {
     Ok(outcome)
 }
 
-/// Runs the tests whose names contain `filter`; each is a figure, and so is each line `figure: …` that they print.
-pub fn suite(h2lab: &H2lab, which: &[&str], filter: &str) -> Result<ItemOutcome> {
-    run_suite(h2lab, which, filter, &[], &[])
+/// Which tests are run, and how. A text stands for those whose names contain it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tests<'a> {
+    /// Those whose names contain this.
+    pub filter: &'a str,
+    /// But for those whose names contain one of these.
+    pub skip: &'a [&'a str],
+    /// With these variables of the environment.
+    pub variables: &'a [(&'a str, &'a str)],
 }
 
-/// The same but for the tests whose names contain one of `others`.
-pub fn suite_without(h2lab: &H2lab, which: &[&str], filter: &str, others: &[&str]) -> Result<ItemOutcome> {
-    run_suite(h2lab, which, filter, others, &[])
+impl<'a> From<&'a str> for Tests<'a> {
+    fn from(filter: &'a str) -> Self {
+        Self { filter, ..Self::default() }
+    }
 }
 
-/// The same, with these variables of the environment.
-pub fn suite_with(
-    h2lab: &H2lab,
-    which: &[&str],
-    filter: &str,
-    variables: &[(&str, &str)],
-) -> Result<ItemOutcome> {
-    run_suite(h2lab, which, filter, &[], variables)
-}
-
-fn run_suite(
-    h2lab: &H2lab,
-    which: &[&str],
-    filter: &str,
-    others: &[&str],
-    variables: &[(&str, &str)],
-) -> Result<ItemOutcome> {
+/// Runs tests; each is a figure, and so is each line `figure: …` that they print. `which`: the flags of cargo that select a binary.
+pub fn suite<'a>(h2lab: &H2lab, which: &[&str], tests: impl Into<Tests<'a>>) -> Result<ItemOutcome> {
+    let Tests { filter, skip, variables } = tests.into();
     let mut command = process::cargo(["test", "--quiet"]);
     command.args(which).args(["--", "--show-output", "--format=pretty", filter]);
-    command.args(others.iter().flat_map(|other| ["--skip", other]));
+    command.args(skip.iter().flat_map(|other| ["--skip", other]));
     command.env("H2LAB_TEST_BINARY", h2lab.path()).env("H2LAB_TEST_ROUNDS", ROUNDS);
     command.envs(variables.iter().copied());
     let output =

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 mod lossy;
 mod shows;
 
-use super::suites::{suite, suite_without};
+use super::suites::{Tests, suite};
 use crate::process;
 use crate::verify::binary::H2lab;
 use crate::verify::document::Cell;
@@ -24,7 +24,8 @@ const REQUESTS_TAKE: &str = "-z=70s";
 /// All of its integration tests that are not an item of their own, with clients and servers that are not ours.
 pub fn behaviour(h2lab: &H2lab) -> Result<ItemOutcome> {
     const OTHERS: [&str; 3] = ["sidecar_attack", "sidecar_callers::", "sidecar_soak::"];
-    suite_without(h2lab, &["--package", "h2lab", "--test", "integration"], "sidecar", &OTHERS)
+    let tests = Tests { skip: &OTHERS, ..Tests::from("sidecar") };
+    suite(h2lab, &["--package", "h2lab", "--test", "integration"], tests)
 }
 
 /// The number of connections and the choice among them, in virtual time.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::super::suites::{suite, suite_with};
+use super::super::suites::{Tests, suite};
 use crate::verify::binary::H2lab;
 use crate::verify::outcome::ItemOutcome;
 
@@ -28,5 +28,5 @@ pub fn soak(h2lab: &H2lab) -> Result<ItemOutcome> {
     };
     let asked = [REQUESTS, TIME].map(asked);
     let variables = asked.each_ref().map(|(name, value)| (*name, value.as_str()));
-    suite_with(h2lab, &INTEGRATION, "sidecar_soak::", &variables)
+    suite(h2lab, &INTEGRATION, Tests { variables: &variables, ..Tests::from("sidecar_soak::") })
 }
