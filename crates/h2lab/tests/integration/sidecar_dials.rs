@@ -212,13 +212,13 @@ fn once_a_quota_was_learned_nothing_is_sent_again() {
         load("100");
     }
     let before = sum(&sidecar, "retries_total");
-    // The 16th connection is used beyond the quota, in case that was raised.
+    // Now and then one is used beyond the quota, in case that was raised: none of the first fifty.
     let spent = sum(&sidecar, "dials_total");
-    load("700");
+    load("4000");
     let (again, dialled) = (sum(&sidecar, "retries_total") - before, sum(&sidecar, "dials_total") - spent);
-    println!("{before} sent again before, {again} since; {dialled} connections for 700 requests");
-    assert!(spent + dialled < 16, "{spent} and {dialled} connections");
-    assert!((4..8).contains(&dialled), "one connection behind the other: {dialled}");
+    println!("{before} sent again before, {again} since; {dialled} connections for 4000 requests");
+    assert!(spent + dialled < 50, "{spent} and {dialled} connections");
+    assert!((28..33).contains(&dialled), "one connection behind the other: {dialled}");
     assert_eq!(again, 0, "{again} were sent again");
     sidecar.stop();
 }

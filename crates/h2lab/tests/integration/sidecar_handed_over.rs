@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use h2lab_net::handover::ask;
 use h2lab_net::process::Child;
 
+use crate::hostile::tunnel::over_tls;
 use crate::origin::Origin;
 use crate::sidecar::{Sidecar, scripted};
-use crate::sidecar_handover::{ended, wait_for};
+use crate::sidecar_handover::{ended, under_load_at, wait_for};
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
 /// How often a process is replaced.
@@ -224,6 +225,30 @@ fn connections_of_clients_outlive_twenty_processes_and_no_post_is_lost() {
     }
     let taken = metrics.lines().find_map(|line| line.strip_prefix("h2lab_sidecar_clients_taken_over_total "));
     assert!(taken.is_some_and(|count| count.parse::<u64>().is_ok_and(|count| count >= CLIENTS)), "{taken:?}");
+    assert!(current.stop().contains("; none failed"));
+}
+
+/// Their keys stay with the old process, so that they are told to make others: those who ask without pause lose nothing.
+#[test]
+fn clients_over_tls_are_told_the_end_of_their_connections_and_lose_no_post() {
+    let (origin, folder, port) = (Origin::start(&[]), folder(), free_ports(2));
+    let rest =
+        format!("[service.a]\ninstances = [\"h2c://{}\"]\n[timeouts]\ndrain = \"60s\"\n", origin.clear);
+    let mut generations = Generations { folder: folder.path(), rest, count: 0 };
+    let listeners = [listener(port, ""), listener(port + 1, "tls = true")].concat();
+    let mut current = generations.start(&listeners);
+    let tls = SocketAddr::from(([127, 0, 0, 1], port + 1));
+    let [h1, h2] = ["http/1.1", "h2"].map(|alpn| over_tls(tls, alpn).to_string());
+    let total = under_load_at([&h1, &h2], |answered| {
+        for _ in 0..5 {
+            wait_for(100, answered);
+            let successor = generations.start(&listeners);
+            let mut before = std::mem::replace(&mut current, successor);
+            assert_eq!(handed_over(&mut before.child), 0, "it ends once all of them have left");
+        }
+        wait_for(100, answered);
+    });
+    assert!(total >= 600, "{total}");
     assert!(current.stop().contains("; none failed"));
 }
 

@@ -102,11 +102,16 @@ fn ask_h2(address: &str, stop: &AtomicBool, answered: &AtomicU64) {
 
 /// Runs clients of both versions at `address` while `work` does something; no request of theirs fails. How many there were.
 pub fn under_load(address: &str, work: impl FnOnce(&AtomicU64)) -> u64 {
+    under_load_at([address; 2], work)
+}
+
+/// The same where HTTP/1.1 and HTTP/2 have addresses of their own.
+pub fn under_load_at([h1, h2]: [&str; 2], work: impl FnOnce(&AtomicU64)) -> u64 {
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| ask_h1(address, &stop, &answered));
-            scope.spawn(|| ask_h2(address, &stop, &answered));
+            scope.spawn(|| ask_h1(h1, &stop, &answered));
+            scope.spawn(|| ask_h2(h2, &stop, &answered));
         }
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&answered)));
         stop.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use h2lab_wire::h2::frame::{PREFACE, flag, kind};
@@ -35,6 +35,9 @@ const GROWTH: u64 = 96 << 20;
 const AT_ONCE: usize = 12;
 /// Times of services that answer nothing. Those that do answer have the times that a sidecar has by default.
 const TIMES: &str = "timeouts = { connect = '1s', response = '1s', stream = '1s', request = '3s' }\n";
+/// How long a client of such a service waits at most: thirty times as long as it may take, and less than the two minutes after which a
+/// hostile server ends a connection itself. An end that comes from there is not the sidecar's.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What a server can be found to answer, as its row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -109,11 +112,16 @@ struct Told {
     status: u16,
     /// All of it came, as it was announced.
     is_whole: bool,
+    /// It had to wait longer than anybody may.
+    has_waited: bool,
 }
 
 impl Told {
     fn is_right(self, answers: Answers) -> bool {
-        let Self { status, is_whole } = self;
+        let Self { status, is_whole, has_waited } = self;
+        if has_waited {
+            return false;
+        }
         match answers {
             Answers::None => status == 0 || status >= 500 || !is_whole,
             Answers::Some => true,
@@ -124,29 +132,33 @@ impl Told {
     }
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
+/// A client's connection, on which it waits so long for anything.
+fn connect(address: SocketAddr, patience: Duration) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it accepts");
-    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
+    stream.set_read_timeout(Some(patience)).expect("a timeout above zero");
     stream
 }
 
 /// Asks over HTTP/1.1, and reads to the end of the connection.
-fn over_http1(address: SocketAddr, path: &str) -> Told {
-    let mut stream = connect(address);
+fn over_http1(address: SocketAddr, path: &str, patience: Duration) -> Told {
+    let (began, mut stream) = (Instant::now(), connect(address, patience));
     let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
-    let (mut begun, mut last, mut all) = (Vec::new(), Vec::new(), 0);
+    let (mut beginning, mut last, mut all) = (Vec::new(), Vec::new(), 0);
     let mut space = vec![0; 64 * 1024];
-    while let Ok(n @ 1..) = stream.read(&mut space) {
+    while began.elapsed() < patience
+        && let Ok(n @ 1..) = stream.read(&mut space)
+    {
         all += n;
         // Some of these bodies have no end.
-        begun.extend_from_slice(&space[..n.min((1_usize << 20).saturating_sub(begun.len()))]);
+        beginning.extend_from_slice(&space[..n.min((1_usize << 20).saturating_sub(beginning.len()))]);
         last.extend_from_slice(&space[n.saturating_sub(8)..n]);
         last.drain(..last.len().saturating_sub(8));
     }
+    let has_waited = began.elapsed() >= patience;
     let mut at = 0;
-    while let Some(length) = begun[at..].windows(4).position(|end| end == b"\r\n\r\n") {
-        let head = String::from_utf8_lossy(&begun[at..at + length]).to_lowercase();
+    while let Some(length) = beginning[at..].windows(4).position(|end| end == b"\r\n\r\n") {
+        let head = String::from_utf8_lossy(&beginning[at..at + length]).to_lowercase();
         at += length + 4;
         let status: u16 = head.get(9..12).and_then(|text| text.parse().ok()).unwrap_or(0);
         if (102..200).contains(&status) {
@@ -158,20 +170,20 @@ fn over_http1(address: SocketAddr, path: &str) -> Told {
             Some(length) => all - at == length,
             None => head.contains("transfer-encoding: chunked") && last.ends_with(b"0\r\n\r\n"),
         };
-        return Told { status, is_whole };
+        return Told { status, is_whole, has_waited };
     }
-    Told { status: 0, is_whole: false }
+    Told { status: 0, is_whole: false, has_waited }
 }
 
 /// Asks over HTTP/2, and reads until the stream or the connection ends.
-fn over_http2(address: SocketAddr, path: &str) -> Told {
-    let mut stream = connect(address);
+fn over_http2(address: SocketAddr, path: &str, patience: Duration) -> Told {
+    let (began, mut stream) = (Instant::now(), connect(address, patience));
     let greeting = [&PREFACE[..], &initial_window(1 << 30), &frame(kind::SETTINGS, flag::ACK, 0, &[])];
     let credit = window_update(0, 1 << 30);
     let asked = request(1, flag::END_STREAM, "GET", path);
     stream.write_all(&[&greeting.concat()[..], &credit, &asked].concat()).expect("it reads");
     let (mut status, mut blocks) = (0, FieldBlocks::default());
-    for (header, payload) in Frames(stream) {
+    for (header, payload) in Frames(stream).take_while(|_| began.elapsed() < patience) {
         if header.kind == kind::HEADERS {
             let (fields, _) = blocks.decode(&payload).expect("a field block");
             let of = fields.iter().find(|field| field.name == b":status");
@@ -181,10 +193,10 @@ fn over_http2(address: SocketAddr, path: &str) -> Told {
         let may_end = matches!(header.kind, kind::HEADERS | kind::DATA);
         let is_whole = may_end && header.flags & flag::END_STREAM != 0;
         if is_whole || (header.kind == kind::RST_STREAM && header.stream == 1) {
-            return Told { status, is_whole };
+            return Told { status, is_whole, has_waited: false };
         }
     }
-    Told { status, is_whole: false }
+    Told { status, is_whole: false, has_waited: began.elapsed() >= patience }
 }
 
 #[test]
@@ -201,7 +213,9 @@ fn instances_that_attack_keep_no_client_waiting_and_disturb_nobody_else() {
             let next = left.lock().expect("no panic").pop_front();
             let Some(Attack { name, answers, .. }) = next else { break };
             let path = format!("/{name}");
-            for told in [over_http1(sidecar.clear, &path), over_http2(sidecar.clear, &path)] {
+            let patience = if *answers == Answers::None { PATIENCE } else { DEADLINE };
+            for ask in [over_http1, over_http2] {
+                let told = ask(sidecar.clear, &path, patience);
                 if !told.is_right(*answers) {
                     wrong.lock().expect("no panic").push(format!("{name} ({answers:?}): {told:?}"));
                 }

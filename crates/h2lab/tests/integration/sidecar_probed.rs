@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
 use crate::sidecar_guard::{response, server};
-use crate::support::{binary, folder, free_ports, h2lab};
+use crate::support::{DEADLINE, binary, folder, free_ports, h2lab};
 
 /// A sidecar that leads `/forbidden` to a server which says no, and everything else to `instance`.
 fn sidecar(folder: &Path, instance: &str) -> Sidecar {
@@ -60,24 +60,29 @@ fn nothing_is_smuggled_past_one_or_past_two() {
 }
 
 #[test]
-fn every_attack_of_the_probe_is_bounded_whatever_the_instance_speaks() {
+fn every_attack_of_the_probe_is_bounded_on_both_listeners_whatever_the_instance_speaks() {
     // Its own bound is not the one under test.
     let origin = Origin::start(&["--limit=stall=600s"]);
-    let run = |scheme: &str| {
+    let run = |scheme: &str, listener: &str| {
         let folder = folder();
         let file = folder.path().join("sidecar.toml");
+        let listen = "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n";
         let text = format!(
-            "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n[service.a]\ninstances = ['{scheme}://{}']\n\
-             [timeouts]\nclient-idle = '5s'\n",
+            "{listen}{listen}tls = true\n[service.a]\ninstances = ['{scheme}://{}']\n[timeouts]\nclient-idle = '5s'\n",
             origin.clear
         );
         fs::write(&file, text).expect("a file");
         let sidecar = Sidecar::with(&file);
-        let (url, pid) =
-            (format!("http://{}/", sidecar.clear), format!("--pid={}", sidecar.child.pid().as_raw_nonzero()));
+        let is_listener = |line: &str| {
+            let url = line.strip_prefix("listening ")?;
+            url.starts_with(listener).then(|| format!("{url}/"))
+        };
+        let url = sidecar.child.wait_for_line(DEADLINE, is_listener).expect("it listens");
+        let pid = format!("--pid={}", sidecar.child.pid().as_raw_nonzero());
         let mut command = Command::new(binary());
-        command.args(["probe", "--i-own-this-host", "--resistance", "--max-requests=20000"]);
+        command.args(["probe", "-k", "--i-own-this-host", "--resistance", "--max-requests=20000"]);
         let output = command.args([&pid, "--json", &url]).output().expect("the binary runs");
+        let scheme = format!("{listener} to {scheme}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
         let failed = others(&report, &["pass", "ignored", "undecided", "unsupported"]);
         assert!(failed.is_empty(), "{scheme}: {}", failed.join("\n"));
@@ -95,7 +100,9 @@ fn every_attack_of_the_probe_is_bounded_whatever_the_instance_speaks() {
     // The longest attack is one of half a minute.
     std::thread::scope(|scope| {
         for scheme in ["http", "h2c"] {
-            scope.spawn(move || run(scheme));
+            for listener in ["http://", "https://"] {
+                scope.spawn(move || run(scheme, listener));
+            }
         }
     });
 }

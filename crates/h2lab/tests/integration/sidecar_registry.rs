@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use h2lab_net::process::Child;
 
+use crate::hostile_servers::{Draws, Row, Speech, start};
 use crate::origin::Origin;
 use crate::sidecar::{Sidecar, assert_none_lost, post, scripted};
 use crate::sidecar_reload::{one, two, until, until_it_answers, until_it_says};
@@ -126,12 +127,13 @@ print("port", server.server_address[1], flush=True)
 server.serve_forever()
 "#;
 
-/// An instance in Consul's answer.
+/// An instance in Consul's answer. Its tags say what it speaks.
 fn entry(url: &str) -> String {
     let port = url.rsplit(':').next().expect("a port");
+    let tags = if url.starts_with("h2c://") { r#"["v1", "h2c"]"# } else { r#"["v1"]"# };
     format!(
         r#"{{"Node": {{"Node": "n", "Address": "127.0.0.1", "Datacenter": "dc1", "Meta": null}},
-            "Service": {{"ID": "users-1", "Service": "users", "Tags": ["v1"], "Address": "", "Meta": {{}}, "Port": {port},
+            "Service": {{"ID": "users-1", "Service": "users", "Tags": {tags}, "Address": "", "Meta": {{}}, "Port": {port},
                          "Weights": {{"Passing": 1, "Warning": 1}}}},
             "Checks": [{{"CheckID": "service:users", "Status": "passing"}}]}}"#
     )
@@ -196,6 +198,11 @@ fn consuls_healthy_instances_are_followed() {
     let asked =
         |index: &str| consul.log().lines().filter(|line| *line == format!("asked index {index}")).count();
     until(|| asked("0") > 1 && asked("3") > 0 && asked("7") > 0, || consul.log());
+    // This one speaks nothing but HTTP/2 by prior knowledge.
+    let row: Row = toml::from_str("each = ['serve']").expect("a row");
+    let address = start(&row, Speech::H2c, 0, &mut Draws::new(1, "good")).expect("a free port");
+    replace(&path, &format!("10\n[{}]", entry(&format!("h2c://{address}"))));
+    until_it_answers(&sidecar, "hello");
     let refused = self::sidecar(folder.path(), &keys("wrong"));
     until_it_says(&refused, "answered 403: Permission denied", 1);
     assert!(!refused.child.log().contains("wrong"), "{}", refused.child.log());

@@ -3,12 +3,14 @@
 //!
 //! For two minutes; `cargo xtask verify sidecar --only soak` makes a million requests.
 
+use h2lab_base::units::parse_duration;
+
 use crate::go::GoProgram;
 use crate::support::{DEADLINE, binary, folder, free_ports, run_program_for};
 
 static SOAK: GoProgram = GoProgram::new("soak_go");
-/// How many requests are made at most, and for how long at most.
-const REQUESTS: (&str, &str) = ("H2LAB_SOAK_REQUESTS", "100000000");
+/// How many requests there must be in how long; 0: as many as there are.
+const REQUESTS: (&str, &str) = ("H2LAB_SOAK_REQUESTS", "0");
 const TIME: (&str, &str) = ("H2LAB_SOAK_TIME", "2m");
 
 fn asked((name, default): (&str, &str)) -> String {
@@ -27,7 +29,9 @@ fn nothing_is_lost_or_repeated_while_instances_are_killed_stopped_and_ended() {
     let client = format!("{program} callers {h2lab} server:{port} {shared} {requests} {time}");
     let link =
         ["link", "--delay=5ms", "--loss=1%", "--congestion=cubic", "--server", &server, "--client", &client];
-    let finished = run_program_for(DEADLINE * 24, &binary(), folder.path(), &link);
+    // It goes on until each disturbance has happened, for three times as long at most.
+    let most = 3 * parse_duration(&time).expect("a time with its unit") + DEADLINE;
+    let finished = run_program_for(most, &binary(), folder.path(), &link);
     let figures = finished.stdout.lines().find(|line| line.contains(" requests in ")).unwrap_or_default();
     println!("figure: {figures}");
     assert!(finished.code == Some(0) && finished.stdout.contains("\ndone"), "{}", finished.transcript());

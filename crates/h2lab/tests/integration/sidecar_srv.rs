@@ -56,18 +56,21 @@ sidecar.terminate()
 sys.exit(sidecar.wait())
 "#;
 
-/// The same where a name has several addresses: the name server answers questions for A with `addresses`, and none for AAAA.
+/// The same where a name has several addresses: the name server answers questions for A and AAAA with `addresses` of that family.
 const ADDRESSES: &str = r#"
 import http.server, socket, struct, subprocess, sys, threading, time, urllib.request
 addresses = ["127.0.0.2"]
+family = lambda address: socket.AF_INET6 if ":" in address else socket.AF_INET
 def instance(address):
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = family(address)
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         def do_GET(self):
             self.send_response(200); self.send_header("content-length", str(len(address))); self.end_headers()
             self.wfile.write(address.encode())
         def log_message(self, *_): pass
-    threading.Thread(target=http.server.ThreadingHTTPServer((address, 8001), Handler).serve_forever, daemon=True).start()
+    threading.Thread(target=Server((address, 8001), Handler).serve_forever, daemon=True).start()
 def names(server):
     while True:
         query, peer = server.recvfrom(4096)
@@ -75,14 +78,15 @@ def names(server):
         while query[end]: end += query[end] + 1
         kind = struct.unpack(">H", query[end + 1 : end + 3])[0]
         end += 5
-        found = addresses if kind == 1 else []
-        answer = lambda address: b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(address)
+        of = {1: socket.AF_INET, 28: socket.AF_INET6}.get(kind)
+        found = [socket.inet_pton(of, address) for address in addresses if family(address) == of]
+        answer = lambda data: b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 1, len(data)) + data
         counts = struct.pack(">HHHH", 1, len(found), 0, 0)
         server.sendto(query[:2] + b"\x81\x80" + counts + query[12:end] + b"".join(map(answer, found)), peer)
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("127.0.0.1", 53))
 threading.Thread(target=names, args=(server,), daemon=True).start()
-for address in ("127.0.0.2", "127.0.0.3", "127.0.0.4"): instance(address)
+for address in ("127.0.0.2", "127.0.0.3", "127.0.0.4", "::1"): instance(address)
 sidecar = subprocess.Popen([sys.argv[1], "sidecar", "--config", sys.argv[2]], stdout=subprocess.PIPE, text=True)
 url = next(line for line in sidecar.stdout if line.startswith("listening ")).split()[1]
 def ask():
@@ -97,11 +101,13 @@ def until(*wanted):
 until("127.0.0.2")
 until("127.0.0.2", "127.0.0.3")
 until("127.0.0.3", "127.0.0.4")
+until("127.0.0.4", "::1")
 until("127.0.0.4")
+until("::1")
 addresses[:] = [] # it keeps what it knows
 for _ in range(30):
     time.sleep(0.1)
-    if ask() != "127.0.0.4": sys.exit("it is gone")
+    if ask() != "::1": sys.exit("it is gone")
 sidecar.terminate()
 sys.exit(sidecar.wait())
 "#;
@@ -112,7 +118,7 @@ fn service_records_of_a_name_server_are_followed() {
 }
 
 #[test]
-fn the_addresses_of_a_name_are_followed() {
+fn the_addresses_of_a_name_are_followed_in_both_families() {
     follow(ADDRESSES, "dns = \"http://users.test:8001\"");
 }
 

@@ -129,11 +129,15 @@ func behind(h2lab, address, folder string, port int) {
 		}
 		kinds := []string{"KILL", "RELOAD", "STOP", "HANDOVER", "TERM"}
 		kind, instance := kinds[turn%len(kinds)], instances[turn/len(kinds)%2]
-		begun := time.Now()
+		begun, of := time.Now(), instance.speaks
+		// When it had nothing under way any more that it had before.
+		var gone time.Time
 		switch kind {
 		case "RELOAD":
+			of = "ingress"
 			ingress.reload()
 		case "HANDOVER":
+			of = "ingress"
 			ingress.handOver()
 		case "STOP":
 			check(instance.command.Process.Signal(syscall.SIGSTOP), "a signal")
@@ -142,13 +146,19 @@ func behind(h2lab, address, folder string, port int) {
 		case "KILL":
 			check(instance.command.Process.Kill(), "a signal")
 			_ = instance.command.Wait()
+			gone = time.Now()
 			time.Sleep(300 * time.Millisecond)
 			instance.start()
 		case "TERM":
 			check(instance.command.Process.Signal(syscall.SIGTERM), "a signal")
 			_ = instance.command.Wait()
+			gone = time.Now()
 			instance.start()
 		}
-		fmt.Fprintf(note, "%s %s %d %d\n", kind, instance.speaks, begun.UnixMilli(), time.Now().UnixMilli())
+		over := time.Now()
+		if gone.IsZero() {
+			gone = over
+		}
+		fmt.Fprintf(note, "%s %s %d %d %d\n", kind, of, begun.UnixMilli(), gone.UnixMilli(), over.UnixMilli())
 	}
 }

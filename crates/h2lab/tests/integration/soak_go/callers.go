@@ -36,6 +36,14 @@ type failure struct {
 // The place of the client of HTTP/2 among those of a soak.
 const h2c = 1
 
+// Each of so many callers has one request under way: more than that no disturbance can cut off.
+const atATime = 24
+
+// What must happen while they ask, each at least once.
+var promised = []string{
+	"KILL http", "KILL h2c", "STOP http", "STOP h2c", "TERM http", "TERM h2c", "RELOAD ingress", "HANDOVER ingress", "RELOAD egress", "HANDOVER egress",
+}
+
 type soak struct {
 	url      string
 	clients  []*http.Client
@@ -46,7 +54,7 @@ type soak struct {
 	gets, others      atomic.Int64
 	cancelled, talked atomic.Int64
 	// Of the callers' sidecar.
-	reloads, handOvers int
+	reloads, handOvers atomic.Int64
 }
 
 var sizes = []int{
@@ -228,17 +236,26 @@ func callers(h2lab, address, folder string, n int, most time.Duration) {
 			}
 			if turn%2 == 0 {
 				egress.reload()
+				s.reloads.Add(1)
 			} else {
 				egress.handOver()
+				s.handOvers.Add(1)
 			}
-			s.reloads, s.handOvers = turn/2+1, (turn+1)/2
 		}
 	}()
-	for range 24 {
+	var enough atomic.Bool
+	go func() {
+		// On a machine that is busy the disturbances take longer.
+		for time.Since(begun) < most || (len(s.missing(disturbances(folder))) > 0 && time.Since(begun) < 3*most) {
+			time.Sleep(200 * time.Millisecond)
+		}
+		enough.Store(true)
+	}()
+	for range atATime {
 		group.Go(func() {
 			for {
 				number := int(next.Add(1))
-				if number > n || time.Since(begun) > most {
+				if n > 0 && number > n || enough.Load() {
 					return
 				}
 				asked.Add(1)
@@ -257,13 +274,28 @@ func callers(h2lab, address, folder string, n int, most time.Duration) {
 	close(over)
 	<-disturbed
 	egress.stop()
-	s.judge(folder, asked.Load(), time.Since(begun))
+	s.judge(folder, asked.Load(), int64(n), time.Since(begun))
 }
 
-// When instances were disturbed, and how.
+// What was disturbed, and how: an instance, by what it speaks, or the sidecar before them. When an instance was gone that was killed or
+// ended in order, and when another one was there.
 type disturbance struct {
-	kind, speaks string
-	begun, end   time.Time
+	kind, of          string
+	begun, gone, over time.Time
+}
+
+// What was promised and has not happened.
+func (s *soak) missing(all []disturbance) (missing []string) {
+	happened := map[string]bool{"RELOAD egress": s.reloads.Load() > 0, "HANDOVER egress": s.handOvers.Load() > 0}
+	for _, d := range all {
+		happened[d.kind+" "+d.of] = true
+	}
+	for _, name := range promised {
+		if !happened[name] {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 func disturbances(folder string) (all []disturbance) {
@@ -273,44 +305,51 @@ func disturbances(folder string) (all []disturbance) {
 	}
 	check(err, "the notes")
 	for line := range strings.Lines(string(text)) {
-		var kind, speaks string
-		var begun, end int64
-		_, err := fmt.Sscan(line, &kind, &speaks, &begun, &end)
+		var kind, of string
+		var begun, gone, over int64
+		_, err := fmt.Sscan(line, &kind, &of, &begun, &gone, &over)
 		check(err, line)
-		all = append(all, disturbance{kind, speaks, time.UnixMilli(begun), time.UnixMilli(end)})
+		all = append(all, disturbance{kind, of, time.UnixMilli(begun), time.UnixMilli(gone), time.UnixMilli(over)})
 	}
 	return all
 }
 
 // A request may fail only if an instance that may have had it was killed meanwhile, and what it asked for was not safe to ask for
 // again, or was being answered already; or if the request was not safe, and its connection of HTTP/1.1 was closed by an instance that
-// ended in good order just when it came (RFC 9112 §9.5).
-func excused(f failure, all []disturbance) bool {
-	for _, d := range all {
-		during := f.begun.Before(d.end.Add(time.Second)) && f.end.After(d.begun)
-		// A body of more than 64 KiB is not kept.
-		again := f.early && (f.method == "GET" || f.method == "PUT") && f.size <= 64*1024
-		// Each of an instance's WebSockets ends with it.
-		if during && f.method == "WebSocket" && d.speaks == "http" && (d.kind == "KILL" || d.kind == "TERM") {
-			return true
-		}
-		closes := d.kind == "TERM" && d.speaks == "http" && f.early
-		if during && !again && (d.kind == "KILL" || closes) {
-			return true
-		}
+// ended in good order just when it came (RFC 9112 §9.5). A second later the sidecar before it has noticed.
+func (d disturbance) excuses(f failure) bool {
+	during := func(end time.Time) bool { return f.begun.Before(end.Add(time.Second)) && f.end.After(d.begun) }
+	// Each of an instance's WebSockets ends with it, and no other one takes them.
+	if f.method == "WebSocket" {
+		return d.of == "http" && (d.kind == "KILL" || d.kind == "TERM") && during(d.over)
 	}
-	return false
+	// A body of more than 64 KiB is not kept.
+	again := f.early && (f.method == "GET" || f.method == "PUT") && f.size <= 64*1024
+	closes := d.kind == "TERM" && d.of == "http" && f.early
+	return !again && (d.kind == "KILL" || closes) && during(d.gone)
 }
 
-func (s *soak) judge(folder string, n int64, took time.Duration) {
+// The place of the disturbance that excuses a failure, of several the one that has cut off the fewest; -1 without one.
+func excused(f failure, all []disturbance, cut []int) int {
+	found := -1
+	for at, d := range all {
+		if d.excuses(f) && (found < 0 || cut[at] < cut[found]) {
+			found = at
+		}
+	}
+	return found
+}
+
+func (s *soak) judge(folder string, n, wanted int64, took time.Duration) {
 	all := disturbances(folder)
-	kinds := map[string]int{}
+	kinds := map[string]int64{}
 	for _, d := range all {
 		kinds[d.kind]++
 	}
-	lost, cut := 0, 0
+	lost, cut, cuts := 0, 0, make([]int, len(all))
 	for _, f := range s.failures {
-		if excused(f, all) {
+		if at := excused(f, all, cuts); at >= 0 {
+			cuts[at]++
 			cut++
 			continue
 		}
@@ -345,8 +384,23 @@ func (s *soak) judge(folder string, n int64, took time.Duration) {
 	fmt.Printf("%d requests in %.0f s: %d GET and PUT, %d POST, %d given up by their callers, %d WebSockets; instances killed %d times, "+
 		"stopped %d, ended in order %d; sidecars reloaded %d times, replaced %d: %d cut off or not safe to send again, %d lost, %d repeated, %d missing\n",
 		n, took.Seconds(), s.gets.Load(), s.others.Load(), s.cancelled.Load(), s.talked.Load(), kinds["KILL"], kinds["STOP"], kinds["TERM"],
-		s.reloads+kinds["RELOAD"], s.handOvers+kinds["HANDOVER"], cut, lost, repeated, missing)
-	if lost+repeated+missing > 0 {
+		s.reloads.Load()+kinds["RELOAD"], s.handOvers.Load()+kinds["HANDOVER"], cut, lost, repeated, missing)
+	failed := lost+repeated+missing > 0
+	for _, name := range s.missing(all) {
+		failed = true
+		fmt.Printf("not shown: there was no %s\n", name)
+	}
+	for at, count := range cuts {
+		if count > atATime {
+			failed = true
+			fmt.Printf("not explained: %d requests of %d callers were cut off by one %s of %s\n", count, atATime, all[at].kind, all[at].of)
+		}
+	}
+	if n < wanted {
+		failed = true
+		fmt.Printf("not shown: %d requests of %d\n", n, wanted)
+	}
+	if failed {
 		os.Exit(1)
 	}
 	fmt.Println("done")

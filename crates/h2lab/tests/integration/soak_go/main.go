@@ -4,8 +4,9 @@
 //	behind H2LAB ADDRESS FOLDER PORT  two instances, at PORT and the next one, and a sidecar before them at ADDRESS; each instance in turn
 //	                             is killed, stopped for two seconds, ended in order and started again, until SIGTERM; in between
 //	                             the sidecar reads its file again, or another process takes its listener over
-//	callers H2LAB ADDRESS FOLDER N TIME  a sidecar that leads to ADDRESS, N requests through it or as many as there are in TIME,
-//	                             and the verdict; the sidecar is reloaded and replaced, too
+//	callers H2LAB ADDRESS FOLDER N TIME  a sidecar that leads to ADDRESS, N requests through it in TIME (0: as many as there are in
+//	                             TIME and until all has happened that was promised), and the verdict; the sidecar is reloaded and
+//	                             replaced, too
 //
 // What both ends must agree on lies in FOLDER: the ledgers, and when an instance was disturbed.
 package main

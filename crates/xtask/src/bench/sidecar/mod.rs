@@ -32,6 +32,8 @@ const IDLE: usize = 10_000;
 const FIRST: usize = 50;
 /// Files that a proxy or we need beside one for each connection.
 const OTHER_FILES: usize = 500;
+/// Files that each of them needs in all: some keep room for a connection to the service for each of a caller.
+const ALL_FILES: usize = 2 * IDLE + OTHER_FILES;
 /// Programs that must be there.
 const TOOLS: &[(&str, &str)] =
     &[("wrk", "wrk"), ("nginx", "nginx-light"), ("prlimit", "util-linux"), ("setpriv", "util-linux")];
@@ -191,7 +193,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     need(TOOLS)?;
     let h2lab = H2lab::build()?;
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { QUICK_ROUNDS } else { ROUNDS });
-    let files = pair::raise_open_files(2 * (IDLE + OTHER_FILES) as u64)? as usize;
+    let files = pair::raise_open_files(ALL_FILES as u64)? as usize;
     let service = Nginx::serving(
         &format!("keepalive_timeout 1h; return 200 '{}';", "y".repeat(BODY)),
         &[Listen::H1],
@@ -211,7 +213,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if wanted("idle") {
         let count = IDLE.min(files.saturating_sub(OTHER_FILES) / 2);
-        let note = format!("* {count} idle connections\n");
+        let more = if count < IDLE {
+            format!(
+                "; {IDLE} need {ALL_FILES} open files, {files} are allowed (`ulimit -Hn`), and raising that takes CAP_SYS_RESOURCE"
+            )
+        } else {
+            String::new()
+        };
+        let note = format!("* {count} idle connections{more}\n");
         print!("{note}");
         notes += &note;
         for row in &mut rows {

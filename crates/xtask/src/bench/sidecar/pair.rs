@@ -179,15 +179,26 @@ impl Pair {
     }
 }
 
-/// Lets this process have so many files open, if it may, and those that it starts; how many it then may have.
+/// Lets this process have so many files open, if it may, and those that it starts; how many it then may have. Who has `CAP_SYS_RESOURCE`
+/// may have more than the hard limit.
 pub fn raise_open_files(wanted: u64) -> Result<u64> {
     let me = std::process::id().to_string();
     let limits = std::fs::read_to_string("/proc/self/limits")?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap_or_default();
     let hard = line.split_whitespace().nth(1).map_or(0, |word| word.parse().unwrap_or(u64::MAX));
+    let set = |limits: String| {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &me, &format!("--nofile={limits}")]);
+        command
+    };
+    // What it says where it may not is of no interest: fewer do, too.
+    if hard < wanted && process::stream(set(format!("{wanted}:{wanted}")).stderr(Stdio::null()))?.success() {
+        return Ok(wanted);
+    }
     let granted = hard.min(wanted);
-    let mut command = Command::new("prlimit");
-    command.args(["--pid", &me, &format!("--nofile={granted}:")]);
-    ensure!(process::stream(&mut command)?.success(), "prlimit cannot raise the limit of open files");
+    ensure!(
+        process::stream(&mut set(format!("{granted}:")))?.success(),
+        "prlimit cannot raise the limit of open files"
+    );
     Ok(granted)
 }

@@ -7,13 +7,13 @@ use crate::verify::binary::H2lab;
 use crate::verify::outcome::ItemOutcome;
 
 const INTEGRATION: [&str; 4] = ["--package", "h2lab", "--test", "integration"];
-/// Requests of the soak, and how long it may take, unless these variables say otherwise.
+/// Requests of the soak, and how long they may take, unless these variables say otherwise. 0 requests are as many as there are in that time.
 const REQUESTS: (&str, &str) = ("H2LAB_SOAK_REQUESTS", "1000000");
 const TIME: (&str, &str) = ("H2LAB_SOAK_TIME", "2h");
 
 /// h2spec, ten times on each listener, and attacks while others are served.
 pub fn attacks(h2lab: &H2lab) -> Result<ItemOutcome> {
-    suite(h2lab, &INTEGRATION, "sidecar_attacks::")
+    suite(h2lab, &INTEGRATION, "sidecar_attack")
 }
 
 /// Clients and servers of others.
