@@ -190,7 +190,7 @@ fn those_who_come_at_once_share_what_is_dialled_and_one_after_the_other_needs_on
 }
 
 /// The sum of a metric that is a whole number, whatever its labels.
-fn sum(sidecar: &Watched, name: &str) -> u64 {
+pub fn sum(sidecar: &Watched, name: &str) -> u64 {
     let metrics = sidecar.get("/metrics").1;
     let of = |line: &str| {
         let rest = line.strip_prefix("h2lab_sidecar_")?.strip_prefix(name)?;
