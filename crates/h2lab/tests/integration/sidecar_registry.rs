@@ -203,6 +203,11 @@ fn consuls_healthy_instances_are_followed() {
     let asked =
         |index: &str| consul.log().lines().filter(|line| *line == format!("asked index {index}")).count();
     until(|| asked("0") > 1 && asked("3") > 0 && asked("7") > 0, || consul.log());
+    // This one speaks nothing but HTTP/2 by prior knowledge.
+    let row: Row = toml::from_str("each = ['serve']").expect("a row");
+    let address = start(&row, Speech::H2c, 0, &mut Draws::new(1, "good")).expect("a free port");
+    replace(&path, &format!("10\n[{}]", entry(&format!("h2c://{address}"))));
+    until_it_answers(&sidecar, "hello");
     let refused = self::sidecar(folder.path(), &keys("wrong"));
     until_it_says(&refused, "answered 403: Permission denied", 1);
     assert!(!refused.child.log().contains("wrong"), "{}", refused.child.log());
