@@ -195,11 +195,6 @@ fn consuls_healthy_instances_are_followed() {
     until_it_answers(&sidecar, "two");
     replace(&path, &format!("3\n[{}]", entry(&one)));
     until_it_answers(&sidecar, "one");
-    // This one speaks nothing but HTTP/2 by prior knowledge.
-    let row: Row = toml::from_str("each = ['serve']").expect("a row");
-    let address = start(&row, Speech::H2c, 0, &mut Draws::new(1, "good")).expect("a free port");
-    replace(&path, &format!("10\n[{}]", entry(&format!("h2c://{address}"))));
-    until_it_answers(&sidecar, "hello");
     let asked =
         |index: &str| consul.log().lines().filter(|line| *line == format!("asked index {index}")).count();
     until(|| asked("0") > 1 && asked("3") > 0 && asked("7") > 0, || consul.log());

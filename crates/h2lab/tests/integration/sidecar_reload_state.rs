@@ -255,6 +255,7 @@ fn a_file_that_was_missing_at_a_reload_is_watched() {
     command.args(["sidecar", "--watch", "--config"]).arg(&path);
     let sidecar = Sidecar::run(command);
     write(&path, "", &instance, "[identity]\ncert = 'new.pem'\nkey = 'new.key'\n");
+    sidecar.child.signal(Signal::HUP).expect("it runs"); // it may watch the file only since it was written
     until_it_says(&sidecar, "the previous configuration stays in effect", 1);
     let identity = Identity::self_signed(&["localhost"]).expect("a certificate");
     fs::write(folder.path().join("new.key"), &identity.key_pem).expect("a file");

@@ -29,8 +29,6 @@ pub enum Verdict {
 pub struct Liveness {
     /// When the last byte came.
     heard_at: Time,
-    /// When the last one came before that.
-    heard_before: Time,
     /// Since when something is waited for without a pause.
     waits_since: Option<Time>,
     /// When it was asked; `None` after its answer.
@@ -42,14 +40,11 @@ pub struct Liveness {
 impl Liveness {
     /// Of a connection that is established at `now`.
     pub const fn new(now: Time) -> Self {
-        Self { heard_at: now, heard_before: now, waits_since: None, asked_at: None, was_asked: false }
+        Self { heard_at: now, waits_since: None, asked_at: None, was_asked: false }
     }
 
     /// Bytes have come.
-    pub fn heard(&mut self, now: Time) {
-        if now > self.heard_at {
-            self.heard_before = self.heard_at;
-        }
+    pub const fn heard(&mut self, now: Time) {
         self.heard_at = now;
         self.asked_at = None;
     }
@@ -68,11 +63,6 @@ impl Liveness {
     /// When the last byte came.
     pub const fn heard_at(&self) -> Time {
         self.heard_at
-    }
-
-    /// The silence before the last that came.
-    pub fn last_pause(&self) -> Duration {
-        self.heard_at.since(self.heard_before)
     }
 
     /// Whether it was asked and has not answered yet: requests go elsewhere if they can.
@@ -121,15 +111,6 @@ mod tests {
             }
         }
         verdicts
-    }
-
-    #[test]
-    fn what_comes_at_once_is_one_and_the_pause_before_it_is_known() {
-        let mut liveness = Liveness::new(Time::ZERO);
-        for at in [1_000, 1_000, 5_000, 5_000] {
-            liveness.heard(Time::from_millis(at));
-        }
-        assert_eq!(liveness.last_pause(), Duration::from_secs(4));
     }
 
     #[test]

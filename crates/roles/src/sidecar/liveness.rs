@@ -87,10 +87,7 @@ impl Sidecar<'_> {
             && side.has_ended()
             && side.streams.len() == 0
         {
-            // Over HTTP/2 the last that comes is the GOAWAY that says so.
-            let is_told = side.version == Version::H2 && side.engine.is_draining();
-            let idle = if is_told { side.liveness.last_pause() } else { now.since(side.idle_since()) };
-            self.pools.get(instance).idle.closed_after(now, idle);
+            self.pools.get(instance).idle.closed_after(now, now.since(side.idle_since()));
         }
     }
 }
