@@ -36,7 +36,8 @@ pub fn timeout(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// The `grpc-status` that stands for a status of HTTP, by gRPC's "HTTP to gRPC Status Code Mapping"; 504 is a deadline of the proxy's, and so is 408.
+/// The `grpc-status` that stands for a status of HTTP, by gRPC's "HTTP to gRPC Status Code Mapping"; 408 and 504 are deadlines of the
+/// proxy's.
 pub const fn status(http: u16) -> u32 {
     match http {
         400 | 431 => 13, // INTERNAL

@@ -3,9 +3,9 @@
 //! Two figures decide, both of all its connections together:
 //!
 //! - **Requests behind a hole.** A lost segment stops what follows it on its connection until it has been sent again: a round trip, and
-//!   the quarter of one that RACK waits for reordering (RFC 8985 §6.2), but [`LEAST_HOLE`] at least. With `N` connections each such time stops one `N`-th of the
-//!   requests. `N` is what keeps the stopped ones below [`HELD_SHARE`]. Over QUIC a lost packet stops only the requests whose bytes
-//!   it had, and asks for no connection.
+//!   the quarter of one that RACK waits for reordering (RFC 8985 §6.2), but [`LEAST_HOLE`] at least. With `N` connections
+//!   each such time stops one `N`-th of the requests. `N` is what keeps the stopped ones below [`HELD_SHARE`]. Over QUIC a lost packet
+//!   stops only the requests whose bytes it had, and asks for no connection.
 //! - **Congestion windows.** A sender that loses the share `p` of its segments has a window of about √(3 / 2p) (Mathis et al., 1997).
 //!   `N` is what keeps [`WINDOW_SHARE`] of the windows in use.
 //!

@@ -1,7 +1,7 @@
 //! The admin listener: how the sidecar does, over HTTP/1.1.
 //!
-//! Each client has a thread of its own, so that one who sends or reads slowly holds up no health check. It asks the loops and waits for their
-//! answers: what it does never stops a request.
+//! Each client has a thread of its own: one that sends or reads slowly delays no health check. The thread asks the loops and waits for their
+//! answers: that never delays a request.
 //!
 //! Its socket is handed on with the others, so it is never shut down, which would end it for a successor, too: the thread just stops
 //! accepting.
@@ -166,7 +166,7 @@ fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) {
                 match listener.accept() {
                     Ok(Some(stream)) => asking.answer(stream),
                     Ok(None) => {}
-                    Err(_) => std::thread::sleep(PAUSE),
+                    Err(_) => std::thread::sleep(PAUSE), // not even those were enough
                 }
             }
         }

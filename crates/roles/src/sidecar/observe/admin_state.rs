@@ -68,7 +68,7 @@ impl AdminState {
         self.asked.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Who has asked is answered, or has gone.
+    /// That request was answered, or its client has disconnected.
     pub fn end_answer(&self) {
         self.asked.fetch_sub(1, Ordering::SeqCst);
     }
