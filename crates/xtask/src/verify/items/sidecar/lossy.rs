@@ -6,9 +6,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::OURS;
 use crate::process;
 use crate::verify::binary::H2lab;
-use crate::verify::document::Document;
+use crate::verify::document::{Cell, Document};
 use crate::verify::numbers::median;
 use crate::verify::outcome::ItemOutcome;
 
@@ -59,6 +60,37 @@ fn beside_fixed_numbers(h2lab: &H2lab, delay: &str, measure: &str, rounds: u32) 
     ));
     outcome.check(own <= 0.4 * http1, format!("{:.2} of h1", own / http1));
     outcome.check(own <= 1.05 * best, format!("{:.2} of the best fixed number", own / best));
+    Ok(outcome)
+}
+
+/// The programs whose pairs are measured side by side.
+const PAIRS: &str = "--sidecar=h2lab,haproxy,envoy,nginx-proxy";
+
+/// A pair of ours beside pairs of others, in one run: only ours may be held to a figure.
+pub fn pairs(h2lab: &H2lab) -> Result<ItemOutcome> {
+    let words = ["--topology=two-sidecars", PAIRS, "--congestion=cubic", "--proto=h1,h2c", "-c=1", "-q=1000"];
+    let link = ["--loss=3%", "--delay=12.5ms", "-z=15s", "--repetitions=2"];
+    let document = h2lab.measure("compare", &[words.as_slice(), &link].concat())?;
+    let mut outcome = ItemOutcome::default();
+    for cell in &document.cells {
+        let name = cell.sidecar.as_ref().map_or("none", |sidecar| &sidecar.name);
+        let p99 = cell.p99_ms().map_or_else(|_| cell.state.clone(), |p99| format!("p99 {p99:.1} ms"));
+        let [served, failed] = [cell.throughput_rps.round(), cell.requests.failed as f64];
+        outcome.note(format!("{name} over {}: {served}/s served, {failed} failed, {p99}", cell.protocol));
+    }
+    let p99 = |protocol: &str| {
+        let is_ours = |cell: &&Cell| cell.sidecar.as_ref().is_some_and(|sidecar| sidecar.name == OURS);
+        let mut ours = document.cells.iter().filter(is_ours);
+        let cell = ours.find(|cell| cell.protocol == protocol).context("no cell of our pair")?;
+        ensure!(
+            cell.requests.failed == 0,
+            "{} of our pair's requests failed over {protocol}",
+            cell.requests.failed
+        );
+        cell.p99_ms()
+    };
+    let ratio = p99("h2c")? / p99("h1")?;
+    outcome.check(ratio <= 0.4, format!("h2lab: {ratio:.2} of its p99 over h1"));
     Ok(outcome)
 }
 

@@ -10,7 +10,7 @@ use crate::process;
 use crate::verify::binary::H2lab;
 use crate::verify::document::Cell;
 use crate::verify::outcome::ItemOutcome;
-pub use lossy::{clean, lossy, lossy_near, step};
+pub use lossy::{clean, lossy, lossy_near, pairs, step};
 pub use shows::{attacks, callers, soak};
 
 /// Our own, among the sidecars of a scenario.
