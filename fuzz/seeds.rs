@@ -3,9 +3,9 @@
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {
-    let folder = std::env::args().nth(1).unwrap_or_else(|| "corpus".to_owned());
+    let folder = "corpus";
     for target in h2lab_model::fuzz::TARGETS {
-        let folder = Path::new(&folder).join(target.name);
+        let folder = Path::new(folder).join(target.name);
         std::fs::create_dir_all(&folder)?;
         for (n, seed) in (target.seeds)().into_iter().enumerate() {
             std::fs::write(folder.join(format!("seed-{n}")), seed)?;
