@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap::Args;
 use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size, Threads, parse_address};
 use h2lab_proxy::nft;
-use h2lab_roles::sidecar::registry::Registries;
+use h2lab_roles::sidecar::registry::{Registries, Watched};
 use h2lab_roles::sidecar::{
     self, AccessLog, AccessLogWriter, Live, SidecarConfig, SidecarError, Sockets, check_mark,
 };
@@ -133,6 +133,8 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         output::print(SCHEMA)?;
         return Ok(Exit::Done);
     }
+    let path = args.config.as_deref().unwrap_or(Path::new(""));
+    let mut watched = Watched::new(vec![path.to_owned()]);
     let mut file = match (&args.config, args.listen) {
         (Some(path), _) => read_config(path)?,
         (None, Some(listen)) if !args.to.is_empty() => Config::simple(listen, args.to.clone(), args.policy),
@@ -142,7 +144,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     file.memory = args.memory.map(Size).or(file.memory);
     file.threads = args.threads.unwrap_or(file.threads);
     args.observe(&mut file);
-    let path = args.config.as_deref().unwrap_or(Path::new(""));
+    watched.add(reload::named(path, &file));
     let mut config = prepared(path, file)?;
     for warning in config.warnings() {
         say!("warning: {}", quotable(&warning));
@@ -173,7 +175,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let live = Arc::new(Live::new(config, |line| say!("{}", quotable(line))));
     let mut registries = Registries::new(Arc::clone(&live), folder_of(path));
     registries.follow(&file, FIRST_ANSWERS);
-    let mut follow = Some((registries, reload, written)).filter(|_| args.config.is_some());
+    let mut follow = Some((registries, reload, (watched, written))).filter(|_| args.config.is_some());
     let (mut reported, mut changed, mut offered, mut admin) = (Ok(()), Ok(()), Ok(()), Ok(None));
     let totals = sidecar::run(&live, &stop, &mut |listening| {
         if let Err(error) = confinement.become_user() {
@@ -204,9 +206,8 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         }
         // After the change of user: threads have their own rights.
         reload::look_up_again(&live);
-        if let Some((registries, reload, written)) = follow.take()
-            && let Err(error) =
-                reload::start(path, args.watch, (&file, written), Arc::clone(&live), registries, reload)
+        if let Some((registries, reload, before)) = follow.take()
+            && let Err(error) = reload::start(path, args.watch, before, Arc::clone(&live), registries, reload)
         {
             say!("warning: the configuration cannot be reloaded: {error:#}");
         }
