@@ -2,7 +2,6 @@
 
 mod admin;
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use h2lab_base::counts::plural;
 use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size, Threads, parse_address};
 use h2lab_proxy::nft;
 use h2lab_roles::sidecar::registry::{Registries, Watched};
@@ -163,6 +163,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     }
     let mut predecessor = take_sockets(&mut config, args.take_over.as_deref())?;
     let confinement = Confinement::begin(args, &config.file, path)?;
+    crate::stderr::write_aside();
     check_mark(&config).map_err(explained)?;
     let files = resources::raise_open_files();
     if let Some(line) = config.file.few_files(files, config.threads) {
@@ -214,8 +215,11 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     });
     drop(admin?);
     live.end_log();
-    if let Some(writer) = writer {
-        writer.finish();
+    if let Some(lost) = writer.and_then(AccessLogWriter::finish) {
+        super::note(&format_args!(
+            "the access log took nothing until the end: {} lost",
+            plural(lost, "line")
+        ));
     }
     let totals = totals.map_err(explained)?;
     changed.map_err(|error| {
@@ -225,8 +229,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     })?;
     offered.map_err(MissingRequirement)?;
     reported.map_err(|error| unannounced(&error))?;
-    // If stdout's reader is gone, the line is lost; a proxy that has done its work has not failed.
-    let _ = writeln!(std::io::stdout(), "{totals}");
+    output::print_last(&totals);
     Ok(Exit::Done)
 }
 
