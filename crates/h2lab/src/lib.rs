@@ -9,6 +9,7 @@
 #[macro_use]
 mod stderr;
 mod terminal;
+mod text_writer;
 
 pub mod cli;
 pub mod run;

@@ -2,13 +2,19 @@
 //!
 //! `eprintln!` panics where stderr takes nothing (`2>&1 | head`, a full disk), and what a run has found would be lost with it. Here the
 //! line is lost instead. A line that is drawn again and again stays below all that is said meanwhile.
+//!
+//! A command that serves has a thread that writes ([`write_aside`]): its loops say things, and must not wait for who reads them.
 
 use std::fmt::Arguments;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::terminal::{Terminal, cut};
+use crate::text_writer::TextWriter;
+
+/// What writes, in a command that serves. Whoever says something writes by itself if there is none.
+static WRITER: Mutex<Option<TextWriter>> = Mutex::new(None);
 
 /// The line that is drawn at present; empty if there is none.
 static DRAWN: Mutex<String> = Mutex::new(String::new());
@@ -40,6 +46,25 @@ fn erasing_rows(rows: usize) -> ([u8; 32], usize) {
     };
     let length = if written.is_ok() { 32 - rest.len() } else { 0 };
     (text, length)
+}
+
+/// From now on nobody who says something waits until it is written. For commands that serve, once they have given up rights: the thread
+/// that writes has those of the caller. [`flush`] before what is to come later, or at the end.
+pub fn write_aside() {
+    // Without a thread all goes on as before.
+    *writer() = TextWriter::start(std::io::stderr()).ok();
+}
+
+/// Waits until what was said is written, for a second at most.
+pub fn flush() {
+    let waiting = writer().as_mut().map(TextWriter::waiting);
+    if let Some(waiting) = waiting {
+        waiting.wait();
+    }
+}
+
+fn writer() -> MutexGuard<'static, Option<TextWriter>> {
+    WRITER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes `text`, as far as it can be written.
@@ -76,6 +101,9 @@ fn change(terminal: Terminal, text: Option<&str>, with: impl FnOnce(&mut String)
     if *drawn != before {
         let rows = if drawn.is_empty() { 0 } else { terminal.rows(drawn.chars().count()) };
         DRAWN_ROWS.store(rows, Ordering::Relaxed);
+    }
+    if let Some(writer) = &mut *writer() {
+        return writer.put(&out);
     }
     let _ = std::io::stderr().lock().write_all(out.as_bytes());
 }

@@ -92,12 +92,13 @@ impl Terminal {
     /// `text` with its lines folded, each at its own indentation; as it is where no width is known: in a pipe or a file without
     /// `COLUMNS`, where programs look for whole lines.
     pub fn wrapped(self, text: &str) -> Cow<'_, str> {
-        if self.columns.is_none() || text.lines().all(|line| line.chars().count() <= self.style().width) {
+        let style = TextStyle { width: self.columns.unwrap_or(PIPED).min(REPORT.1), ..self.style() };
+        if self.columns.is_none() || text.lines().all(|line| line.chars().count() <= style.width) {
             return text.into();
         }
         let folded = text.lines().map(|line| {
             let words = line.trim_start();
-            hanging(&line[..line.len() - words.len()], words, self.style())
+            hanging(&line[..line.len() - words.len()], words, style)
         });
         let folded: Vec<String> = folded.map(|lines| lines.trim_end().to_owned()).collect();
         folded.join("\n").into()
@@ -157,6 +158,9 @@ mod tests {
         assert_eq!(piped(Some("60")).wrapped(words), folded);
         assert_eq!(piped(None).wrapped(words), words);
         assert_eq!(terminal(Some(60), &[]).wrapped(folded), folded, "twice changes nothing");
+        let narrow = terminal(Some(80), &[("COLUMNS", "40")]).wrapped(words).into_owned();
+        let widest = narrow.lines().map(|line| line.chars().count()).max();
+        assert!(widest.is_some_and(|widest| (30..=40).contains(&widest)), "{narrow}");
     }
 
     #[test]

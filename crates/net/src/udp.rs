@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -63,6 +63,13 @@ fn connected(remote: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
+/// A non-blocking socket that is bound to nothing.
+fn unbound(is_ipv4: bool) -> io::Result<OwnedFd> {
+    let family = if is_ipv4 { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?)
+}
+
 /// The largest payload of a datagram to `remote`, in bytes: the MTU of the route without the headers of IPv6, which are longer
 /// than those of IPv4, and of UDP. What the routers behind it take may be less.
 pub fn largest_payload(remote: SocketAddr) -> io::Result<u16> {
@@ -87,9 +94,15 @@ impl Socket {
         Self::new(connected(remote)?)
     }
 
-    /// A socket on `address` that receives from everybody; port 0 picks a free one, see [`Socket::local_address`].
+    /// A socket on `address` that receives from everybody; port 0 picks a free one, see [`Socket::local_address`]. A port is free where
+    /// another process has nothing on it but sockets [beside](Self::beside) one that it has given up.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        Self::new(UdpSocket::bind(address)?)
+        let fd = unbound(address.is_ipv4())?;
+        // Two sockets share a port where both have this option while the later one is bound (socket(7)): those beside another one have it.
+        sockopt::set_socket_reuseaddr(&fd, address.port() != 0)?;
+        rustix::net::bind(&fd, &address)?;
+        sockopt::set_socket_reuseaddr(&fd, false)?; // with this one nobody shares it
+        Self::new(fd.into())
     }
 
     /// A socket that was made elsewhere.
@@ -108,16 +121,23 @@ impl Socket {
         let own = self.local_address()?;
         let ip = local.filter(|_| own.ip().is_unspecified()).unwrap_or_else(|| own.ip());
         sockopt::set_socket_reuseport(&self.socket, true)?;
-        let fd = rustix::net::socket_with(
-            if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 },
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )?;
+        let fd = unbound(own.is_ipv4())?;
         sockopt::set_socket_reuseport(&fd, true)?;
+        sockopt::set_socket_reuseaddr(&fd, true)?; // see `bind`
         rustix::net::bind(&fd, &SocketAddr::new(ip, own.port()))?;
         rustix::net::connect(&fd, &remote)?;
         Self::new(fd.into())
+    }
+
+    /// Gives up the port, which another process has, too: the descriptor is one of a new socket from now on, which is bound to nothing.
+    /// Watch it no longer. Sockets [beside](Self::beside) it keep the port.
+    pub fn give_up(&self) -> io::Result<()> {
+        let new = unbound(self.local_address()?.is_ipv4())?;
+        // SAFETY: it takes numbers alone. Both are open sockets, and so is the one with our number afterwards, which stays ours.
+        if unsafe { libc::dup3(new.as_raw_fd(), self.socket.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     fn new(socket: UdpSocket) -> io::Result<Self> {
@@ -245,6 +265,34 @@ mod tests {
             String::from_utf8(all).unwrap()
         };
         assert_eq!([read(&own), read(&server)], ["minemine", "rest"]);
+        own.send(&to(client.local_address().unwrap(), b"back", None)).unwrap();
+        assert_eq!(read(&client), "back");
+    }
+
+    #[test]
+    fn a_port_that_was_given_up_is_free_while_sockets_beside_it_go_on() {
+        let (client, server, address) = pair();
+        let other = Socket::connect(address).unwrap();
+        let own = server.beside(Some(Ipv4Addr::LOCALHOST.into()), client.local_address().unwrap()).unwrap();
+        // Another process has it, too.
+        let successor = Socket::given(server.try_clone_fd().unwrap().into()).unwrap();
+        let bind = || Socket::bind(address).map_err(|error| error.kind());
+        assert_eq!(bind().map(drop), Err(io::ErrorKind::AddrInUse));
+        server.give_up().unwrap();
+        assert_eq!(bind().map(drop), Err(io::ErrorKind::AddrInUse), "the successor has it");
+        assert_eq!(successor.local_address().unwrap(), address);
+        drop(successor);
+        let third = bind().unwrap();
+        assert_eq!(bind().map(drop), Err(io::ErrorKind::AddrInUse), "nobody shares it with that one");
+        for (from, text) in [(&client, b"mine"), (&other, b"rest"), (&client, b"mine")] {
+            from.send(&to(address, text, None)).unwrap();
+        }
+        let read = |socket: &Socket| {
+            let mut all = Vec::new();
+            while socket.receive(&mut |datagram| all.extend_from_slice(datagram.bytes)).unwrap() > 0 {}
+            String::from_utf8(all).unwrap()
+        };
+        assert_eq!([read(&own), read(&third)], ["minemine", "rest"]);
         own.send(&to(client.local_address().unwrap(), b"back", None)).unwrap();
         assert_eq!(read(&client), "back");
     }

@@ -9,7 +9,7 @@ use super::table::wrap;
 pub struct TextStyle {
     /// Whether to use ANSI colours.
     pub colour: bool,
-    /// Characters per line; below 60 lines are broken as if it were 60.
+    /// Characters per line. Tables are no narrower than 60, and text no narrower than 20.
     pub width: usize,
     /// Whether characters beyond ASCII may be used.
     pub unicode: bool,
@@ -61,6 +61,11 @@ impl TextStyle {
         self.width.max(60)
     }
 
+    /// Characters in a line of text behind so many.
+    fn behind(self, indent: usize) -> usize {
+        self.width.max(20).saturating_sub(indent)
+    }
+
     /// `text` as it may be printed: in ASCII where there is no more.
     pub fn printable(self, text: String) -> String {
         if self.unicode || text.is_ascii() { text } else { text.chars().fold(String::new(), in_ascii) }
@@ -106,7 +111,7 @@ pub(super) fn painted(out: &mut String, style: TextStyle, paint: Paint, lead: &s
 pub(super) fn paragraph(out: &mut String, style: TextStyle, lead: &str, text: &str) {
     let text = style.printable(text.to_owned());
     let indent = " ".repeat(lead.chars().count());
-    for (i, line) in wrap(&text, style.limit() - indent.len()).into_iter().enumerate() {
+    for (i, line) in wrap(&text, style.behind(indent.len())).into_iter().enumerate() {
         let lead = if i == 0 { lead } else { &indent };
         let _ = writeln!(out, "{lead}{line}");
     }

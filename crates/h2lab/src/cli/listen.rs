@@ -43,6 +43,7 @@ pub struct ListenArgs {
 
 /// Prints a line for each socket that listens. A server that nobody can find does not serve: where that fails, `stop` is set.
 pub fn announce(sockets: &[impl Display], stop: &AtomicBool) -> io::Result<()> {
+    crate::stderr::flush(); // what was said before comes before them
     let mut out = io::stdout().lock();
     let announced =
         sockets.iter().try_for_each(|socket| writeln!(out, "listening {socket}")).and_then(|()| out.flush());

@@ -200,14 +200,16 @@ fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
 
 /// Ends the program as a subcommand has ended.
 fn end(result: anyhow::Result<u8>) -> ExitCode {
-    match result {
+    let code = match result {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             say("error", &with_causes(&error));
             ExitCode::from(exit::exit_of(&error) as u8)
         }
-    }
+    };
+    crate::stderr::flush();
+    code
 }
 
 /// Prints a line on stderr that may quote what came from elsewhere (arguments, files, peers): printable, and without secrets of

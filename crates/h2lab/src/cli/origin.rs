@@ -14,7 +14,7 @@ use super::limits::{self, LimitArg};
 use super::listen::{ListenArgs, announce, unannounced};
 use super::tls;
 use super::values::{duration, whole};
-use super::{Exit, help, rights, signals};
+use super::{Exit, help, output, rights, signals};
 use h2lab_net::privileges::{self, CapabilitySet};
 use h2lab_net::quic::Congestion;
 use h2lab_net::resources;
@@ -150,14 +150,14 @@ pub fn serve(config: &OriginConfig) -> Result<Exit> {
     let sockets = config.congestion.as_deref().map_or(privileges::NONE, StreamSocket::rights_for_congestion);
     rights::reduce(CapabilitySet::NET_BIND_SERVICE | sockets)?;
     resources::raise_open_files();
+    crate::stderr::write_aside();
     let stop = signals::stop_flag()?;
     let mut reported = Ok(());
     let served = origin::run(config, &stop, &mut |sockets| reported = announce(sockets, &stop));
     match served {
         Ok(served) => {
             reported.map_err(|error| unannounced(&error))?;
-            // If stdout's reader is gone, the line is lost; a server that has done its work has not failed.
-            let _ = writeln!(std::io::stdout(), "{served}");
+            output::print_last(&served);
             Ok(Exit::Done)
         }
         Err(error @ (OriginError::Listen { .. } | OriginError::ListenUdp { .. })) => {

@@ -1,6 +1,7 @@
 //! What a finished run leaves: text or JSON on stdout, report files, thresholds, the exit code.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use super::files::{self, ResultFormat};
 use crate::run::messages::{Failure, FailureKind, with_causes};
 use crate::run::store;
 use crate::terminal::Terminal;
+use crate::text_writer::TextWriter;
 use h2lab_net::ownership;
 
 /// Where results go.
@@ -303,6 +305,16 @@ pub fn printed(written: io::Result<()>) -> Result<(), MissingRequirement> {
             Err(MissingRequirement(format!("standard output cannot be written: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Prints the last line of a command that has served. Where stdout's reader is gone or does not read, the line is lost: work that is done
+/// has not failed, and a process that is to end must not wait for it.
+pub fn print_last(line: &impl Display) {
+    crate::stderr::flush(); // what was said before comes before it
+    if let Ok(mut writer) = TextWriter::start(io::stdout()) {
+        writer.put(&format!("{line}\n"));
+        writer.waiting().wait();
     }
 }
 

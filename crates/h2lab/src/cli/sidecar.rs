@@ -2,7 +2,6 @@
 
 mod admin;
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,9 +10,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use h2lab_base::counts::plural;
 use h2lab_proxy::config::{Config, Instance, LogFormat, Policy, Size, Threads, parse_address};
 use h2lab_proxy::nft;
-use h2lab_roles::sidecar::registry::Registries;
+use h2lab_roles::sidecar::registry::{Registries, Watched};
 use h2lab_roles::sidecar::{
     self, AccessLog, AccessLogWriter, Live, SidecarConfig, SidecarError, Sockets, check_mark,
 };
@@ -133,6 +133,8 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         output::print(SCHEMA)?;
         return Ok(Exit::Done);
     }
+    let path = args.config.as_deref().unwrap_or(Path::new(""));
+    let mut watched = Watched::new(vec![path.to_owned()]);
     let mut file = match (&args.config, args.listen) {
         (Some(path), _) => read_config(path)?,
         (None, Some(listen)) if !args.to.is_empty() => Config::simple(listen, args.to.clone(), args.policy),
@@ -142,7 +144,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     file.memory = args.memory.map(Size).or(file.memory);
     file.threads = args.threads.unwrap_or(file.threads);
     args.observe(&mut file);
-    let path = args.config.as_deref().unwrap_or(Path::new(""));
+    watched.add(reload::named(path, &file));
     let mut config = prepared(path, file)?;
     for warning in config.warnings() {
         say!("warning: {}", quotable(&warning));
@@ -161,6 +163,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     }
     let mut predecessor = take_sockets(&mut config, args.take_over.as_deref())?;
     let confinement = Confinement::begin(args, &config.file, path)?;
+    crate::stderr::write_aside();
     check_mark(&config).map_err(explained)?;
     let files = resources::raise_open_files();
     if let Some(line) = config.file.few_files(files, config.threads) {
@@ -173,7 +176,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let live = Arc::new(Live::new(config, |line| say!("{}", quotable(line))));
     let mut registries = Registries::new(Arc::clone(&live), folder_of(path));
     registries.follow(&file, FIRST_ANSWERS);
-    let mut follow = Some((registries, reload, written)).filter(|_| args.config.is_some());
+    let mut follow = Some((registries, reload, (watched, written))).filter(|_| args.config.is_some());
     let (mut reported, mut changed, mut offered, mut admin) = (Ok(()), Ok(()), Ok(()), Ok(None));
     let totals = sidecar::run(&live, &stop, &mut |listening| {
         if let Err(error) = confinement.become_user() {
@@ -204,17 +207,19 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         }
         // After the change of user: threads have their own rights.
         reload::look_up_again(&live);
-        if let Some((registries, reload, written)) = follow.take()
-            && let Err(error) =
-                reload::start(path, args.watch, (&file, written), Arc::clone(&live), registries, reload)
+        if let Some((registries, reload, before)) = follow.take()
+            && let Err(error) = reload::start(path, args.watch, before, Arc::clone(&live), registries, reload)
         {
             say!("warning: the configuration cannot be reloaded: {error:#}");
         }
     });
     drop(admin?);
     live.end_log();
-    if let Some(writer) = writer {
-        writer.finish();
+    if let Some(lost) = writer.and_then(AccessLogWriter::finish) {
+        super::note(&format_args!(
+            "the access log took nothing until the end: {} lost",
+            plural(lost, "line")
+        ));
     }
     let totals = totals.map_err(explained)?;
     changed.map_err(|error| {
@@ -224,8 +229,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     })?;
     offered.map_err(MissingRequirement)?;
     reported.map_err(|error| unannounced(&error))?;
-    // If stdout's reader is gone, the line is lost; a proxy that has done its work has not failed.
-    let _ = writeln!(std::io::stdout(), "{totals}");
+    output::print_last(&totals);
     Ok(Exit::Done)
 }
 

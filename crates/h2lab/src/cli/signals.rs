@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 
 /// A flag that the signals set. A Ctrl-C after that removes what is drawn and ends the program at once. Another SIGTERM or SIGHUP does not: `timeout` sends
@@ -26,9 +27,15 @@ pub fn serving() -> Result<(Arc<AtomicBool>, [Arc<AtomicBool>; 2])> {
     let say = || {
         let words =
             b"h2lab: SIGUSR2 is ignored; SIGHUP reloads, SIGUSR1 reopens the access log, SIGTERM stops\n";
-        let _ = rustix::io::write(rustix::stdio::stderr(), words);
+        // It runs in whatever thread, also in one that serves, and must not wait for who reads this.
+        let stderr = rustix::stdio::stderr();
+        let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut ready, Some(&now)) == Ok(1) && ready[0].revents().contains(PollFlags::OUT) {
+            let _ = rustix::io::write(stderr, words);
+        }
     };
-    // SAFETY: it writes to stderr: it takes no lock and allocates nothing.
+    // SAFETY: it polls and writes to stderr: it takes no lock and allocates nothing.
     unsafe { signal_hook::low_level::register(SIGUSR2, say) }.context("cannot catch signals")?;
     Ok((stop, hangups))
 }

@@ -292,6 +292,7 @@ mod tshark;
 
 /// What people type who know other tools, and the exit codes that scripts rely on.
 mod typed;
+mod unread;
 
 /// Windows that are held back, by memory and by tunnels.
 mod windows;

@@ -7,6 +7,7 @@ mod idle;
 mod listener;
 mod nameless;
 mod restart;
+mod third;
 mod threads;
 mod tunnels;
 

@@ -263,3 +263,29 @@ fn a_check_names_files_that_cannot_be_used_and_what_is_of_no_use() {
         checked.stderr
     );
 }
+
+#[test]
+fn a_change_between_the_start_and_the_first_look_is_noticed() {
+    let (one, two) = (one(), two());
+    let folder = folder();
+    let path = folder.path().join("sidecar.toml");
+    // A registry that says nothing: the sidecar waits for it, and has read its file then.
+    let registry = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = registry.local_addr().expect("an address");
+    let text = |instance: &str| {
+        let service = format!("[service.b]\nconsul = {{ address = 'http://{address}', service = 'b' }}\n");
+        file("127.0.0.1:0", "route = [{ path = '/b', service = 'b' }]", instance) + &service
+    };
+    fs::write(&path, text(&one)).expect("a file");
+    let (changed, after) = (path.clone(), format!("{}# another one\n", text(&two)));
+    let waiting = thread::spawn(move || {
+        let silent = registry.accept().expect("it is asked");
+        fs::write(&changed, after).expect("a file");
+        (registry, silent)
+    });
+    let mut command = Command::new(binary());
+    command.arg("sidecar").arg("--config").arg(&path).arg("--watch");
+    let sidecar = Sidecar::run(command);
+    until_it_answers(&sidecar, "two");
+    drop(waiting.join().expect("it is done"));
+}

@@ -166,6 +166,12 @@ impl QuicEndpoint {
         self.proto().set_server_config(None);
     }
 
+    /// Gives up its port, which another process has, too: connections go on only where they were [separated](super::QuicSession::separate).
+    /// Withdraw it from the reactor before.
+    pub fn give_up_port(&self) -> io::Result<()> {
+        self.socket.give_up()
+    }
+
     /// How many connections it assigns datagrams to.
     #[cfg(test)]
     pub(super) fn connections(&self) -> usize {

@@ -90,6 +90,14 @@ impl Memory {
     }
 }
 
+/// What each of so many threads may keep for the diagnosis, where all together may hold `room` bytes.
+pub fn diagnosis(room: u64, threads: u32) -> u64 {
+    room / DIAGNOSIS_PARTS / u64::from(threads.max(1))
+}
+
+/// Parts of the room of which the diagnosis has one: who reads it makes two or three times as much of that for a moment.
+const DIAGNOSIS_PARTS: u64 = 16;
+
 /// What a stream may have under way, and a connection unsent, where all together may hold `room` bytes: thousands may be slow at a time.
 pub fn share(room: u64) -> u32 {
     (room / SHARES).clamp(LEAST_SHARE, MOST_SHARE) as u32
@@ -138,5 +146,6 @@ mod tests {
     fn a_share_is_small_where_there_is_little_room_and_never_below_a_frame() {
         assert_eq!([share(0), share(48 << 20), share(512 << 20)], [16_384, 24_576, 262_144]);
         assert_eq!([0, 48 << 20, 1 << 40].map(largest_window), [16_384, 98_304, 16 << 20]);
+        assert_eq!([(40 << 20, 1), (32 << 20, 4)].map(|(room, n)| diagnosis(room, n)), [2_621_440, 524_288]);
     }
 }

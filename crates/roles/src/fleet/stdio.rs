@@ -4,24 +4,42 @@
 //! with the end of the connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use h2lab_model::fleet::messages::{LONGEST_LINE, MessageError, decode, encode};
 
 use super::agent;
 use super::event::{AgentEvent, Summarize};
 
+/// At the end a driver that does not read is waited for so long.
+const LAST: Duration = Duration::from_secs(5);
+
 /// Works until the input ends.
 pub fn work(summarize: Summarize) -> io::Result<()> {
     let (sender, events) = channel();
     let own = sender.clone();
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || listen(&sender))?;
-    let mut out = io::stdout().lock();
+    // In a thread of its own: an agent must find out that it is deserted although nobody reads what it says.
+    let ((lines, said), (done, is_done)) = (channel(), channel());
+    std::thread::Builder::new().name("stdout".to_owned()).spawn(move || report(&said, done))?;
     agent::work(&events, own, agent::DESERTED, summarize, &mut |message| {
-        let Ok(line) = encode(&message) else { return false };
-        writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
+        encode(&message).is_ok_and(|line| lines.send(line).is_ok())
     });
+    drop(lines);
+    let _ = is_done.recv_timeout(LAST); // nothing is ever sent: it ends with the thread, or the time
     Ok(())
+}
+
+/// Writes lines, until nothing more can be said or nobody can read it.
+fn report(said: &Receiver<String>, done: Sender<()>) {
+    let mut out = io::stdout().lock();
+    for line in said {
+        if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+            break;
+        }
+    }
+    drop(done);
 }
 
 /// Passes on the messages.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use h2lab_model::sidecar::CertificateStatus;
 use h2lab_net::tcp::StreamSocket;
 use h2lab_net::tls::{ClientTls, Identity, ServerTlsOptions, TlsError, TlsOptions, check_authorities};
-use h2lab_proxy::config::{Config as File, ConfigError};
-use h2lab_proxy::guard::memory::{Memory, largest_window, share};
+use h2lab_proxy::config::{Config as File, ConfigError, Size};
+use h2lab_proxy::guard::memory::{Memory, diagnosis, largest_window, share};
 use h2lab_proxy::{refusal, registry};
 use h2lab_wire::own_answers::OwnAnswers;
 use h2lab_wire::{Config, FlowControl, Role};
@@ -164,6 +164,12 @@ impl SidecarConfig {
             refusals,
             certificates,
         })
+    }
+
+    /// Bytes that each thread may keep for the diagnosis.
+    pub fn diagnosis(&self) -> u64 {
+        let bound = |memory: Size| diagnosis(Memory::new(memory.0, self.threads).room(), self.threads);
+        self.file.memory.map_or(u64::MAX, bound)
     }
 
     /// What is right and of no use, or will not be right for long: lines for its author.

@@ -254,6 +254,19 @@ impl Sidecar<'_> {
         Ok(())
     }
 
+    /// Where another process has taken the UDP ports over this one keeps none of them, so that a third one can have them once that other one
+    /// has ended. Connections go on.
+    pub(super) fn give_up_ports(&mut self) -> Result<(), SidecarError> {
+        if !self.config.sockets.are_handed_on() || self.listeners.udp_places().is_empty() {
+            return Ok(());
+        }
+        if !self.udp.has_left {
+            self.leave_ports()?; // they are of listeners that are gone
+        }
+        self.listeners.give_up_udp();
+        Ok(())
+    }
+
     /// Gives each connection a socket of its own, and reads the ports to their end. Who wants a connection from now on waits in the ports.
     fn leave_ports(&mut self) -> Result<(), SidecarError> {
         self.now = self.clock.now();

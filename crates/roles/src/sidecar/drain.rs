@@ -27,6 +27,7 @@ impl Sidecar<'_> {
         self.turn(Time::ZERO)?;
         if self.is_first() {
             self.listeners.close(&mut self.reactor);
+            self.give_up_ports()?;
             self.config.sockets.forget();
             self.shared.close();
         } else {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ struct Held {
     datagrams: Datagrams,
     /// Another process uses them, too.
     is_handed_on: bool,
+    /// What who listens elsewhere in this process waits for: its other end is told when that is closed.
+    kept: Option<UnixStream>,
     /// Connections that this process has made. One local address may have several, to different peers.
     dialled: HashMap<Dialled, u32>,
 }
@@ -230,9 +233,25 @@ impl Sockets {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another process has taken them over.
+    /// Another process has taken them over. Who listens elsewhere in this process is [told](Self::until_released).
     pub fn handed_on(&self) {
-        self.held().is_handed_on = true;
+        let mut held = self.held();
+        held.is_handed_on = true;
+        held.kept = None;
+    }
+
+    /// A stream that ends when another process has taken them over, or at [`Sockets::release_listener`]: who listens with one of them in a
+    /// thread of its own is to close it then, so that a third process can have the address once that other one has ended.
+    pub fn until_released(&self) -> io::Result<UnixStream> {
+        let (kept, told) = UnixStream::pair()?;
+        let mut held = self.held();
+        held.kept = Some(kept).filter(|_| !held.is_handed_on);
+        Ok(told)
+    }
+
+    /// Ends that stream.
+    pub fn release_listener(&self) {
+        self.held().kept = None;
     }
 
     /// Whether another process has taken them over.
@@ -297,6 +316,24 @@ mod tests {
         sockets.reserve(vec![reserved]);
         sockets.release(narrow);
         assert!(sockets.bind(narrow, &[]).is_ok(), "nobody would accept what comes to it");
+    }
+
+    #[test]
+    fn who_listens_is_told_when_another_process_does_or_it_is_to_end() {
+        use std::io::Read as _;
+
+        for release in [Sockets::handed_on, Sockets::release_listener] {
+            let sockets = Sockets::default();
+            let mut told = sockets.until_released().expect("a pair");
+            told.set_nonblocking(true).expect("it is open");
+            let mut read = || told.read(&mut [0]).map_err(|error| error.kind());
+            assert_eq!(read(), Err(io::ErrorKind::WouldBlock));
+            release(&sockets);
+            assert_eq!(read(), Ok(0));
+        }
+        let sockets = Sockets::default();
+        sockets.handed_on();
+        assert_eq!(sockets.until_released().expect("a pair").read(&mut [0]).expect("it has ended"), 0);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! `h2lab bulk serve`: the origin, with files.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use clap::Args;
 use super::super::exit::Usage;
 use super::super::listen::ListenArgs;
 use super::super::policy::{self, CongestionArgs};
-use super::super::{Exit, help, origin};
+use super::super::{Exit, help, origin, output};
 use super::token::TokenArgs;
 use super::transfer::chunk;
 use super::uploads::UploadArgs;
@@ -109,8 +108,7 @@ pub fn main(args: &ServeArgs) -> Result<Exit> {
     config.site = OriginContent::Bulk(Arc::clone(&content));
     let exit = origin::serve(&config)?;
     if content.taken() > 0 {
-        // As with the line before it, stdout may be closed.
-        let _ = writeln!(std::io::stdout(), "took {} bytes", content.taken());
+        output::print_last(&format_args!("took {} bytes", content.taken()));
     }
     Ok(exit)
 }

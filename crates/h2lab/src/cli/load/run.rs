@@ -1,7 +1,8 @@
 //! Runs the load in this process, keeps the record and reports it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
@@ -195,6 +196,17 @@ impl Beside {
 #[derive(Debug, Default)]
 struct FirstResponse {
     is_known: AtomicBool,
+    /// What tells it: a terminal that takes nothing must not stop the load.
+    telling: OnceLock<JoinHandle<()>>,
+}
+
+impl Drop for FirstResponse {
+    fn drop(&mut self) {
+        if let Some(telling) = self.telling.take() {
+            // One that panicked has shown it.
+            let _ = telling.join();
+        }
+    }
 }
 
 impl SampleListener for FirstResponse {
@@ -205,7 +217,10 @@ impl SampleListener for FirstResponse {
         if let Some(doubt) = doubt_of_status(sample.status)
             && !self.is_known.swap(true, Ordering::Relaxed)
         {
-            note(&format_args!("the first response is {doubt}"));
+            let tell = move || note(&format_args!("the first response is {doubt}"));
+            let telling = std::thread::Builder::new().name("note".to_owned()).spawn(tell);
+            // Without a thread it is told in the report alone.
+            let _ = telling.map(|telling| self.telling.set(telling));
         }
         self.is_known.store(true, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@
 //! answers: that never delays a request.
 //!
 //! Its socket is handed on with the others, so it is never shut down, which would end it for a successor, too: the thread just stops
-//! accepting.
+//! accepting, and closes it at once, so that a third process can have the address while clients are still answered here.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -55,8 +55,8 @@ impl Bound {
 #[derive(Debug)]
 pub(super) struct Admin {
     address: SocketAddr,
-    /// Closing it wakes the thread, which ends.
-    wake: Option<UnixStream>,
+    /// They wake the thread, which ends.
+    sockets: Sockets,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -78,13 +78,21 @@ impl Admin {
     fn start(bound: Bound, live: Arc<Live>) -> Result<Self> {
         let Bound { listener, admin, sockets } = bound;
         let address = listener.local_address().context("the admin listener has no address")?;
-        let (wake, woken) = UnixStream::pair().context("cannot wake the admin listener")?;
-        let serving = Arc::new(Serving { admin, live, sockets, address, query: Mutex::default() });
+        let woken = sockets.until_released().context("cannot wake the admin listener")?;
+        let serving = Serving { admin, live, sockets: sockets.clone(), address, query: Mutex::default() };
+        let run = move || {
+            let clients = run(&Arc::new(serving), &listener, &woken);
+            drop(listener);
+            for client in clients {
+                // One that panicked has shown it.
+                let _ = client.join();
+            }
+        };
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
-            .spawn(move || run(&serving, &listener, &woken))
+            .spawn(run)
             .context("cannot start the thread of the admin listener")?;
-        Ok(Self { address, wake: Some(wake), thread: Some(thread) })
+        Ok(Self { address, sockets, thread: Some(thread) })
     }
 
     /// Says where it listens, on standard output.
@@ -97,7 +105,7 @@ impl Admin {
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        drop(self.wake.take());
+        self.sockets.release_listener();
         if let Some(thread) = self.thread.take() {
             // One that panicked has shown it.
             let _ = thread.join();
@@ -136,20 +144,20 @@ impl Drop for Asking {
     }
 }
 
-/// Accepts and answers, until it is woken or another process does so.
-fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) {
+/// Accepts and answers, until it is woken, since it is to end or another process does so. The threads of clients that are still answered.
+fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) -> Vec<JoinHandle<()>> {
     let (mut kept, mut clients) = (Vec::new(), Vec::<JoinHandle<()>>::new());
     loop {
         keep(&mut kept);
         let mut waited = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
         match poll(&mut waited, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => break,
+            Err(_) => return clients,
         }
         let asking = Asking::new(serving);
         // What waits there now is the successor's.
         if !waited[1].revents().is_empty() || serving.sockets.are_handed_on() {
-            break;
+            return clients;
         }
         clients.retain(|client| !client.is_finished());
         match listener.accept() {
@@ -170,10 +178,6 @@ fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) {
                 }
             }
         }
-    }
-    for client in clients {
-        // One that panicked has shown it.
-        let _ = client.join();
     }
 }
 

@@ -21,18 +21,17 @@ const PERIOD: Duration = Duration::from_millis(250);
 const CERTIFICATES: Duration = Duration::from_secs(3_600);
 
 /// Reads `path` again, in a thread of its own, when `reload` is set, and with `watch` when it or a file that it names has changed. What
-/// is wrong is reported, and the configuration before it stays. `file` is what the sidecar began with, and `written` what `path` said then,
-/// without flags.
+/// is wrong is reported, and the configuration before it stays. `watched` are the files as they were before the sidecar read them, and
+/// `written` is what `path` said then, without flags.
 pub fn start(
     path: &Path,
     watch: bool,
-    (file, written): (&Config, Config),
+    (mut watched, written): (Watched, Config),
     live: Arc<Live>,
     registries: Registries,
     reload: Arc<AtomicBool>,
 ) -> Result<()> {
     let path = path.to_owned();
-    let mut watched = watched(&path, file);
     let mut reader = Reader { path, live, registries, written };
     let look = move || {
         let mut said = certificates::Said::default();
@@ -73,11 +72,10 @@ pub fn start(
     Ok(())
 }
 
-/// The file, and those that it names.
-fn watched(path: &Path, file: &Config) -> Watched {
+/// Those that the file at `path` names.
+pub(super) fn named(path: &Path, file: &Config) -> impl Iterator<Item = PathBuf> {
     let folder = folder_of(path);
-    let named = file.files().into_iter().map(|name| folder.join(name));
-    Watched::new(std::iter::once(path.to_owned()).chain(named).collect())
+    file.files().into_iter().map(move |name| folder.join(name))
 }
 
 /// Has the names looked up again that have no address.
@@ -97,8 +95,10 @@ struct Reader {
 impl Reader {
     /// What the file says now is in effect. `on` is all that it names from then on, also where one of that is missing.
     fn read(&mut self, on: &mut Watched) -> Result<String> {
+        let mut watched = Watched::new(vec![self.path.clone()]); // before it is read: what changes meanwhile is noticed
         let mut file = read_config(&self.path)?;
-        *on = watched(&self.path, &file);
+        watched.add(named(&self.path, &file));
+        *on = watched;
         let not_taken = file.not_taken(&self.written);
         file.keep_start(&self.live.state().1.config.file); // windows follow from `memory`
         let config = prepared(&self.path, file)?;

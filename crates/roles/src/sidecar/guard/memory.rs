@@ -46,6 +46,8 @@ pub struct Held {
     memory: Memory,
     slots: Vec<u64>,
     exchanges: Vec<u64>,
+    /// For the diagnosis.
+    kept: u64,
     /// All of this loop.
     all: u64,
     /// Of this, what all loops know of.
@@ -87,6 +89,7 @@ impl Held {
             memory: Memory::new(bytes, shared.threads()),
             slots: Vec::new(),
             exchanges: Vec::new(),
+            kept: 0,
             all: 0,
             told: 0,
             others: 0,
@@ -159,6 +162,12 @@ impl Held {
             (self.most, self.give_back_at) = (held, now + GIVE_BACK_PERIOD);
             give_back_freed_memory();
         }
+    }
+
+    /// So much is kept for the diagnosis, which has its own bound.
+    const fn keep(&mut self, bytes: u64) {
+        self.all = self.all + bytes - self.kept;
+        self.kept = bytes;
     }
 
     fn set(&mut self, of_slots: bool, index: usize, bytes: usize) {
@@ -266,6 +275,7 @@ impl Sidecar<'_> {
     /// Gives up what there is no memory for.
     pub(in super::super) fn relieve(&mut self) {
         let Some(held) = &mut self.guard.held else { return };
+        held.keep(self.observer.kept());
         held.tell();
         if self.number == 0 {
             held.measure(self.now);
@@ -450,6 +460,18 @@ mod tests {
         assert_eq!(one.memory.pressure(), Pressure::None, "nothing could be given up");
         one.set(false, 0, room as usize / 100 * 48);
         assert_eq!(one.memory.pressure(), Pressure::Full);
+    }
+
+    #[test]
+    fn what_is_kept_for_the_diagnosis_counts() {
+        let shared = Arc::new(Shared::new(1).expect("a wakeup"));
+        let mut one = held(96 << 20, &shared);
+        one.set(true, 0, 1_000);
+        for bytes in [5_000, 3_000, 0] {
+            one.keep(bytes);
+            one.tell();
+            assert_eq!((one.all, shared.held.load(Ordering::Relaxed)), (1_000 + bytes, 1_000 + bytes));
+        }
     }
 
     #[test]

@@ -155,6 +155,14 @@ impl Listeners {
         Ok(())
     }
 
+    /// Keeps no port that is another process's, too. They are not read, and connections have sockets of their own.
+    pub fn give_up_udp(&self) {
+        for port in self.udp.values() {
+            // Without a file descriptor to spare it stays open until this process ends.
+            let _ = port.endpoint.give_up_port();
+        }
+    }
+
     /// What responses of a listener tell of its HTTP/3.
     pub fn alt_svc(&self, listener: u32) -> Option<&str> {
         self.places.get(listener as usize)?.alt_svc.as_deref()

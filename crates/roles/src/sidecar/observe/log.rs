@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,13 +28,24 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(1);
 /// At the end a disk that takes nothing is waited for so long.
 const LAST: Duration = Duration::from_secs(2);
+/// Bytes that standard output gets at once, in whole lines: a pipe takes all of them or none (`PIPE_BUF`, pipe(7)), so that it is known what
+/// a reader that stops has not got.
+const AT_ONCE: usize = 4_096;
 
 /// An access log that is open. Its handles are shared by the loops.
 #[derive(Debug, Clone)]
 pub struct AccessLog {
     pieces: SyncSender<Piece>,
-    dropped: Arc<AtomicU64>,
+    lines: Arc<Lines>,
     format: LogFormat,
+}
+
+/// Lines, counted.
+#[derive(Debug, Default)]
+struct Lines {
+    /// That were given to the writer and of which it does not know yet what becomes.
+    waiting: AtomicU64,
+    dropped: AtomicU64,
 }
 
 /// Lines for the writer.
@@ -47,13 +59,14 @@ struct Piece {
 #[derive(Debug)]
 pub struct Writer {
     thread: JoinHandle<()>,
+    lines: Arc<Lines>,
 }
 
 /// Where lines go.
 #[derive(Debug)]
 enum Sink {
-    /// Standard output.
-    Standard,
+    /// Standard output: a descriptor of our own, since its lock would be held as long as its reader does not read.
+    Standard(File),
     /// A file, which may be renamed and made again.
     Named(Named),
 }
@@ -83,7 +96,7 @@ impl AccessLog {
         tell: impl Fn(&str) + Send + 'static,
     ) -> io::Result<(Self, Writer)> {
         let sink = match file {
-            "-" => Sink::Standard,
+            "-" => Sink::Standard(File::from(io::stdout().as_fd().try_clone_to_owned()?)),
             path => {
                 let path = PathBuf::from(path);
                 let file = first(&path, user)?;
@@ -91,27 +104,32 @@ impl AccessLog {
             }
         };
         let (pieces, taken) = sync_channel(MOST_PIECES);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let lost = Arc::clone(&dropped);
-        let thread = std::thread::Builder::new()
-            .name("access-log".to_owned())
-            .spawn(move || Writing { sink, lost, is_told: false, is_cut: false, tell }.run(&taken))?;
-        Ok((Self { pieces, dropped, format }, Writer { thread }))
+        let lines = Arc::new(Lines::default());
+        let counted = Arc::clone(&lines);
+        let writing = Writing { sink, lines: counted, is_told: false, is_cut: false, tell };
+        let builder = std::thread::Builder::new().name("access-log".to_owned());
+        let thread = builder.spawn(move || writing.run(&taken))?;
+        let writer = Writer { thread, lines: Arc::clone(&lines) };
+        Ok((Self { pieces, lines, format }, writer))
     }
 
     /// Lines that were dropped.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.lines.dropped.load(Ordering::Relaxed)
     }
 }
 
 impl Writer {
-    /// Waits until the last line is written, or the disk has taken nothing for a while. Handles must be gone.
-    pub fn finish(self) {
+    /// Waits until the last line is written, for two seconds at most. Handles must be gone. Where that was not enough, for a disk or a reader
+    /// that takes nothing: how many lines were lost since the start.
+    pub fn finish(self) -> Option<u64> {
         let until = Instant::now() + LAST;
         while !self.thread.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
+        let Lines { waiting, dropped } = &*self.lines;
+        let left = waiting.load(Ordering::Relaxed);
+        (left > 0).then(|| left + dropped.load(Ordering::Relaxed))
     }
 }
 
@@ -180,20 +198,23 @@ impl Sink {
     /// Opens the file again where that is due; what is to be said about it.
     fn look(&mut self) -> Option<String> {
         match self {
-            Self::Standard => None,
+            Self::Standard(_) => None,
             Self::Named(named) => named.look(),
+        }
+    }
+
+    /// How many bytes are written at once.
+    const fn at_once(&self) -> usize {
+        match self {
+            Self::Standard(_) => AT_ONCE,
+            Self::Named(_) => usize::MAX,
         }
     }
 
     /// Writes all of it; where that fails, how many bytes were written before.
     fn write(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         match self {
-            Self::Standard => {
-                let mut out = io::stdout().lock();
-                put(&mut out, bytes)?;
-                out.flush().map_err(|error| (0, error))
-            }
-            Self::Named(Named { file, .. }) => put(file, bytes),
+            Self::Standard(file) | Self::Named(Named { file, .. }) => put(file, bytes),
         }
     }
 }
@@ -212,6 +233,22 @@ fn put(out: &mut impl Write, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     Ok(())
 }
 
+/// Parts of whole lines that have so many bytes at most, but for a longer line.
+fn parts(mut bytes: &[u8], most: usize) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let is_end = |byte: &u8| *byte == b'\n';
+        let fitting = &bytes[..bytes.len().min(most)];
+        let end = match fitting.iter().rposition(is_end) {
+            _ if fitting.len() == bytes.len() => bytes.len(),
+            Some(end) => end + 1,
+            None => bytes.iter().position(is_end).map_or(bytes.len(), |end| end + 1),
+        };
+        let (part, rest) = bytes.split_at(end);
+        bytes = rest;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
 /// The lines that are whole in this.
 fn lines(bytes: &[u8]) -> u64 {
     bytes.split(|byte| *byte == b'\n').count() as u64 - 1 // what follows the last end is none
@@ -220,7 +257,7 @@ fn lines(bytes: &[u8]) -> u64 {
 /// The thread's state.
 struct Writing<T> {
     sink: Sink,
-    lost: Arc<AtomicU64>,
+    lines: Arc<Lines>,
     /// It was said that lines are lost.
     is_told: bool,
     /// The last line in the file is not whole.
@@ -240,11 +277,20 @@ impl<T: Fn(&str)> Writing<T> {
                 (self.tell)(&words);
             }
             let Some(piece) = piece else { continue };
-            if let Err((written, error)) = self.write(&piece.bytes) {
-                self.lost.fetch_add(piece.lines - lines(&piece.bytes[..written]), Ordering::Relaxed);
-                if !std::mem::replace(&mut self.is_told, true) {
-                    (self.tell)(&format!("cannot write the access log, lines are lost: {error}"));
-                }
+            for part in parts(&piece.bytes, self.sink.at_once()) {
+                self.take(part);
+            }
+        }
+    }
+
+    /// Writes whole lines, or counts them as lost.
+    fn take(&mut self, part: &[u8]) {
+        let result = self.write(part);
+        self.lines.waiting.fetch_sub(lines(part), Ordering::Relaxed);
+        if let Err((written, error)) = result {
+            self.lines.dropped.fetch_add(lines(&part[written..]), Ordering::Relaxed);
+            if !std::mem::replace(&mut self.is_told, true) {
+                (self.tell)(&format!("cannot write the access log, lines are lost: {error}"));
             }
         }
     }
@@ -260,7 +306,7 @@ impl<T: Fn(&str)> Writing<T> {
             return Err((written, error));
         }
         if std::mem::take(&mut self.is_told) {
-            let lost = self.lost.load(Ordering::Relaxed);
+            let lost = self.lines.dropped.load(Ordering::Relaxed);
             (self.tell)(&format!("the access log is writable again; {} lost so far", plural(lost, "line")));
         }
         Ok(())
@@ -310,10 +356,13 @@ impl LogBuffer {
     fn hand_over(&mut self) {
         self.due_at = Time::NEVER;
         let piece = Piece { bytes: std::mem::take(&mut self.bytes), lines: std::mem::take(&mut self.lines) };
+        let lines = &self.log.lines;
+        lines.waiting.fetch_add(piece.lines, Ordering::Relaxed);
         if let Err(TrySendError::Full(piece) | TrySendError::Disconnected(piece)) =
             self.log.pieces.try_send(piece)
         {
-            self.log.dropped.fetch_add(piece.lines, Ordering::Relaxed);
+            lines.waiting.fetch_sub(piece.lines, Ordering::Relaxed);
+            lines.dropped.fetch_add(piece.lines, Ordering::Relaxed);
             // Its memory is of use.
             self.bytes = piece.bytes;
             self.bytes.clear();
@@ -448,6 +497,17 @@ mod tests {
         assert!(told[0].contains("lines are lost"), "{told:?}");
     }
 
+    #[test]
+    fn parts_have_whole_lines_and_all_of_them() {
+        let of = |text: &'static str, most| -> Vec<&'static str> {
+            let text = parts(text.as_bytes(), most).map(|part| std::str::from_utf8(part).expect("text"));
+            text.collect()
+        };
+        assert_eq!(of("ab\nc\nlonger\nd\n", 5), ["ab\nc\n", "longer\n", "d\n"]);
+        assert_eq!(of("ab\nc\n", usize::MAX), ["ab\nc\n"]);
+        assert_eq!((of("", 5), of("no end", 3)), (vec![], vec!["no end"]));
+    }
+
     /// A disk that has room for so many bytes.
     struct Disk(Vec<u8>, usize);
 
@@ -475,7 +535,7 @@ mod tests {
     #[test]
     fn what_the_writer_does_not_take_is_dropped_and_counted() {
         let (pieces, taken) = sync_channel(1);
-        let log = AccessLog { pieces, dropped: Arc::default(), format: LogFormat::Text };
+        let log = AccessLog { pieces, lines: Arc::default(), format: LogFormat::Text };
         let mut buffer = LogBuffer::new(log.clone());
         for _ in 0..3 {
             buffer.add(&entry("/"), Time::ZERO);

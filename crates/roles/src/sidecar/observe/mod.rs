@@ -201,7 +201,7 @@ impl Watch {
             errors: VecDeque::new(),
             bad_requests: 0,
             tls_failures: 0,
-            window: is_recorded.then(|| Window::new(keeps)),
+            window: is_recorded.then(|| Window::new(keeps, config.diagnosis())),
             log,
             trace: joins.then(random),
             admin,
@@ -219,6 +219,11 @@ impl Watch {
         if let Some(admin) = &self.admin {
             admin.drain();
         }
+    }
+
+    /// Bytes that are kept for the diagnosis.
+    pub fn kept(&self) -> u64 {
+        self.window.as_ref().map_or(0, Window::held)
     }
 
     /// Whether somebody may still want to know something of this loop.

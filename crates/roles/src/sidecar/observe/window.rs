@@ -25,6 +25,8 @@ const MOST_FRAMES: usize = 262_144;
 const MOST_TICKS: usize = 262_144;
 /// Connections that have ended, likewise.
 const MOST_ENDED: usize = 4_096;
+/// What the record of one of these has on the heap, about: settings, GOAWAYs.
+const OF_ENDED: usize = 256;
 /// Stands for the streams of before the window in the account of a connection's flow control; no peer gets as far.
 const BEFORE: StreamId = StreamId(0x7fff_ffff);
 /// The largest increment of a window (RFC 9113 §6.9.1).
@@ -97,7 +99,43 @@ struct Kept {
     since: Time,
 }
 
+/// Makes room for so many more: for an eighth of what is there at least. Twice as much, as usual, could pass the bound by as much.
+fn make_room<T>(list: &mut VecDeque<T>, more: usize) {
+    if list.len() + more > list.capacity() {
+        list.reserve_exact(more.max(list.len() / 8 + 8));
+    }
+}
+
 impl Kept {
+    /// Bytes that it takes.
+    fn held(&self) -> usize {
+        let of_ended = size_of::<(Protocol, ConnectionRecord)>() + OF_ENDED;
+        self.samples.capacity() * size_of::<Sample>()
+            + self.frames.capacity() * size_of::<FrameEvent>()
+            + self.ticks.capacity() * size_of::<TcpTick>()
+            + self.ended.capacity() * of_ended
+    }
+
+    /// Keeps so many percent of the bytes that it takes, the newest.
+    fn shrink(&mut self, percent: usize) {
+        let part = |capacity: usize| capacity * percent / 100;
+        let (samples, frames) = (part(self.samples.capacity()), part(self.frames.capacity()));
+        let (ticks, ended) = (part(self.ticks.capacity()), part(self.ended.capacity()));
+        while self.ended.len() > ended {
+            self.forget_ended();
+        }
+        let surplus = |length: usize, most: usize| length.checked_sub(most + 1); // the place of the last one to go
+        let last = surplus(self.samples.len(), samples).map(|at| self.samples[at].completed_at);
+        let last = last.max(surplus(self.frames.len(), frames).map(|at| self.frames[at].at));
+        let last = last.max(surplus(self.ticks.len(), ticks).map(|at| self.ticks[at].at));
+        // What is as old as that goes, too.
+        self.forget(last.map_or(Time::ZERO, |last| last + Duration::from_nanos(1)));
+        self.samples.shrink_to(samples);
+        self.frames.shrink_to(frames);
+        self.ticks.shrink_to(ticks);
+        self.ended.shrink_to(ended);
+    }
+
     /// Forgets what is older than this.
     fn forget(&mut self, oldest: Time) {
         self.since = self.since.max(oldest);
@@ -121,7 +159,12 @@ impl Kept {
         while self.ended.len() > MOST_ENDED
             || self.ended.front().is_some_and(|(_, record)| record.closed_at < self.since)
         {
-            let Some((_, record)) = self.ended.pop_front() else { break };
+            self.forget_ended();
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        if let Some((_, record)) = self.ended.pop_front() {
             self.before.remove(&record.index);
         }
     }
@@ -177,13 +220,23 @@ fn account(credits: &mut [i64; 2], frame: &FrameEvent) {
 #[derive(Debug)]
 pub struct Window {
     keeps: Duration,
+    /// Bytes that all may take.
+    most: u64,
+    /// Bytes that all took at the last look.
+    held: u64,
     instances: Vec<Kept>,
 }
 
 impl Window {
-    /// Keeps what happens for so long.
-    pub const fn new(keeps: Duration) -> Self {
-        Self { keeps, instances: Vec::new() }
+    /// Keeps what happens for so long, in so many bytes at most, but for what happens between two looks: of all instances the oldest is
+    /// forgotten then.
+    pub const fn new(keeps: Duration, most: u64) -> Self {
+        Self { keeps, most, held: 0, instances: Vec::new() }
+    }
+
+    /// Bytes that it takes, as of the last look.
+    pub const fn held(&self) -> u64 {
+        self.held
     }
 
     fn at(&mut self, instance: u32) -> &mut Kept {
@@ -201,17 +254,23 @@ impl Window {
 
     /// A request to this instance is over.
     pub fn ended(&mut self, instance: u32, sample: Sample) {
-        self.at(instance).samples.push_back(sample);
+        let samples = &mut self.at(instance).samples;
+        make_room(samples, 1);
+        samples.push_back(sample);
     }
 
     /// A reading of TCP.
     pub fn tick(&mut self, instance: u32, tick: TcpTick) {
-        self.at(instance).ticks.push_back(tick);
+        let ticks = &mut self.at(instance).ticks;
+        make_room(ticks, 1);
+        ticks.push_back(tick);
     }
 
     /// Takes the frames of a connection.
     pub fn gather(&mut self, instance: u32, watched: &mut Watched) {
-        self.at(instance).frames.extend(watched.frames.drain(..));
+        let frames = &mut self.at(instance).frames;
+        make_room(frames, watched.frames.len());
+        frames.extend(watched.frames.drain(..));
     }
 
     /// A connection is no more.
@@ -223,13 +282,25 @@ impl Window {
     ) {
         self.gather(instance, watched);
         let record = watched.known(transport, engine, requests);
-        self.at(instance).ended.push_back((watched.protocol, record));
+        let ended = &mut self.at(instance).ended;
+        make_room(ended, 1);
+        ended.push_back((watched.protocol, record));
     }
 
-    /// Forgets what is too old.
+    fn sum(&self) -> u64 {
+        self.instances.iter().map(|kept| kept.held() as u64).sum()
+    }
+
+    /// Forgets what is too old, or too much: then an eighth more than that, so that it is seldom.
     pub fn look(&mut self, now: Time) {
         let oldest = Time::from_nanos(now.nanos_since(Time::from_nanos(self.keeps.as_nanos() as u64)));
         self.instances.iter_mut().for_each(|kept| kept.forget(oldest));
+        self.held = self.sum();
+        if self.held > self.most {
+            let percent = u128::from(self.most) * 100 / 8 * 7 / u128::from(self.held);
+            self.instances.iter_mut().for_each(|kept| kept.shrink(percent as usize));
+            self.held = self.sum();
+        }
     }
 
     /// The records of an instance: one of each protocol. `open` are its connections that are open.
@@ -369,8 +440,51 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_holds_for_all_instances_and_the_oldest_goes_first() {
+        const MOST: u64 = 1 << 20;
+        let tick = |at| TcpTick {
+            at,
+            connection: 1,
+            retransmits: 0,
+            cwnd: 10,
+            rtt_us: 1,
+            unacked: 0,
+            server: false,
+        };
+        let mut window = Window::new(Duration::from_secs(300), MOST);
+        let mut watched = Watched::new(1, Protocol::H2c, Time::ZERO, Time::ZERO);
+        let mut held = Vec::new();
+        for ms in 0..20_000 {
+            for instance in 0..3 {
+                let at = Time::from_millis(ms);
+                let sample = Sample { connection: 1, sent_at: at, completed_at: at, ..Sample::due(at, true) };
+                window.ended(instance, sample);
+                watched.frames.push(frame(ms, 1, FrameKind::DATA, Direction::Down, 10));
+                window.gather(instance, &mut watched);
+                window.tick(instance, tick(at));
+            }
+            if ms % 100 == 99 {
+                window.look(Time::from_millis(ms));
+                held.push(window.held());
+            }
+        }
+        assert!(
+            held.iter().all(|held| *held <= MOST) && held.iter().any(|held| *held > MOST / 2),
+            "{held:?}"
+        );
+        for kept in &window.instances {
+            assert!(kept.since > Time::from_millis(15_000), "{:?}", kept.since);
+            let last = kept.samples.back().map(|sample| sample.completed_at);
+            assert_eq!((last, kept.samples.len() > 500), (Some(Time::from_millis(19_999)), true));
+            let oldest =
+                kept.frames.front().map(|frame| frame.at).min(kept.ticks.front().map(|tick| tick.at));
+            assert!(oldest.is_some_and(|oldest| oldest >= kept.since), "{oldest:?}");
+        }
+    }
+
+    #[test]
     fn requests_that_began_before_what_is_kept_are_left_out() {
-        let mut window = Window::new(Duration::from_secs(1));
+        let mut window = Window::new(Duration::from_secs(1), u64::MAX);
         let sample = |from: u64, until: u64| Sample {
             connection: 1,
             sent_at: Time::from_millis(from),

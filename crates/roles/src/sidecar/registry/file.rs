@@ -29,7 +29,7 @@ impl Fingerprint {
 
 /// Files of which one may change. A change counts when nothing has changed further since the look before: what is being written is not
 /// read in the midst of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watched {
     files: Vec<PathBuf>,
     /// As they were when they were read.
@@ -41,8 +41,18 @@ pub struct Watched {
 impl Watched {
     /// Files as they are now, which are about to be read.
     pub fn new(files: Vec<PathBuf>) -> Self {
-        let read: Vec<Fingerprint> = files.iter().map(|path| Fingerprint::of(path)).collect();
-        Self { files, seen: read.clone(), read }
+        let mut watched = Self::default();
+        watched.add(files);
+        watched
+    }
+
+    /// Further ones, likewise.
+    pub fn add(&mut self, files: impl IntoIterator<Item = PathBuf>) {
+        for path in files {
+            self.read.push(Fingerprint::of(&path));
+            self.files.push(path);
+        }
+        self.seen.clone_from(&self.read);
     }
 
     /// Whether they have changed, and are to be read again.
