@@ -30,7 +30,9 @@ impl Sidecar<'_> {
             }
             let Some(event) = side.engine.poll_event(now) else { break };
             were_any = true;
-            self.note_keep_alive(&side.peer, &mut side.liveness, &event);
+            let is_idle = side.version != Version::H1 && side.streams.len() == 0;
+            let idle_since = is_idle.then_some(side.used_at);
+            self.note_keep_alive(&side.peer, (&mut side.liveness, idle_since), &event);
             self.observer.goaway(&side.peer, &mut side.watched, &event, now);
             let complete = completed(&event);
             match event {
@@ -198,6 +200,7 @@ impl Sidecar<'_> {
             self.exchanges.get(id).seen.whole_at = Some(now);
             self.judge_whole(&side.peer, id, now);
         }
+        side.used_at = now;
         self.call(side);
     }
 
@@ -215,8 +218,9 @@ impl Sidecar<'_> {
     }
 
     /// What still comes on a stream is of no use.
-    fn forsake(&mut self, side: &mut Side, stream: StreamId, is_over: bool, now: Time) {
+    pub(super) fn forsake(&mut self, side: &mut Side, stream: StreamId, is_over: bool, now: Time) {
         side.streams.remove(stream);
+        side.used_at = now;
         if !is_over {
             side.cancel(stream, now);
         }
@@ -364,7 +368,7 @@ fn is_of_pings(requests: usize, debug: &[u8]) -> bool {
 }
 
 /// Whether a connection ends without an error.
-fn is_orderly(code: ErrorCode) -> bool {
+pub fn is_orderly(code: ErrorCode) -> bool {
     code.in_http3() == ErrorCode::H3_NO_ERROR
 }
 
