@@ -25,9 +25,7 @@ impl Sidecar<'_> {
         let mut were_any = false;
         let is_client = matches!(side.peer, Peer::Client { .. });
         loop {
-            if side.version == Version::H1 && side.engine.switch(now) {
-                side.version = Version::H2;
-            }
+            self.upgrade(side, now);
             let Some(event) = side.engine.poll_event(now) else { break };
             were_any = true;
             let is_idle = side.version != Version::H1 && side.streams.len() == 0;
@@ -123,6 +121,15 @@ impl Sidecar<'_> {
         }
         self.note_engine_refused(side, now);
         were_any
+    }
+
+    /// Where a client goes on in HTTP/2, its connection has what one has that begins so.
+    fn upgrade(&mut self, side: &mut Side, now: Time) {
+        if side.version == Version::H1 && self.engines.upgrade(&mut side.engine, &self.config.server, now) {
+            side.version = Version::H2;
+            side.path = Side::path_of(side.version, &side.peer);
+            self.fit_new(side);
+        }
     }
 
     /// An instance ends a connection with so many requests under way; whether they are too much for it.
