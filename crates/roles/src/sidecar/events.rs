@@ -2,7 +2,7 @@
 
 use h2lab_base::units::Time;
 use h2lab_proxy::config::RetryOn;
-use h2lab_proxy::fields::{self, Origin, Version};
+use h2lab_proxy::fields::{self, Origin, Refused, Version};
 use h2lab_proxy::grpc::is_grpc;
 use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::refusal::ProxyError;
@@ -32,6 +32,10 @@ impl Sidecar<'_> {
             let idle_since = is_idle.then_some(side.used_at);
             self.note_keep_alive(&side.peer, (&mut side.liveness, idle_since), &event);
             self.observer.goaway(&side.peer, &mut side.watched, &event, now);
+            if let Some((stream, why)) = refused(side.version, &event) {
+                self.refuse_response(side, stream, why, now);
+                continue;
+            }
             let complete = completed(&event);
             match event {
                 Event::Request { stream, head, end_stream } => {
@@ -404,6 +408,17 @@ fn fate_of(version: Version, error: Option<&Error>) -> Fate {
         _ => false,
     };
     if version == Version::H1 && is_answer { Fate::Answered } else { Fate::Unknown }
+}
+
+/// The stream of a response, interim or final, that may not be passed on; why, and whether it is whole. Only HTTP/1.1 has `Connection`.
+fn refused(version: Version, event: &Event<'_>) -> Option<(StreamId, (Refused, bool))> {
+    let (stream, head, is_whole) = match event {
+        _ if version != Version::H1 => return None,
+        Event::Interim { stream, head } => (*stream, head, false),
+        Event::Response { stream, head, end_stream } => (*stream, head, *end_stream),
+        _ => return None,
+    };
+    fields::check_response(head).err().map(|why| (stream, (why, is_whole)))
 }
 
 /// Entries with our name in `Via` from which on the request is in a loop: in a chain several sidecars may have the same name.
