@@ -275,6 +275,26 @@ fn requests_that_come_too_fast_are_told_when_to_come_again() {
 }
 
 #[test]
+fn what_no_service_takes_counts_for_the_rate_of_the_listener() {
+    let folder = folder();
+    let config = folder.path().join("sidecar.toml");
+    let text = "[[listen]]\naddress = '127.0.0.1:0'\nroute = [{ path = '/users', service = 'users' }]\nrate = { per-second = 1 }\n\
+                [service.users]\ninstances = ['http://127.0.0.1:9']\n";
+    fs::write(&config, text).expect("a file");
+    let sidecar = Sidecar::with(&config);
+    let mut stream = sidecar.connect();
+    let requests = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(49) + &get("/", "");
+    stream.write_all(requests.as_bytes()).expect("it reads");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).expect("all responses");
+    assert!(told.starts_with("HTTP/1.1 404 "), "{told}");
+    assert!(
+        told.contains("HTTP/1.1 429 ") && told.contains("rate limit of this listener exceeded"),
+        "{told}"
+    );
+}
+
+#[test]
 fn an_instance_that_fails_again_and_again_is_left_out() {
     let bad = server(|_| Some(response(503, "bad")));
     let good = server(|_| Some(response(200, "good")));
