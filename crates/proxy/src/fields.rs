@@ -92,7 +92,7 @@ pub struct Origin<'a> {
     pub tls: bool,
 }
 
-/// Why a request is not passed on.
+/// Why a message is not passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The method is no token (RFC 9110 §9.1).
@@ -134,7 +134,7 @@ impl Asked {
 }
 
 /// At most so many options of `Connection` are looked at: more is no real message. A request with more is refused, since the fields that it
-/// names must not go on (RFC 9110 §7.6.1); of a response the others are ignored.
+/// names must not go on (RFC 9110 §7.6.1), and so is a response: see [`check_response`].
 const MOST_OPTIONS: usize = 16;
 
 /// Fields that no `Connection` may take out of a message: they are meant for every recipient (RFC 9110 §7.6.1), and one who names them
@@ -381,7 +381,12 @@ fn add_via(fields: Fields<'_>, received_protocol: &[u8], own: &OwnFields, head: 
     }
 }
 
-/// What the client is given of a response, interim or final, that came in version `from`.
+/// Whether a response, interim or final, may be passed on. One with too many options of `Connection` may not.
+pub fn check_response(incoming: &ResponseHead<'_>) -> Result<(), Refused> {
+    if Options::of(incoming.fields).is_incomplete { Err(Refused::Options) } else { Ok(()) }
+}
+
+/// What the client is given of a response, interim or final, that came in version `from`, and [`check_response`] lets pass.
 pub fn response(incoming: &ResponseHead<'_>, from: Version, own: &OwnFields, head: &mut Head) {
     head.clear();
     head.status = incoming.status;

@@ -179,19 +179,20 @@ impl Connection {
     /// HTTP/2. A role that answers earlier stays with HTTP/1.1.
     #[inline]
     pub fn poll_event(&mut self, now: Time) -> Option<Event<'_>> {
-        self.switch(now);
+        self.switch(now, |config| config);
         forward!(self, engine => engine.poll_event(now))
     }
 
     /// Goes on in HTTP/2 if both sides have agreed on that by `Upgrade: h2c`; whether it does so from now on.
-    /// [`Connection::poll_event`] does it, too.
+    /// [`Connection::poll_event`] does it, too, with the configuration that HTTP/1.1 has; `config` may give another one for it.
     #[inline]
-    pub fn switch(&mut self, now: Time) -> bool {
+    pub fn switch(&mut self, now: Time, config: impl FnOnce(Arc<Config>) -> Arc<Config>) -> bool {
         let Self::H1(engine) = self else { return false };
         if !engine.may_switch() {
             return false;
         }
-        let Some(handover) = engine.switch_to_h2c() else { return false };
+        let Some(mut handover) = engine.switch_to_h2c() else { return false };
+        handover.config = config(handover.config);
         let own_answers = engine.own_answers.take();
         let mut upgraded = h2::Connection::upgraded(&handover, now);
         upgraded.set_own_answers(own_answers);

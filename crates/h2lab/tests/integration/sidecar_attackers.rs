@@ -1,5 +1,5 @@
-//! Clients that attack the sidecar over both of its listeners, in clear and over TLS, all at once: each is ended, with the reason in the
-//! access log and counted, and a client that behaves is served all the while.
+//! Clients that attack the sidecar over both of its listeners, in clear and over TLS, before an instance of HTTP/1.1 and one of HTTP/2, all
+//! at once: each is ended, with the reason in the access log and counted, and a client that behaves is served all the while.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,6 +10,7 @@ use std::thread;
 
 use h2lab_wire::ErrorCode;
 use h2lab_wire::h2::frame::{PREFACE, flag, kind};
+use h2lab_wire::h2::inspect::FieldBlocks;
 
 use crate::hostile::attacker::{Attacker, Frames, block, frame, initial_window, nth, request, window_update};
 use crate::hostile::bystander::Bystander;
@@ -25,13 +26,19 @@ const FAR: usize = 20_000;
 /// How much the sidecar may grow while all of them attack.
 const GROWTH: u64 = 64 << 20;
 
-/// A sidecar whose two listeners lead to an origin, and where the one with TLS is. Its log is `log` in the folder.
-fn sidecar(folder: &Path, origin: &Origin) -> (Watched, SocketAddr) {
+/// A path on which bodies may be silent for 5 s. Everywhere else it is five minutes.
+const IMPATIENT: &str = "/delay/600000";
+
+/// A sidecar whose two listeners lead to an origin by this scheme, and where the one with TLS is. Its log is `log` in the folder.
+fn sidecar(folder: &Path, origin: &Origin, scheme: &str) -> (Watched, SocketAddr) {
     let file = folder.join("sidecar.toml");
+    let listen = format!(
+        "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\nroute = [{{ path = '{IMPATIENT}', service = 'b' }}]\n"
+    );
+    let instance = format!("instances = ['{scheme}://{}']\n", origin.clear);
     let text = format!(
-        "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n[[listen]]\naddress = '127.0.0.1:0'\ntls = true\nservice = 'a'\n\
-         [service.a]\ninstances = ['h2c://{}']\n[log]\nfile = 'log'\n[admin]\naddress = '127.0.0.1:0'\n",
-        origin.clear
+        "{listen}{listen}tls = true\n[service.a]\n{instance}[service.b]\n{instance}timeouts = {{ stream = '5s' }}\n\
+         [log]\nfile = 'log'\n[admin]\naddress = '127.0.0.1:0'\n"
     );
     fs::write(&file, text).expect("a file");
     let mut command = Command::new(binary());
@@ -51,6 +58,8 @@ struct To {
     h1: SocketAddr,
     /// The listener itself.
     listener: SocketAddr,
+    /// The one in clear, for who must have no tunnel between.
+    clear: SocketAddr,
 }
 
 /// What an attack leaves open until all of them have been ended.
@@ -59,18 +68,27 @@ type Open = Option<Attacker>;
 /// Words of the access log, and the attack that they tell of.
 type Attack<'a> = (&'static str, &'a (dyn Fn(To) -> Open + Sync));
 
+/// Runs `attacks` against a sidecar before an instance of HTTP/1.1, and against one before an instance of HTTP/2.
+fn attack(attacks: &[Attack<'_>], counted: usize) {
+    thread::scope(|scope| {
+        let both = ["http", "h2c"].map(|scheme| scope.spawn(move || attack_before(scheme, attacks, counted)));
+        for one in both {
+            one.join().expect("both hold");
+        }
+    });
+}
+
 /// Runs `attacks` against both listeners at once, and checks what holds for all of them. The words of each are in the log for either
 /// listener, as often as they stand here; `counted` of them are counted as bad requests, since no request of theirs was under way.
-#[track_caller]
-fn attack(attacks: &[Attack<'_>], counted: usize) {
+fn attack_before(scheme: &str, attacks: &[Attack<'_>], counted: usize) {
     // Its own bound is not the one under test.
     let origin = Origin::start(&["--limit=stall=600s"]);
     let folder = folder();
-    let (sidecar, tls) = sidecar(folder.path(), &origin);
+    let (sidecar, tls) = sidecar(folder.path(), &origin, scheme);
     let clear = sidecar.clear;
     let listeners = [
-        To { h2: clear, h1: clear, listener: clear },
-        To { h2: over_tls(tls, "h2"), h1: over_tls(tls, "http/1.1"), listener: tls },
+        To { h2: clear, h1: clear, listener: clear, clear },
+        To { h2: over_tls(tls, "h2"), h1: over_tls(tls, "http/1.1"), listener: tls, clear },
     ];
     let before = allocated_bytes(&sidecar.child);
     let bystander = Bystander::begin(sidecar.clear);
@@ -93,12 +111,12 @@ fn attack(attacks: &[Attack<'_>], counted: usize) {
     assert!(after > 0, "it has ended: {}", sidecar.child.log());
     let grown = after.saturating_sub(before);
     let served = bystander.end();
-    println!("{served} requests of the bystander served; it grew by {} KiB", grown / 1024);
-    assert!(grown < GROWTH, "it grew by {grown} bytes");
+    println!("{scheme}: {served} requests of the bystander served; it grew by {} KiB", grown / 1024);
+    assert!(grown < GROWTH, "{scheme}: it grew by {grown} bytes");
     let metrics = sidecar.get("/metrics").1;
     let value = metrics.lines().find_map(|line| line.strip_prefix("h2lab_sidecar_bad_requests_total "));
     let bad: usize = value.and_then(|text| text.parse().ok()).expect("a number");
-    assert!(bad >= listeners.len() * counted, "{bad} bad requests: {}", log());
+    assert!(bad >= listeners.len() * counted, "{scheme}: {bad} bad requests: {}", log());
     origin.assert_serves();
     sidecar.stop();
 }
@@ -124,22 +142,50 @@ const IDLE_STREAM: &str = "a frame on an idle stream";
 /// Each of a thousand is refused before the connection is ended.
 const NAMES: &str = "an illegal field name";
 
+const RESETS: &str = "resets: more than 100 streams were begun and reset";
+const EMPTY_DATA: &str = "empty-data: more than 100 DATA frames in a row without data";
+const FIELD_LIST: &str = "field-list: more than 262144 bytes of fields in a block";
+const UNREAD: &str = "unread-answers: more than 1000 answers that the client does not read";
+
 /// A request that is answered a minute later.
-fn waiting() -> Vec<u8> {
-    request(1, END, "GET", "/delay/60000")
+fn waits(stream: u32) -> Vec<u8> {
+    request(stream, END, "GET", "/delay/60000")
+}
+
+fn reset(stream: u32) -> Vec<u8> {
+    frame(kind::RST_STREAM, 0, stream, &ErrorCode::CANCEL.0.to_be_bytes())
 }
 
 /// A flood of one frame beside a request that is under way.
 fn noise(to: To, frame: &[u8]) -> Open {
-    flood(to, NOISE, &waiting(), |_| frame.to_vec())
+    flood(to, NOISE, &waits(1), |_| frame.to_vec())
+}
+
+#[test]
+fn floods_of_requests_over_both_listeners_are_ended_with_the_reason() {
+    // A value of 4,000 bytes that enters the dynamic table, and 12,000 references to it.
+    let entry = [&[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4_000]].concat();
+    let bomb = [block("GET", "/"), entry, vec![0xbe; 12_000]].concat();
+    attack(
+        &[
+            (RESETS, &|to| flood(to, RESETS, &[], |n| [waits(nth(n)), reset(nth(n))].concat())),
+            // The sidecar resets them itself.
+            (STREAM_ERRORS, &|to| {
+                flood(to, STREAM_ERRORS, &[], |n| [waits(nth(n)), window_update(nth(n), 0)].concat())
+            }),
+            (FIELD_LIST, &|to| {
+                flood(to, FIELD_LIST, &[], |n| frame(kind::HEADERS, END | flag::END_HEADERS, nth(n), &bomb))
+            }),
+        ],
+        1,
+    );
 }
 
 #[test]
 fn floods_over_both_listeners_are_ended_with_the_reason() {
     let begun = frame(kind::HEADERS, END, 1, &block("GET", "/"));
     let field = [&[0x00, 6][..], b"x-junk", &[70], &[b'v'; 70]].concat();
-    let reset = frame(kind::RST_STREAM, 0, 3, &ErrorCode::CANCEL.0.to_be_bytes());
-    let over = [waiting(), request(3, END, "GET", "/delay/60000"), reset.clone()].concat();
+    let over = [waits(1), waits(3), reset(3)].concat();
     attack(
         &[
             (CONTINUATIONS, &|to| {
@@ -160,11 +206,23 @@ fn floods_over_both_listeners_are_ended_with_the_reason() {
                 let post = request(1, 0, "POST", "/echo");
                 flood(to, SHORT_DATA, &post, |_| frame(kind::DATA, 0, 1, b"x"))
             }),
+            (EMPTY_DATA, &|to| {
+                flood(to, EMPTY_DATA, &request(1, 0, "POST", "/echo"), |_| frame(kind::DATA, 0, 1, &[]))
+            }),
+            // More of them than a client may have under way.
+            (STREAM_ERRORS, &|to| flood(to, STREAM_ERRORS, &[], |n| waits(nth(n)))),
+            (UNREAD, &|to| {
+                // The kernel's buffers take megabytes before the first answer has to wait.
+                let mut attacker = Attacker::not_reading(to.clear, Some(4_096));
+                assert!(attacker.flood(100 * FAR, |_| frame(kind::PING, 0, 0, &[7; 8])) < 100 * FAR);
+                None
+            }),
+            (NOISE, &|to| noise(to, &window_update(0, 1))),
             (NOISE, &|to| noise(to, &window_update(1, 1))),
             (NOISE, &|to| noise(to, &frame(kind::PRIORITY, 0, 3, &[0, 0, 0, 0, 16]))),
             (NOISE, &|to| noise(to, &frame(0xbe, 0xff, 7, b"grease"))),
             (NOISE, &|to| noise(to, &frame(kind::SETTINGS, flag::ACK, 0, &[]))),
-            (NOISE_OF_TWO, &|to| flood(to, NOISE_OF_TWO, &over, |_| reset.clone())),
+            (NOISE_OF_TWO, &|to| flood(to, NOISE_OF_TWO, &over, |_| reset(3))),
             // What follows its GOAWAY is read for a bounded time.
             (IDLE_STREAM, &|to| {
                 const MOST: usize = 512 << 20;
@@ -176,7 +234,7 @@ fn floods_over_both_listeners_are_ended_with_the_reason() {
                 None
             }),
         ],
-        6,
+        7,
     );
 }
 
@@ -190,13 +248,18 @@ fn until_closed(address: SocketAddr, begin: &[u8]) -> Vec<u8> {
     said
 }
 
-/// Opens a connection of HTTP/2 with these frames, and reads until stream 1 is reset: that is its end, and not the connection's.
-fn until_reset(to: To, frames: &[u8]) -> Open {
+/// Opens a connection of HTTP/2 with these frames.
+fn begin(to: To, frames: &[u8]) -> Frames {
     let mut stream = TcpStream::connect(to.h2).expect("it accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
     let ack = frame(kind::SETTINGS, flag::ACK, 0, &[]);
     stream.write_all(&[&PREFACE[..], frames, &ack].concat()).expect("it reads");
-    let reset = Frames(stream).find(|(header, _)| header.kind == kind::RST_STREAM);
+    Frames(stream)
+}
+
+/// Reads on such a connection until stream 1 is reset: that is its end, and not the connection's.
+fn until_reset(to: To, frames: &[u8]) -> Open {
+    let reset = begin(to, frames).find(|(header, _)| header.kind == kind::RST_STREAM);
     let (header, payload) = reset.expect("the stream is reset, and the connection is not ended before");
     assert_eq!((header.stream, payload), (1, ErrorCode::ENHANCE_YOUR_CALM.0.to_be_bytes().into()));
     None
@@ -211,6 +274,10 @@ fn slow_head(to: To, bytes: &[u8]) -> Open {
 
 const SLOW_HEAD: &str = "slow-head: a head took more than 10000 ms";
 const STALL: &str = "stall: for more than 30000 ms the client took nothing";
+/// Of a request's body, over any version.
+const SLOW_BODY: &str = "the rest of the request body did not arrive within 5s";
+/// A head that never came, over HTTP/1.1.
+const NO_HEAD: &str = "\"- - - HTTP/1.1\" 408 ";
 /// Of a stream alone.
 const STALLED: &str = "its stream was reset (ENHANCE_YOUR_CALM)";
 /// What the log has of one that never said anything: nothing.
@@ -234,9 +301,26 @@ fn those_who_are_too_slow_over_both_listeners_are_ended() {
             }),
             (SLOW_HEAD, &|to| slow_head(to, &head)),
             (SLOW_HEAD, &|to| slow_head(to, &head[..12])),
-            (" 408 ", &|to| {
+            (NO_HEAD, &|to| {
                 let told = until_closed(to.h1, b"GET / HTTP/1.1\r\nhost: a\r\n");
                 assert!(told.starts_with(b"HTTP/1.1 408 "), "{}", String::from_utf8_lossy(&told));
+                None
+            }),
+            (SLOW_BODY, &|to| {
+                let post = format!("POST {IMPATIENT} HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nx");
+                let told = until_closed(to.h1, post.as_bytes());
+                assert!(told.starts_with(b"HTTP/1.1 408 "), "{}", String::from_utf8_lossy(&told));
+                None
+            }),
+            (SLOW_BODY, &|to| {
+                let begun = [request(1, 0, "POST", IMPATIENT), frame(kind::DATA, 0, 1, b"x")].concat();
+                let head = begin(to, &[frame(kind::SETTINGS, 0, 0, &[]), begun].concat())
+                    .find(|(header, _)| header.kind == kind::HEADERS);
+                let (_, block) = head.expect("it is answered before the connection ends");
+                let mut blocks = FieldBlocks::default();
+                let (fields, _) = blocks.decode(&block).expect("a field block");
+                let status = fields.iter().find(|field| field.name == b":status").map(|field| field.value);
+                assert_eq!(status, Some(&b"408"[..]));
                 None
             }),
             (STALLED, &|to| until_reset(to, &[initial_window(0), asked.clone()].concat())),

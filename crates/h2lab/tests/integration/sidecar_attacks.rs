@@ -1,4 +1,4 @@
-//! The sidecar under attack while another client is served, and by h2spec.
+//! The sidecar under attack of many clients while another one is served, and by h2spec. What one client alone does: `sidecar_attackers`.
 //!
 //! The attacks are those on the origin (`hostile`). What is asserted: the sidecar ends them with the reason; the other client, whose
 //! requests go over the same connections to the instance, is served without a single failure; memory does not grow with the attack.
@@ -13,9 +13,7 @@ use h2lab_wire::h2::frame::{flag, kind};
 
 use crate::conformance::{assert_all_passed, assert_each_passes, h2spec};
 use crate::curl::Curl;
-use crate::hostile::attacker::{
-    Attacker, Received, block, frame, initial_window, nth, request, window_update,
-};
+use crate::hostile::attacker::{Attacker, frame, initial_window, nth, request, window_update};
 use crate::hostile::bystander::Bystander;
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
@@ -44,14 +42,6 @@ fn attack(mut attack: impl FnMut(SocketAddr)) {
         assert!(after < before + GROWTH, "{scheme}: it grew from {before} to {after} bytes");
         origin.assert_serves();
     }
-}
-
-/// Floods a connection with what `make` makes of 0, 1, 2 …, behind `first`, until it is closed.
-fn flood(address: SocketAddr, first: &[u8], make: impl FnMut(u32) -> Vec<u8>) -> Received {
-    let mut attacker = Attacker::new(address);
-    attacker.send(first);
-    attacker.flood(FAR, make);
-    attacker.until_closed()
 }
 
 /// Asks through a sidecar to the URL that h2specd gives it: `$1` is `http://HOST:PORT/`. It sends no PING, whose ACK some cases would take
@@ -117,49 +107,13 @@ fn resets_of_clients_do_not_end_what_others_have_under_way() {
     // Several clients, each within its own bound: together they reset more than an instance takes on a connection.
     attack(|address| {
         for _ in 0..15 {
-            flood(address, &[], |n| {
+            let mut attacker = Attacker::new(address);
+            attacker.flood(FAR, |n| {
                 let reset = frame(kind::RST_STREAM, 0, nth(n), &ErrorCode::CANCEL.0.to_be_bytes());
                 [request(nth(n), END, "POST", "/delay/60000"), reset].concat()
-            })
-            .assert_calmed("resets: more than 100 streams were begun and reset");
+            });
+            attacker.until_closed().assert_calmed("resets: more than 100 streams were begun and reset");
         }
-    });
-    attack(|address| {
-        let received = flood(address, &[], |n| {
-            [request(nth(n), END, "GET", "/delay/60000"), window_update(nth(n), 0)].concat()
-        });
-        received.assert_calmed("stream-errors: more than 1024 stream errors");
-    });
-}
-
-#[test]
-fn floods_of_frames_are_ended() {
-    attack(|address| {
-        let begun = frame(kind::HEADERS, END, 1, &block("GET", "/"));
-        flood(address, &begun, |_| frame(kind::CONTINUATION, 0, 1, &[]))
-            .assert_calmed("continuations: more than 8 CONTINUATION frames in a field block");
-        flood(address, &request(1, 0, "POST", "/echo"), |_| frame(kind::DATA, 0, 1, &[]))
-            .assert_calmed("empty-data: more than 100 DATA frames in a row without data");
-        flood(address, &[], |n| initial_window(n % 2)).assert_calmed("settings: more than 100 SETTINGS");
-        flood(address, &request(1, END, "GET", "/delay/60000"), |_| window_update(0, 1))
-            .assert_calmed("noise: more than 1100 frames that change nothing");
-        flood(address, &[], |n| request(nth(n), END, "GET", "/delay/60000"))
-            .assert_calmed("stream-errors: more than 1024 stream errors");
-        // The kernel's buffers take megabytes before the first answer has to wait.
-        let mut deaf = Attacker::not_reading(address, Some(4_096));
-        assert!(deaf.flood(100 * FAR, |_| frame(kind::PING, 0, 0, &[7; 8])) < 100 * FAR);
-    });
-}
-
-#[test]
-fn fields_that_grow_when_they_are_read_are_not_kept() {
-    attack(|address| {
-        let entry = [&[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4_000]].concat();
-        let bomb = flood(address, &[], |n| {
-            let block = [block("GET", "/"), entry.clone(), vec![0xbe; 12_000]].concat();
-            frame(kind::HEADERS, END | flag::END_HEADERS, nth(n), &block)
-        });
-        bomb.assert_calmed("field-list: more than 262144 bytes of fields in a block");
     });
 }
 

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use h2lab_wire::h2::frame::{PREFACE, flag, kind};
+
+use crate::hostile::attacker::{Frames, frame};
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, allocated_bytes, closed_port, folder};
@@ -138,26 +141,32 @@ fn an_idle_client_is_sent_away_over_http2_in_two_steps() {
     let mut rest = String::new();
     stream.read_to_string(&mut rest).expect("the response, and then the end");
     assert!(rest.ends_with("ok"), "{rest}");
+    // Announced first, and then done.
     let mut stream = sidecar.connect();
-    // A preface, SETTINGS, and their acknowledgement; then nothing.
-    stream
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0")
-        .expect("it reads");
-    let mut last_streams = Vec::new();
-    let mut head = [0; 9];
-    while stream.read_exact(&mut head).is_ok() {
-        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
-        stream.read_exact(&mut payload).expect("a whole frame");
-        match (head[3], head[4]) {
-            (7, _) => last_streams.push(payload[..4].to_vec()),
-            (6, 0) => {
-                let pong = [&b"\0\0\x08\x06\x01\0\0\0\0"[..], &payload].concat();
-                stream.write_all(&pong).expect("it reads");
-            }
-            _ => {}
-        }
+    assert_eq!(last_streams_of_one_that_is_idle(&mut stream), [i32::MAX as u32, 0]);
+    // One that begins as HTTP/1.1 is no other.
+    let mut stream = sidecar.connect();
+    let offer = "GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n\
+                 http2-settings: AAMAAABkAAQAAP__\r\n\r\n";
+    stream.write_all(offer.as_bytes()).expect("it reads");
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
     }
-    assert_eq!(last_streams, [[0x7f, 0xff, 0xff, 0xff], [0, 0, 0, 0]], "first announced, then done");
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    assert_eq!(last_streams_of_one_that_is_idle(&mut stream), [i32::MAX as u32, 1]);
+}
+
+/// Begins HTTP/2 on this connection, and says nothing then: the last streams of the GOAWAY frames that come until it ends.
+fn last_streams_of_one_that_is_idle(stream: &mut TcpStream) -> Vec<u32> {
+    let greeting =
+        [&PREFACE[..], &frame(kind::SETTINGS, 0, 0, &[]), &frame(kind::SETTINGS, flag::ACK, 0, &[])];
+    stream.write_all(&greeting.concat()).expect("it reads");
+    Frames(stream.try_clone().expect("a file"))
+        .filter(|(header, _)| header.kind == kind::GOAWAY)
+        .map(|(_, payload)| u32::from_be_bytes(payload[..4].try_into().expect("four bytes")))
+        .collect()
 }
 
 #[test]
@@ -263,6 +272,26 @@ fn requests_that_come_too_fast_are_told_when_to_come_again() {
         assert!(told.contains("HTTP/1.1 429 ") && told.contains("retry-after: 1\r\n"), "{told}");
         assert!(told.contains("error=http_request_denied"), "{told}");
     }
+}
+
+#[test]
+fn what_no_service_takes_counts_for_the_rate_of_the_listener() {
+    let folder = folder();
+    let config = folder.path().join("sidecar.toml");
+    let text = "[[listen]]\naddress = '127.0.0.1:0'\nroute = [{ path = '/users', service = 'users' }]\nrate = { per-second = 1 }\n\
+                [service.users]\ninstances = ['http://127.0.0.1:9']\n";
+    fs::write(&config, text).expect("a file");
+    let sidecar = Sidecar::with(&config);
+    let mut stream = sidecar.connect();
+    let requests = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(49) + &get("/", "");
+    stream.write_all(requests.as_bytes()).expect("it reads");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).expect("all responses");
+    assert!(told.starts_with("HTTP/1.1 404 "), "{told}");
+    assert!(
+        told.contains("HTTP/1.1 429 ") && told.contains("rate limit of this listener exceeded"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -137,6 +137,28 @@ fn a_status_of_grpc_is_logged_counted_and_a_reason_to_leave_an_instance_out() {
     sidecar.stop();
 }
 
+#[test]
+fn a_response_that_names_more_fields_in_connection_than_may_be_is_answered_502() {
+    let url = server(|head| {
+        let count = if head.starts_with("GET /sixteen ") { 16 } else { 17 };
+        let names: Vec<String> = (1..=count).map(|n| format!("x-hop-{n}")).collect();
+        let options = format!("connection: {}\r\nx-hop-{count}: secret\r\n", names.join(", "));
+        let ok = |more: &str| format!("HTTP/1.1 200 OK\r\n{more}content-length: 2\r\n\r\nok");
+        let early = format!("HTTP/1.1 103 Early Hints\r\n{options}\r\n");
+        Some(if head.starts_with("GET /hints ") { early + &ok("") } else { ok(&options) })
+    });
+    let (sidecar, log, _folder) = sidecar(&[&url], "");
+    let told = ask(&sidecar, &get("/sixteen", ""));
+    assert!(told.starts_with("HTTP/1.1 200 ") && !told.contains("secret"), "{told}");
+    for path in ["/seventeen", "/hints"] {
+        let told = ask(&sidecar, &get(path, ""));
+        assert!(told.starts_with("HTTP/1.1 502 ") && !told.contains("secret"), "{told}");
+        let why = logged(&log, path)["failed"].to_string();
+        assert!(why.contains("malformed: more than 16 options of Connection"), "{why}");
+    }
+    sidecar.stop();
+}
+
 /// An HTTP/2 server whose responses have a field with an upper-case name (RFC 9113 §8.2), which no response may.
 fn shouting() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

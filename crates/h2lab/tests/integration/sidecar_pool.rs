@@ -4,11 +4,17 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
+use h2lab_wire::h2::frame::{PREFACE, flag, kind};
 use rustix::process::{Signal, kill_process};
 
+use crate::hostile::attacker::{Frames, frame};
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
+use crate::sidecar_admin::Watched;
+use crate::sidecar_dials::sum;
+use crate::sidecar_reload::until;
 use crate::support::{DEADLINE, folder};
 
 /// A sidecar in front of these instances, with these lines in `[timeouts]`.
@@ -74,4 +80,59 @@ fn an_idle_connection_is_closed_before_the_instance_would() {
     let mut answer = [0; 64];
     let n = client.read(&mut answer).expect("a response");
     assert!(answer[..n].starts_with(b"HTTP/1.1 200 "), "the client's connection stays");
+}
+
+#[test]
+fn what_an_instance_sends_without_a_request_keeps_no_idle_connection_open() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("h2c://{}", listener.local_addr().expect("an address"));
+    let instance = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
+        stream.read_exact(&mut [0; PREFACE.len()]).expect("a preface");
+        stream.write_all(&frame(kind::SETTINGS, 0, 0, &[])).expect("it reads");
+        let mut pings = stream.try_clone().expect("a file");
+        thread::spawn(move || {
+            while pings.write_all(&frame(kind::PING, 0, 0, &[7; 8])).is_ok() {
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let mut frames = Frames(stream.try_clone().expect("a file"));
+        frames.find_map(|(header, payload)| {
+            if header.kind == kind::HEADERS {
+                // 200, and no body.
+                let flags = flag::END_STREAM | flag::END_HEADERS;
+                stream.write_all(&frame(kind::HEADERS, flags, header.stream, &[0x88])).expect("it reads");
+            }
+            (header.kind == kind::GOAWAY).then(|| payload[4..].to_vec())
+        })
+    });
+    let sidecar = sidecar(&[&url], "idle = \"1s\"");
+    let told = sidecar.ask(&request("GET"));
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+    let ended = instance.join().expect("no failure");
+    assert_eq!(ended.as_deref(), Some(&b"\0\0\0\0idle"[..]), "no error, and why");
+}
+
+#[test]
+fn after_which_time_an_instance_of_http2_closes_an_idle_connection_is_learned() {
+    let origin = Origin::start(&["--limit=idle=2s"]);
+    let sidecar = Watched::to(&format!("h2c://{}", origin.clear), &[]);
+    let goaways = || sum(&sidecar, "goaways_total");
+    let mut rounds = 0;
+    // Two that were closed after the same time show it: the third one is closed by the sidecar. A process that is stopped meanwhile makes
+    // the times differ.
+    loop {
+        let before = goaways();
+        let told = sidecar.ask(&request("POST"));
+        assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+        until(|| sum(&sidecar, "connections") == 0, || sidecar.get("/metrics").1);
+        if goaways() == before {
+            break;
+        }
+        rounds += 1;
+        assert!(rounds < 20, "it never learns: {}", sidecar.get("/metrics").1);
+    }
+    assert!(rounds >= 2, "nothing shows it after {rounds}");
+    sidecar.stop();
 }

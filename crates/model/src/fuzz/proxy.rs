@@ -276,12 +276,14 @@ fn responses(
     let (mut interims, mut answer) = (Vec::new(), None::<Message>);
     while let Some(event) = up.poll_event(NOW) {
         match event {
-            Event::Interim { stream, head } if stream == on => {
+            Event::Interim { stream, head } if stream == on && fields::check_response(&head).is_ok() => {
                 let mut interim = Head::default();
                 fields::response(&head, from, own, &mut interim);
                 interims.push(interim);
             }
-            Event::Response { stream, head, end_stream } if stream == on => {
+            Event::Response { stream, head, end_stream }
+                if stream == on && fields::check_response(&head).is_ok() =>
+            {
                 let mut message = Message { is_whole: end_stream, ..Message::default() };
                 fields::response(&head, from, own, &mut message.head);
                 answer = Some(message);

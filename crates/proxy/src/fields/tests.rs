@@ -210,6 +210,18 @@ fn responses_and_trailers_lose_what_is_of_the_hop() {
     assert_eq!(lines(&head), ["grpc-status: 0"]);
 }
 
+#[test]
+fn a_response_that_names_more_fields_than_are_looked_at_does_not_pass() {
+    for (count, told) in [(16, Ok(())), (17, Err(Refused::Options))] {
+        let names: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
+        // In two lines, with one that no Connection takes away.
+        let (first, second) = (names[..9].join(", "), names[9..].join(",") + ", cookie");
+        Fields::of(&[("connection", &*first), ("connection", &*second)], |fields| {
+            assert_eq!(check_response(&ResponseHead { status: 200, is_http10: false, fields }), told);
+        });
+    }
+}
+
 proptest! {
     /// Whatever a request says, nothing of a hop passes, and everything else does, once and in order.
     #[test]

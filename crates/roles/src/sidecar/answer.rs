@@ -77,7 +77,7 @@ impl Sidecar<'_> {
             Begun::Later => return self.wait(id),
         };
         up.streams.insert(stream, id);
-        up.begin_request();
+        up.begin_request(now);
         self.observer.given(exchange, up, stream, now);
         up.carries(1 + (exchange.request.waiting() / SEGMENT) as u32);
         mark(up, slot, &mut self.dirty);

@@ -35,20 +35,37 @@ impl Engines {
 
     /// The engine of a connection that was accepted. `config`: as it is now; another one than before begins anew.
     pub fn engine(&mut self, config: &Config, version: Version, by: Carrier, now: Time) -> Connection {
-        if self.of != *config {
-            *self = Self::new(*config);
-        }
-        let place = &mut self.made[version as usize][by as usize];
-        let config = Arc::clone(place.get_or_insert_with(|| Arc::new(of(config, version, by))));
+        self.follow(config);
+        let config = self.config(version, by);
         match version {
             Version::H1 => Connection::h1(config),
             Version::H2 => Connection::h2(config, now),
             Version::H3 => Connection::h3(config, now),
         }
     }
+
+    /// Goes on in HTTP/2 where a client in clear has asked for that in HTTP/1.1, as if it had begun so; whether it does from now on.
+    pub fn upgrade(&mut self, engine: &mut Connection, config: &Config, now: Time) -> bool {
+        engine.switch(now, |_| {
+            self.follow(config);
+            self.config(Version::H2, Carrier::Clear)
+        })
+    }
+
+    fn follow(&mut self, config: &Config) {
+        if self.of != *config {
+            *self = Self::new(*config);
+        }
+    }
+
+    fn config(&mut self, version: Version, by: Carrier) -> Arc<Config> {
+        let Self { of, made } = self;
+        let place = &mut made[version as usize][by as usize];
+        Arc::clone(place.get_or_insert_with(|| Arc::new(made_of(of, version, by))))
+    }
 }
 
-fn of(config: &Config, version: Version, by: Carrier) -> Config {
+fn made_of(config: &Config, version: Version, by: Carrier) -> Config {
     let h2c_upgrade = config.h2c_upgrade.filter(|_| by == Carrier::Clear);
     let mut config = Config { tls: by == Carrier::Tls, h2c_upgrade, ..*config };
     if version != Version::H1 {

@@ -2,7 +2,7 @@
 
 use h2lab_base::units::Time;
 use h2lab_proxy::config::RetryOn;
-use h2lab_proxy::fields::{self, Origin, Version};
+use h2lab_proxy::fields::{self, Origin, Refused, Version};
 use h2lab_proxy::grpc::is_grpc;
 use h2lab_proxy::head::{Head, Part};
 use h2lab_proxy::refusal::ProxyError;
@@ -25,13 +25,17 @@ impl Sidecar<'_> {
         let mut were_any = false;
         let is_client = matches!(side.peer, Peer::Client { .. });
         loop {
-            if side.version == Version::H1 && side.engine.switch(now) {
-                side.version = Version::H2;
-            }
+            self.upgrade(side, now);
             let Some(event) = side.engine.poll_event(now) else { break };
             were_any = true;
-            self.note_keep_alive(&side.peer, &mut side.liveness, &event);
+            let is_idle = side.version != Version::H1 && side.streams.len() == 0;
+            let idle_since = is_idle.then_some(side.used_at);
+            self.note_keep_alive(&side.peer, (&mut side.liveness, idle_since), &event);
             self.observer.goaway(&side.peer, &mut side.watched, &event, now);
+            if let Some((stream, why)) = refused(side.version, &event) {
+                self.refuse_response(side, stream, why, now);
+                continue;
+            }
             let complete = completed(&event);
             match event {
                 Event::Request { stream, head, end_stream } => {
@@ -123,6 +127,15 @@ impl Sidecar<'_> {
         were_any
     }
 
+    /// Where a client goes on in HTTP/2, its connection has what one has that begins so.
+    fn upgrade(&mut self, side: &mut Side, now: Time) {
+        if side.version == Version::H1 && self.engines.upgrade(&mut side.engine, &self.config.server, now) {
+            side.version = Version::H2;
+            side.path = Side::path_of(side.version, &side.peer);
+            self.fit_new(side);
+        }
+    }
+
     /// An instance ends a connection with so many requests under way; whether they are too much for it.
     fn note_goaway(
         &mut self,
@@ -198,6 +211,7 @@ impl Sidecar<'_> {
             self.exchanges.get(id).seen.whole_at = Some(now);
             self.judge_whole(&side.peer, id, now);
         }
+        side.used_at = now;
         self.call(side);
     }
 
@@ -215,8 +229,9 @@ impl Sidecar<'_> {
     }
 
     /// What still comes on a stream is of no use.
-    fn forsake(&mut self, side: &mut Side, stream: StreamId, is_over: bool, now: Time) {
+    pub(super) fn forsake(&mut self, side: &mut Side, stream: StreamId, is_over: bool, now: Time) {
         side.streams.remove(stream);
+        side.used_at = now;
         if !is_over {
             side.cancel(stream, now);
         }
@@ -364,7 +379,7 @@ fn is_of_pings(requests: usize, debug: &[u8]) -> bool {
 }
 
 /// Whether a connection ends without an error.
-fn is_orderly(code: ErrorCode) -> bool {
+pub fn is_orderly(code: ErrorCode) -> bool {
     code.in_http3() == ErrorCode::H3_NO_ERROR
 }
 
@@ -393,6 +408,17 @@ fn fate_of(version: Version, error: Option<&Error>) -> Fate {
         _ => false,
     };
     if version == Version::H1 && is_answer { Fate::Answered } else { Fate::Unknown }
+}
+
+/// The stream of a response, interim or final, that may not be passed on; why, and whether it is whole. Only HTTP/1.1 has `Connection`.
+fn refused(version: Version, event: &Event<'_>) -> Option<(StreamId, (Refused, bool))> {
+    let (stream, head, is_whole) = match event {
+        _ if version != Version::H1 => return None,
+        Event::Interim { stream, head } => (*stream, head, false),
+        Event::Response { stream, head, end_stream } => (*stream, head, *end_stream),
+        _ => return None,
+    };
+    fields::check_response(head).err().map(|why| (stream, (why, is_whole)))
 }
 
 /// Entries with our name in `Via` from which on the request is in a loop: in a chain several sidecars may have the same name.

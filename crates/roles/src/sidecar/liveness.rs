@@ -10,6 +10,7 @@ use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::liveness::{Liveness, Verdict};
 use h2lab_wire::{ErrorCode, Event};
 
+use super::events::is_orderly;
 use super::side::{Peer, Side};
 use super::{Sidecar, Slot, mark};
 
@@ -35,7 +36,9 @@ impl Sidecar<'_> {
             }
             let pool = self.pools.get(instance);
             let waits = side.streams.len() > 0;
-            if !waits && now.since(side.idle_since()) >= pool.idle.limit(now, idle) {
+            if waits {
+                side.used_at = now;
+            } else if now.since(side.used_at) >= pool.idle.limit(now, idle) {
                 pool.connections.retain(|other| *other != slot);
                 side.engine.goaway(now, ErrorCode::NO_ERROR, b"idle");
                 mark(side, slot, &mut self.dirty);
@@ -65,8 +68,13 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Notes what a connection to an instance says of how long it lasts.
-    pub(super) fn note_keep_alive(&mut self, peer: &Peer, liveness: &mut Liveness, event: &Event<'_>) {
+    /// Notes what a connection to an instance says of how long it lasts. `idle_since`: where one of HTTP/2 or HTTP/3 carries nothing.
+    pub(super) fn note_keep_alive(
+        &mut self,
+        peer: &Peer,
+        (liveness, idle_since): (&mut Liveness, Option<Time>),
+        event: &Event<'_>,
+    ) {
         let Peer::Instance(instance) = peer else { return };
         match event {
             Event::Response { head, .. } => {
@@ -77,6 +85,12 @@ impl Sidecar<'_> {
                 }
             }
             Event::Interim { .. } | Event::Data { .. } | Event::Trailers { .. } => liveness.progressed(),
+            // Our engine ends it, too, since nothing is under way: before the end of what comes is read, which `note_end` asks for.
+            Event::GoAway { code, .. } if is_orderly(*code) => {
+                if let Some(since) = idle_since {
+                    self.pools.get(*instance).idle.closed_after(self.now, self.now.since(since));
+                }
+            }
             _ => {}
         }
     }
@@ -87,15 +101,16 @@ impl Sidecar<'_> {
             && side.has_ended()
             && side.streams.len() == 0
         {
-            self.pools.get(instance).idle.closed_after(now, now.since(side.idle_since()));
+            self.pools.get(instance).idle.closed_after(now, now.since(side.used_at));
         }
     }
 }
 
 impl Side {
     /// It gets one more request.
-    pub fn begin_request(&mut self) {
+    pub fn begin_request(&mut self, now: Time) {
         self.requests += 1;
+        self.used_at = now;
         self.written_before = self.transport.tcp().map_or(0, StreamSocket::written);
     }
 
@@ -151,7 +166,7 @@ mod tests {
             Side::new(transport, Connection::h1(Config::new(Role::Client)), Version::H1, Peer::Instance(0));
         write(&side, b"GET / HTTP/1.1\r\n\r\n");
         theirs.read(&mut [0; 64]).unwrap();
-        side.begin_request();
+        side.begin_request(Time::ZERO);
         (side, theirs)
     }
 

@@ -2,12 +2,13 @@
 //! status, by gRPC's, which comes in trailers, and as what is none.
 
 use h2lab_base::units::Time;
+use h2lab_proxy::fields::Refused;
 use h2lab_proxy::grpc;
 use h2lab_proxy::guard::outlier;
 use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
 use h2lab_wire::event::{Fields, ResponseHead};
-use h2lab_wire::{Error, ErrorCode, Initiator};
+use h2lab_wire::{Error, ErrorCode, Initiator, StreamId};
 
 use super::Sidecar;
 use super::observe::Again;
@@ -27,6 +28,9 @@ enum Malformed {
     /// What it has sent in HTTP/1.1.
     #[error("the instance's response is malformed: {0}")]
     Http1(&'static str),
+    /// Its head, which may not be passed on.
+    #[error("the instance's response is malformed: {0}")]
+    Head(Refused),
     /// The whole connection.
     #[error("the instance violated HTTP: {reason} ({code})")]
     Connection {
@@ -124,6 +128,23 @@ impl Sidecar<'_> {
         let why = Malformed::Response { code, reason }.to_string();
         self.observer.malformed(instance, &why, self.now);
         Some(why)
+    }
+
+    /// A response, interim or final, may not be passed on: its request is answered 502, and what still comes of it is of no use.
+    pub(super) fn refuse_response(
+        &mut self,
+        side: &mut Side,
+        stream: StreamId,
+        (why, is_over): (Refused, bool),
+        now: Time,
+    ) {
+        let id = side.streams.get(stream);
+        self.forsake(side, stream, is_over, now);
+        let (Peer::Instance(instance), Some(id)) = (&side.peer, id) else { return };
+        let why = Malformed::Head(why).to_string();
+        self.observer.malformed(*instance, &why, now);
+        self.judge(*instance, true, now);
+        self.cut_as(id, false, (Fate::Answered, ProxyError::HttpProtocolError), &why);
     }
 
     /// A connection to an instance has ended with this; `true` if it was because of what the instance has sent, and what it carried has

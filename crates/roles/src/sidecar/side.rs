@@ -76,7 +76,7 @@ pub struct Side {
     pub number: u32,
     /// See [`Side::number`].
     pub requests: u32,
-    /// When a request came or ended last; of a client's.
+    /// When a request came or ended last. What an instance sends beside, such as PINGs, does not count.
     pub used_at: Time,
     /// When it gave the memory of its buffers back.
     released_at: Time,

@@ -37,11 +37,6 @@ impl Side {
         let is_suspect = self.silence.as_ref().map(|silence| silence.is_suspect());
         is_suspect.is_some_and(|is_suspect| is_suspect || gone_at > self.liveness.heard_at())
     }
-
-    /// Since when an instance's connection has carried nothing.
-    pub const fn idle_since(&self) -> Time {
-        if self.silence.is_some() { self.used_at } else { self.liveness.heard_at() }
-    }
 }
 
 impl Sidecar<'_> {
@@ -63,9 +58,6 @@ impl Sidecar<'_> {
             side.liveness.heard(now);
         }
         let waits = side.streams.len() > 0;
-        if waits {
-            side.used_at = now;
-        }
         let (since, is_suspect, is_over) = (silence.since(), silence.is_suspect(), silence.is_over());
         let pool = self.pools.get(instance);
         let ping = self.config.file.timeouts.ping;

@@ -83,10 +83,7 @@ impl Admin {
         let run = move || {
             let clients = run(&Arc::new(serving), &listener, &woken);
             drop(listener);
-            for client in clients {
-                // One that panicked has shown it.
-                let _ = client.join();
-            }
+            clients.join();
         };
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
@@ -144,9 +141,33 @@ impl Drop for Asking {
     }
 }
 
+/// Threads that answer a client each.
+#[derive(Debug, Default)]
+struct Threads(Vec<JoinHandle<()>>);
+
+impl Threads {
+    /// Has one more client answered: in a thread of its own, or in the calling one while [`MOST`] have theirs.
+    fn answer(&mut self, answer: impl FnOnce() + Send + 'static) {
+        self.0.retain(|client| !client.is_finished());
+        if self.0.len() == MOST {
+            return answer();
+        }
+        // Where no thread can be had, the client is gone with what it would have run.
+        self.0.extend(std::thread::Builder::new().name("admin-client".to_owned()).spawn(answer));
+    }
+
+    /// Waits until all were answered.
+    fn join(self) {
+        for client in self.0 {
+            // One that panicked has shown it.
+            let _ = client.join();
+        }
+    }
+}
+
 /// Accepts and answers, until it is woken, since it is to end or another process does so. The threads of clients that are still answered.
-fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) -> Vec<JoinHandle<()>> {
-    let (mut kept, mut clients) = (Vec::new(), Vec::<JoinHandle<()>>::new());
+fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) -> Threads {
+    let (mut kept, mut clients) = (Vec::new(), Threads::default());
     loop {
         keep(&mut kept);
         let mut waited = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
@@ -159,14 +180,8 @@ fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) -> Vec<J
         if !waited[1].revents().is_empty() || serving.sockets.are_handed_on() {
             return clients;
         }
-        clients.retain(|client| !client.is_finished());
         match listener.accept() {
-            Ok(Some(stream)) if clients.len() < MOST => {
-                let client = std::thread::Builder::new().name("admin-client".to_owned());
-                // Where no thread can be had, the client is gone with what it would have run.
-                clients.extend(client.spawn(move || asking.answer(stream)));
-            }
-            Ok(Some(stream)) => asking.answer(stream),
+            Ok(Some(stream)) => clients.answer(move || asking.answer(stream)),
             Ok(None) => {}
             Err(_) => {
                 // File descriptors have run out, but for those. Its answer reads files, too, before they are kept again.
@@ -337,6 +352,8 @@ fn is_this_machine(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use h2lab_proxy::config::Config;
 
     use super::*;
@@ -364,6 +381,35 @@ mod tests {
         let rebound = b"GET /config HTTP/1.1\r\nhost: evil.example\r\n\r\n";
         assert_eq!(of(rebound), "421 Misdirected Request");
         assert_eq!(serving(true).respond(rebound).status, "200 OK");
+    }
+
+    #[test]
+    fn sixteen_clients_have_a_thread_and_a_further_one_is_answered_by_the_one_that_accepts() {
+        let mut clients = Threads::default();
+        let (name, names) = channel();
+        let answered = |clients: &mut Threads| {
+            let name = name.clone();
+            clients.answer(move || name.send(std::thread::current().id()).expect("it is read"));
+            names.recv().expect("it is answered")
+        };
+        let here = std::thread::current().id();
+        // They take as long as they like.
+        let slow: Vec<_> = (0..16)
+            .map(|_| {
+                let (go, waits) = channel::<()>();
+                clients.answer(move || {
+                    let _ = waits.recv();
+                });
+                go
+            })
+            .collect();
+        assert_eq!([(); 3].map(|()| answered(&mut clients)), [here; 3]);
+        drop(slow);
+        while clients.0.iter().any(|client| !client.is_finished()) {
+            std::thread::yield_now();
+        }
+        assert_ne!(answered(&mut clients), here);
+        clients.join();
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Both;
 use super::threads::KeptAlive;
 use crate::origin::Origin;
 use crate::sidecar_reload::until;
+use crate::support::DEADLINE;
 
 /// The UDP port of an instance that is started anew: what comes to it goes to one process, and later to another one, which does not know
 /// the connections of the first. Nobody ever finds the port closed.
@@ -103,19 +104,29 @@ fn what_may_have_been_done_before_the_instance_was_killed_is_not_sent_again() {
 
 #[test]
 fn a_request_that_meets_a_closed_port_was_not_there_whatever_its_method() {
-    let [mut first, spare] = [(); 2].map(|()| Origin::start(&["--h3"]));
-    let instances =
-        format!("instances = ['h3://{}', {{ url = 'h3://{}', priority = 1 }}]", first.tls, spare.tls);
-    let both = Both::start(&format!("{instances}\n{WITHOUT_PINGS}"), "");
-    let mut client = KeptAlive::connect(both.sidecar.clear);
-    assert_eq!(client.ask("POST"), 200);
-    first.child.kill().expect("it runs");
-    // Later than what the connection still had to say: else it is not known which datagram met the closed port.
-    thread::sleep(Duration::from_millis(1_500));
-    assert_eq!(client.ask("POST"), 200, "{}", both.sidecar.child.log());
-    drop(client);
-    let last = both.sidecar.stop();
-    assert!(last.contains("; none failed"), "{last}");
+    let spare = Origin::start(&["--h3"]);
+    let began = Instant::now();
+    loop {
+        let mut first = Origin::start(&["--h3"]);
+        let instances =
+            format!("instances = ['h3://{}', {{ url = 'h3://{}', priority = 1 }}]", first.tls, spare.tls);
+        let both = Both::start(&format!("{instances}\n{WITHOUT_PINGS}"), "");
+        let mut client = KeptAlive::connect(both.sidecar.clear);
+        assert_eq!(client.ask("POST"), 200);
+        // It is known which datagram has met the closed port only where the connection has sent no other one for a second: what it still
+        // acknowledges would meet it first, and end the connection before the request. Where this machine has delayed that, nothing is
+        // shown, and the next round tries it again.
+        thread::sleep(Duration::from_millis(1_500));
+        first.child.kill().expect("it runs");
+        let status = client.ask("POST");
+        drop(client);
+        let log = both.sidecar.child.log();
+        let last = both.sidecar.stop();
+        if status == 200 && last.ends_with("; none failed, 1 retried") {
+            return;
+        }
+        assert!(began.elapsed() < DEADLINE, "{status}: {last}: {log}");
+    }
 }
 
 #[test]

@@ -13,7 +13,12 @@ impl Sidecar<'_> {
         let watched = &mut exchange.watched;
         (watched.request_due, watched.waits_from, watched.moved_at) = (Time::NEVER, now, now);
         watched.is_grpc = grpc::is_grpc(exchange.head.field(b"content-type"));
-        if exchange.refusal.is_none() {
+        if exchange.refusal.is_some() {
+            // Who asks for what no service has, has asked, too.
+            if let Err(too_fast) = self.guard.take_of_listener(listener, client, now) {
+                exchange.refusal = Some(too_fast);
+            }
+        } else {
             match self.guard.admit(exchange.service, listener, client, now) {
                 Err(refusal) => exchange.refusal = Some(refusal),
                 Ok(()) => exchange.watched.is_counted = true,

@@ -429,6 +429,17 @@ impl Sidecar<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use h2lab_net::byte_stream::ByteStream;
+    use h2lab_net::tcp::{ConnectOptions, Listener, StreamSocket};
+    use h2lab_proxy::config::Config as File;
+    use h2lab_wire::StreamId;
+    use h2lab_wire::h2::frame::{FrameHeader, PREFACE, flag, kind};
+
+    use super::super::super::config::SidecarConfig;
+    use super::super::super::engines::Carrier;
+    use super::super::super::live::Live;
     use super::*;
 
     fn held(bytes: u64, shared: &Arc<Shared>) -> Held {
@@ -448,6 +459,55 @@ mod tests {
         first.set(false, 0, 0);
         second.tell();
         assert_eq!(second.memory.pressure(), Pressure::None);
+    }
+
+    /// Of a client that upgrades to HTTP/2 while so many percent of the memory are taken: whether a stream that has used all but 20,000
+    /// bytes of its window gets them back.
+    fn gives_credit_after_an_upgrade(percent: usize) -> bool {
+        let text = "memory = '96M'\n[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n[service.a]\ninstances = ['http://127.0.0.1:9']\n";
+        let config = SidecarConfig::new(File::parse(text).expect("it is right"), 1, &|_| Ok(Vec::new()));
+        let live = Live::new(config.expect("it is right"), |_| ());
+        let mut sidecar =
+            Sidecar::new(&live, Arc::new(Shared::new(1).expect("a wakeup")), 0).expect("a free port");
+        let held = sidecar.guard.held.as_mut().expect("it is bounded");
+        held.set(false, 1_000, held.memory.room() as usize / 100 * percent);
+        let (now, server) = (sidecar.now, sidecar.config.server);
+        let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+        let to = listener.local_address().expect("an address").into();
+        let socket = StreamSocket::connect(&to, &ConnectOptions::default()).expect("it accepts");
+        let transport = Transport::Stream(ByteStream::clear(socket));
+        let engine = sidecar.engines.engine(&server, Version::H1, Carrier::Clear, now);
+        let peer = Peer::Client { listener: 0, address: "192.0.2.1".into() };
+        let mut side = Side::new(transport, engine, Version::H1, peer);
+        let offer = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n\
+                      http2-settings: AAMAAABkAAQAAP__\r\n\r\n";
+        side.engine.handle_input(now, offer);
+        sidecar.take_events(0, &mut side, now);
+        assert!(side.version == Version::H2 && side.path.is_some());
+        let frame = |kind, flags, stream, payload: &[u8]| {
+            let header = FrameHeader { length: payload.len() as u32, kind, flags, stream };
+            [&header.encode()[..], payload].concat()
+        };
+        // `:method: POST`, `:path: /`, `:scheme: http`, and `:authority: a`.
+        let post = frame(kind::HEADERS, flag::END_HEADERS, 3, &[0x83, 0x84, 0x86, 0x41, 1, b'a']);
+        let settings = [frame(kind::SETTINGS, 0, 0, &[]), frame(kind::SETTINGS, flag::ACK, 0, &[])].concat();
+        side.engine.handle_input(now, &[&PREFACE[..], &settings, &post].concat());
+        let used = server.flow.stream_window as usize - 20_000;
+        for piece in vec![b'x'; used].chunks(16_384) {
+            side.engine.handle_input(now, &frame(kind::DATA, 0, 3, piece));
+        }
+        sidecar.take_events(0, &mut side, now);
+        let _ = side.engine.take_transmit(now);
+        side.engine.release(now, StreamId(3), used as u32);
+        let told = side.engine.take_transmit(now);
+        let update = [&[0, 0, 4, kind::WINDOW_UPDATE, 0][..], &3_u32.to_be_bytes()].concat();
+        told.windows(update.len()).any(|bytes| bytes == update)
+    }
+
+    #[test]
+    fn who_upgrades_while_memory_is_tight_has_little() {
+        assert!(gives_credit_after_an_upgrade(30));
+        assert!(!gives_credit_after_an_upgrade(60));
     }
 
     #[test]

@@ -205,18 +205,21 @@ impl Guard {
         }
     }
 
+    /// Whether a listener takes one more request of this client; why not, if it does not.
+    fn take_of_listener(&self, listener: u32, client: &str, now: Time) -> Result<(), Refusal> {
+        match self.listeners.get(listener as usize) {
+            Some(Some(rate)) => rate.take(client, now).map_err(|after| too_fast(after, "this listener")),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether one more request of this client may go to this service; why not, if it may not.
     fn admit(&mut self, service: u32, listener: u32, client: &str, now: Time) -> Result<(), Refusal> {
-        let too_fast = |after: Duration, whose: String| {
-            Refusal::new(429, format!("rate limit of {whose} exceeded")).come_again_after(after)
-        };
-        if let Some(Some(rate)) = self.listeners.get(listener as usize)
-            && let Err(after) = rate.take(client, now)
-        {
+        if let Err(too_fast) = self.take_of_listener(listener, client, now) {
             if let Some(of) = self.services.get_mut(service as usize) {
                 of.counts.rate_limited += 1;
             }
-            return Err(too_fast(after, "this listener".to_owned()));
+            return Err(too_fast);
         }
         let pressure = self.pressure();
         let Some(of) = self.services.get_mut(service as usize) else { return Ok(()) };
@@ -229,7 +232,7 @@ impl Guard {
             && let Err(after) = rate.take(client, now)
         {
             of.counts.rate_limited += 1;
-            return Err(too_fast(after, format!("service {}", of.name)));
+            return Err(too_fast(after, &format!("service {}", of.name)));
         }
         if of.is_bounded() {
             of.share.open(&of.bounds).map_err(|overflow| of.overflow(overflow))?;
@@ -259,6 +262,11 @@ impl Guard {
             n => write(&format!("service {}: {detail} ({n} more since the last such line)", of.name)),
         }
     }
+}
+
+/// The answer to a request that comes before it is due.
+fn too_fast(after: Duration, whose: &str) -> Refusal {
+    Refusal::new(429, format!("rate limit of {whose} exceeded")).come_again_after(after)
 }
 
 impl ServiceGuard {
