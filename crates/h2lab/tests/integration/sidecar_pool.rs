@@ -9,6 +9,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::origin::Origin;
 use crate::sidecar::Sidecar;
+use crate::sidecar_guard::{get, response, server};
 use crate::support::{DEADLINE, folder};
 
 /// A sidecar in front of these instances, with these lines in `[timeouts]`.
@@ -74,4 +75,25 @@ fn an_idle_connection_is_closed_before_the_instance_would() {
     let mut answer = [0; 64];
     let n = client.read(&mut answer).expect("a response");
     assert!(answer[..n].starts_with(b"HTTP/1.1 200 "), "the client's connection stays");
+}
+
+#[test]
+fn instances_get_requests_by_their_weights() {
+    let [heavy, light, none] =
+        ["heavy", "light", "none"].map(|name| server(move |_| Some(response(200, name))));
+    let folder = folder();
+    let config = folder.path().join("sidecar.toml");
+    let text = format!(
+        "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n[service.a]\ninstances = [\n\
+         {{ url = '{light}', weight = 1 }}, {{ url = '{none}', weight = 0 }}, {{ url = '{heavy}', weight = 1000 }}]\n"
+    );
+    fs::write(&config, text).expect("a file");
+    let sidecar = Sidecar::with(&config);
+    let told: Vec<String> = (0..200).map(|_| sidecar.ask(&get("/", ""))).collect();
+    let [heavy, light, none] =
+        ["heavy", "light", "none"].map(|name| told.iter().filter(|told| told.ends_with(name)).count());
+    println!("{heavy} of weight 1000, {light} of 1, {none} of 0");
+    assert_eq!((heavy + light, none), (200, 0), "{told:?}");
+    // Half of them without weights; a fifth where the heavy one is thought to be sixteen times as slow.
+    assert!(light <= 40, "{light} of 200 to the one of weight 1");
 }
