@@ -157,12 +157,14 @@ impl StreamSocket {
 
     /// Has the kernel end the connection, with [`io::ErrorKind::TimedOut`], where the peer's host is gone: after `silence` without a
     /// segment it is asked for one (`SO_KEEPALIVE`), and what has no acknowledgement for `unacknowledged`, data or question, ends it
-    /// (`TCP_USER_TIMEOUT`, RFC 5482). Both are whole seconds at least. Without effect on a Unix socket, whose peer is a process of this
-    /// host.
-    pub fn watch_peer(&self, silence: Duration, unacknowledged: Duration) {
+    /// (`TCP_USER_TIMEOUT`, RFC 5482); `None` leaves that to the system's own limits (`tcp_retries2`, `tcp_keepalive_probes`). Both are
+    /// whole seconds at least. Without effect on a Unix socket, whose peer is a process of this host.
+    pub fn watch_peer(&self, silence: Duration, unacknowledged: Option<Duration>) {
         let silence = Duration::from_secs(silence.as_secs().clamp(1, 32_767));
-        let unacknowledged = u32::try_from(unacknowledged.as_millis()).unwrap_or(u32::MAX);
-        let unacknowledged = unacknowledged.clamp(1_000, i32::MAX as u32); // an int, of which less than 0 is refused
+        let unacknowledged = unacknowledged.map_or(0, |time| {
+            let time = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+            time.clamp(1_000, i32::MAX as u32) // an int, of which less than 0 is refused
+        });
         let set = || {
             sockopt::set_tcp_keepidle(&self.fd, silence)?;
             sockopt::set_tcp_keepintvl(&self.fd, silence)?;

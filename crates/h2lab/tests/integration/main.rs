@@ -224,6 +224,12 @@ mod sidecar_upgrade;
 /// Which host its instances are asked for.
 mod sidecar_host;
 
+/// Health checks of instances whose connections are all in use.
+mod sidecar_checks;
+
+/// Instances whose name has several addresses.
+mod sidecar_names;
+
 /// Uploads to an instance that reads slowly.
 mod sidecar_upload;
 

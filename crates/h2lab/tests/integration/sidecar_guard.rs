@@ -349,7 +349,7 @@ fn an_instance_that_is_not_well_is_not_asked_until_it_is() {
 }
 
 #[test]
-fn memory_is_bounded_and_who_is_refused_is_told_to_come_again() {
+fn memory_is_bounded_however_many_read_nothing() {
     let origin = Origin::start(&[]);
     let top = "memory = \"80M\"";
     let sidecar = sidecar(top, &[&format!("h2c://{}", origin.clear)], "");

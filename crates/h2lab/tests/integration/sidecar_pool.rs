@@ -14,6 +14,7 @@ use crate::origin::Origin;
 use crate::sidecar::Sidecar;
 use crate::sidecar_admin::Watched;
 use crate::sidecar_dials::sum;
+use crate::sidecar_guard::{get, response, server};
 use crate::sidecar_reload::until;
 use crate::support::{DEADLINE, folder};
 
@@ -135,4 +136,25 @@ fn after_which_time_an_instance_of_http2_closes_an_idle_connection_is_learned() 
     }
     assert!(rounds >= 2, "nothing shows it after {rounds}");
     sidecar.stop();
+}
+
+#[test]
+fn instances_get_requests_by_their_weights() {
+    let [heavy, light, none] =
+        ["heavy", "light", "none"].map(|name| server(move |_| Some(response(200, name))));
+    let folder = folder();
+    let config = folder.path().join("sidecar.toml");
+    let text = format!(
+        "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n[service.a]\ninstances = [\n\
+         {{ url = '{light}', weight = 1 }}, {{ url = '{none}', weight = 0 }}, {{ url = '{heavy}', weight = 1000 }}]\n"
+    );
+    fs::write(&config, text).expect("a file");
+    let sidecar = Sidecar::with(&config);
+    let told: Vec<String> = (0..200).map(|_| sidecar.ask(&get("/", ""))).collect();
+    let [heavy, light, none] =
+        ["heavy", "light", "none"].map(|name| told.iter().filter(|told| told.ends_with(name)).count());
+    println!("{heavy} of weight 1000, {light} of 1, {none} of 0");
+    assert_eq!((heavy + light, none), (200, 0), "{told:?}");
+    // Half of them without weights; a fifth where the heavy one is thought to be sixteen times as slow.
+    assert!(light <= 40, "{light} of 200 to the one of weight 1");
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use h2lab_net::tls::Identity;
 use h2lab_wire::h2::frame::{PREFACE, kind};
 use rustix::process::Signal;
+use socket2::{Domain, Socket, Type};
 
 use crate::hostile::attacker::{Frames, frame};
 use crate::origin::Origin;
@@ -261,4 +262,44 @@ fn a_file_that_was_missing_at_a_reload_is_watched() {
     fs::write(folder.path().join("new.key"), &identity.key_pem).expect("a file");
     fs::write(folder.path().join("new.pem"), &identity.certificates_pem).expect("a file");
     until_it_says(&sidecar, ": reloaded: ", 1);
+}
+
+/// After five seconds the kernel gives up what the instance does not take, by the first file: it is slow, and has an hour by the second.
+#[test]
+fn connections_that_are_there_have_the_timeouts_of_the_new_file() {
+    const LENGTH: usize = 4 << 20;
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(8_192).expect("above its least");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    socket.listen(1).expect("it is bound");
+    let listener = TcpListener::from(socket);
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        drop(listener); // another one finds nobody
+        head(&mut stream);
+        stream.write_all(b"HTTP/1.1 204 No\r\n\r\n").expect("it reads");
+        head(&mut stream);
+        thread::sleep(Duration::from_secs(12)); // more than the first file allows
+        let mut body = vec![0; LENGTH];
+        if stream.read_exact(&mut body).is_ok() {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let folder = folder();
+    let path = folder.path().join("sidecar.toml");
+    let times =
+        |response: &str| format!("[timeouts]\nping = '500ms'\nresponse = '{response}'\nidle = '1h'\n");
+    write(&path, "", &url, &times("5s"));
+    let sidecar = Sidecar::with(&path);
+    let mut client = sidecar.connect();
+    assert!(ask(&mut client).starts_with("HTTP/1.1 204 "));
+    write(&path, "", &url, &times("1h"));
+    sidecar.child.signal(Signal::HUP).expect("it runs");
+    until_it_says(&sidecar, ": reloaded: ", 1);
+    let begin = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {LENGTH}\r\n\r\n");
+    client.write_all(begin.as_bytes()).expect("it reads");
+    let _ = client.write_all(&vec![b'x'; LENGTH]); // what went wrong is in the response
+    let told = head(&mut client);
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told}: {}", sidecar.child.log());
 }

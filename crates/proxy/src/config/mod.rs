@@ -198,7 +198,7 @@ impl Config {
         }
     }
 
-    /// The configuration as TOML for people, without what may be a secret.
+    /// The configuration as TOML for people, without secrets. Files that have some, such as private keys, are named.
     pub fn shown(&self) -> String {
         let Ok(mut table) = toml::Table::try_from(self) else { return String::new() };
         table.iter_mut().for_each(|(key, value)| hide(key, value));
@@ -318,9 +318,9 @@ fn check_service(name: &str, service: &Service) -> Result<(), ConfigError> {
     }
 }
 
-/// Replaces what may be a secret, by the names of keys: tables of other modules may have some, too.
+/// Replaces secrets, by the names of keys: tables of other modules may have some, too. (`key` names a file, or who shares a rate.)
 fn hide(key: &str, value: &mut toml::Value) {
-    const SECRETS: [&str; 5] = ["token", "password", "secret", "credential", "key"];
+    const SECRETS: [&str; 4] = ["token", "password", "secret", "credential"];
     match value {
         toml::Value::Table(table) => table.iter_mut().for_each(|(key, value)| hide(key, value)),
         toml::Value::Array(items) => items.iter_mut().for_each(|item| hide(key, item)),

@@ -258,15 +258,27 @@ fn the_admin_listener_is_for_this_machine_unless_told() {
 }
 
 #[test]
-fn what_may_be_a_secret_is_not_shown() {
-    let text = "listen = [{ address = '127.0.0.1:1', service = 'a' }]
-        [service.a]
-        instances = ['http://a']
-        identity = { cert = 'own.pem', key = 'own.key' }";
-    let shown = Config::parse(text).expect("it is right").shown();
-    assert!(shown.contains("cert = \"own.pem\"") && shown.contains("key = \"(redacted)\""), "{shown}");
-    assert!(shown.contains("http://a:80") && !shown.contains("own.key"), "{shown}");
+fn secrets_are_not_shown_and_nothing_else_is_hidden() {
+    let file = |token: &str, key: &str, whose: &str| {
+        let text = format!(
+            "listen = [{{ address = '127.0.0.1:1', service = 'a' }}]
+            [service.a]
+            consul = {{ service = 'a', token = '{token}' }}
+            identity = {{ cert = 'own.pem', key = '{key}' }}
+            rate = {{ per-second = 5, key = '{whose}' }}"
+        );
+        Config::parse(&text).expect("it is right")
+    };
+    let config = file("abc123", "own.key", "all");
+    let shown = config.shown();
+    assert!(shown.contains("token = \"(redacted)\"") && !shown.contains("abc123"), "{shown}");
+    for there in ["cert = \"own.pem\"", "key = \"own.key\"", "key = \"all\"", "http://127.0.0.1:8500"] {
+        assert!(shown.contains(there), "{there}: {shown}");
+    }
     assert!(toml::from_str::<toml::Table>(&shown).is_ok(), "{shown}");
+    assert_eq!(config.hash(), file("another", "own.key", "all").hash(), "nobody can guess a secret by it");
+    let others = [file("abc123", "other.key", "all"), file("abc123", "own.key", "client")];
+    assert!(others.iter().all(|other| other.hash() != config.hash()), "same hash, same configuration");
 }
 
 #[test]

@@ -117,6 +117,11 @@ impl Timeouts {
         }
     }
 
+    /// [`Timeouts::response`], if it is not for ever.
+    pub fn response_limit(&self) -> Option<Duration> {
+        Some(self.response).filter(|time| !time.is_zero() && *time < FOR_EVER)
+    }
+
     /// What is of no use in those of a service: a line for its author.
     pub(super) fn warning(&self, name: &str) -> Option<String> {
         let is_longer = !self.attempt.is_zero() && self.attempt >= self.response;

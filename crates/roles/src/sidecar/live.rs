@@ -21,6 +21,9 @@ use super::names::{self, Unresolved};
 use super::observe::unix;
 use super::transparent;
 
+/// Of the addresses of a name so many are used.
+const MOST_ADDRESSES: usize = 8;
+
 /// An instance with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
@@ -28,16 +31,31 @@ pub struct Resolved {
     pub member: Member,
     /// Its address.
     pub address: SocketAddr,
+    /// Further ones at which it may be: it is looked for there where it is not at the first one.
+    pub others: Vec<SocketAddr>,
     /// The name of its certificate, if the service has none for all.
     pub server_name: String,
 }
 
 impl Resolved {
-    /// The addresses of an instance: several, where a name has several.
+    /// An instance that is at one of the addresses of its name.
+    pub fn one(member: &Member) -> Result<Self, String> {
+        let mut all = Self::all(member)?;
+        all.truncate(MOST_ADDRESSES);
+        let others = all.split_off(1).into_iter().map(|other| other.address).collect();
+        all.pop().map(|first| Self { others, ..first }).ok_or_else(|| "it has no address".to_owned())
+    }
+
+    /// An instance at each address of a name.
     pub fn all(member: &Member) -> Result<Vec<Self>, String> {
         let host = member.url.host.as_str();
         let addresses = (host, member.url.port).to_socket_addrs().map_err(|error| unresolved(&error))?;
-        let of = |address| Self { member: member.clone(), address, server_name: host.to_owned() };
+        let of = |address| Self {
+            member: member.clone(),
+            address,
+            others: Vec::new(),
+            server_name: host.to_owned(),
+        };
         let mut all: Vec<Self> = Vec::new();
         for address in addresses {
             if all.iter().all(|other| other.address != address) {
@@ -45,6 +63,23 @@ impl Resolved {
             }
         }
         if all.is_empty() { Err("it has no address".to_owned()) } else { Ok(all) }
+    }
+
+    /// All of its addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        [self.address].into_iter().chain(self.others.iter().copied())
+    }
+
+    /// The same with the addresses in the order that they had before, as far as they are the same: name servers shuffle them, and an
+    /// instance is known by its first one.
+    fn in_the_order_of(mut self, before: &Self) -> Self {
+        let mut all: Vec<SocketAddr> = self.addresses().collect();
+        let place = |address: &SocketAddr| before.addresses().position(|other| other == *address);
+        all.sort_by_key(|address| place(address).unwrap_or(usize::MAX)); // what is new comes last, in its order
+        if let [first, others @ ..] = &all[..] {
+            (self.address, self.others) = (*first, others.to_vec());
+        }
+        self
     }
 
     /// Whether it is the same instance, perhaps with another weight.
@@ -95,7 +130,10 @@ impl State {
                 set.iter().find(|at| at.member.url == member.url)
             };
             match result {
-                Ok(at) => set.push(at),
+                Ok(at) => set.push(match known() {
+                    Some(before) => at.in_the_order_of(before),
+                    None => at,
+                }),
                 Err(why) => {
                     let about = without_address(&service, &member, &why);
                     if let Some(at) = known() {
@@ -189,8 +227,18 @@ impl Live {
 
     /// A registry knows the instances of a service; whether they are others than before.
     pub fn set(&self, service: &str, set: Vec<Resolved>) -> bool {
-        let set = distinct(set);
         let mut state = self.lock();
+        let known = state.sets.get(service).map_or(&[][..], |set| set);
+        let in_order = |at: Resolved| {
+            let before = known.iter().find(|before| {
+                before.member.url == at.member.url && at.addresses().any(|address| address == before.address)
+            });
+            match before {
+                Some(before) => at.in_the_order_of(before),
+                None => at,
+            }
+        };
+        let set = distinct(set.into_iter().map(in_order).collect());
         if state.sets.get(service).is_some_and(|before| **before == *set) {
             return false;
         }
@@ -340,6 +388,29 @@ fn distinct(set: Vec<Resolved>) -> Vec<Resolved> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instance_at_several_addresses_stays_the_same_however_they_are_shuffled() {
+        let address = |last: u8| SocketAddr::from(([127, 0, 0, last], 1));
+        let at = |all: [u8; 3]| {
+            let member = Member::from("http://a:1".parse::<h2lab_proxy::config::Instance>().expect("a URL"));
+            let others = vec![address(all[1]), address(all[2])];
+            Resolved { member, address: address(all[0]), others, server_name: "a".to_owned() }
+        };
+        let before = at([1, 2, 3]);
+        assert_eq!(at([3, 1, 2]).in_the_order_of(&before), before);
+        assert_eq!(at([4, 3, 1]).in_the_order_of(&before), at([1, 3, 4]), "one is new, one has gone");
+        assert_eq!(at([5, 4, 6]).in_the_order_of(&before), at([5, 4, 6]));
+    }
+
+    #[test]
+    fn an_instance_has_all_addresses_of_its_name_and_each_once() {
+        let member =
+            Member::from("http://localhost:1".parse::<h2lab_proxy::config::Instance>().expect("a URL"));
+        let all = Resolved::all(&member).expect("an address");
+        let one = Resolved::one(&member).expect("an address");
+        assert!(one.addresses().eq(all.iter().map(|at| at.address).take(MOST_ADDRESSES)), "{one:?}");
+    }
 
     #[test]
     fn an_instance_that_is_listed_twice_is_one_with_the_weight_of_both() {

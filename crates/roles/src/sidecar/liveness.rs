@@ -133,9 +133,9 @@ impl Side {
         }
         let unacknowledged = match self.version {
             // As long as a PING and its answer may take.
-            Version::H2 | Version::H3 => timeouts.ping * 2,
+            Version::H2 | Version::H3 => Some(timeouts.ping * 2),
             // A window of the peer that stays closed counts, too: it may be slow.
-            Version::H1 => timeouts.response.max(timeouts.ping * 2),
+            Version::H1 => timeouts.response_limit().map(|response| response.max(timeouts.ping * 2)),
         };
         if let Some(tcp) = self.transport.tcp() {
             tcp.watch_peer(timeouts.ping, unacknowledged);
@@ -197,6 +197,21 @@ mod tests {
         theirs.read(&mut [0; 64]).unwrap();
         drop(theirs);
         assert!(!end(side).was_never_reached());
+    }
+
+    #[test]
+    fn the_kernel_gives_up_an_instance_of_http1_no_sooner_than_its_response_is_late() {
+        let limit = |timeouts: Timeouts| {
+            let (side, _theirs) = connection();
+            side.watch_peer(&timeouts);
+            rustix::net::sockopt::tcp_user_timeout(side.transport.tcp().expect("TCP")).expect("an option")
+        };
+        let general = Timeouts { response: Duration::from_secs(60), ..Timeouts::default() };
+        let for_ever = Timeouts { response: Duration::ZERO, ..general };
+        assert_eq!(limit(general), 60_000);
+        assert_eq!(limit(Timeouts { response: Duration::from_secs(1), ..general }), 10_000, "twice ping");
+        assert_eq!(limit(for_ever), 0, "none");
+        assert_eq!(limit(for_ever.of(&h2lab_proxy::config::ServiceTimeouts::default())), 0, "none");
     }
 
     #[test]

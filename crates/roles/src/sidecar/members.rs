@@ -90,8 +90,8 @@ struct Made {
 pub struct Group {
     name: String,
     made: Made,
-    /// What a dial may take.
-    connect: Duration,
+    /// For how long its instances are waited for.
+    timeouts: Timeouts,
     /// Why some of its instances have no address.
     pub unresolved: Vec<Unresolved>,
     /// It is no more: requests under way end.
@@ -119,8 +119,13 @@ impl Dialled<'_> {
     }
 
     fn group(&self, name: &str) -> Group {
-        let connect = self.timeouts().connect;
-        Group { name: name.to_owned(), made: self.made(), connect, unresolved: Vec::new(), is_retired: false }
+        Group {
+            name: name.to_owned(),
+            made: self.made(),
+            timeouts: self.timeouts(),
+            unresolved: Vec::new(),
+            is_retired: false,
+        }
     }
 
     /// How an instance is dialled, in the order of preference.
@@ -247,9 +252,9 @@ impl Sidecar<'_> {
     fn take_changes(&mut self, service: u32, dialled: &Dialled<'_>, now: Time) {
         let group = &mut self.pools.groups[service as usize];
         group.is_retired = false;
-        let (made, connect) = (dialled.made(), dialled.timeouts().connect);
-        let (is_made_anew, is_changed) = (group.made != made, group.connect != connect);
-        (group.made, group.connect) = (made, connect);
+        let (made, timeouts) = (dialled.made(), dialled.timeouts());
+        let (is_made_anew, is_changed) = (group.made != made, group.timeouts != timeouts);
+        (group.made, group.timeouts) = (made, timeouts);
         for number in self.pools.services[service as usize].clone() {
             let pool = self.pools.get(number);
             (pool.policy, pool.most) = (dialled.service.policy, dialled.most());
@@ -278,6 +283,11 @@ impl Sidecar<'_> {
             if is_made_anew {
                 self.abandon_dials(number);
                 self.end_connections(number, now, b"its settings have changed");
+            }
+            for slot in self.pools.get(number).connections.clone() {
+                if let Some(side) = side(&mut self.slots, slot) {
+                    side.watch_peer(&timeouts);
+                }
             }
         }
     }

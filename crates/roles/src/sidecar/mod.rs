@@ -329,7 +329,11 @@ impl<'a> Sidecar<'a> {
             // Another loop has given something, which is taken before the next turn.
             Completion::Ready { token: WAKEUP, .. } => {}
             Completion::Connected { token, result } => {
-                self.step(Self::slot(token), |dial, target, now| dial.connected(result, target, now));
+                let slot = Self::slot(token);
+                if result.is_ok() {
+                    self.win(slot);
+                }
+                self.step(slot, |dial, target, now| dial.connected(result, target, now));
             }
             Completion::Ready { token, writable, .. } if token.0 < FIRST => {
                 if let Some(place) = Listeners::udp_place(token) {
@@ -389,7 +393,7 @@ impl<'a> Sidecar<'a> {
                 self.open(slot);
             }
             Slot::Opening(_) => self.open_late(slot),
-            Slot::Dialling(_) => self.step(slot, |dial, _, now| dial.expire(now)),
+            Slot::Dialling(_) => self.expire_dial(slot),
             Slot::Open(side) => {
                 let has_events = side.expire(now);
                 self.dirty.push(slot);

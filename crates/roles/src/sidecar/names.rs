@@ -35,14 +35,14 @@ pub struct Unresolved {
     pub why: String,
 }
 
-/// The address of each instance; the first one where a name has several. Waits for `timeout` at most.
+/// Each instance with the addresses of its name. Waits for `timeout` at most.
 pub fn resolve(members: Vec<Member>, timeout: Duration) -> Vec<Result<Resolved, String>> {
     let late = || Err(format!("no answer within {} s", timeout.as_secs()));
     let mut results: Vec<Result<Resolved, String>> = members.iter().map(|_| late()).collect();
     let mut names = VecDeque::new();
     for (place, member) in members.into_iter().enumerate() {
         if member.url.host.parse::<IpAddr>().is_ok() {
-            results[place] = first(&member);
+            results[place] = Resolved::one(&member);
         } else {
             names.push_back((place, member));
         }
@@ -56,7 +56,7 @@ pub fn resolve(members: Vec<Member>, timeout: Duration) -> Vec<Result<Resolved, 
         let ask = move || {
             let next = || names.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             while let Some((place, member)) = next() {
-                if found.send((place, first(&member))).is_err() {
+                if found.send((place, Resolved::one(&member))).is_err() {
                     return;
                 }
             }
@@ -71,10 +71,6 @@ pub fn resolve(members: Vec<Member>, timeout: Duration) -> Vec<Result<Resolved, 
         results[place] = result;
     }
     results
-}
-
-fn first(member: &Member) -> Result<Resolved, String> {
-    Resolved::all(member)?.into_iter().next().ok_or_else(|| "it has no address".to_owned())
 }
 
 /// Resolves what has no address yet, in a thread of its own, until all has one, or another configuration is in effect.

@@ -1,6 +1,7 @@
 //! Instances of services: their connections, and the requests that wait for one.
 
 mod dial;
+mod race;
 mod status;
 
 use std::collections::VecDeque;
@@ -81,6 +82,10 @@ pub struct Pool {
     last: usize,
     /// Connections being dialled.
     dialling: u32,
+    /// Others, each for a check alone.
+    pub dialling_for_checks: u32,
+    /// The place among its addresses of the one that answered last.
+    first_address: usize,
     /// Requests that wait for a connection, in the order in which they came. Some of them may have ended meanwhile.
     queue: VecDeque<(u32, u32)>,
     /// How many of them still wait.
@@ -192,6 +197,8 @@ impl Pool {
             connections: Vec::new(),
             last: 0,
             dialling: 0,
+            dialling_for_checks: 0,
+            first_address: 0,
             queue: VecDeque::new(),
             waiting: 0,
             load: Load::default(),
@@ -225,7 +232,7 @@ impl Pool {
 
     /// Whether nothing is under way there but what connections that end still carry.
     pub const fn is_idle(&self) -> bool {
-        self.load.open == 0 && self.dialling == 0
+        self.load.open == 0 && self.dialling == 0 && self.dialling_for_checks == 0
     }
 }
 
@@ -288,7 +295,8 @@ impl Sidecar<'_> {
         let instance = match exchange.instance {
             Some(instance) => instance,
             None if exchange.watched.probes.is_some() => {
-                return exchange.refuse(502, "the instance is unreachable");
+                let Some(instance) = self.probe_again(id) else { return };
+                instance
             }
             None => {
                 let avoids = exchange.watched.avoids;
@@ -334,6 +342,7 @@ impl Sidecar<'_> {
         if !is_enough {
             self.dial_more(instance, now);
         }
+        self.connect_check(id, instance, now);
     }
 
     /// A service has no instance that could be asked.

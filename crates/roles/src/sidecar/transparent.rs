@@ -252,7 +252,9 @@ impl Sidecar<'_> {
                 for number in numbers {
                     let at = &self.pools.all[*number as usize].part.at;
                     if at.member.url.speaks != Speaks::Tcp {
-                        self.destinations.known.entry(canonical(at.address)).or_insert((service, *number));
+                        for address in at.addresses() {
+                            self.destinations.known.entry(canonical(address)).or_insert((service, *number));
+                        }
                     }
                 }
             }
@@ -303,7 +305,8 @@ impl Sidecar<'_> {
         let (_, dialled) =
             members::services(&config, self.pools.portion).find(|(name, _)| *name == ORIGINAL)?;
         let url = Instance { speaks, host: to.ip().to_string(), port: to.port() };
-        let at = Resolved { member: Member::from(url), address: to, server_name: to.ip().to_string() };
+        let (member, server_name) = (Member::from(url), to.ip().to_string());
+        let at = Resolved { member, address: to, others: Vec::new(), server_name };
         let standing = self.shared.standing(ORIGINAL, &at);
         let number = match dialled.pool(service, &at, None, standing) {
             Ok(pool) => self.place_pool(pool),

@@ -30,6 +30,9 @@ impl Guard {
     fn due_of(&self, exchange: &Exchange) -> (Time, Late) {
         let watched = &exchange.watched;
         let mut due = (watched.request_due, Late::Request);
+        if watched.probes.is_some() {
+            return due; // a check has a timeout of its own, for all of it
+        }
         let Some(of) = self.services.get(exchange.service as usize) else { return due };
         let mut bound = |at: Time, what| {
             if at < due.0 {
@@ -38,10 +41,7 @@ impl Guard {
         };
         let timeouts = &of.timeouts;
         let is_answered = exchange.is_answered || exchange.answer.is_some();
-        let may_be_last = timeouts.attempt.is_zero()
-            || watched.is_last
-            || watched.probes.is_some()
-            || exchange.asked.is_tunnel();
+        let may_be_last = timeouts.attempt.is_zero() || watched.is_last || exchange.asked.is_tunnel();
         let attempt_from = match exchange.up {
             _ if may_be_last || is_answered => None,
             None => exchange.instance.map(|_| watched.tried_from),
@@ -185,5 +185,32 @@ impl Sidecar<'_> {
         if let (true, Some(instance)) = (is_failure, instance) {
             self.judge(instance, true, now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use h2lab_proxy::config::Config as File;
+
+    use super::super::super::threads::Shared;
+    use super::*;
+
+    #[test]
+    fn a_check_is_late_by_its_own_timeout_alone() {
+        let file = File::parse(
+            "[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'\n[service.a]\ninstances = ['http://127.0.0.1:2']\n\
+             limits = { wait = '1ms' }\ntimeouts = { response = '1ms', stream = '1ms', attempt = '1ms' }\n",
+        )
+        .expect("it is right");
+        let guard = Guard::new(&file, None, &Arc::new(Shared::new(1).expect("a loop")), None);
+        let mut exchange = Exchange::default();
+        exchange.watched.request_due = Time::ZERO + Duration::from_secs(60);
+        let due = |exchange: &Exchange| guard.due_of(exchange).1;
+        assert_eq!(due(&exchange), Late::Connection);
+        exchange.watched.probes = Some(0);
+        assert_eq!(due(&exchange), Late::Request);
     }
 }

@@ -1,13 +1,15 @@
-//! Active health checks: requests of the sidecar's own, over the connections that requests of clients take. The first loop makes them, for
-//! all.
+//! Active health checks: requests of the sidecar's own, over a connection that requests of clients take as well, or, where none of those has
+//! room, over one of its own. The first loop makes them, for all.
 
 use h2lab_base::units::Time;
 use h2lab_proxy::guard::health;
 use h2lab_proxy::head::Part;
 use h2lab_proxy::refusal::ProxyError;
+use h2lab_wire::ErrorCode;
 
-use super::super::Sidecar;
 use super::super::body::KEPT;
+use super::super::exchange::Refusal;
+use super::super::{Sidecar, mark, side};
 
 impl Sidecar<'_> {
     /// Asks the instances whose time has come.
@@ -56,14 +58,55 @@ impl Sidecar<'_> {
         let exchange = self.exchanges.get(id);
         let Some(instance) = exchange.watched.probes else { return false };
         let is_over = exchange.response.has_ended() || exchange.response.waiting() >= KEPT;
-        let succeeded = match &exchange.answer {
-            _ if exchange.refusal.is_some() => false,
-            Some(answer) if is_over => (200..300).contains(&answer.status),
+        let succeeded = match (&exchange.answer, &exchange.refusal) {
+            // It could not be made: the instance has no part in that.
+            (_, Some(refusal)) if refusal.error == ProxyError::ConnectionLimitReached => None,
+            (_, Some(_)) => Some(false),
+            (Some(answer), None) if is_over => Some((200..300).contains(&answer.status)),
             _ => return true,
         };
         exchange.watched.probes = None;
-        self.probed(instance, succeeded, now);
+        self.abandon_checks(instance);
+        match succeeded {
+            Some(succeeded) => self.probed(instance, succeeded, now),
+            None => self.pools.get(instance).is_probed = false,
+        }
         false
+    }
+
+    /// The connection that was made for a check alone is there. It carries nothing else.
+    pub(in super::super) fn begin_check(&mut self, (id, generation): (u32, u32), slot: u32, now: Time) {
+        if self.exchanges.waits(id, generation) {
+            self.stop_waiting(id);
+            self.send(id, slot, now);
+        }
+        if let Some(side) = side(&mut self.slots, slot) {
+            side.engine.goaway(now, ErrorCode::NO_ERROR, b"it was for a health check");
+            mark(side, slot, &mut self.dirty);
+        }
+    }
+
+    /// A check was not processed, as where its connection ends by GOAWAY: it is made once more. `None`: its instance has gone.
+    pub(in super::super) fn probe_again(&mut self, id: u32) -> Option<u32> {
+        let exchange = self.exchanges.get(id);
+        let instance = exchange.watched.probes?;
+        let pool = self.pools.get(instance);
+        if pool.part.is_leaving || !pool.is_probed {
+            exchange.refuse(502, "the instance is unreachable");
+            return None;
+        }
+        pool.load.open += 1;
+        exchange.instance = Some(instance);
+        Some(instance)
+    }
+
+    /// No connection could be made for a check.
+    pub(in super::super) fn fail_check(&mut self, (id, generation): (u32, u32), refusal: Refusal) {
+        if self.exchanges.waits(id, generation) {
+            self.stop_waiting(id);
+            self.exchanges.get(id).refusal = Some(refusal);
+            self.exchanges.stir(id);
+        }
     }
 
     fn probed(&mut self, instance: u32, succeeded: bool, now: Time) {

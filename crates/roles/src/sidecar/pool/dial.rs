@@ -8,6 +8,7 @@ use h2lab_proxy::fields::Version;
 use h2lab_proxy::pool::dials::Count;
 use h2lab_wire::Connection;
 
+use super::race::Race;
 use super::{LONGEST_PAUSE, Pool, is_lasting};
 use crate::client::connect::{ConnectError, Dial, DialState, DialTarget, Established};
 use crate::sidecar::fallback::Spoken;
@@ -24,25 +25,25 @@ const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Dialling {
     dial: Option<Dial>,
-    instance: u32,
+    pub(super) instance: u32,
     /// Which of the instance's targets it dials.
-    target: usize,
+    pub(super) target: usize,
     /// It begins with small windows, as QUIC does when it is dialled.
     is_little: bool,
+    /// What it is an attempt of.
+    pub(super) race: Race,
+    /// When the next address is tried beside this one.
+    pub(super) next_at: Time,
 }
 
 impl Sidecar<'_> {
     /// Dials if the policy wants more connections than there are.
     pub(in crate::sidecar) fn dial_more(&mut self, instance: u32, now: Time) {
-        let portion = self.pools.portion;
         loop {
             let pool = self.pools.get(instance);
             if pool.part.is_leaving {
                 return;
             }
-            let lasting =
-                pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool)).count();
-            let there = lasting + pool.dialling as usize;
             if pool.failures > 0 && pool.dialling > 0 {
                 return; // one at a time; how it ends decides
             }
@@ -50,35 +51,66 @@ impl Sidecar<'_> {
                 pool.retry_at = if pool.waiting == 0 { Time::NEVER } else { pool.down_until };
                 return;
             }
-            let count = Count { lasting: lasting as u32, dialling: pool.dialling, waiting: pool.waiting };
-            let wanted = count.wanted(pool.policy, pool.is_single(), pool.wanted, portion) as usize;
-            if there >= wanted.min(pool.most) {
+            let before = pool.dialling;
+            if self.lacking(instance) == 0 {
                 return;
             }
-            let before = pool.dialling;
-            self.dial(instance, now);
+            self.dial(instance, None, now);
             if self.pools.get(instance).dialling <= before {
                 return; // it failed at once, or is established
             }
         }
     }
 
-    fn dial(&mut self, instance: u32, now: Time) {
-        let slot = self.free_slot();
-        let token = Self::token(slot);
+    /// How many more connections to an instance the policy wants, within all bounds.
+    fn lacking(&self, instance: u32) -> usize {
+        let pool = &self.pools.all[instance as usize];
+        let lasting = pool.connections.iter().filter(|slot| is_lasting(&self.slots, **slot, pool)).count();
+        let count = Count { lasting: lasting as u32, dialling: pool.dialling, waiting: pool.waiting };
+        let wanted = count.wanted(pool.policy, pool.is_single(), pool.wanted, self.pools.portion) as usize;
+        wanted.min(pool.most).saturating_sub(lasting + pool.dialling as usize)
+    }
+
+    /// A check of an instance that no connection takes, and for which none is being made, gets one of its own beyond all bounds: that
+    /// clients use all of them says nothing of the instance.
+    pub(in crate::sidecar) fn connect_check(&mut self, id: u32, instance: u32, now: Time) {
+        let exchange = self.exchanges.get(id);
+        let check = (id, exchange.generation);
+        if exchange.watched.probes.is_none() || !exchange.waits {
+            return;
+        }
+        let pool = self.pools.get(instance);
+        if pool.dialling == 0 && !pool.part.is_leaving && self.lacking(instance) == 0 {
+            self.dial(instance, Some(check), now);
+        }
+    }
+
+    /// Dials a connection: for requests, or for this check alone.
+    fn dial(&mut self, instance: u32, check: Option<(u32, u32)>, now: Time) {
         let number = self.totals.dialled as u32;
-        let is_little = self.guard.is_tight();
-        let window = if is_little { LITTLE } else { u32::MAX };
         self.totals.dialled += 1;
         self.observer.dialled(instance);
         let pool = self.pools.get(instance);
         pool.try_http3(now);
-        pool.dialling += 1;
+        let race = Race::new(number, pool, check);
+        *pool.dials(race) += 1;
         let target = pool.known;
-        let step = Dial::begin(&mut self.reactor, token, number, &pool.targets[target], window, now);
-        let to = pool.targets[target].address.clone();
-        self.slots[slot as usize] =
-            Slot::Dialling(Box::new(Dialling { dial: None, instance, target, is_little }));
+        self.attempt((instance, target), race, now);
+    }
+
+    /// Dials one of an instance's addresses.
+    pub(super) fn attempt(&mut self, (instance, target): (u32, usize), race: Race, now: Time) {
+        let slot = self.free_slot();
+        let token = Self::token(slot);
+        let is_little = self.guard.is_tight();
+        let window = if is_little { LITTLE } else { u32::MAX };
+        let (step, to) = {
+            let to = self.pools.all[instance as usize].target(target, race);
+            let step = Dial::begin(&mut self.reactor, token, race.number, &to, window, now);
+            (step, to.address.clone())
+        };
+        let dialling = Dialling { dial: None, instance, target, is_little, race, next_at: race.next_at(now) };
+        self.slots[slot as usize] = Slot::Dialling(Box::new(dialling));
         self.note_dial(slot, &to);
         self.advance_dial(slot, instance, step, now);
     }
@@ -89,9 +121,10 @@ impl Sidecar<'_> {
             let is_its = |dialling: &Dialling| dialling.instance == instance;
             if matches!(&self.slots[slot as usize], Slot::Dialling(dialling) if is_its(dialling)) {
                 self.vacate(slot);
-                self.pools.get(instance).dialling -= 1;
             }
         }
+        let pool = self.pools.get(instance);
+        (pool.dialling, pool.dialling_for_checks) = (0, 0);
         self.wake(instance);
     }
 
@@ -111,23 +144,22 @@ impl Sidecar<'_> {
     }
 
     fn advance_dial(&mut self, slot: u32, instance: u32, step: DialState, now: Time) {
-        let target = match &self.slots[slot as usize] {
-            Slot::Dialling(dialling) => dialling.target,
-            _ => 0,
-        };
+        let Slot::Dialling(dialling) = &mut self.slots[slot as usize] else { return };
+        let (target, race) = (dialling.target, dialling.race);
         match step {
             DialState::Pending(dial) => {
-                self.reactor.set_timer(Self::token(slot), dial.deadline());
-                if let Slot::Dialling(dialling) = &mut self.slots[slot as usize] {
-                    dialling.dial = Some(dial);
-                }
+                self.reactor.set_timer(Self::token(slot), dial.deadline().min(dialling.next_at));
+                dialling.dial = Some(dial);
             }
             DialState::Established(Established { transport, .. }) => {
+                self.win(slot);
                 self.connected(slot, (instance, target), transport, now);
             }
             DialState::Failed(_, error) => {
                 self.vacate(slot);
-                self.failed((instance, target), &error, now);
+                if !self.goes_on((instance, target), race, &error, now) {
+                    self.failed((instance, target), race, &error, now);
+                }
             }
         }
     }
@@ -140,15 +172,17 @@ impl Sidecar<'_> {
         mut transport: Transport,
         now: Time,
     ) {
-        let began_with_little =
-            matches!(&self.slots[slot as usize], Slot::Dialling(dialling) if dialling.is_little);
+        let Slot::Dialling(dialling) = &self.slots[slot as usize] else { return };
+        let (began_with_little, race) = (dialling.is_little, dialling.race);
         let pool = self.pools.get(instance);
-        pool.dialling -= 1;
+        *pool.dials(race) -= 1;
         if pool.part.is_leaving {
             return self.vacate(slot); // before the transport is closed
         }
         (pool.down_until, pool.failures, pool.retry_at) = (Time::ZERO, 0, Time::NEVER);
-        pool.connections.push(slot);
+        if race.check.is_none() {
+            pool.connections.push(slot);
+        }
         let target = &pool.targets[target];
         if target.protocol.is_quic() {
             pool.standing.reached_over_http3();
@@ -179,19 +213,22 @@ impl Sidecar<'_> {
         side.watch_peer(of.map_or(&self.config.file.timeouts, |of| &of.timeouts));
         side.watched = self.observer.connected(number, self.pools.get(instance).protocol(), now);
         self.place(slot, side);
-        self.wake(instance);
+        match race.check {
+            Some(check) => self.begin_check(check, slot, now),
+            None => self.wake(instance),
+        }
         self.read(slot);
     }
 
     /// A connection to an instance could not be made.
-    fn failed(&mut self, (instance, target): (u32, usize), error: &ConnectError, now: Time) {
+    fn failed(&mut self, (instance, target): (u32, usize), race: Race, error: &ConnectError, now: Time) {
         let pool = self.pools.get(instance);
-        pool.dialling -= 1;
+        *pool.dials(race) -= 1;
         if pool.part.is_leaving {
             return;
         }
         let is_quic = pool.targets[target].protocol.is_quic();
-        let scarce = Scarce::of_dial(error, &pool.targets[target].address);
+        let scarce = Scarce::of_dial(error, &pool.target(target, race).address);
         if let Some(scarce) = scarce {
             self.lacks.count(scarce); // the instance has no part in it
         } else if (error.is_not_spoken() || is_quic) && target + 1 < pool.targets.len() {
@@ -200,9 +237,17 @@ impl Sidecar<'_> {
             if is_quic {
                 self.without_http3(instance, error, now);
             }
-            return self.dial(instance, now);
+            return self.dial(instance, race.check, now);
         }
         let pool = self.pools.get(instance);
+        let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
+        let refusal = match scarce {
+            Some(scarce) => scarce.refusal(name, &pool.name),
+            None => guard::unreachable(name, &pool.name, error),
+        };
+        if let Some(check) = race.check {
+            return self.fail_check(check, refusal);
+        }
         if scarce.is_none() && error.is_not_there() {
             // It is being started anew, and may speak something else then.
             (pool.known, pool.spoken) = (0, Spoken::Unknown);
@@ -212,11 +257,6 @@ impl Sidecar<'_> {
             self.judge(instance, true, now);
         }
         let pool = self.pools.get(instance);
-        let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
-        let refusal = match scarce {
-            Some(scarce) => scarce.refusal(name, &pool.name),
-            None => guard::unreachable(name, &pool.name, error),
-        };
         let why = refusal.detail.as_deref().unwrap_or_default();
         self.observer.unreachable(instance, pool.service, why, now);
         if scarce.is_some() {
@@ -240,6 +280,10 @@ impl Sidecar<'_> {
                 continue;
             }
             let exchange = self.exchanges.get(id);
+            if exchange.watched.probes.is_some() {
+                self.fail_check((id, generation), refusal.clone());
+                continue;
+            }
             let service = exchange.service;
             // After that time a request goes only to instances that have not failed: else it would circulate among ones that do not answer.
             let is_late = now.since(exchange.began_at) >= UNREACHABLE_TIMEOUT;

@@ -73,15 +73,15 @@ impl Source for Agent {
             .map_err(|why| format!("invalid response from Consul at {address}: {why}"))?;
         let mut set = Vec::new();
         for member in &members {
-            let all =
-                Resolved::all(member).map_err(|why| format!("cannot resolve {}: {why}", member.url.host))?;
-            set.extend(all.into_iter().next());
+            let at =
+                Resolved::one(member).map_err(|why| format!("cannot resolve {}: {why}", member.url.host))?;
+            set.push(at);
         }
         if set.is_empty() {
             // Those that failed their checks are a better guess than none.
             return Err(format!("Consul at {address} has no healthy instance of {}", self.consul.service));
         }
-        set.sort_by_key(|at| at.address);
+        set.sort_by_cached_key(|at| at.member.url.to_string());
         Ok(Some(set))
     }
 

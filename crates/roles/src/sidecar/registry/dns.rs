@@ -76,8 +76,8 @@ impl Source for Services {
             // Of weight 0 are those that get little beside others (RFC 2782).
             let member =
                 Member { weight: record.weight.max(1).into(), priority: record.priority, ..url.into() };
-            match Resolved::all(&member) {
-                Ok(all) => set.extend(all.into_iter().next()),
+            match Resolved::one(&member) {
+                Ok(at) => set.push(at),
                 Err(why) => last = Some(format!("cannot resolve {}: {why}", member.url.host)),
             }
         }
@@ -85,7 +85,7 @@ impl Source for Services {
         if let (true, Some(why)) = (set.is_empty(), last) {
             return Err(why);
         }
-        set.sort_by_key(|at| at.address);
+        set.sort_by_cached_key(|at| at.member.url.to_string());
         Ok(Some(set))
     }
 

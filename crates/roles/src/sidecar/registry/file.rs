@@ -114,9 +114,7 @@ fn read(path: &Path) -> Result<Vec<Resolved>, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     let members = registry::file::instances(&name, &text).map_err(|why| format!("{name}: {why}"))?;
     let resolved = members.iter().map(|member| {
-        let all =
-            Resolved::all(member).map_err(|why| format!("cannot resolve {}: {why}", member.url.host))?;
-        all.into_iter().next().ok_or_else(|| format!("cannot resolve {}", member.url.host))
+        Resolved::one(member).map_err(|why| format!("cannot resolve {}: {why}", member.url.host))
     });
     resolved.collect()
 }
