@@ -119,7 +119,8 @@ mod tests {
         writer.waiting().wait();
         drop(writer);
         let text = reading.join().expect("it reads");
-        let told = format!("note: {} messages lost: this output was not read\nlast\n", lost + tried - 1);
+        let told =
+            format!("note: {} lost: this output was not read\nlast\n", plural(lost + tried - 1, "message"));
         assert!(
             text.starts_with(&format!("{long}\n0\n1\n")) && text.ends_with(&told),
             "{}",
