@@ -180,7 +180,7 @@ pub struct InstanceStatus {
     pub policy: String,
     /// What it speaks, as far as that is known: `h1`, `h1s`, `h2c`, `h2`, `h3`.
     pub protocol: String,
-    /// It could not be reached lately.
+    /// The last connection that any thread tried was not made, and none is there that takes further requests.
     pub is_down: bool,
     /// It is left out because it failed (`outlier`).
     pub is_ejected: bool,
@@ -385,7 +385,7 @@ impl ServiceStatus {
 
 impl InstanceStatus {
     fn add(&mut self, other: &Self) {
-        // Where one thread can reach it, it is up.
+        // Where one thread has a connection, it is up; of the last one that was tried all threads say the same.
         self.is_down &= other.is_down;
         self.is_ejected |= other.is_ejected;
         self.is_unhealthy |= other.is_unhealthy;

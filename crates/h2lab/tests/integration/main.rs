@@ -176,6 +176,9 @@ mod sidecar_guard;
 /// Instances that fail in ways that look like success, and when they are checked.
 mod sidecar_outcomes;
 
+/// Instances that stand in for others of the sidecar's, and which are reachable.
+mod sidecar_backup;
+
 /// The end of a sidecar, and its successor.
 mod sidecar_handover;
 

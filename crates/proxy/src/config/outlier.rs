@@ -25,9 +25,10 @@ pub struct Outlier {
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub most: Duration,
-    /// At most so many percent of the instances are left out.
+    /// At most so many percent of the instances are left out, but one may be; 0 none.
     pub share: u32,
-    /// If fewer than so many percent of the instances are fit, all are asked; 0 never.
+    /// If fewer than so many percent of the instances are fit, in each priority and there of the own zone and of the others, all are asked;
+    /// 0 never.
     pub panic: u32,
 }
 

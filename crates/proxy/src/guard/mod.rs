@@ -1,6 +1,6 @@
 //! What protects services and the proxy itself: deadlines ([`deadlines`]), a budget of retries ([`budget`]), bounds on what is open and
 //! waits ([`breaker`]), rates ([`rate`]), instances that are left out because they fail ([`outlier`]) or say that they are not well
-//! ([`health`]), and memory ([`memory`]).
+//! ([`health`]), which of these are asked all the same ([`panic`]), and memory ([`memory`]).
 
 pub mod breaker;
 pub mod budget;
@@ -8,4 +8,5 @@ pub mod deadlines;
 pub mod health;
 pub mod memory;
 pub mod outlier;
+pub mod panic;
 pub mod rate;

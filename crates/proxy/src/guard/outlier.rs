@@ -25,9 +25,9 @@ pub struct Rules {
     pub base: Duration,
     /// The longest.
     pub most: Duration,
-    /// Percent of the instances that are left out at most.
+    /// Percent of the instances that are left out at most, but one may be; 0 none.
     pub share: u32,
-    /// When less than so many percent of the instances are fit, all are asked: those that are left would break, too.
+    /// When less than so many percent of the instances are fit, all are asked ([`super::panic`]): those that are left would break, too.
     pub panic: u32,
 }
 
@@ -95,15 +95,10 @@ impl Record {
     }
 }
 
-/// Whether so many more may be left out, with one that is: at least one stays, and at most the share is out (but one may be).
+/// Whether one more may be left out where so many are: at least one stays, and at most the share is out (but one may be, unless that is 0).
 pub fn may_eject(out: usize, all: usize, rules: &Rules) -> bool {
     let most = (all * rules.share as usize / 100).max(1);
-    out < most && out + 1 < all
-}
-
-/// Whether so few of the instances are fit that all are asked.
-pub const fn is_panic(fit: usize, all: usize, rules: &Rules) -> bool {
-    fit * 100 < all * rules.panic as usize
+    rules.share > 0 && out < most && out + 1 < all
 }
 
 /// An interval is over: which instances failed far more than the others did. Counts begin anew.
@@ -174,19 +169,14 @@ mod tests {
         assert_eq!([4, 5].map(|out| may_eject(out, 10, &RULES)), [true, false]);
         let all = Rules { share: 100, ..RULES };
         assert_eq!([may_eject(8, 10, &all), may_eject(9, 10, &all)], [true, false]);
-        assert!(may_eject(0, 3, &Rules { share: 10, ..RULES }), "one may always, of several");
+        assert!(may_eject(0, 3, &Rules { share: 10, ..RULES }), "one may, of several");
+        assert!(!may_eject(0, 3, &Rules { share: 0, ..RULES }), "none");
     }
 
     #[test]
     fn every_5xx_is_a_failure_but_those_of_the_request() {
         assert!([500, 502, 503, 504, 507, 599].into_iter().all(is_failure));
         assert!(![101, 200, 404, 429, 499, 501, 505, 600].into_iter().any(is_failure));
-    }
-
-    #[test]
-    fn where_few_are_fit_all_are_asked() {
-        assert_eq!([4, 5].map(|fit| is_panic(fit, 10, &RULES)), [true, false]);
-        assert!(!is_panic(0, 10, &Rules { panic: 0, ..RULES }));
     }
 
     #[test]

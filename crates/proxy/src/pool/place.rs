@@ -20,22 +20,23 @@ pub struct Load {
     pub is_down: bool,
     /// Its share of the requests beside others that are as fast; 0 takes none. Only relative to the others'.
     pub weight: u32,
-    /// Instances of a higher number are asked only where all of the lower ones are down.
+    /// Instances of a higher number are asked only where all of the lower ones are down, or fail far more.
     pub priority: u16,
     /// Whether it is in the proxy's own zone.
     pub is_near: bool,
 }
 
-/// The share of the own zone's instances that carries all requests of this proxy's zone when it is up: 1 / 1.4, as Envoy has it. Below,
-/// requests spill over in proportion.
+/// The share of instances that carries all requests of theirs when it is up and answers well: 1 / 1.4, as Envoy has it. Below, requests
+/// spill over in proportion: to other zones, or the next priority.
 const ENOUGH: f64 = 0.71;
 
 /// The instance for the next request: of two drawn at random the one with less to do for what it can ([`super::choice`]), so that no two
-/// proxies choose the same one. Those that are down are asked only where all are; of the others the lowest priority goes first, and within
-/// it the own zone as long as enough of it is up and answers as well as the others. `None` if there is none.
+/// proxies choose the same one. Those that are down are asked only where all are; of the others the lowest priority goes first, as long as
+/// it answers as well as the others, and within it the own zone as long as enough of it is up and does. `None` if there is none.
 pub fn instance(loads: &[Load], random: &mut Counter) -> Option<usize> {
-    let lowest = loads.iter().filter(|load| is_up(load)).map(|load| load.priority).min();
-    let Some(priority) = lowest else { return of_two(loads, random, |load| load.weight > 0) };
+    let Some(priority) = priority(loads, random) else {
+        return of_two(loads, random, |load| load.weight > 0);
+    };
     let of = |is_near: bool| {
         move |load: &Load| is_up(load) && load.priority == priority && load.is_near == is_near
     };
@@ -46,23 +47,49 @@ pub fn instance(loads: &[Load], random: &mut Counter) -> Option<usize> {
     if near == 0 || far == 0 {
         return of_two(loads, random, of(near > 0));
     }
-    let whole = weigh(&|load| load.is_near && load.priority == priority) as f64;
+    let whole = weigh(&|load| load.is_near && load.priority == priority);
     let [those_near, those_far] =
         [true, false].map(|is_near| loads.iter().filter(move |load| of(is_near)(load)));
-    let well = well_beside(those_near, those_far);
-    let takes_all = well >= whole * ENOUGH;
-    let is_near = takes_all || random.next_f64() * whole * ENOUGH < well;
+    let is_near = !spills(those_near, those_far, whole, random);
     of_two(loads, random, of(is_near))
 }
 
-/// What `near` instances weigh, each by how well it answers beside those that are `far`. The square, as of two instances: where one fails
-/// always, it is left 1.6 % of the requests, which show when it is well again. Where all fail alike that is no reason to go far.
-fn well_beside<'a>(near: impl Iterator<Item = &'a Load>, far: impl Iterator<Item = &'a Load>) -> f64 {
-    let (well, all) = far.fold((0.0, 0.0), |(well, all), load| {
+/// The priority that takes the next request; `None` if all are down.
+fn priority(loads: &[Load], random: &mut Counter) -> Option<u16> {
+    let up = || loads.iter().filter(|load| is_up(load));
+    let mut priority = up().map(|load| load.priority).min()?;
+    while let Some(next) = up().map(|load| load.priority).filter(|other| *other > priority).min() {
+        let (own, others) =
+            (|load: &&Load| load.priority == priority, |load: &&Load| load.priority > priority);
+        let whole = up().filter(own).map(|load| u64::from(load.weight)).sum(); // one that is down sends nobody further
+        if !spills(up().filter(own), up().filter(others), whole, random) {
+            break;
+        }
+        priority = next;
+    }
+    Some(priority)
+}
+
+/// Whether the next request goes to `others`, and not to its `own` instances that are up, of all that weigh `whole`: in proportion, where
+/// too little is left of these.
+fn spills<'a>(
+    own: impl Iterator<Item = &'a Load>,
+    others: impl Iterator<Item = &'a Load>,
+    whole: u64,
+    random: &mut Counter,
+) -> bool {
+    let (well, needed) = (well_beside(own, others), whole as f64 * ENOUGH);
+    well < needed && random.next_f64() * needed >= well
+}
+
+/// What its `own` instances weigh, each by how well it answers beside `others`. The square, as of two instances: where one fails always, it
+/// is left 1.6 % of the requests, which show when it is well again. Where all fail alike that is no reason to go elsewhere.
+fn well_beside<'a>(own: impl Iterator<Item = &'a Load>, others: impl Iterator<Item = &'a Load>) -> f64 {
+    let (well, all) = others.fold((0.0, 0.0), |(well, all), load| {
         let weight = f64::from(load.weight);
         (well + weight * answers_well(load), all + weight)
     });
-    near.map(|load| f64::from(load.weight) * (answers_well(load) * all / well).min(1.0).powi(2)).sum()
+    own.map(|load| f64::from(load.weight) * (answers_well(load) * all / well).min(1.0).powi(2)).sum()
 }
 
 fn is_up(load: &Load) -> bool {
@@ -204,6 +231,24 @@ mod tests {
         assert_eq!(shares(&[down, UP, spare])[1..], [10_000, 0]);
         assert_eq!(shares(&[down, spare, Load { priority: 2, ..UP }]), [0, 10_000, 0]);
         assert_eq!(shares(&[Load { weight: 0, ..UP }, spare]), [0, 10_000]);
+    }
+
+    #[test]
+    fn the_next_priority_takes_what_a_lower_one_fails_and_not_where_it_fails_alike() {
+        let fails = Load { fails: 1.0, ..UP };
+        let spare = Load { priority: 1, ..UP };
+        let last = Load { priority: 2, ..UP };
+        let of = shares(&[fails, fails, spare]);
+        assert!(of[2] > 9_600, "1/64 of 71 % are left, which show when it is well again: {of:?}");
+        let of = shares(&[Load { is_down: true, ..UP }, fails, spare]);
+        assert!(of[0] == 0 && of[2] > 9_600, "{of:?}");
+        assert_eq!(shares(&[Load { is_down: true, ..UP }, UP, spare]), [0, 10_000, 0]);
+        assert_eq!(shares(&[Load { fails: 0.1, ..UP }, spare])[1], 0, "not for a few");
+        let of = shares(&[Load { fails: 0.5, ..UP }, spare]);
+        assert!((6_200..6_800).contains(&of[1]), "1 - 25 / 71: {of:?}");
+        assert_eq!(shares(&[fails, Load { fails: 1.0, ..spare }])[1], 0, "it is not the instance");
+        let of = shares(&[fails, Load { fails: 1.0, ..spare }, last]);
+        assert!(of[2] > 8_900, "{of:?}");
     }
 
     #[test]

@@ -178,7 +178,12 @@ const fn count(n: u64) -> f64 {
 
 /// What is said of each instance.
 const OF_INSTANCES: [OfInstance; 20] = [
-    ("instance_up", "gauge", "1 if the instance is reachable, else 0.", |one| Some(is(!one.is_down))),
+    (
+        "instance_up",
+        "gauge",
+        "0 if the last attempt to connect to the instance failed and no connection to it is usable, else 1.",
+        |one| Some(is(!one.is_down)),
+    ),
     ("instance_healthy", "gauge", "1 if its health checks pass or none are configured, else 0.", |one| {
         Some(is(!one.is_unhealthy))
     }),

@@ -13,6 +13,7 @@ use h2lab_net::transport::TransportError;
 use h2lab_proxy::config::{Policy, Speaks};
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::guard::health::Health;
+use h2lab_proxy::guard::panic::Candidate;
 use h2lab_proxy::pool::choice;
 use h2lab_proxy::pool::dials;
 use h2lab_proxy::pool::estimate::Estimate;
@@ -57,6 +58,8 @@ pub struct Pool {
     pub uncounted: u32,
     /// It has failed, so that it is asked last.
     pub is_avoided: bool,
+    /// Its priority counts as this one, if that is higher: the lower ones of its service are not enough.
+    pub joined: u16,
     /// What it says of itself.
     pub health: Health,
     /// A check is under way.
@@ -131,9 +134,10 @@ impl Pool {
         authority.strip_suffix(port).unwrap_or(authority)
     }
 
-    /// Whether it may be asked as any other.
-    pub fn is_fit(&self, now: Time) -> bool {
-        self.standing.is_fit(now)
+    /// What decides whether it is avoided.
+    pub fn candidate(&self, now: Time) -> Candidate {
+        let Load { priority, is_near, .. } = self.part.load(self.load, now);
+        Candidate { is_fit: self.standing.is_fit(now), priority, is_near }
     }
 
     /// Whether a request that is meant for it is given to it.
@@ -184,6 +188,7 @@ impl Pool {
             standing,
             uncounted: 0,
             is_avoided: false,
+            joined: 0,
             health: Health::default(),
             is_probed: false,
             probe_at: Time::ZERO,
@@ -305,7 +310,8 @@ impl Sidecar<'_> {
                     let pool = &self.pools.all[*number as usize];
                     let is_down = now < pool.down_until || pool.is_avoided || avoids == Some(*number);
                     let (takes, fails) = (pool.takes(now), pool.fails(now));
-                    Load { is_down, takes, fails, ..pool.part.load(pool.load, now) }
+                    let part = pool.part.load(pool.load, now);
+                    Load { is_down, takes, fails, priority: part.priority.max(pool.joined), ..part }
                 };
                 let loads: Vec<Load> = numbers.iter().map(load).collect();
                 let Some(chosen) = place::instance(&loads, &mut self.random) else {

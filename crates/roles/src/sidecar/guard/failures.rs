@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::counts::noun_of;
 use h2lab_base::units::{Time, format_duration};
 use h2lab_proxy::config::RetryOn;
-use h2lab_proxy::guard::outlier;
+use h2lab_proxy::guard::{outlier, panic};
 use h2lab_proxy::refusal::ProxyError;
 use h2lab_proxy::retry::Fate;
 
@@ -116,12 +116,14 @@ impl Sidecar<'_> {
     /// Finds out which instances of a service are avoided.
     pub(in super::super) fn reconsider(&mut self, service: u32, now: Time) {
         let Some(of) = self.guard.services.get(service as usize) else { return };
-        let numbers = self.pools.of(service).to_vec();
-        let fit = numbers.iter().filter(|number| self.pools.get(**number).is_fit(now)).count();
-        let is_panic = outlier::is_panic(fit, numbers.len(), &of.rules);
-        for number in numbers {
+        let mut numbers = self.pools.of(service).to_vec();
+        numbers.retain(|number| self.pools.all[*number as usize].part.at.member.weight > 0); // others take none
+        let candidates: Vec<_> =
+            numbers.iter().map(|number| self.pools.all[*number as usize].candidate(now)).collect();
+        let panic::Asked { avoided, joined } = panic::asked(&candidates, of.rules.panic);
+        for (number, is_avoided) in numbers.into_iter().zip(avoided) {
             let pool = self.pools.get(number);
-            pool.is_avoided = !is_panic && !pool.is_fit(now);
+            (pool.is_avoided, pool.joined) = (is_avoided, joined);
         }
     }
 

@@ -20,6 +20,8 @@ pub struct Standing {
     is_failing: AtomicBool,
     /// By its checks, which the first loop makes.
     is_well: AtomicBool,
+    /// The last connection that a loop tried was not made.
+    is_unreachable: AtomicBool,
     /// It was said that it does not speak HTTP/2.
     is_told: AtomicBool,
     /// When it was said that it is not reached over HTTP/3, in nanoseconds; 0 if it was not, or it was reached since.
@@ -35,6 +37,7 @@ impl Default for Standing {
             until: AtomicU64::new(0),
             is_failing: AtomicBool::new(false),
             is_well: AtomicBool::new(true),
+            is_unreachable: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
             told_of_http3: AtomicU64::new(0),
             gone_at: AtomicU64::new(0),
@@ -103,6 +106,16 @@ impl Standing {
     /// What its checks say now.
     pub fn examined(&self, health: Health) {
         self.is_well.store(health.is_well(), Ordering::Release);
+    }
+
+    /// A loop has tried to connect to it.
+    pub fn dialled(&self, is_reached: bool) {
+        self.is_unreachable.store(!is_reached, Ordering::Relaxed);
+    }
+
+    /// Whether the last connection that any loop tried was not made. One that has tried none knows no better.
+    pub fn is_unreachable(&self) -> bool {
+        self.is_unreachable.load(Ordering::Relaxed)
     }
 
     /// Whether it is to be said that it does not speak HTTP/2: once, until it is started anew.

@@ -183,6 +183,7 @@ impl Sidecar<'_> {
         if race.check.is_none() {
             pool.connections.push(slot);
         }
+        pool.standing.dialled(true);
         let target = &pool.targets[target];
         if target.protocol.is_quic() {
             pool.standing.reached_over_http3();
@@ -240,6 +241,9 @@ impl Sidecar<'_> {
             return self.dial(instance, race.check, now);
         }
         let pool = self.pools.get(instance);
+        if scarce.is_none() {
+            pool.standing.dialled(false); // that it was for a check makes no difference
+        }
         let name = self.guard.services.get(pool.service as usize).map_or("", |of| of.name.as_str());
         let refusal = match scarce {
             Some(scarce) => scarce.refusal(name, &pool.name),

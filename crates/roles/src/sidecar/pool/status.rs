@@ -2,7 +2,7 @@
 
 use h2lab_model::sidecar::InstanceStatus;
 
-use super::{Pool, Pools};
+use super::{Pool, Pools, is_lasting};
 use crate::sidecar::Slot;
 
 impl Pools {
@@ -25,11 +25,12 @@ impl Pools {
     pub fn status(&self, instance: u32, slots: &[Slot]) -> InstanceStatus {
         let pool = &self.all[instance as usize];
         let is_open = |slot: &&u32| matches!(slots[**slot as usize], Slot::Open(_));
+        let has_some = pool.connections.iter().any(|slot| is_lasting(slots, *slot, pool));
         InstanceStatus {
             name: pool.name.clone(),
             policy: pool.policy.to_string(),
             protocol: pool.targets[pool.known].protocol.to_string(),
-            is_down: pool.failures > 0,
+            is_down: pool.standing.is_unreachable() && !has_some,
             connections: pool.connections.iter().filter(is_open).count() as u64,
             dialling: pool.dialling.into(),
             waiting: pool.waiting.into(),
