@@ -142,6 +142,7 @@ mod tests {
             ("application/grpc+proto", true),
             ("Application/gRPC; x=y", true),
             ("application/grpc-web", false),
+            ("application/grpcfoo", false),
             ("application/json", false),
         ] {
             assert_eq!(is_grpc(Some(text.as_bytes())), known, "{text}");

@@ -37,9 +37,11 @@ struct Learned {
 }
 
 impl Pages {
-    /// What a configuration says.
+    /// What a configuration says. The hint of a host goes before one of every host.
     pub fn new(configured: &[Hint], hints: &Hints) -> Self {
-        Self { configured: configured.to_vec(), learns: hints.learn, ..Self::default() }
+        let mut configured = configured.to_vec();
+        configured.sort_by_key(Hint::is_of_every_host);
+        Self { configured, learns: hints.learn, ..Self::default() }
     }
 
     /// Whether there is nothing to tell, now or ever.
@@ -224,6 +226,22 @@ mod tests {
         let mut post = request("/page", &[]);
         post.set(Part::Method, b"POST");
         assert_eq!(pages.links(&post, NOW), None);
+    }
+
+    #[test]
+    fn the_hint_of_a_host_goes_before_one_of_every_host_wherever_it_stands() {
+        let hints = [
+            Hint::new(None, "/page", &["<any>; rel=preload"]),
+            Hint::new(Some("b.test"), "/page", &["<b>; rel=preload"]),
+            Hint::new(Some("a.TEST"), "/page", &["<a>; rel=preload"]),
+            Hint::new(None, "/", &["<any>; rel=preload"]),
+        ];
+        for hints in [hints.to_vec(), hints.into_iter().rev().collect()] {
+            let pages = Pages::new(&hints, &Hints::default());
+            let links = |path: &str| pages.links(&request(path, &[]), NOW);
+            assert_eq!(links("/page"), Some(&b"<a>; rel=preload"[..]));
+            assert_eq!(links("/"), Some(&b"<any>; rel=preload"[..]));
+        }
     }
 
     #[test]

@@ -127,7 +127,8 @@ impl Entry<'_> {
             ("service", self.service.map(str::as_bytes)),
         ];
         for (key, value) in texts {
-            string(key, value, out);
+            // What was no request has no method and no target, and one in HTTP/1.0 may name no host.
+            string(key, value.filter(|value| !value.is_empty()), out);
         }
         string("instance", self.instance.map(str::as_bytes), out);
         if self.instance.is_some() {
@@ -361,7 +362,10 @@ mod tests {
         };
         let told = line(&refused, LogFormat::Text);
         assert!(told.ends_with("10.0.0.1 \"- - - -\" 0 0 0 12.345ms - - x0 - - \"no TLS\"\n"), "{told}");
-        assert!(!line(&refused, LogFormat::Json).contains("version"));
+        let json = line(&refused, LogFormat::Json);
+        for key in ["method", "authority", "path", "version", "service", "instance", "\"\""] {
+            assert!(!json.contains(key), "{key}: {json}");
+        }
     }
 
     #[test]

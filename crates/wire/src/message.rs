@@ -134,8 +134,11 @@ impl RequestParts {
             return Err(":status in a request (RFC 9113 §8.3)");
         }
         let method = places.method.value(fields).unwrap_or_default();
-        if method.is_empty() || !method.iter().all(u8::is_ascii_graphic) {
+        if method.is_empty() {
             return Err("a request without :method (RFC 9113 §8.3.1)");
+        }
+        if !method.iter().all(u8::is_ascii_graphic) {
+            return Err(":method is not a token (RFC 9110 §9.1)");
         }
         let is_connect = method == b"CONNECT";
         match places.protocol.value(fields) {
@@ -340,6 +343,14 @@ mod tests {
         assert!(request_with(&[("connection", "close")]).is_err());
         assert!(request_with(&[("te", "gzip")]).is_err());
         assert!(request_with(&[("te", "trailers")]).is_ok());
+    }
+
+    #[test]
+    fn a_method_that_is_none_is_told_from_none() {
+        for (method, words) in [("", "without :method"), ("FOO BAR", ":method is not a token")] {
+            let told = RequestParts::check(&list(&[(":method", method), GET[1], GET[2], GET[3]]), false);
+            assert!(told.is_err_and(|why| why.contains(words)), "{method}");
+        }
     }
 
     #[test]

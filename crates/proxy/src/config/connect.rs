@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError, Instance, Listen, Policy, Service, Speaks};
 
+/// What the names of services begin with that are added for targets. No name in a file does.
+pub(super) const PREFIX: &str = "connect:";
+
 /// A host and port that clients may be tunnelled to: `db.internal:5432`, or `*.internal:443` for every name below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
@@ -33,9 +36,9 @@ impl ConnectTarget {
         is_host && port == self.port
     }
 
-    /// The service that is made for it: no name in a file has a colon unless somebody means this one.
+    /// The service that is made for it.
     pub fn service_name(&self) -> String {
-        format!("connect:{self}")
+        format!("{PREFIX}{self}")
     }
 
     fn instance(&self) -> Instance {

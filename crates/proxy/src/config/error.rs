@@ -192,6 +192,22 @@ pub enum ConfigError {
         "invalid hint for \"{0}\": its path must begin with /, and each link must look like <TARGET>; rel=preload (RFC 8288)"
     )]
     Hint(String),
+    /// Two hints, of which the second one would never be told.
+    #[error("two [[hint]] are for the page \"{path}\"{host}: put their links into one")]
+    SameHint {
+        /// The path of the page.
+        path: String,
+        /// ` of host "NAME"`, if they have one.
+        host: String,
+    },
+    /// A name that means something else.
+    #[error("invalid service name \"{name}\": {why}")]
+    ServiceName {
+        /// What was written.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A network that is none.
     #[error("invalid network \"{0}\": expected an address such as 10.0.0.7, or a network such as 10.0.0.0/8")]
     Network(String),

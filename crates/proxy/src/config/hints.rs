@@ -34,13 +34,30 @@ impl Hint {
         path == self.path.as_bytes() && self.host.as_ref().is_none_or(is_host)
     }
 
+    /// Whether it names no host.
+    pub(crate) const fn is_of_every_host(&self) -> bool {
+        self.host.is_none()
+    }
+
     /// All of them as one value.
     pub const fn links(&self) -> &[u8] {
         self.link.as_bytes()
     }
 
+    /// Checks those of a file: each is right, and of a page of its own.
+    pub(super) fn check_all(hints: &[Self]) -> Result<(), ConfigError> {
+        hints.iter().try_for_each(Self::check)?;
+        let host = |hint: &Self| hint.host.as_deref().map(str::to_ascii_lowercase);
+        let is_same = |one: &Self, other: &Self| one.path == other.path && host(one) == host(other);
+        let same = (1..hints.len()).find(|n| hints[..*n].iter().any(|other| is_same(other, &hints[*n])));
+        same.map_or(Ok(()), |n| {
+            let host = hints[n].host.as_ref().map_or_else(String::new, |host| format!(" of host \"{host}\""));
+            Err(ConfigError::SameHint { path: hints[n].path.clone(), host })
+        })
+    }
+
     /// Checks that it is what a field can say.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), ConfigError> {
         let is_text = self.link.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         let is_link = |member: &[u8]| member.starts_with(b"<") && member.contains(&b'>');
         let mut links = members(self.link.as_bytes()).peekable();

@@ -217,7 +217,8 @@ impl Config {
         if self.listen.is_empty() {
             return Err(ConfigError::NoListener);
         }
-        self.hint.iter().try_for_each(Hint::check)?;
+        self.service.keys().try_for_each(|name| check_name(name))?;
+        Hint::check_all(&self.hint)?;
         self.admin.check()?;
         self.check_listeners()?;
         for listen in &self.listen {
@@ -296,6 +297,19 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Checks that a service is not named as something else is: where requests have no service, and services that the sidecar adds.
+fn check_name(name: &str) -> Result<(), ConfigError> {
+    let why = match name {
+        "" => "it must not be empty: metrics name requests without a service so",
+        "-" => "the access log writes it where there is no service",
+        _ if name.starts_with(connect::PREFIX) => {
+            "names that begin with \"connect:\" are those of CONNECT targets"
+        }
+        _ => return Ok(()),
+    };
+    Err(ConfigError::ServiceName { name: name.to_owned(), why })
 }
 
 fn check_service(name: &str, service: &Service) -> Result<(), ConfigError> {

@@ -58,7 +58,9 @@ fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
         ConfigError::NoRoute(address) | ConfigError::SameAddress(address) => {
             one(of_listener(address, "address"))
         }
-        ConfigError::NoInstance(name) | ConfigError::SeveralSources(name) => one(of_service(name)),
+        ConfigError::NoInstance(name)
+        | ConfigError::SeveralSources(name)
+        | ConfigError::ServiceName { name, .. } => one(of_service(name)),
         ConfigError::Consul { service, why } => one([key_of(service, "consul"), vec![Named(why)]].concat()),
         ConfigError::Refresh(name) | ConfigError::ShortRefresh(name) => one(key_of(name, "refresh")),
         ConfigError::SameRoute { address, .. } => one(of_listener(address, "route")),
@@ -68,7 +70,7 @@ fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
         ConfigError::ConnectNowhere(address) => one(of_listener(address, "connect-service")),
         ConfigError::Via(_) => one(vec![Key("fields"), Key("via")]),
         ConfigError::Path(text) | ConfigError::ConnectPattern(text) => one(vec![Key("listen"), With(text)]),
-        ConfigError::Hint(path) => one(vec![Key("hint"), With(path)]),
+        ConfigError::Hint(path) | ConfigError::SameHint { path, .. } => one(vec![Key("hint"), With(path)]),
         ConfigError::ProxyProtocol { service, .. } => one(key_of(service, "proxy-protocol")),
         ConfigError::Overlap { admin: "", address, .. } => one(of_listener(address, "address")),
         ConfigError::AdminIsPublic(_) | ConfigError::Overlap { .. } => {
@@ -203,6 +205,11 @@ mod tests {
             (with("", "[fields]\nvia = ''"), "line 8"),
             (with("", "[admin]\naddress = '0.0.0.0:1'"), "line 8"),
             (with("", "[[hint]]\npath = '/'\nlink = ['x']"), "line 8"),
+            (
+                with("", "[[hint]]\npath = '/'\nlink = ['<x>']\n[[hint]]\npath = '/'\nlink = ['<y>']"),
+                "line 8",
+            ),
+            (with("", "[service.'connect:b:1']\ninstances = ['http://b:1']"), "line 7"),
             ("memory = '1M'\n".to_owned() + &with("", ""), "line 1"),
         ] {
             assert_eq!(line(&text), expected, "{text}");

@@ -25,6 +25,46 @@ fn configurations_that_say_the_same_have_the_same_number_and_others_another() {
 }
 
 #[test]
+fn no_service_is_named_as_something_else_is() {
+    let told = |name: &str| {
+        let text = format!(
+            "[[listen]]\naddress = '127.0.0.1:1'\nservice = '{name}'\nconnect = ['127.0.0.1:2']\n[service.'{name}']\n\
+             instances = ['http://127.0.0.1:2']"
+        );
+        Config::parse(&text).map(|_| ()).map_err(|error| error.to_string())
+    };
+    for name in ["connect:127.0.0.1:2", "connect:", "", "-"] {
+        let words = format!("invalid service name \"{name}\"");
+        assert!(told(name).is_err_and(|told| told.contains(&words)), "{name}");
+    }
+    assert_eq!(["a:b", "connect", "--"].map(told), [const { Ok(()) }; 3]);
+}
+
+#[test]
+fn a_page_has_one_hint_for_each_host_and_one_for_all() {
+    let told = |first: &str, second: &str| {
+        let hint = |keys: &str| format!("[[hint]]\n{keys}\nlink = ['<x>; rel=preload']\n");
+        let text = format!(
+            "[[listen]]\naddress = '127.0.0.1:1'\nservice = 'a'\n[service.a]\ninstances = ['http://a']\n{}{}",
+            hint(first),
+            hint(second)
+        );
+        Config::parse(&text).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let same = told("path = '/'", "path = '/'").expect_err("two of one page");
+    assert!(same.ends_with("two [[hint]] are for the page \"/\": put their links into one"), "{same}");
+    let same = told("path = '/'\nhost = 'A.test'", "path = '/'\nhost = 'a.test'").expect_err("one host");
+    assert!(same.contains(" of host \"a.test\": "), "{same}");
+    for (first, second) in [
+        ("path = '/'", "path = '/a'"),
+        ("path = '/'", "path = '/'\nhost = 'a.test'"),
+        ("path = '/'\nhost = 'b.test'", "path = '/'\nhost = 'a.test'"),
+    ] {
+        assert_eq!(told(first, second), Ok(()), "{first} {second}");
+    }
+}
+
+#[test]
 fn instances_have_a_scheme_a_host_and_a_port() {
     for (text, known) in [
         ("http://a", "http://a:80"),
