@@ -58,8 +58,9 @@ fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
         ConfigError::NoRoute(address) | ConfigError::SameAddress(address) => {
             one(of_listener(address, "address"))
         }
-        ConfigError::NoInstance(name) | ConfigError::SeveralSources(name) => one(of_service(name)),
-        ConfigError::ServiceName { name, .. } => one(of_service(name)),
+        ConfigError::NoInstance(name)
+        | ConfigError::SeveralSources(name)
+        | ConfigError::ServiceName { name, .. } => one(of_service(name)),
         ConfigError::Consul { service, why } => one([key_of(service, "consul"), vec![Named(why)]].concat()),
         ConfigError::Refresh(name) | ConfigError::ShortRefresh(name) => one(key_of(name, "refresh")),
         ConfigError::SameRoute { address, .. } => one(of_listener(address, "route")),
