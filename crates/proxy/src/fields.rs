@@ -5,7 +5,7 @@
 
 use h2lab_base::JsonSchema;
 use h2lab_wire::event::{RequestHead, ResponseHead};
-use h2lab_wire::{Field, Fields};
+use h2lab_wire::{Field, Fields, is_authority};
 use serde::{Deserialize, Serialize};
 
 use crate::head::{Head, Part};
@@ -102,7 +102,7 @@ pub enum Refused {
     /// it, and would serve what no route compared.
     #[error("the target contains white space, a control character or #")]
     Target,
-    /// The authority has a byte that no host and port have.
+    /// The authority is no host and port.
     #[error("invalid authority: expected HOST or HOST:PORT")]
     Authority,
     /// `Connection` names so many fields that no message means it, and none of them may be passed on.
@@ -114,7 +114,7 @@ pub enum Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Asked {
-    /// It is a WebSocket handshake: `Upgrade: websocket`, or CONNECT with this protocol (RFC 8441).
+    /// It is a WebSocket handshake: `Upgrade: websocket` where that may be, or CONNECT with this protocol (RFC 8441).
     pub websocket: bool,
     /// It is a CONNECT that names no protocol: a tunnel (RFC 9110 §9.3.6).
     pub connect: bool,
@@ -237,7 +237,7 @@ pub fn request(
             b"te" => takes_trailers |= tokens(value).any(|token| token.eq_ignore_ascii_case(b"trailers")),
             b"upgrade" => {
                 let is_websocket = tokens(value).any(|token| token.eq_ignore_ascii_case(b"websocket"));
-                asked.websocket |= is_websocket && options.names(b"upgrade") && incoming.method == b"GET";
+                asked.websocket |= is_websocket && options.names(b"upgrade") && may_upgrade(incoming);
             }
             b"content-length" => head.body_length = number(value),
             b"cookie" => cookies += 1,
@@ -260,6 +260,17 @@ pub fn request(
     add_client(incoming, origin, own, head);
     add_via(fields, origin.version.received_protocol(incoming.is_http10), own, head);
     Ok(asked)
+}
+
+/// Whether an offer to go on in WebSocket is looked at: it is made by GET (RFC 6455 §4.1). One of HTTP/1.0 must be ignored, and any other
+/// may be (RFC 9110 §7.8): that of a request with content, which a handshake does not have and which would come before the switch.
+fn may_upgrade(incoming: &RequestHead<'_>) -> bool {
+    let is_of_content = |field: Field<'_>| match field.name {
+        b"transfer-encoding" => true,
+        b"content-length" => number(field.value) != Some(0),
+        _ => false,
+    };
+    incoming.method == b"GET" && !incoming.is_http10 && !incoming.fields.iter().any(is_of_content)
 }
 
 /// What HTTP/1.1 needs beside `te: trailers`, since that is of one connection (RFC 9110 §10.1.4): another field line.
@@ -289,7 +300,7 @@ fn forward_once_less(value: &[u8], head: &mut Head) -> bool {
     true
 }
 
-/// Refuses what HTTP/2 and HTTP/3 can carry and HTTP/1.1 would read as something else.
+/// Refuses what HTTP/2 and HTTP/3 can carry and HTTP/1.1 would read as something else, or must refuse (RFC 9112 §3.2).
 fn check(incoming: &RequestHead<'_>) -> Result<(), Refused> {
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     if incoming.method.is_empty() || !incoming.method.iter().all(is_token) {
@@ -300,8 +311,7 @@ fn check(incoming: &RequestHead<'_>) -> Result<(), Refused> {
     {
         return Err(Refused::Target);
     }
-    let is_of_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);
-    incoming.authority.iter().all(is_of_host).then_some(()).ok_or(Refused::Authority)
+    if is_authority(incoming.authority) { Ok(()) } else { Err(Refused::Authority) }
 }
 
 /// HTTP/2 may cut `cookie` into lines, and HTTP/1.1 has one (RFC 9113 §8.2.3).

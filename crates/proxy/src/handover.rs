@@ -40,6 +40,15 @@ pub enum Original {
     Ours(SocketAddr),
 }
 
+impl Original {
+    /// That address.
+    pub const fn address(self) -> SocketAddr {
+        match self {
+            Self::At(to) | Self::Here(to) | Self::Ours(to) => to,
+        }
+    }
+}
+
 /// How far a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
@@ -60,7 +69,8 @@ pub struct Client {
     pub client: SocketAddr,
     /// How far it is.
     pub stage: Stage,
-    /// Where it was to go, of a transparent listener.
+    /// Where it was to go, of a transparent listener; of another one, where a header of the PROXY protocol said that it has come, which is
+    /// [`Original::Here`].
     pub original: Option<Original>,
     /// Bytes that were written on it: the kernel counts what is acknowledged from its beginning.
     pub written: u64,

@@ -1,7 +1,7 @@
 //! The header by which a proxy says whose connection it passes on, before the first byte of that: PROXY protocol, versions 1 and 2 (`HAProxy`,
 //! `doc/proxy-protocol.txt`).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,9 @@ pub const LONGEST: usize = 16 + 4096;
 pub struct Header {
     /// Its bytes: what follows is the client's.
     pub length: usize,
-    /// The client's address. `None`: the connection is the proxy's own, such as a health check (`LOCAL`, `UNKNOWN`).
-    pub client: Option<SocketAddr>,
+    /// The client's address, and the one that it has connected to. `None`: the connection is the proxy's own, such as a health check
+    /// (`LOCAL`, `UNKNOWN`).
+    pub ends: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// Why what came is no header. The connection is of no use then.
@@ -55,7 +56,7 @@ fn parse_1(bytes: &[u8]) -> Result<Option<Header>, NoHeader> {
     let line = bytes[..end].strip_suffix(b"\r").and_then(|line| str::from_utf8(line).ok()).ok_or(wrong)?;
     let mut words = line.split(' ').skip(1);
     let family = words.next().unwrap_or_default();
-    let client = match family {
+    let ends = match family {
         "UNKNOWN" => None, // whatever follows is ignored
         "TCP4" | "TCP6" => {
             let [from, to, port, to_port] =
@@ -65,12 +66,11 @@ fn parse_1(bytes: &[u8]) -> Result<Option<Header>, NoHeader> {
                 let ip: IpAddr = ip.parse().ok().filter(|ip: &IpAddr| ip.is_ipv4() == (family == "TCP4"))?;
                 Some(SocketAddr::new(ip, port.parse().ok().filter(|_| is_number)?))
             };
-            address(to, to_port).ok_or(wrong)?;
-            Some(address(from, port).ok_or(wrong)?)
+            Some(address(from, port).zip(address(to, to_port)).ok_or(wrong)?)
         }
         _ => return Err(wrong),
     };
-    Ok(Some(Header { length: end + 1, client }))
+    Ok(Some(Header { length: end + 1, ends }))
 }
 
 /// At least 16 bytes have come.
@@ -85,29 +85,46 @@ fn parse_2(bytes: &[u8]) -> Result<Option<Header>, NoHeader> {
         return Err(NoHeader("it is longer than 4 KiB"));
     }
     let Some(addresses) = bytes.get(16..length) else { return Ok(None) };
-    let port = |at: usize| addresses.get(at..at + 2).map(|port| u16::from_be_bytes([port[0], port[1]]));
-    let short = NoHeader("its addresses are cut short");
-    let client = match (version & 0xf, family) {
+    let ends = match (version & 0xf, family) {
         (0, _) => None, // LOCAL
         // TCP over IPv4 and IPv6.
-        (_, 0x11) => {
-            let from = addresses.first_chunk::<4>().ok_or(short)?;
-            let port = port(8).filter(|_| rest >= 12).ok_or(short)?;
-            Some(SocketAddr::new(Ipv4Addr::from(*from).into(), port))
-        }
-        (_, 0x21) => {
-            let from = addresses.first_chunk::<16>().ok_or(short)?;
-            let port = port(32).filter(|_| rest >= 36).ok_or(short)?;
-            Some(SocketAddr::new(Ipv6Addr::from(*from).into(), port))
-        }
+        (_, 0x11) => Some(ends_of::<4>(addresses)?),
+        (_, 0x21) => Some(ends_of::<16>(addresses)?),
         // Unspecified, UDP, Unix sockets: nothing that a field could name.
         _ => None,
     };
-    Ok(Some(Header { length, client }))
+    Ok(Some(Header { length, ends }))
 }
 
-/// The header for a connection from `client` to `server`, in version 1 or 2. Addresses of different families are written as IPv6.
+/// Two addresses of N bytes, and their ports (§2.2).
+fn ends_of<const N: usize>(bytes: &[u8]) -> Result<(SocketAddr, SocketAddr), NoHeader>
+where
+    IpAddr: From<[u8; N]>,
+{
+    let mut rest = bytes;
+    let short = NoHeader("its addresses are cut short");
+    let from = take::<N>(&mut rest).ok_or(short)?;
+    let to = take::<N>(&mut rest).ok_or(short)?;
+    let mut port = || take::<2>(&mut rest).map(u16::from_be_bytes).ok_or(short);
+    let ports = (port()?, port()?);
+    Ok((SocketAddr::new(from.into(), ports.0), SocketAddr::new(to.into(), ports.1)))
+}
+
+fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, rest) = from.split_first_chunk::<N>()?;
+    *from = rest;
+    Some(*bytes)
+}
+
+/// The header for a connection from `client` to `server`, in version 1 or 2. Addresses of IPv4 that a socket of IPv6 reports are written as
+/// such, and those of different families as IPv6.
 pub fn header(version: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let (client, mut server) = (canonical(client), canonical(server));
+    // A socket for all addresses has one of either family.
+    if client.is_ipv4() && server.ip().is_unspecified() {
+        server.set_ip(Ipv4Addr::UNSPECIFIED.into());
+    }
     let is_v4 = client.is_ipv4() && server.is_ipv4();
     let mapped = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -155,30 +172,50 @@ pub enum Version {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use proptest::prelude::*;
 
     use super::*;
 
     fn client(bytes: &[u8]) -> Option<String> {
-        parse(bytes).unwrap().unwrap().client.map(|client| client.to_string())
+        parse(bytes).unwrap().unwrap().ends.map(|(client, _)| client.to_string())
     }
 
     #[test]
     fn the_examples_of_the_specification_are_read() {
         let line = b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\nGET / HTTP/1.1\r\n";
         assert_eq!(client(line).as_deref(), Some("192.168.0.1:56324"));
-        assert_eq!(parse(line).unwrap().unwrap().length, 47);
+        let ends = ("192.168.0.1:56324".parse().unwrap(), "192.168.0.11:443".parse().unwrap());
+        assert_eq!(parse(line), Ok(Some(Header { length: 47, ends: Some(ends) })));
         assert_eq!(client(b"PROXY TCP6 2001:db8::1 ::1 1 2\r\n").as_deref(), Some("[2001:db8::1]:1"));
         assert_eq!(client(b"PROXY UNKNOWN\r\n"), None);
         assert_eq!(client(b"PROXY UNKNOWN ffff::1 x y z\r\n"), None);
         let local = [SIGNATURE, b"\x20\x00\x00\x00"].concat();
-        assert_eq!(parse(&local), Ok(Some(Header { length: 16, client: None })));
+        assert_eq!(parse(&local), Ok(Some(Header { length: 16, ends: None })));
         for version in [Version::V1, Version::V2] {
             let own = own(version);
-            assert_eq!(parse(&own), Ok(Some(Header { length: own.len(), client: None })));
+            assert_eq!(parse(&own), Ok(Some(Header { length: own.len(), ends: None })));
         }
         let unix = [SIGNATURE, b"\x21\x31\x00\x02ab"].concat();
-        assert_eq!(parse(&unix), Ok(Some(Header { length: 18, client: None })));
+        assert_eq!(parse(&unix), Ok(Some(Header { length: 18, ends: None })));
+    }
+
+    #[test]
+    fn a_client_of_ipv4_is_one_on_a_socket_of_ipv6_too() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let written =
+            |client, server| String::from_utf8(header(Version::V1, at(client), at(server))).unwrap();
+        for (client, server, line) in [
+            ("[::ffff:192.0.2.1]:1", "[::ffff:192.0.2.2]:2", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"),
+            ("192.0.2.1:1", "[::]:2", "PROXY TCP4 192.0.2.1 0.0.0.0 1 2\r\n"),
+            ("[2001:db8::1]:1", "[2001:db8::2]:2", "PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n"),
+            ("192.0.2.1:1", "[2001:db8::2]:2", "PROXY TCP6 ::ffff:192.0.2.1 2001:db8::2 1 2\r\n"),
+        ] {
+            assert_eq!(written(client, server), line);
+            let binary = parse(&header(Version::V2, at(client), at(server))).unwrap().unwrap();
+            assert_eq!(binary.ends.unwrap().0.is_ipv4(), line.contains("TCP4"), "{line}");
+        }
     }
 
     #[test]
@@ -214,7 +251,9 @@ mod tests {
             from: (u128, u16), to: (u128, u16), is_v4: bool, is_first: bool, tail: Vec<u8>
         ) {
             let address = |(ip, port): (u128, u16)| {
-                let ip: IpAddr = if is_v4 { Ipv4Addr::from(ip as u32).into() } else { Ipv6Addr::from(ip).into() };
+                // Of IPv6 none that stands for one of IPv4.
+                let of_ipv6 = Ipv6Addr::from(ip | 1 << 127);
+                let ip: IpAddr = if is_v4 { Ipv4Addr::from(ip as u32).into() } else { of_ipv6.into() };
                 SocketAddr::new(ip, port)
             };
             let version = if is_first { Version::V1 } else { Version::V2 };
@@ -222,7 +261,7 @@ mod tests {
             for cut in 0..header.len() {
                 prop_assert_eq!(parse(&header[..cut]), Ok(None));
             }
-            let read = Header { length: header.len(), client: Some(address(from)) };
+            let read = Header { length: header.len(), ends: Some((address(from), address(to))) };
             prop_assert_eq!(parse(&[header, tail].concat()), Ok(Some(read)));
         }
 

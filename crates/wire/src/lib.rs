@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod authority;
 pub mod budget;
 mod compression;
 pub mod connection;
@@ -48,6 +49,7 @@ mod tests;
 pub mod trace;
 mod upgrade;
 
+pub use authority::is_authority;
 pub use budget::WindowBudget;
 pub use connection::{Config, Counters, FlowControl};
 pub use engine::{Connection, setting_name_in};

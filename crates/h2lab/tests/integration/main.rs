@@ -233,6 +233,9 @@ mod sidecar_checks;
 /// Instances whose name has several addresses.
 mod sidecar_names;
 
+/// Requests that are refused or read in one way only, and what instances are told of connections.
+mod sidecar_requests;
+
 /// Uploads to an instance that reads slowly.
 mod sidecar_upload;
 

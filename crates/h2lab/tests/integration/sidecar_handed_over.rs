@@ -14,8 +14,9 @@ use h2lab_net::process::Child;
 
 use crate::hostile::tunnel::over_tls;
 use crate::origin::Origin;
-use crate::sidecar::{Sidecar, scripted};
+use crate::sidecar::Sidecar;
 use crate::sidecar_handover::{ended, under_load_at, wait_for};
+use crate::sidecar_requests::told_whole;
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
 /// How often a process is replaced.
@@ -255,16 +256,17 @@ fn clients_over_tls_are_told_the_end_of_their_connections_and_lose_no_post() {
 #[test]
 fn what_a_proxy_has_said_of_a_connection_is_known_to_the_successor() {
     let (folder, port) = (folder(), free_ports(1));
-    let (url, heads) = scripted(|mut stream| {
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-    });
-    let rest = format!("[service.a]\ninstances = [\"{url}\"]\n[timeouts]\ndrain = \"60s\"\n");
+    let (url, heads) = told_whole();
+    let rest = format!(
+        "[service.a]\ninstances = [\"{url}\"]\nproxy-protocol = \"v1\"\n[timeouts]\ndrain = \"60s\"\n"
+    );
     let mut generations = Generations { folder: folder.path(), rest, count: 0 };
     let listeners = listener(port, "proxy-protocol = true");
     let mut first = generations.start(&listeners);
     let is_of = |client: &str| {
         let head = heads.recv_timeout(DEADLINE).expect("it was asked").to_lowercase();
         assert!(head.contains(&format!("x-forwarded-for: {client}\r\n")), "{head}");
+        assert!(head.starts_with(&format!("proxy tcp4 {client} 192.0.2.9 1000 80\r\n")), "{head}");
     };
     let mut known = Client::of(first.clear, 0);
     known.send(b"PROXY TCP4 192.0.2.1 192.0.2.9 1000 80\r\n");

@@ -179,9 +179,10 @@ impl QuicSession {
         Ok(true)
     }
 
-    /// Our address and port.
+    /// Our address and port: the one that the peer sends to, as far as the kernel has said it.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.endpoint.local_address()
+        let bound = self.endpoint.local_address()?;
+        Ok(self.proto.local_ip().map_or(bound, |ip| SocketAddr::new(ip, bound.port())))
     }
 
     /// Client: requests in flight at a time, as far as the server grants them.

@@ -23,8 +23,8 @@ pub struct Timeouts {
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub attempt: Duration,
-    /// For the next request of a client's connection that has none: then the connection is ended, over HTTP/2 in two steps, so that a
-    /// request that is on its way is still taken. 0 is for ever.
+    /// For the first byte of the next request of a client's connection that has none, also of its first one: then the connection is ended,
+    /// over HTTP/2 in two steps, so that a request that is on its way is still taken. 0 is for ever.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub client_idle: Duration,

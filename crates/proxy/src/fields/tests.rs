@@ -87,6 +87,22 @@ fn websocket_is_the_only_upgrade() {
 }
 
 #[test]
+fn an_upgrade_of_http10_or_with_content_is_ignored() {
+    let offer = [("connection", "Upgrade"), ("upgrade", "websocket")];
+    let asked = |is_http10: bool, more: &[(&str, &str)]| {
+        Fields::of(&[&offer[..], more].concat(), |fields| {
+            let incoming = RequestHead { is_http10, ..incoming(b"GET", b"/", fields) };
+            request(&incoming, ORIGIN, &bare(), &mut Head::default()).expect("it is legal").websocket
+        })
+    };
+    assert!(asked(false, &[]) && asked(false, &[("content-length", "0")]));
+    assert!(!asked(true, &[]), "RFC 9110 §7.8");
+    for content in [("content-length", "3"), ("transfer-encoding", "chunked")] {
+        assert!(!asked(false, &[content]), "{content:?}");
+    }
+}
+
+#[test]
 fn the_next_hop_learns_who_asked() {
     let said = [("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "https"), ("forwarded", "for=_a")];
     let own = |client, trusted| OwnFields { client, trusted, ..bare() };
@@ -175,7 +191,9 @@ fn what_http1_would_read_as_something_else_is_refused() {
     for path in [&b"/ HTTP/1.1\r\nHost: b"[..], b"/a b", b"/\0", b"/\x7f", b"/\xff", b"/a#b"] {
         assert_eq!(ask(b"GET", path, b"a"), Some(Refused::Target), "{path:?}");
     }
-    for authority in [&b"a\r\nx: y"[..], b"a b", b"u@a", b"a/b", b"a?b", b"a#b", b"a\\b"] {
+    for authority in
+        [&b"a\r\nx: y"[..], b"a b", b"u@a", b"a/b", b"a?b", b"a#b", b"a\\b", b"[::1", b"a:99999", b"a:b"]
+    {
         assert_eq!(ask(b"GET", b"/", authority), Some(Refused::Authority), "{authority:?}");
     }
     assert_eq!(ask(b"M-SEARCH", "/é?q=%20".as_bytes(), b"[2001:db8::1]:80"), None);

@@ -103,19 +103,17 @@ impl Sidecar<'_> {
         let Some(version) = exchange.instance.and_then(|instance| self.pools.get(instance).proxied) else {
             return;
         };
-        let client = exchange.down.and_then(|down| side_at(&mut self.slots, down)?.client);
+        let ends = exchange.down.and_then(|down| side_at(&mut self.slots, down)?.ends());
         let Some(up) = side(&mut self.slots, slot) else { return };
         let Some(tcp) = up.transport.tcp() else { return };
-        if let Ok(instance) = tcp.peer_address() {
-            // A check of the sidecar's own has no client.
-            let header = client.map_or_else(
-                || proxy_protocol::own(version),
-                |client| proxy_protocol::header(version, client, instance),
-            );
-            if !matches!(tcp.write(&header), Ok(Written::Bytes(n)) if n == header.len()) {
-                // It is broken, which the next write finds out.
-                up.engine.goaway(Time::ZERO, ErrorCode::NO_ERROR, b"");
-            }
+        // A check of the sidecar's own has no client.
+        let header = ends.map_or_else(
+            || proxy_protocol::own(version),
+            |(client, to)| proxy_protocol::header(version, client, to),
+        );
+        if !matches!(tcp.write(&header), Ok(Written::Bytes(n)) if n == header.len()) {
+            // It is broken, which the next write finds out.
+            up.engine.goaway(Time::ZERO, ErrorCode::NO_ERROR, b"");
         }
     }
 

@@ -1,5 +1,7 @@
 //! The sockets that the sidecar listens on, which the first loop has, and connections that have not said what they speak.
 
+#[cfg(test)]
+mod tests;
 mod udp;
 
 use std::collections::BTreeMap;
@@ -15,11 +17,11 @@ use h2lab_net::tls::{ServerTls, ServerTlsOptions};
 use h2lab_net::transport::{Transport, TransportError};
 use h2lab_proxy::config::{Interception, Listen, Network, Tunnels};
 use h2lab_proxy::fields::Version;
-use h2lab_proxy::handover;
+use h2lab_proxy::handover::{self, Original};
 use h2lab_proxy::proxy_protocol;
 use h2lab_proxy::route::Routes;
 use h2lab_proxy::target;
-use h2lab_wire::{Connection, RequestHead};
+use h2lab_wire::{Connection, Limits, RequestHead};
 
 use super::buffers::SpareBuffers;
 use super::config::{Listening, SidecarConfig, SidecarError};
@@ -349,11 +351,12 @@ impl Listeners {
         let interception = self.places.get(assignment.place() as usize).and_then(|place| place.interception);
         let opening = self.opening_of(transport, assignment, before.client, now);
         let intercepted = interception.zip(before.original);
+        let named = before.original.filter(|_| interception.is_none()).map(Original::address);
         let intercepted = intercepted.map(|(how, to)| Intercepted::again(how, to, opening.timeout_at));
         let look_at = intercepted.map_or(Time::NEVER, |intercepted| intercepted.look_at(now));
         let timeout_at = opening.timeout_at.min(look_at);
         let is_header_due = before.stage == handover::Stage::HeaderDue;
-        Opening { first_bytes: before.bytes, is_header_due, intercepted, timeout_at, ..opening }
+        Opening { first_bytes: before.bytes, named, is_header_due, intercepted, timeout_at, ..opening }
     }
 
     /// A connection whose client has said nothing yet.
@@ -373,9 +376,11 @@ impl Listeners {
             listener,
             assignment,
             client,
+            named: None,
             is_header_due: false,
             takes_upgrade,
             intercepted: None,
+            is_idle: false,
             timeout_at,
         }
     }
@@ -418,6 +423,11 @@ impl Listeners {
     }
 }
 
+/// What a successor is told of where a connection was to go, or where a header of the PROXY protocol says that it has come.
+pub fn original(intercepted: Option<&Intercepted>, named: Option<SocketAddr>) -> Option<Original> {
+    intercepted.map_or_else(|| named.map(Original::Here), |intercepted| Some(intercepted.original))
+}
+
 /// A connection that was accepted, until its client has said what it speaks.
 #[derive(Debug)]
 pub struct Opening {
@@ -430,12 +440,16 @@ pub struct Opening {
     pub assignment: Assignment,
     /// The client's address: the connection's, or what a header of the PROXY protocol says.
     pub client: SocketAddr,
+    /// Where the client has connected to, if such a header says it.
+    pub named: Option<SocketAddr>,
     /// That header is still to come.
     is_header_due: bool,
     /// In clear it may become one of HTTP/2 by `Upgrade`.
     takes_upgrade: bool,
     /// Where it was to go, if it was brought here.
     pub intercepted: Option<Intercepted>,
+    /// It waits for the first byte of a request, with nothing else to come before.
+    is_idle: bool,
     /// When it is given up.
     pub timeout_at: Time,
 }
@@ -453,7 +467,9 @@ impl Opening {
         let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let Some(header) = proxy_protocol::parse(come).map_err(wrong)? else { return Ok(false) };
         tcp.read(&mut space[..header.length])?;
-        self.client = header.client.unwrap_or(self.client);
+        if let Some((client, named)) = header.ends {
+            (self.client, self.named) = (client, Some(named));
+        }
         self.is_header_due = false;
         Ok(true)
     }
@@ -465,7 +481,7 @@ impl Opening {
             listener,
             client: self.client,
             stage: if self.is_header_due { handover::Stage::HeaderDue } else { handover::Stage::New },
-            original: self.intercepted.map(|intercepted| intercepted.original),
+            original: original(self.intercepted.as_ref(), self.named),
             written: tcp.written(),
             bytes: self.first_bytes.clone(),
         })
@@ -495,6 +511,21 @@ impl Opening {
             (false, true) => Carrier::Clear,
             (false, false) => Carrier::ClearWithoutUpgrade,
         }
+    }
+
+    /// How long it may say nothing more: before its first request as long as before any other, else as long as a head may take. Whether
+    /// that begins now. One that was intercepted has times of its own: see [`Opening::wait_on`].
+    pub fn wait(&mut self, limits: &Limits, now: Time) -> bool {
+        let is_handshaking = self.is_header_due || self.transport.is_handshaking();
+        let is_detected = self.intercepted.is_some() && !self.transport.is_tls();
+        let is_idle = !is_handshaking && !is_detected && self.first_bytes.is_empty();
+        if is_idle == self.is_idle {
+            return false;
+        }
+        let timeout = if is_idle { limits.idle } else { limits.head };
+        self.is_idle = is_idle;
+        self.timeout_at = timeout.map_or(Time::NEVER, |timeout| now + timeout);
+        true
     }
 
     /// It has said too little for now; until when it may go on so, if it may.

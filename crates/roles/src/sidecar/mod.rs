@@ -370,9 +370,9 @@ impl<'a> Sidecar<'a> {
 
     /// Takes a connection that was accepted.
     fn take_client(&mut self, stream: StreamSocket, assignment: Assignment) {
-        let Some(opening) = self.listeners.opening(stream, assignment, &self.config.sockets, self.now) else {
-            return;
-        };
+        let opening = self.listeners.opening(stream, assignment, &self.config.sockets, self.now);
+        let Some(mut opening) = opening else { return };
+        opening.wait(&self.config.server.limits, self.now);
         let Some(slot) = self.register(&opening) else { return };
         self.reactor.set_timer(Self::token(slot), opening.timeout_at);
         self.totals.clients += 1;
@@ -413,7 +413,7 @@ impl<'a> Sidecar<'a> {
         let now = self.now;
         match opening.proceed(&self.config, &mut self.engines, &mut self.spare, now) {
             Ok(None) => {
-                if opening.transport.quic().is_some() {
+                if opening.wait(&self.config.server.limits, now) || opening.transport.quic().is_some() {
                     self.reactor.set_timer(Self::token(slot), opening.deadline());
                 }
                 self.slots[slot as usize] = Slot::Opening(opening);
@@ -433,11 +433,12 @@ impl<'a> Sidecar<'a> {
     fn begin(&mut self, slot: u32, opening: Opening, engine: Connection, version: Version) {
         let now = self.now;
         self.is_shaken(slot);
-        let Opening { transport, listener, client, assignment, intercepted, .. } = opening;
+        let Opening { transport, listener, client, named, assignment, intercepted, .. } = opening;
         let address = client.ip().to_canonical().to_string().into();
         let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });
         (side.client, side.assignment, side.intercepted) =
             (Some(client), Some(assignment), intercepted.map(Box::new));
+        side.named = named.map(Box::new);
         side.used_at = now;
         self.place(slot, side);
         self.begin_tunnel(slot);

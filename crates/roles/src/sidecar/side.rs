@@ -88,6 +88,8 @@ pub struct Side {
     pub path: Option<Box<Path>>,
     /// Its client's address.
     pub client: Option<SocketAddr>,
+    /// Where that has connected to, if a header of the PROXY protocol says it.
+    pub named: Option<Box<SocketAddr>>,
     /// Its place among the clients of all loops.
     pub assignment: Option<Assignment>,
     /// Where it was to go, if it was brought to a listener of ours.
@@ -156,6 +158,7 @@ impl Side {
             cancelled: 0,
             written_before: 0,
             client: None,
+            named: None,
             assignment: None,
             intercepted: None,
             pushed: Vec::new(),
@@ -181,6 +184,18 @@ impl Side {
     /// Streams that an HTTP/2 peer has allowed on this connection; none if it sets no bound, or has not said.
     pub fn streams_allowed(&self) -> Option<u32> {
         if self.version == Version::H2 { streams_allowed(&self.engine.settings_in_effect().1) } else { None }
+    }
+
+    /// Its client's address, and the one that this has connected to: before the proxies that have told, and before the kernel brought it
+    /// here.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let intercepted = || Some(self.intercepted.as_ref()?.original.address());
+        let own = || match self.transport.quic() {
+            Some(quic) => quic.local_address().ok(),
+            None => self.transport.tcp()?.local_address().ok(),
+        };
+        let named = self.named.as_deref().copied();
+        Some((self.client?, named.or_else(intercepted).or_else(own)?))
     }
 
     /// Bounds what its socket takes that a peer does not read.

@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 use httparse::{Header, Status};
 
 use super::buffer::Span;
-use crate::Error;
 use crate::event::FieldSpan;
+use crate::{Error, is_authority};
 
 /// More field lines than any real message has; bounds the stack that a head takes.
 const MAX_FIELDS: usize = 256;
@@ -412,7 +412,7 @@ fn split_target(bytes: &[u8], method: &str, target: &str) -> Result<Target, Refu
     let absolute = target.split_once("://").filter(|(scheme, rest)| {
         ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
             && !rest.is_empty()
-            && !rest.starts_with('/')
+            && !rest.starts_with(['/', '?'])
     });
     let Some((scheme, rest)) = absolute else { return Err(Refusal::bad("the request target is malformed")) };
     let authority = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -426,10 +426,13 @@ fn split_target(bytes: &[u8], method: &str, target: &str) -> Result<Target, Refu
     })
 }
 
-/// The bytes that a host and port are made of (RFC 3986 §3.2.2).
+/// Refuses what is no host and port: first bytes that they are not made of (RFC 3986 §3.2.2), which say more of what is wrong.
 fn check_host(value: &[u8]) -> Result<(), Refusal> {
     let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte);
-    if value.iter().all(legal) { Ok(()) } else { Err(Refusal::bad("the host holds an illegal byte")) }
+    if !value.iter().all(legal) {
+        return Err(Refusal::bad("the host holds an illegal byte"));
+    }
+    if is_authority(value) { Ok(()) } else { Err(Refusal::bad("the host or its port is invalid")) }
 }
 
 /// A content-length: digits alone (RFC 9110 §8.6). A list of equal lengths is refused too: no real peer sends it.

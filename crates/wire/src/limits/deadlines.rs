@@ -193,7 +193,9 @@ impl Deadlines {
         if !has_passed(self.idle_due, now) {
             return None;
         }
-        let active_at = if busy { now } else { self.active_at };
+        // What has begun has a time of its own.
+        let is_busy = busy || self.head_due.happened();
+        let active_at = if is_busy { now } else { self.active_at };
         self.idle_due = after(active_at, self.config.limits.idle);
         if now < self.idle_due {
             return None;
@@ -326,6 +328,24 @@ mod tests {
         assert_eq!(deadlines.overdue(at(115_000), true), None, "a request is under way");
         assert_eq!(deadlines.overdue(at(189_999), false), None);
         assert_eq!(deadlines.overdue(at(190_000), false), Some(Overdue::Idle));
+    }
+
+    #[test]
+    fn a_head_that_has_begun_has_its_own_time_however_short_that_of_an_idle_connection_is() {
+        let mut config = Config::new(Role::Server);
+        config.limits.idle = Some(Duration::from_millis(600));
+        let mut deadlines = Deadlines::begun(config.into(), START);
+        deadlines.received(at(500), 1);
+        deadlines.head_under_way(at(500), Some(1));
+        for ms in [600, 1_100, 5_000, 10_499] {
+            assert_eq!(deadlines.overdue(at(ms), false), None, "{ms}");
+        }
+        assert_eq!(deadlines.overdue(at(10_500), false), Some(Overdue::Head));
+        // One that has come as a whole is none any more.
+        deadlines.head_under_way(at(10_500), Some(2));
+        deadlines.received(at(11_000), 1);
+        deadlines.head_under_way(at(11_000), None);
+        assert_eq!(deadlines.overdue(at(12_000), false), Some(Overdue::Idle));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use h2lab_net::transport::Transport;
 use h2lab_proxy::fields::Version;
 use h2lab_proxy::handover::{Client, Listener, MOST_BYTES, Stage};
 
+use super::listeners::original;
 use super::side::Peer;
 use super::threads::{Assignment, Given};
 use super::{Sidecar, Slot, drain};
@@ -80,7 +81,7 @@ impl Sidecar<'_> {
                     listener: self.successor_takes(listener)?.address,
                     client: side.client?,
                     stage: Stage::Http1,
-                    original: side.intercepted.as_ref().map(|intercepted| intercepted.original),
+                    original: original(side.intercepted.as_deref(), side.named.as_deref().copied()),
                     written: side.transport.tcp()?.written(),
                     bytes: bytes.to_vec(),
                 })
@@ -170,6 +171,7 @@ impl Sidecar<'_> {
             let engine = opening.resume_http1(&self.config, &mut self.engines, &mut self.spare, self.now);
             self.begin(slot, opening, engine, Version::H1);
         } else {
+            opening.wait(&self.config.server.limits, self.now);
             self.reactor.set_timer(Self::token(slot), opening.timeout_at);
             self.slots[slot as usize] = Slot::Opening(Box::new(opening));
             self.may_leave(slot);

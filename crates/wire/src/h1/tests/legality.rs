@@ -28,6 +28,7 @@ const STATUS_LINE: &str = "the status line is malformed";
 const VERSION: &str = "not HTTP/1.x";
 const TARGET: &str = "the request target is malformed";
 const HOST: &str = "the host holds an illegal byte";
+const NO_HOST: &str = "the host or its port is invalid";
 const LENGTH: &str = "content-length is not a number";
 const LENGTHS: &str = "two different content-lengths";
 const BOTH: &str = "both content-length and transfer-encoding";
@@ -64,6 +65,10 @@ const REQUESTS: &[Rule] = &[
     rule("GET http:///c HTTP/1.1¶host: a¶¶", "GET http://b/c HTTP/1.1¶host: a¶¶", 400, TARGET),
     rule("GET http://u@b/ HTTP/1.1¶host: a¶¶", "GET http://b:80/ HTTP/1.1¶host: a¶¶", 400, HOST),
     rule("CONNECT a/b HTTP/1.1¶host: a¶¶", "CONNECT a:443 HTTP/1.1¶host: a¶¶", 400, HOST),
+    rule("CONNECT a:65536 HTTP/1.1¶host: a¶¶", "CONNECT a:65535 HTTP/1.1¶host: a¶¶", 400, NO_HOST),
+    rule("GET http://b:x/ HTTP/1.1¶host: a¶¶", "GET http://b:/ HTTP/1.1¶host: a¶¶", 400, NO_HOST),
+    rule("GET http://?a HTTP/1.1¶host: a¶¶", "GET http://b?a HTTP/1.1¶host: a¶¶", 400, TARGET),
+    rule("GET http://b/ HTTP/1.1¶host: a:x¶¶", "GET http://b/ HTTP/1.1¶host: a¶¶", 400, NO_HOST),
     // Fields (§5) and Host (§3.2).
     rule("GET / HTTP/1.1¶host : a¶¶", "GET / HTTP/1.1¶host: \t a¶¶", 400, NAME),
     rule("GET / HTTP/1.1¶host: a¶x y: 1¶¶", "GET / HTTP/1.1¶host: a¶x-y: 1¶¶", 400, NAME),
@@ -77,6 +82,10 @@ const REQUESTS: &[Rule] = &[
     rule("GET / HTTP/1.1¶host: a¶host: a¶¶", "GET / HTTP/1.1¶host: a¶¶", 400, "duplicate Host header"),
     rule("GET / HTTP/1.1¶host: a/b¶¶", "GET / HTTP/1.1¶host: [::1]:80¶¶", 400, HOST),
     rule("GET / HTTP/1.1¶host: a b¶¶", "GET / HTTP/1.1¶host: a.b¶¶", 400, HOST),
+    rule("GET / HTTP/1.1¶host: [::1¶¶", "GET / HTTP/1.1¶host: [::1]¶¶", 400, NO_HOST),
+    rule("GET / HTTP/1.1¶host: a:99999¶¶", "GET / HTTP/1.1¶host: a:9999¶¶", 400, NO_HOST),
+    rule("GET / HTTP/1.1¶host: :80¶¶", "GET / HTTP/1.1¶host:¶¶", 400, NO_HOST),
+    rule("GET / HTTP/1.0¶host: a%4¶¶", "GET / HTTP/1.0¶host: a%41¶¶", 400, NO_HOST),
     // Framing (§6).
     rule(
         "POST / HTTP/1.1¶host: a¶content-length: 1¶content-length: 2¶¶xy",
