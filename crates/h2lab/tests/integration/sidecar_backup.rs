@@ -47,18 +47,19 @@ const HEALTH: &str =
 /// Two servers whose checks fail until `is_well`, although they answer, and another one; and a sidecar with these instances.
 fn with_sick(is_well: &Arc<AtomicBool>, sick: &str, other: &str, top: &str) -> Watched {
     let says = Arc::clone(is_well);
-    let (mut urls, mut instances) = (Vec::new(), String::new());
+    let (mut urls, mut instances) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let says = Arc::clone(&says);
         let url = server(move |head| {
             let is_check = head.starts_with("GET /healthz ");
             Some(response(if is_check && !says.load(Ordering::SeqCst) { 500 } else { 200 }, "sick"))
         });
-        instances += &format!("{{ url = \"{url}\"{sick} }}, ");
+        instances.push(format!("{{ url = \"{url}\"{sick} }}"));
         urls.push(url);
     }
     let well = server(|_| Some(response(200, "other")));
-    let sidecar = sidecar(top, &format!("instances = [{instances}{{ url = \"{well}\"{other} }}]\n{HEALTH}"));
+    instances.push(format!("{{ url = \"{well}\"{other} }}"));
+    let sidecar = sidecar(top, &format!("instances = [{}]\n{HEALTH}", instances.join(", ")));
     for url in urls {
         let is_it = |line: &str| (line.contains("health check failed") && line.contains(&url)).then_some(());
         sidecar.child.wait_for_line(DEADLINE, is_it).expect("the operator is told");
