@@ -212,7 +212,13 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseQuantityError> {
         "g" | "G" => 1 << 30,
         _ => return Err(refuse(text, EXPECTED)),
     };
-    Ok((number * scale as f64).round() as u64)
+    let bytes = (number * scale as f64).round();
+    // What no u64 has: a cast would make another number of it.
+    if bytes < u64::MAX as f64 {
+        Ok(bytes as u64)
+    } else {
+        Err(refuse(text, "a size below 16 EiB (such as 64k, 1M, 10G)"))
+    }
 }
 
 /// Prints a size with a binary unit: `1 KiB`, `64 KiB`, `31.2 MiB`.

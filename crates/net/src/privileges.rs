@@ -13,12 +13,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, Gid, Uid, accessat};
 use rustix::io::Errno;
 pub use rustix::thread::CapabilitySet;
 use rustix::thread::{
     CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
-    set_capabilities, set_no_new_privs,
+    set_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 /// No capability.
@@ -57,6 +57,9 @@ pub fn renounce() {
     keep(NONE).expect("a thread may give up its rights: allow it capset(2) and prctl(2)");
 }
 
+/// To setresuid(2), setresgid(2) and chown(2) this is no number of a user, but -1: "as it is".
+const UNCHANGED: u32 = u32::MAX;
+
 /// A user that a process may become: a name of `/etc/passwd`, or a number, with that as its group, too, or `UID:GID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
@@ -65,17 +68,21 @@ pub struct User {
 }
 
 impl User {
-    /// Looks it up. Fails if there is no such user, or it is root.
+    /// Looks it up. Fails if there is no such user, or it is root, or a number that means "unchanged" to setresuid(2).
     pub fn named(name: &str) -> io::Result<Self> {
         let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default(); // an image may have none
         let none = || {
             io::Error::new(io::ErrorKind::NotFound, format!("unknown user \"{name}\" (not in /etc/passwd)"))
         };
         let user = Self::in_text(name, &text).ok_or_else(none)?;
-        if user.uid == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("\"{name}\" has UID 0")));
+        let wrong = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("\"{name}\" has {why}")));
+        match user {
+            Self { uid: 0, .. } => wrong("UID 0"),
+            // It would stay root.
+            Self { uid: UNCHANGED, .. } => wrong("UID 4294967295, which is no user (it means -1)"),
+            Self { gid: UNCHANGED, .. } => wrong("GID 4294967295, which is no group (it means -1)"),
+            user => Ok(user),
         }
-        Ok(user)
     }
 
     fn in_text(name: &str, passwd: &str) -> Option<Self> {
@@ -98,6 +105,22 @@ impl User {
     /// Gives it an open file. Needs `CAP_CHOWN`.
     pub fn give(self, file: impl AsFd) -> io::Result<()> {
         std::os::unix::fs::fchown(file, Some(self.uid), Some(self.gid))
+    }
+
+    /// Whether it may write `path`, by the modes of the file and of its folders: tried as this user. Needs `CAP_SETUID` and `CAP_SETGID`.
+    pub fn may_write(self, path: &Path) -> io::Result<()> {
+        let attempt = || {
+            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+            // These are of this thread alone, which ends with them.
+            set_thread_groups(&[gid])?;
+            set_thread_res_gid(gid, gid, gid)?;
+            set_thread_res_uid(uid, uid, uid)?;
+            accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, attempt)?;
+            Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
+        })
     }
 
     /// Makes it the user of the process, of all its threads, for good: with its group alone, and without a capability but `kept`, which only
@@ -130,6 +153,11 @@ fn reduce_bounding_set(kept: CapabilitySet) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the calling thread may use all of these.
+pub fn has(wanted: CapabilitySet) -> bool {
+    capabilities(None).is_ok_and(|sets| sets.permitted.contains(wanted))
 }
 
 /// Has the process of `command` [keep](keep()) only `kept`, from before its program is executed.
@@ -210,6 +238,36 @@ mod tests {
         assert_eq!([of("web"), of("65532"), of("1:2")], [(33, 34), (65532, 65532), (1, 2)].map(Some));
         assert_eq!([of("short"), of("nobody-else"), of("we"), of(""), of("1:x")], [None; 5]);
         assert!(User::named("0").is_err() && User::named("no such user").is_err());
+        assert!(User::named("1:2").is_ok());
+        for unchanged in ["4294967295", "4294967295:65534", "65534:4294967295"] {
+            let error = User::named(unchanged).expect_err("setresuid(2) would leave root");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+    }
+
+    #[test]
+    fn whether_a_user_may_write_is_tried_as_that_user_and_changes_nothing_here() {
+        if !rustix::process::geteuid().is_root() {
+            return; // only root becomes others
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let (user, had) = (User { uid: 65_534, gid: 65_533 }, capabilities(None).unwrap());
+        let path = |name: &str, (uid, gid), mode| {
+            let path = folder.path().join(name);
+            fs::write(&path, "").unwrap();
+            chown(&path, Some(uid), Some(gid)).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        assert!(user.may_write(&path("own", (65_534, 0), 0o600)).is_ok());
+        assert!(user.may_write(&path("of its group", (0, 65_533), 0o660)).is_ok());
+        for path in [path("of root", (0, 0), 0o640), path("of root's group", (0, 0), 0o660)] {
+            let error = user.may_write(&path).expect_err("it is root's");
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        }
+        assert!(rustix::process::geteuid().is_root());
+        assert_eq!(capabilities(None).unwrap(), had);
     }
 
     #[test]

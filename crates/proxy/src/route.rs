@@ -99,6 +99,8 @@ pub(crate) fn why_no_host(host: &str) -> Option<&'static str> {
     match bare {
         "" => Some("it is empty; leave host out to match every host"),
         "*" => Some("* alone is not a name; leave host out to match every host"),
+        "*." => Some("a name must follow, as in *.example.test"),
+        _ if !bare.is_ascii() => Some("write it as requests do, in ASCII (xn--…)"),
         _ if bare.strip_prefix("*.").unwrap_or(bare).contains('*') => {
             Some("* is allowed only as the first label, as in *.example.test")
         }
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn hosts_that_take_no_request_are_refused() {
-        for host in ["", "*", "a:80", "[::1]:80", "a.*", "*.*.test"] {
+        for host in ["", "*", "*.", "a:80", "[::1]:80", "a.*", "*.*.test", "b\u{fc}cher.test"] {
             assert!(why_no_host(host).is_some(), "{host}");
         }
         for host in ["a", "*.a", "::1", "[::1]", "192.0.2.1", "a."] {

@@ -133,6 +133,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         output::print(SCHEMA)?;
         return Ok(Exit::Done);
     }
+    args.of_file()?;
     let path = args.config.as_deref().unwrap_or(Path::new(""));
     let mut watched = Watched::new(vec![path.to_owned()]);
     let mut file = match (&args.config, args.listen) {
@@ -150,13 +151,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
         say!("warning: {}", quotable(&warning));
     }
     if args.check {
-        confine::user_of(args, &config.file)?;
-        for warning in check::unresolved_names(path, &config.file) {
-            say!("warning: {}", quotable(&warning));
-        }
-        let valid = format!("{} is valid: {}\n", path.display(), check::summary(&config.file));
-        output::print(&valid)?;
-        return Ok(Exit::Done);
+        return check::run(args, path, &config);
     }
     if args.print_nft {
         return print_nft(args, &config.file);
@@ -174,7 +169,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     let mut bound = admin::Admin::bind(&mut config)?;
     let (file, sockets) = (config.file.clone(), config.sockets.clone());
     let live = Arc::new(Live::new(config, |line| say!("{}", quotable(line))));
-    let mut registries = Registries::new(Arc::clone(&live), folder_of(path));
+    let mut registries = Registries::new(Arc::clone(&live), folder_of(path), confine::unreadable);
     registries.follow(&file, FIRST_ANSWERS);
     let mut follow = Some((registries, reload, (watched, written))).filter(|_| args.config.is_some());
     let (mut reported, mut changed, mut offered, mut admin) = (Ok(()), Ok(()), Ok(()), Ok(None));
@@ -309,6 +304,15 @@ impl SidecarArgs {
         }
     }
 
+    /// Refuses flags about a file where there is none: clap does not where --listen excludes --config.
+    fn of_file(&self) -> Result<()> {
+        let flags = [("--check", self.check), ("--print-nft", self.print_nft), ("--watch", self.watch)];
+        match flags.into_iter().find(|(_, is_set)| *is_set && self.config.is_none()) {
+            Some((flag, _)) => Err(Usage(format!("{flag} requires --config FILE")).into()),
+            None => Ok(()),
+        }
+    }
+
     /// Puts the flags of log and admin listener in place of what the file says.
     fn observe(&self, file: &mut Config) {
         if let Some(log) = &self.access_log {
@@ -332,8 +336,14 @@ fn open_log(
     let Some(name) = &config.file.log.file else { return Ok(None) };
     let path = if name == "-" { name.clone() } else { folder.join(name).display().to_string() };
     let tell = |words: &str| super::note(&words);
+    let is_there = name != "-" && Path::new(&path).exists();
     let (log, writer) = AccessLog::open(&path, config.file.log.format, user, hangup, tell)
         .map_err(|error| Usage(format!("cannot open the access log {path}: {error}")))?;
+    if let Some(warning) =
+        user.filter(|_| is_there).and_then(|user| check::of_another(user, Path::new(&path)))
+    {
+        say!("warning: {}", quotable(&warning));
+    }
     config.log = Some(log);
     Ok(Some(writer))
 }
@@ -374,7 +384,9 @@ fn read_config(path: &Path) -> Result<Config> {
 fn explained(error: SidecarError) -> anyhow::Error {
     match error {
         SidecarError::Io(_) => error.into(),
-        SidecarError::Tproxy { .. } | SidecarError::Mark(_) => MissingRequirement(error.to_string()).into(),
+        SidecarError::Tproxy { .. } | SidecarError::Mark(_) | SidecarError::RestrictedCongestion { .. } => {
+            MissingRequirement(error.to_string()).into()
+        }
         _ => Usage(error.to_string()).into(),
     }
 }

@@ -236,6 +236,9 @@ mod sidecar_names;
 /// Requests that are refused or read in one way only, and what instances are told of connections.
 mod sidecar_requests;
 
+/// Registries that name instances without an address.
+mod sidecar_unresolved;
+
 /// Uploads to an instance that reads slowly.
 mod sidecar_upload;
 

@@ -89,6 +89,9 @@ pub(crate) fn refusal(why: &str) -> String {
     if is_of_an_authority(why) {
         return format!("it is self-signed, or an authority's own (CA:TRUE); {TRUST}");
     }
+    if is_too_old(why) {
+        return TOO_OLD.to_owned();
+    }
     if has("unknownissuer") {
         return format!("its issuer is not trusted; {TRUST}");
     }
@@ -108,6 +111,15 @@ pub(crate) fn refusal(why: &str) -> String {
         );
     }
     format!("{why}; {TRUST}")
+}
+
+/// What is said of a certificate that is of no use to anybody by now.
+pub(super) const TOO_OLD: &str = "it is of X.509 version 1, which has no subjectAltName and is not supported; make one of version 3 (openssl req \
+     -x509 -addext subjectAltName=DNS:NAME)";
+
+/// Whether a certificate is refused for its version; webpki has no type of its own for it.
+pub(super) fn is_too_old(why: &str) -> bool {
+    why.contains("UnsupportedCertVersion")
 }
 
 /// Whether a certificate is refused for being one of an authority; webpki has no type of its own for it.

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 
-use super::error::TlsError;
+use super::error::{TOO_OLD, TlsError, is_too_old};
 
 /// The identity of one side: a certificate and its key, as the text of PEM files.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +42,8 @@ impl Identity {
         CertifiedKey::from_der(self.chain()?, self.key()?, &aws_lc_rs::default_provider()).map(drop).map_err(
             |error| match error {
                 rustls::Error::InconsistentKeys(_) => TlsError::KeyMismatch,
-                rustls::Error::InvalidCertificate(why) => TlsError::Identity(why.to_string()),
-                other => TlsError::Key(other.to_string()),
+                rustls::Error::InvalidCertificate(why) => TlsError::Identity(unusable(&why.to_string())),
+                other => TlsError::Key(unusable_key(&other.to_string())),
             },
         )
     }
@@ -68,6 +68,20 @@ impl Identity {
                 other => malformed(&other),
             })
         })
+    }
+}
+
+/// Why a certificate cannot be used, from the library's words.
+fn unusable(why: &str) -> String {
+    if is_too_old(why) { TOO_OLD.to_owned() } else { why.to_owned() }
+}
+
+/// Why a key cannot be used, from the library's words, which do not tell what is wrong with it.
+fn unusable_key(why: &str) -> String {
+    if why.contains("failed to parse private key") {
+        "its kind is not supported: use RSA of 2048 bits or more, ECDSA with P-256, P-384 or P-521, or Ed25519".to_owned()
+    } else {
+        why.to_owned()
     }
 }
 
@@ -134,5 +148,41 @@ fn malformed(error: &pem::Error) -> String {
         pem::Error::IllegalSectionStart { .. } => "a BEGIN line is malformed".to_owned(),
         pem::Error::Base64Decode(_) => "what stands between BEGIN and END is not base64".to_owned(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::{CertificateError, Error, OtherError};
+
+    use super::*;
+
+    #[test]
+    fn what_the_library_says_of_old_certificates_and_rare_keys_is_put_into_words() {
+        let old = CertificateError::Other(OtherError(Arc::new(webpki_words::UnsupportedCertVersion)));
+        assert!(unusable(&old.to_string()).starts_with("it is of X.509 version 1"));
+        assert_eq!(unusable("BadEncoding"), "BadEncoding");
+        let key = Error::General("failed to parse private key as RSA, ECDSA, or EdDSA".to_owned());
+        assert!(unusable_key(&key.to_string()).contains("RSA of 2048 bits or more"));
+        // DER of PKCS #8 that is no key of any kind.
+        let real = aws_lc_rs::sign::any_supported_type(&PrivateKeyDer::Pkcs8(vec![0x30, 0].into()));
+        let words = real.expect_err("it is none").to_string();
+        assert!(unusable_key(&words).contains("RSA of 2048 bits or more"), "{words}");
+    }
+
+    mod webpki_words {
+        /// As webpki names it.
+        #[derive(Debug)]
+        pub struct UnsupportedCertVersion;
+
+        impl std::fmt::Display for UnsupportedCertVersion {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{self:?}")
+            }
+        }
+
+        impl std::error::Error for UnsupportedCertVersion {}
     }
 }

@@ -1,6 +1,6 @@
 //! What is right in a file and of no use, or leads to what its author hardly wants: lines for people.
 
-use super::{Config, Instance, Service, Speaks};
+use super::{Config, Instance, Listen, Policy, Retry, Service, Speaks, Timeouts};
 
 impl Config {
     /// What is right and of no use: lines for its author.
@@ -35,8 +35,17 @@ impl Config {
                     .to_owned(),
             );
         }
+        warnings.extend(self.listen.iter().flat_map(Listen::warnings));
+        warnings.extend(self.retry.warning("[retry]"));
+        if self.timeouts.response != Timeouts::default().response {
+            warnings.extend(self.timeouts.unused_response("[timeouts]"));
+        }
         for (name, service) in &self.service {
-            warnings.extend(self.timeouts.of(&service.timeouts).warning(name));
+            let timeouts = self.timeouts.of(&service.timeouts);
+            warnings.extend(timeouts.warning(name));
+            if service.timeouts.response.is_some() {
+                warnings.extend(timeouts.unused_response(&format!("service \"{name}\"")));
+            }
             warnings.extend(service.warnings(name));
         }
         warnings
@@ -60,9 +69,43 @@ impl Config {
     }
 }
 
+impl Listen {
+    /// What is right of its routes, and hardly what is meant.
+    fn warnings(&self) -> Vec<String> {
+        let about = |route: &super::Route| {
+            let what = match &route.path {
+                None if route.host.is_none() => {
+                    "has neither host nor path: it takes every request that no other route takes, before service of the listener; \
+                     set that instead"
+                        .to_owned()
+                }
+                Some(path) if path.contains('?') => {
+                    format!("has a query in its path \"{path}\": it takes only requests whose query begins so")
+                }
+                _ => return None,
+            };
+            Some(format!(
+                "a route of the listener on {} to service \"{}\" {what}",
+                self.address, route.service
+            ))
+        };
+        self.route.iter().filter_map(about).collect()
+    }
+}
+
+impl Retry {
+    /// Conditions that never count.
+    fn warning(&self, place: &str) -> Option<String> {
+        let is_unused = self.attempts == 0 && self.on != Self::default().on;
+        is_unused.then(|| format!("on of {place} has no effect: attempts is 0"))
+    }
+}
+
 impl Service {
     fn warnings(&self, name: &str) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings = self.unused_bounds(name);
+        warnings
+            .extend(self.retry.as_ref().and_then(|retry| retry.warning(&format!("[service.{name}.retry]"))));
         if !self.instances.is_empty() && self.instances.iter().all(|member| member.weight == 0) {
             warnings.push(format!(
                 "all instances of service \"{name}\" have weight 0: its requests are answered 503"
@@ -83,6 +126,31 @@ impl Service {
             warnings.extend(unused.map(|(key, _)| {
                 format!("{key} of service \"{name}\" is unused: none of its instances uses TLS (https://)")
             }));
+        } else if self.insecure && self.ca.is_some() {
+            warnings.push(format!(
+                "ca of service \"{name}\" is unused: with insecure = true certificates are not checked"
+            ));
+        }
+        warnings
+    }
+
+    /// Bounds that another one keeps from being reached.
+    fn unused_bounds(&self, name: &str) -> Vec<String> {
+        let limits = &self.limits;
+        let mut warnings = Vec::new();
+        if let (Policy::Fixed(n), Some(most)) = (self.policy, limits.connections)
+            && most < n
+        {
+            warnings.push(format!(
+                "policy = \"fixed:{n}\" of service \"{name}\" gets no more than limits.connections allows: {most}"
+            ));
+        }
+        if let (Some(open), Some(waiting)) = (limits.open, limits.waiting)
+            && waiting >= open
+        {
+            warnings.push(format!(
+                "limits.waiting ({waiting}) of service \"{name}\" has no effect: it must be below limits.open ({open})"
+            ));
         }
         warnings
     }
@@ -140,6 +208,60 @@ mod tests {
             of("dns-srv = '_https._tcp.a'\nca = 'a.pem'").is_empty()
                 && of("file = 'a'\nca = 'a.pem'").is_empty()
         );
+    }
+
+    #[test]
+    fn bounds_that_another_one_keeps_from_being_reached_are_told() {
+        let of = |top: &str, keys: &str| {
+            warnings(&format!(
+                "{top}\n[[listen]]\naddress = '[::1]:1'\nservice = 'a'\n[service.a]\ninstances = ['https://a']\n{keys}"
+            ))
+        };
+        for (top, keys, words) in [
+            ("", "insecure = true\nca = 'a.pem'", "ca of service \"a\" is unused: with insecure"),
+            (
+                "",
+                "policy = 'fixed:8'\nlimits = { connections = 2 }",
+                "gets no more than limits.connections allows: 2",
+            ),
+            ("", "limits = { open = 5, waiting = 5 }", "limits.waiting (5) of service \"a\" has no effect"),
+            ("", "retry = { attempts = 0, on = ['503'] }", "on of [service.a.retry] has no effect"),
+            ("retry = { attempts = 0, on = ['503'] }", "", "on of [retry] has no effect"),
+            (
+                "timeouts = { request = '1s', response = '5s' }",
+                "",
+                "response (5s) of [timeouts] has no effect: request (1s)",
+            ),
+            (
+                "timeouts = { request = '1s' }",
+                "timeouts = { response = '5s' }",
+                "response (5s) of service \"a\" has no effect",
+            ),
+        ] {
+            let told = of(top, keys);
+            assert!(told.len() == 1 && told[0].contains(words), "{words}: {told:?}");
+        }
+        for (top, keys) in [
+            ("", "insecure = true\nserver-name = 'x'"), // sent as SNI
+            ("", "policy = 'fixed:8'\nlimits = { connections = 8, open = 5, waiting = 4 }"),
+            ("retry = { attempts = 0 }", "retry = { attempts = 1, on = ['503'] }"),
+            ("timeouts = { request = '1s' }", ""), // shorter than the default of `response`
+            ("timeouts = { request = '5s', response = '5s' }", "timeouts = { response = '0s' }"),
+        ] {
+            assert_eq!(of(top, keys), [""; 0], "{top} {keys}");
+        }
+    }
+
+    #[test]
+    fn routes_that_take_all_or_one_query_are_told() {
+        let of = |route: &str| {
+            warnings(&format!(
+                "listen = [{{ address = '[::1]:1', service = 'a', route = [{{ {route} service = 'a' }}] }}]\nservice.a.dns = 'h2c://a'"
+            ))
+        };
+        assert!(of("").iter().any(|line| line.contains("neither host nor path")), "{:?}", of(""));
+        assert!(of("path = '/x?y',").iter().any(|line| line.contains("a query in its path")));
+        assert!(of("path = '/x',").is_empty() && of("host = 'x',").is_empty());
     }
 
     #[test]

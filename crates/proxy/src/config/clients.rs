@@ -29,6 +29,19 @@ impl Config {
     pub fn few_files(&self, files: u64, threads: u32) -> Option<String> {
         let room = self.files_for_connections(files, threads);
         let usual = self.usual_clients(files, threads);
+        let most = self.max_clients.unwrap_or(usual);
+        let idle = self
+            .listen
+            .iter()
+            .find_map(|listen| Some((listen.address, listen.max_clients.filter(|own| *own > most)?)));
+        let idle = idle.map(|(address, own)| {
+            let all = if self.max_clients.is_some() {
+                "max-clients for all is"
+            } else {
+                "by the limit of open files, all together may be"
+            };
+            format!("max-clients = {own} of the listener on {address} has no effect: {all} {most}")
+        });
         let raise = "raise LimitNOFILE (systemd) or the hard limit of ulimit -n";
         match self.max_clients {
             Some(most) if u64::from(most) >= room => Some(format!(
@@ -39,7 +52,7 @@ impl Config {
                 "at most {usual} clients can be connected at a time, further ones wait: the limit of this process is {files} open files, \
                  and half of them are kept for connections to instances; {raise}, or set max-clients"
             )),
-            _ => None,
+            _ => idle,
         }
     }
 
@@ -90,6 +103,21 @@ mod tests {
             told.starts_with("max-clients = 1000 is too much for the limit of 1024 open files"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn a_bound_of_a_listener_above_that_of_all_is_of_no_use() {
+        let of = |top: &str, own: u32| {
+            config(top, &format!("max-clients = {own}")).expect(top).few_files(1 << 20, 1)
+        };
+        let told = of("", 4_000_000_000).expect("there are not so many files");
+        assert!(
+            told.ends_with("has no effect: by the limit of open files, all together may be 524268"),
+            "{told}"
+        );
+        let told = of("max-clients = 100", 101).expect("all are fewer");
+        assert!(told.ends_with("max-clients for all is 100"), "{told}");
+        assert_eq!((of("max-clients = 100", 100), of("", 100)), (None, None));
     }
 
     #[test]

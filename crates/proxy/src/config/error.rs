@@ -189,7 +189,7 @@ pub enum ConfigError {
     ConnectNowhere(SocketAddr),
     /// A hint that is none.
     #[error(
-        "invalid hint for \"{0}\": its path must begin with /, and each link must look like <TARGET>; rel=preload (RFC 8288)"
+        "invalid hint for \"{0}\": its path must begin with / and have no query, and each link must look like <TARGET>; rel=preload (RFC 8288)"
     )]
     Hint(String),
     /// Two hints, of which the second one would never be told.
@@ -205,6 +205,14 @@ pub enum ConfigError {
     ServiceName {
         /// What was written.
         name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A host that no request names so.
+    #[error("invalid hint host \"{host}\": {why}")]
+    HintHost {
+        /// What was written.
+        host: String,
         /// What is wrong with it.
         why: &'static str,
     },

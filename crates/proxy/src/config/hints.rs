@@ -58,13 +58,31 @@ impl Hint {
 
     /// Checks that it is what a field can say.
     fn check(&self) -> Result<(), ConfigError> {
+        if let Some((host, why)) = self.host.as_ref().and_then(|host| Some((host, why_no_name(host)?))) {
+            return Err(ConfigError::HintHost { host: host.clone(), why });
+        }
         let is_text = self.link.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         let is_link = |member: &[u8]| member.starts_with(b"<") && member.contains(&b'>');
         let mut links = members(self.link.as_bytes()).peekable();
-        if !self.path.starts_with('/') || !is_text || links.peek().is_none() || !links.all(is_link) {
+        if !self.path.starts_with('/')
+            || self.path.contains('?')
+            || !is_text
+            || links.peek().is_none()
+            || !links.all(is_link)
+        {
             return Err(ConfigError::Hint(self.path.clone()));
         }
         Ok(())
+    }
+}
+
+/// Why no request's host is this one, without port, brackets and a dot at its end.
+fn why_no_name(host: &str) -> Option<&'static str> {
+    match host {
+        _ if host.contains('*') => Some("patterns are not supported: leave host out to match every host"),
+        _ if host.starts_with('[') => Some("remove the brackets, and the port"),
+        _ if host.ends_with('.') => Some("remove the dot at its end"),
+        _ => crate::route::why_no_host(host),
     }
 }
 
@@ -91,4 +109,25 @@ pub struct Hints {
     pub push: bool,
     /// HTTP/1.1 clients get 103, too. Some take it for the response.
     pub http1: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_that_no_request_gets_is_refused() {
+        let check =
+            |host: Option<&str>, path: &str| Hint::new(host, path, &["</a.css>; rel=preload"]).check();
+        for host in ["", "x:80", "*.x", "*", "[::1]", "[::1]:80", "x.", "b\u{fc}cher.test"] {
+            let error = check(Some(host), "/").expect_err(host);
+            assert!(matches!(error, ConfigError::HintHost { .. }), "{error}");
+        }
+        for path in ["/?a", "a"] {
+            assert_eq!(check(None, path), Err(ConfigError::Hint(path.to_owned())));
+        }
+        for host in [None, Some("x"), Some("::1"), Some("192.0.2.1"), Some("xn--bcher-kva.test")] {
+            assert_eq!(check(host, "/a"), Ok(()), "{host:?}");
+        }
+    }
 }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ConfigError;
+
 /// What is logged of each request, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -14,6 +16,16 @@ pub struct Log {
     pub file: Option<String>,
     /// How a line is written.
     pub format: LogFormat,
+}
+
+impl Log {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let why = "file must not be empty; without the key nothing is logged";
+        match self.file.as_deref() {
+            Some("") => Err(ConfigError::Value { place: "[log]".to_owned(), why }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How a line of the access log is written.

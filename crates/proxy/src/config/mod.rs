@@ -220,6 +220,7 @@ impl Config {
         self.service.keys().try_for_each(|name| check_name(name))?;
         Hint::check_all(&self.hint)?;
         self.admin.check()?;
+        self.log.check()?;
         self.check_listeners()?;
         for listen in &self.listen {
             listen.check_transparent()?;

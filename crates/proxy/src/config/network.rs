@@ -17,6 +17,9 @@ pub struct Network {
     bits: u8,
 }
 
+/// The bits before an address of IPv4 in one of IPv6 (RFC 4291 §2.5.5.2).
+const MAPPED: u8 = 96;
+
 /// The bits of an address from the left, and how many it has.
 fn bits(address: IpAddr) -> (u128, u8) {
     match address {
@@ -44,7 +47,14 @@ impl FromStr for Network {
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let most = bits(address).1;
         let bits = length.map_or(Ok(most), |length| length.parse().map_err(|_| wrong()))?;
-        if bits <= most { Ok(Self { address, bits }) } else { Err(wrong()) }
+        match address {
+            _ if bits > most => Err(wrong()),
+            // Addresses of IPv4 are compared as such, however they are written.
+            IpAddr::V6(mapped) if mapped.to_ipv4_mapped().is_some() && bits >= MAPPED => {
+                Ok(Self { address: address.to_canonical(), bits: bits - MAPPED })
+            }
+            _ => Ok(Self { address, bits }),
+        }
     }
 }
 
@@ -82,6 +92,9 @@ mod tests {
         assert!(has("10.0.0.7", "10.0.0.7") && !has("10.0.0.7", "10.0.0.6"));
         assert!(has("0.0.0.0/0", "1.2.3.4") && !has("0.0.0.0/0", "::1"));
         assert!(has("10.0.0.7", "::ffff:10.0.0.7"));
+        assert!(has("::ffff:10.0.0.7", "10.0.0.7") && has("::ffff:10.0.0.7", "::ffff:10.0.0.7"));
+        assert!(!has("::ffff:10.0.0.7", "10.0.0.6"));
+        assert!(has("::ffff:10.0.0.0/104", "10.255.0.1") && !has("::ffff:10.0.0.0/104", "11.0.0.1"));
         assert!(has("2001:db8::/33", "2001:db8:7fff::1") && !has("2001:db8::/33", "2001:db8:8000::1"));
         assert!(has("::/0", "::1") && !has("::/0", "1.2.3.4"));
         for wrong in ["", "a", "1.2.3.4/33", "1.2.3.4/", "1.2.3.4/-1", "::1/129", "1.2.3/8"] {

@@ -70,7 +70,9 @@ fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
         ConfigError::ConnectNowhere(address) => one(of_listener(address, "connect-service")),
         ConfigError::Via(_) => one(vec![Key("fields"), Key("via")]),
         ConfigError::Path(text) | ConfigError::ConnectPattern(text) => one(vec![Key("listen"), With(text)]),
-        ConfigError::Hint(path) | ConfigError::SameHint { path, .. } => one(vec![Key("hint"), With(path)]),
+        ConfigError::Hint(text)
+        | ConfigError::SameHint { path: text, .. }
+        | ConfigError::HintHost { host: text, .. } => one(vec![Key("hint"), With(text)]),
         ConfigError::ProxyProtocol { service, .. } => one(key_of(service, "proxy-protocol")),
         ConfigError::Overlap { admin: "", address, .. } => one(of_listener(address, "address")),
         ConfigError::AdminIsPublic(_) | ConfigError::Overlap { .. } => {

@@ -135,6 +135,20 @@ impl Timeouts {
     }
 }
 
+impl Timeouts {
+    /// What is of no use in those of `place`, which has a [`Timeouts::response`] of its own: a line for its author.
+    pub(super) fn unused_response(&self, place: &str) -> Option<String> {
+        let response = self.response_limit().filter(|response| *response > self.request)?;
+        (!self.request.is_zero()).then(|| {
+            format!(
+                "response ({}) of {place} has no effect: request ({}) ends before",
+                format_duration(response),
+                format_duration(self.request)
+            )
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

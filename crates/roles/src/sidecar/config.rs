@@ -119,17 +119,8 @@ impl SidecarConfig {
         });
         for (service, of) in &file.service {
             if let Some(name) = of.congestion.as_ref().filter(|_| of.uses_tcp()) {
-                let refused = |source| SidecarError::Congestion {
-                    service: service.clone(),
-                    name: name.clone(),
-                    source,
-                    advice: if of.h3 {
-                        ". It also applies where HTTP/3 falls back to TCP: write h3:// for HTTP/3 alone"
-                    } else {
-                        ""
-                    },
-                };
-                StreamSocket::may_have_congestion(name).map_err(refused)?;
+                let result = StreamSocket::may_have_congestion(name);
+                result.map_err(|source| without_congestion(service, name, of.h3, source))?;
             }
         }
         let services = services.collect::<Result<_, SidecarError>>()?;
@@ -178,6 +169,20 @@ impl SidecarConfig {
         warnings.extend(certificates::warnings(&self.certificates));
         warnings
     }
+}
+
+/// Why connections of a service cannot have this congestion control.
+fn without_congestion(service: &str, name: &str, h3: bool, source: io::Error) -> SidecarError {
+    let (service, name) = (service.to_owned(), name.to_owned());
+    let advice = if h3 {
+        ". It also applies where HTTP/3 falls back to TCP: write h3:// for HTTP/3 alone"
+    } else {
+        ""
+    };
+    if source.kind() == io::ErrorKind::PermissionDenied {
+        return SidecarError::RestrictedCongestion { service, name, advice };
+    }
+    SidecarError::Congestion { service, name, source, advice }
 }
 
 /// PEM is ASCII; what is not is refused where it is parsed.
@@ -291,8 +296,8 @@ pub enum SidecarError {
     },
     /// Connections to instances cannot have this congestion control.
     #[error(
-        "congestion = \"{name}\" of service \"{service}\" is not available: {source}; see the sysctls \
-         net.ipv4.tcp_available_congestion_control and (for users without CAP_NET_ADMIN) net.ipv4.tcp_allowed_congestion_control{advice}"
+        "congestion = \"{name}\" of service \"{service}\" is not available: {source}; see the sysctl \
+         net.ipv4.tcp_available_congestion_control{advice}"
     )]
     Congestion {
         /// The service.
@@ -301,6 +306,20 @@ pub enum SidecarError {
         name: String,
         /// The kernel's answer.
         source: io::Error,
+        /// What else can be done.
+        advice: &'static str,
+    },
+    /// The same, for want of a right.
+    #[error(
+        "congestion = \"{name}\" of service \"{service}\" is restricted on this system: it requires CAP_NET_ADMIN, or an entry in the sysctl \
+         net.ipv4.tcp_allowed_congestion_control. A running sidecar has given up that capability unless its configuration needed it at the \
+         start: restart it, or hand over (--take-over){advice}"
+    )]
+    RestrictedCongestion {
+        /// The service.
+        service: String,
+        /// What was asked for.
+        name: String,
         /// What else can be done.
         advice: &'static str,
     },
@@ -328,4 +347,19 @@ pub enum SidecarError {
     /// The event loop broke.
     #[error("event loop failed: {0}")]
     Io(#[from] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_congestion_control_that_is_restricted_is_told_from_one_that_is_not_there() {
+        let told = |kind: io::ErrorKind, h3| without_congestion("a", "cubic", h3, kind.into()).to_string();
+        let restricted = told(io::ErrorKind::PermissionDenied, false);
+        assert!(restricted.contains("CAP_NET_ADMIN") && restricted.contains("restart it"), "{restricted}");
+        let unknown = told(io::ErrorKind::NotFound, true);
+        assert!(unknown.contains("tcp_available_congestion_control. It also applies"), "{unknown}");
+        assert!(!unknown.contains("CAP_NET_ADMIN"), "{unknown}");
+    }
 }

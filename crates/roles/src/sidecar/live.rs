@@ -3,7 +3,9 @@
 //! A registry or a reload stores the whole new state here; every loop compares its version in each iteration, and
 //! makes its own state equal to this one. So any number of loops follow, and none misses anything.
 
-use std::collections::BTreeMap;
+mod found;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -20,6 +22,7 @@ use super::config::{SidecarConfig, SidecarError};
 use super::names::{self, Unresolved};
 use super::observe::unix;
 use super::transparent;
+pub use found::Found;
 
 /// Of the addresses of a name so many are used.
 const MOST_ADDRESSES: usize = 8;
@@ -109,6 +112,10 @@ pub struct State {
     pub sets: BTreeMap<String, Arc<[Resolved]>>,
     /// Those whose names have no address yet, by service.
     pub unresolved: BTreeMap<String, Vec<Unresolved>>,
+    /// Services whose instances are those of an earlier answer of their registry, since no name of the last one has an address yet.
+    kept: BTreeSet<String>,
+    /// Somebody looks up the names that have no address.
+    is_looked_up: bool,
 }
 
 impl State {
@@ -147,7 +154,7 @@ impl State {
             }
         }
         let sets = sets.into_iter().map(|(service, set)| (service, distinct(set).into())).collect();
-        Self { config: Arc::new(config), sets, unresolved }
+        Self { config: Arc::new(config), sets, unresolved, kept: BTreeSet::new(), is_looked_up: false }
     }
 }
 
@@ -225,28 +232,6 @@ impl Live {
         (self.report)(text);
     }
 
-    /// A registry knows the instances of a service; whether they are others than before.
-    pub fn set(&self, service: &str, set: Vec<Resolved>) -> bool {
-        let mut state = self.lock();
-        let known = state.sets.get(service).map_or(&[][..], |set| set);
-        let in_order = |at: Resolved| {
-            let before = known.iter().find(|before| {
-                before.member.url == at.member.url && at.addresses().any(|address| address == before.address)
-            });
-            match before {
-                Some(before) => at.in_the_order_of(before),
-                None => at,
-            }
-        };
-        let set = distinct(set.into_iter().map(in_order).collect());
-        if state.sets.get(service).is_some_and(|before| **before == *set) {
-            return false;
-        }
-        state.sets.insert(service.to_owned(), set.into());
-        self.version.fetch_add(1, Ordering::Release);
-        true
-    }
-
     /// Looks whether another configuration can take the place of this one: whether addresses can be listened on.
     pub fn prepare(&self, mut config: SidecarConfig) -> Result<State, SidecarError> {
         let state = self.state().1;
@@ -267,16 +252,6 @@ impl Live {
         Ok(next)
     }
 
-    /// Instances whose names have no address yet; none once another configuration than this one is in effect.
-    pub fn unresolved(&self, config: &Arc<SidecarConfig>) -> Vec<(String, Unresolved)> {
-        let state = self.lock();
-        if !Arc::ptr_eq(&state.config, config) {
-            return Vec::new();
-        }
-        let all = state.unresolved.iter();
-        all.flat_map(|(service, all)| all.iter().map(|one| (service.clone(), one.clone()))).collect()
-    }
-
     /// The name of an instance of this configuration was looked up again.
     pub fn take_name(
         &self,
@@ -289,7 +264,7 @@ impl Live {
         if !Arc::ptr_eq(&state.config, config) {
             return;
         }
-        let State { sets, unresolved, .. } = &mut *state;
+        let State { sets, unresolved, kept, .. } = &mut *state;
         let Some(all) = unresolved.get_mut(service) else { return };
         let Some(place) = all.iter().position(|one| one.member == *member) else { return };
         let told = match result {
@@ -299,7 +274,8 @@ impl Live {
                     unresolved.remove(service);
                 }
                 let told = format!("service {service}: {} resolved to {}", member.url.host, at.address.ip());
-                let known = sets.get(service).map_or(&[][..], |set| set);
+                let is_gone = kept.remove(service);
+                let known = sets.get(service).filter(|_| !is_gone).map_or(&[][..], |set| set);
                 let set = distinct(known.iter().cloned().chain([at]).collect());
                 sets.insert(service.to_owned(), set.into());
                 told
@@ -327,10 +303,14 @@ impl Live {
     /// names others.
     pub fn commit(&self, mut next: State) {
         let mut state = self.lock();
-        for (name, service) in &next.config.file.service {
-            if let (Some(_), Some(set)) = (service.registry(), state.sets.get(name)) {
+        for (name, _) in next.config.file.service.iter().filter(|(_, service)| service.registry().is_some()) {
+            if let Some(set) = state.sets.get(name) {
                 next.sets.insert(name.clone(), Arc::clone(set));
             }
+            if let Some(unresolved) = state.unresolved.get(name) {
+                next.unresolved.insert(name.clone(), unresolved.clone());
+            }
+            next.kept.extend(state.kept.get(name).cloned());
         }
         *state = next;
         self.version.fetch_add(1, Ordering::Release);

@@ -1,6 +1,6 @@
-//! Names of instances that the configuration itself names.
+//! Names of instances, those of the configuration itself and those that a file or Consul lists.
 //!
-//! They are resolved at the start and at each reload. One that does not resolve then, since name servers are not there yet or its service is
+//! They are resolved at the start and at each reload, or when the list changes. One that does not resolve then, since name servers are not there yet or its service is
 //! not, stops nothing: requests for its service are answered 503 until it does, which is tried again and again.
 
 use std::collections::VecDeque;
@@ -73,15 +73,17 @@ pub fn resolve(members: Vec<Member>, timeout: Duration) -> Vec<Result<Resolved, 
     results
 }
 
-/// Resolves what has no address yet, in a thread of its own, until all has one, or another configuration is in effect.
+/// Resolves what has no address yet, in a thread of its own, until all has one, or another configuration is in effect. Nothing is done where
+/// there is such a thread.
 pub fn follow(live: &Arc<Live>) -> io::Result<()> {
-    let state = live.state().1;
-    if state.unresolved.is_empty() {
-        return Ok(());
+    let Some(config) = live.begin_to_look_up() else { return Ok(()) };
+    let followed = Arc::clone(live);
+    let run = move || run(&followed, &config);
+    let started = thread::Builder::new().name("names".to_owned()).spawn(run);
+    if started.is_err() {
+        live.end_to_look_up();
     }
-    let live = Arc::clone(live);
-    let run = move || run(&live, &state.config);
-    thread::Builder::new().name("names".to_owned()).spawn(run).map(drop)
+    started.map(drop)
 }
 
 fn run(live: &Live, config: &Arc<SidecarConfig>) {
@@ -89,7 +91,7 @@ fn run(live: &Live, config: &Arc<SidecarConfig>) {
     loop {
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
-        let unresolved = live.unresolved(config);
+        let unresolved = live.to_look_up(config);
         if unresolved.is_empty() {
             return;
         }

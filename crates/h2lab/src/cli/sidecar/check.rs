@@ -1,19 +1,26 @@
-//! What is looked at beyond what the file says by itself: names that do not resolve, and where a successor is to ask.
+//! What is looked at beyond what the file says by itself: names that do not resolve, the access log, rights, and where a successor is to ask.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 use anyhow::Result;
 use h2lab_base::counts::plural;
-use h2lab_proxy::config::{Config, Instance, instance_line};
-use h2lab_roles::sidecar::unresolved;
+use h2lab_net::intercept::may_take_foreign;
+use h2lab_net::privileges::{CapabilitySet, User, has};
+use h2lab_net::tcp::StreamSocket;
+use h2lab_proxy::config::{Config, Instance, Transparent, instance_line};
+use h2lab_roles::sidecar::{SidecarConfig, SidecarError, check_mark, unresolved};
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::super::exit::{MissingRequirement, Usage};
-use super::folder_of;
+use super::super::{Exit, output, quotable};
+use super::{SidecarArgs, confine, folder_of};
 
 /// Names that are resolved at the same time.
 const AT_ONCE: usize = 32;
@@ -36,6 +43,94 @@ pub(super) fn summary(config: &Config) -> String {
         plural(services.len() as u64, "service"),
         plural(instances as u64, "instance")
     )
+}
+
+/// `--check`: says what is wrong, and what would be here and now, and starts nothing.
+pub(super) fn run(args: &SidecarArgs, path: &Path, config: &SidecarConfig) -> Result<Exit> {
+    let user = confine::user_of(args, &config.file)?;
+    args.take_over.as_deref().map_or(Ok(()), take_over_path)?;
+    let log = access_log(&config.file, &folder_of(path), user)?;
+    let mut warnings = unresolved_names(path, &config.file);
+    warnings.extend(log);
+    warnings.extend(missing_rights(config, user));
+    warnings.extend(config.file.service.iter().filter_map(|(name, service)| {
+        let congestion = service.congestion.as_deref().filter(|_| service.uses_tcp())?;
+        let is_restricted = !StreamSocket::rights_for_congestion(congestion).is_empty();
+        is_restricted.then(|| restricted(name, congestion))
+    }));
+    for warning in &warnings {
+        say!("warning: {}", quotable(warning));
+    }
+    output::print(&format!("{} is valid: {}\n", path.display(), summary(&config.file)))?;
+    Ok(Exit::Done)
+}
+
+/// What is said of a congestion control that a start can have and a reload may not.
+fn restricted(service: &str, congestion: &str) -> String {
+    format!(
+        "congestion = \"{congestion}\" of service \"{service}\" requires CAP_NET_ADMIN on this system: a sidecar that was started without it \
+         takes it only after a restart or a hand-over (--take-over), unless net.ipv4.tcp_allowed_congestion_control has it"
+    )
+}
+
+/// What a start by this user would lack. Another one may have it, so it is no error.
+fn missing_rights(config: &SidecarConfig, user: Option<User>) -> Vec<String> {
+    let to_change = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let user = user.filter(|_| !has(to_change)).map(|_| {
+        "cannot switch to another user (user or --user): this requires root (CAP_SETUID and CAP_SETGID)"
+            .to_owned()
+    });
+    let mut listeners = config.file.listen.iter();
+    let tproxy = listeners.find(|listen| listen.transparent == Some(Transparent::Tproxy));
+    let tproxy = tproxy.and_then(|listen| {
+        let source = may_take_foreign().err()?;
+        Some(SidecarError::Tproxy { address: listen.address, source }.to_string())
+    });
+    let mark = check_mark(config).err().map(|error| error.to_string());
+    let all = user.into_iter().chain(tproxy).chain(mark);
+    all.map(|why| format!("started by this user it would fail: {why}")).collect()
+}
+
+/// Whether the access log can be opened, as far as that can be said without making it. What another user may is a warning.
+fn access_log(file: &Config, folder: &Path, user: Option<User>) -> Result<Option<String>> {
+    let Some(name) = file.log.file.as_ref().filter(|name| *name != "-") else { return Ok(None) };
+    let path = folder.join(name);
+    let about = |why: &dyn std::fmt::Display| format!("cannot open the access log {}: {why}", path.display());
+    let in_folder = folder_of(&path);
+    let in_folder = if in_folder.as_os_str().is_empty() { Path::new(".") } else { &in_folder };
+    let may = match std::fs::metadata(&path) {
+        Ok(there) if there.is_dir() => return Err(Usage(about(&"it is a directory")).into()),
+        Ok(_) => access(&path, Access::WRITE_OK),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && in_folder.is_dir() => {
+            access(in_folder, Access::WRITE_OK | Access::EXEC_OK)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let why = format!("the directory {} does not exist: create it first", in_folder.display());
+            return Err(Usage(about(&why)).into());
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(Errno::ACCESS),
+        Err(error) => return Err(Usage(about(&error)).into()),
+    };
+    match may.map_err(io::Error::from) {
+        Ok(()) => Ok(user.and_then(|user| of_another(user, &path))),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Ok(Some(format!("started by this user it would fail: {}", about(&error))))
+        }
+        Err(error) => Err(Usage(about(&error)).into()),
+    }
+}
+
+/// What is said of an access log that is there, if the user of the sidecar may not open it again.
+pub(super) fn of_another(user: User, path: &Path) -> Option<String> {
+    let error = user.may_write(path).err()?;
+    let uid = user.uid();
+    (error.raw_os_error() == Some(Errno::ACCESS.raw_os_error())).then(|| {
+        format!(
+            "user {uid} may not open the access log {}: once it is renamed, or SIGUSR1 asks for that, lines would go on into the file of \
+             before; give it to that user, with its directory (chown {uid}), or remove it, and the sidecar makes one of that user",
+            path.display()
+        )
+    })
 }
 
 /// Names of instances that have no address now, each with its line.
@@ -101,6 +196,17 @@ pub(super) fn take_over_path(path: &Path) -> Result<()> {
     if std::fs::symlink_metadata(path).is_ok_and(|there| !there.file_type().is_socket()) {
         return Err(wrong("this file exists and is not a socket: choose another path".to_owned()).into());
     }
+    // What is there is the socket of the process before.
+    if let Ok(there) = std::fs::symlink_metadata(path)
+        && there.uid() != geteuid().as_raw()
+        && access(path, Access::WRITE_OK).is_err()
+    {
+        let why = format!(
+            "this socket belongs to user {}: start the process as that user, or as root",
+            there.uid()
+        );
+        return Err(MissingRequirement(wrong(why).to_string()).into());
+    }
     if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
         let why = format!(
             "no permission to create a socket in {}: choose another path, or change its owner",
@@ -131,6 +237,23 @@ mod tests {
         std::fs::remove_file(&file).expect("it is there");
         assert!(at.is_some_and(|why| why.contains("is not a socket")));
         assert!(below.is_some_and(|why| why.contains("is not a directory")));
+    }
+
+    #[test]
+    fn an_access_log_that_cannot_be_opened_is_told_and_not_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let check = |name: &str| {
+            let listen =
+                "listen = [{ address = '127.0.0.1:1', service = 'a' }]\nservice.a.dns = 'http://a'\n";
+            let file = Config::parse(&format!("{listen}log.file = '{name}'")).expect(name);
+            access_log(&file, folder.path(), None).map_err(|error| error.to_string())
+        };
+        assert_eq!((check("-"), check("a.log"), check("/dev/null")), (Ok(None), Ok(None), Ok(None)));
+        assert!(!folder.path().join("a.log").exists());
+        assert!(check("/").is_err_and(|why| why == "cannot open the access log /: it is a directory"));
+        assert!(check("none/a.log").is_err_and(|why| why.ends_with("does not exist: create it first")));
+        std::fs::write(folder.path().join("file"), "").expect("a file");
+        assert!(check("file/a.log").is_err());
     }
 
     #[test]

@@ -67,7 +67,14 @@ fn advised(service: &str, error: &ConnectError) -> String {
     let advice = match error {
         ConnectError::Tls(TlsError::Certificate(why)) => {
             let reason = why.split("; ").next().unwrap_or_default();
-            let keys = if why.contains("not valid for name") || why.contains("names no host") {
+            if why.contains("names no host") || why.contains("X.509 version 1") {
+                // No name that is set would be in it.
+                return format!(
+                    "the instance's certificate is not trusted: {reason}; make one with its name in subjectAltName, or set insecure = true for \
+                     tests in [service.{service}]"
+                );
+            }
+            let keys = if why.contains("not valid for name") {
                 "server-name = \"a name of the certificate\""
             } else if why.contains("expired") || why.contains("not valid yet") {
                 return format!("the instance's certificate is not trusted: {reason}");
@@ -116,6 +123,13 @@ mod tests {
                 certificate("its issuer is not trusted; trust it by --cacert FILE, or -k"),
                 ProxyError::TlsCertificateError,
                 "set ca = ",
+            ),
+            (
+                certificate(
+                    "it names no host (it has no subjectAltName); make one that does, or skip verification by -k",
+                ),
+                ProxyError::TlsCertificateError,
+                "(it has no subjectAltName); make one with its name in subjectAltName, or set insecure = true",
             ),
             (ConnectError::Refused, ProxyError::ConnectionRefused, "connection refused"),
             (

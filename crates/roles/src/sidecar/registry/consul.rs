@@ -9,8 +9,8 @@ use h2lab_proxy::config::{Consul, Speaks};
 use h2lab_proxy::registry::consul;
 use h2lab_wire::Field;
 
-use super::super::live::Resolved;
-use super::{Source, http};
+use super::super::live::Found;
+use super::{PATIENCE, Source, http};
 
 /// The agent adds up to a sixteenth of `wait`, and it needs time itself.
 const SLACK: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ impl Agent {
 }
 
 impl Source for Agent {
-    fn look(&mut self) -> Result<Option<Vec<Resolved>>, String> {
+    fn look(&mut self) -> Result<Option<Found>, String> {
         let tls = self.tls()?;
         let Consul { address, wait, token, .. } = &self.consul;
         let timeout = *wait + *wait / 16 + SLACK;
@@ -71,18 +71,13 @@ impl Source for Agent {
         self.index = consul::next_index(before, index);
         let members = consul::instances(&answered.body)
             .map_err(|why| format!("invalid response from Consul at {address}: {why}"))?;
-        let mut set = Vec::new();
-        for member in &members {
-            let at =
-                Resolved::one(member).map_err(|why| format!("cannot resolve {}: {why}", member.url.host))?;
-            set.push(at);
-        }
-        if set.is_empty() {
+        if members.is_empty() {
             // Those that failed their checks are a better guess than none.
             return Err(format!("Consul at {address} has no healthy instance of {}", self.consul.service));
         }
-        set.sort_by_cached_key(|at| at.member.url.to_string());
-        Ok(Some(set))
+        let mut found = Found::resolve(members, PATIENCE);
+        found.set.sort_by_cached_key(|at| at.member.url.to_string());
+        Ok(Some(found))
     }
 
     fn pause(&self) -> Duration {

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use h2lab_proxy::config::{Instance, Member, SrvName};
 use h2lab_proxy::registry::srv::{self, Answer, SrvError};
 
-use super::super::live::Resolved;
-use super::Source;
+use super::super::live::{Found, Resolved};
+use super::super::names::LONG_PATIENCE;
+use super::{LONGEST_PAUSE, PATIENCE as FIRST_PATIENCE, Source};
 
 /// For so long a name server is waited for, each time it is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,19 +33,25 @@ impl Addresses {
 }
 
 impl Source for Addresses {
-    fn look(&mut self) -> Result<Option<Vec<Resolved>>, String> {
-        let host = &self.member.url.host;
-        let mut set = Resolved::all(&self.member).map_err(|why| format!("cannot resolve {host}: {why}"))?;
+    fn look(&mut self) -> Result<Option<Found>, String> {
+        let mut set = match Resolved::all(&self.member) {
+            Ok(set) => set,
+            Err(why) => return Ok(Some(Found::without(self.member.clone(), why))),
+        };
         for at in &mut set {
             // Each has its own name in messages, and the certificate is still for the common one.
             at.member.url.host = at.address.ip().to_string();
         }
         set.sort_by_key(|at| at.address); // name servers shuffle them
-        Ok(Some(set))
+        Ok(Some(Found { set, unresolved: Vec::new() }))
     }
 
     fn pause(&self) -> Duration {
         self.refresh
+    }
+
+    fn longest_pause(&self) -> Duration {
+        self.refresh.min(LONGEST_PAUSE)
     }
 }
 
@@ -54,43 +61,45 @@ pub struct Services {
     refresh: Duration,
     /// How long the last answer lives.
     ttl: Duration,
+    /// For so long addresses of targets are waited for.
+    patience: Duration,
 }
 
 impl Services {
     pub const fn new(name: SrvName, refresh: Duration) -> Self {
-        Self { name, refresh, ttl: refresh }
+        Self { name, refresh, ttl: refresh, patience: FIRST_PATIENCE }
     }
 }
 
 impl Source for Services {
-    fn look(&mut self) -> Result<Option<Vec<Resolved>>, String> {
+    fn look(&mut self) -> Result<Option<Found>, String> {
         let name = &self.name.name;
         let system = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-        let answer =
-            ask(&srv::name_servers(&system), name).map_err(|why| format!("cannot resolve {name}: {why}"))?;
+        let answer = match ask(&srv::name_servers(&system), name) {
+            Ok(answer) => answer,
+            Err(why) => {
+                let name = Instance { speaks: self.name.speaks, host: name.clone(), port: 0 };
+                return Ok(Some(Found::without(name.into(), why)));
+            }
+        };
         self.ttl = answer.ttl;
-        let mut set = Vec::new();
-        let mut last = None;
-        for record in answer.records {
+        let members = answer.records.into_iter().map(|record| {
             let url = Instance { speaks: self.name.speaks, host: record.target, port: record.port };
             // Of weight 0 are those that get little beside others (RFC 2782).
-            let member =
-                Member { weight: record.weight.max(1).into(), priority: record.priority, ..url.into() };
-            match Resolved::one(&member) {
-                Ok(at) => set.push(at),
-                Err(why) => last = Some(format!("cannot resolve {}: {why}", member.url.host)),
-            }
-        }
-        // One target without an address is no reason to lose the others.
-        if let (true, Some(why)) = (set.is_empty(), last) {
-            return Err(why);
-        }
-        set.sort_by_cached_key(|at| at.member.url.to_string());
-        Ok(Some(set))
+            Member { weight: record.weight.max(1).into(), priority: record.priority, ..url.into() }
+        });
+        let patience = std::mem::replace(&mut self.patience, LONG_PATIENCE);
+        let mut found = Found::resolve(members.collect(), patience);
+        found.set.sort_by_cached_key(|at| at.member.url.to_string());
+        Ok(Some(found))
     }
 
     fn pause(&self) -> Duration {
         self.refresh.min(self.ttl.max(SHORTEST))
+    }
+
+    fn longest_pause(&self) -> Duration {
+        self.refresh.min(LONGEST_PAUSE)
     }
 }
 
@@ -258,7 +267,7 @@ mod tests {
     #[test]
     fn a_name_has_all_of_its_addresses() {
         let mut addresses = Addresses::new("h2c://localhost:8080".parse().expect("one"), SHORTEST);
-        let set = addresses.look().expect("it is known").expect("news");
+        let Found { set, .. } = addresses.look().expect("it is known").expect("news");
         assert!(!set.is_empty());
         for at in set {
             assert_eq!((at.server_name.as_str(), at.member.url.port), ("localhost", 8080));

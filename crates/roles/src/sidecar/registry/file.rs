@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use h2lab_proxy::registry;
 
-use super::super::live::Resolved;
-use super::Source;
+use super::super::live::Found;
+use super::{PATIENCE, Source, Unreadable};
 
 /// How often files are looked at.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -72,18 +72,19 @@ impl Watched {
 pub struct File {
     path: PathBuf,
     watched: Option<Watched>,
-    /// The last time it was wrong: it is read again, since a name that it has may be known by now.
+    /// The last time it was wrong, or could not be read: it is read again, since rights change without a trace in the file.
     is_wrong: bool,
+    unreadable: Unreadable,
 }
 
 impl File {
-    pub const fn new(path: PathBuf) -> Self {
-        Self { path, watched: None, is_wrong: false }
+    pub const fn new(path: PathBuf, unreadable: Unreadable) -> Self {
+        Self { path, watched: None, is_wrong: false, unreadable }
     }
 }
 
 impl Source for File {
-    fn look(&mut self) -> Result<Option<Vec<Resolved>>, String> {
+    fn look(&mut self) -> Result<Option<Found>, String> {
         let is_new = match &mut self.watched {
             Some(watched) => watched.has_changed() || self.is_wrong,
             None => {
@@ -94,9 +95,9 @@ impl Source for File {
         if !is_new {
             return Ok(None);
         }
-        let set = read(&self.path);
-        self.is_wrong = set.is_err();
-        set.map(Some)
+        let found = read(&self.path, self.unreadable);
+        self.is_wrong = found.is_err();
+        found.map(Some)
     }
 
     fn pause(&self) -> Duration {
@@ -109,19 +110,19 @@ impl Source for File {
 }
 
 /// The instances of a file, with their addresses.
-fn read(path: &Path) -> Result<Vec<Resolved>, String> {
+fn read(path: &Path, unreadable: Unreadable) -> Result<Found, String> {
+    let text = fs::read_to_string(path).map_err(|error| unreadable(path, error).to_string())?;
     let name = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     let members = registry::file::instances(&name, &text).map_err(|why| format!("{name}: {why}"))?;
-    let resolved = members.iter().map(|member| {
-        Resolved::one(member).map_err(|why| format!("cannot resolve {}: {why}", member.url.host))
-    });
-    resolved.collect()
+    Ok(Found::resolve(members, PATIENCE))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+    use crate::sidecar::SidecarError;
 
     #[test]
     fn a_change_counts_once_it_has_settled() {
@@ -157,8 +158,11 @@ mod tests {
     fn a_file_that_is_wrong_is_an_error_until_it_is_right() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("f.json");
-        let mut file = File::new(path.clone());
-        assert!(file.look().is_err_and(|why| why.contains("cannot read")));
+        let mut file = File::new(path.clone(), |path, source| SidecarError::File {
+            path: path.display().to_string(),
+            source: io::Error::new(source.kind(), "said elsewhere"),
+        });
+        assert!(file.look().is_err_and(|why| why.contains("cannot read") && why.contains("said elsewhere")));
         fs::write(&path, r#"{"instances": ["http://127.0.0.1:1"#).expect("a file");
         let mut look = || {
             let _ = file.look(); // it may still be being written
@@ -167,8 +171,11 @@ mod tests {
         assert!(look().is_err_and(|why| why.contains("EOF")));
         assert!(look().is_err(), "it is still wrong");
         fs::write(&path, r#"{"instances": ["http://127.0.0.1:1", "h2c://[::1]:2"]}"#).expect("a file");
-        let set = look().expect("it is right").expect("it is new");
-        assert_eq!(set[1].address.to_string(), "[::1]:2");
+        let found = look().expect("it is right").expect("it is new");
+        assert_eq!(found.set[1].address.to_string(), "[::1]:2");
         assert_eq!(look(), Ok(None));
+        fs::write(&path, r#"{"instances": ["http://nope.invalid:1", "h2c://[::1]:2"]}"#).expect("a file");
+        let found = look().expect("it is right").expect("it is new");
+        assert_eq!((found.set.len(), found.unresolved.len()), (1, 1), "{found:?}");
     }
 }

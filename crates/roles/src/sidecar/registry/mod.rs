@@ -8,6 +8,7 @@ mod file;
 mod http;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -17,18 +18,24 @@ use std::time::{Duration, Instant};
 use h2lab_base::counts::plural;
 use h2lab_proxy::config::{Config, Registry};
 
-use super::live::{Live, Resolved};
+use super::live::{Found, Live};
+use super::{SidecarError, names};
 pub use file::{Fingerprint, Watched};
 
 /// A thread that waits looks this often whether it is still needed.
 const STEP: Duration = Duration::from_millis(100);
 /// See [`Source::longest_pause`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// For so long a list waits for the names in it that do not resolve: less than the start waits for the list.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a file cannot be read, with what is known of that.
+pub type Unreadable = fn(&Path, io::Error) -> SidecarError;
 
 /// A registry as its thread sees it.
 trait Source: Send {
     /// The instances, if they may be others than the last time. May wait for news.
-    fn look(&mut self) -> Result<Option<Vec<Resolved>>, String>;
+    fn look(&mut self) -> Result<Option<Found>, String>;
 
     /// How long to wait until the next look.
     fn pause(&self) -> Duration;
@@ -39,9 +46,9 @@ trait Source: Send {
     }
 }
 
-fn source(registry: Registry, folder: &Path) -> Box<dyn Source> {
+fn source(registry: Registry, folder: &Path, unreadable: Unreadable) -> Box<dyn Source> {
     match registry {
-        Registry::File(name) => Box::new(file::File::new(folder.join(name))),
+        Registry::File(name) => Box::new(file::File::new(folder.join(name), unreadable)),
         Registry::Dns { url, refresh } => Box::new(dns::Addresses::new(url, refresh)),
         Registry::DnsSrv { name, refresh } => Box::new(dns::Services::new(name, refresh)),
         Registry::Consul(consul) => Box::new(consul::Agent::new(consul, folder)),
@@ -60,13 +67,14 @@ struct Running {
 pub struct Registries {
     live: Arc<Live>,
     folder: PathBuf,
+    unreadable: Unreadable,
     running: BTreeMap<String, Running>,
 }
 
 impl Registries {
-    /// None yet. Names of files are relative to `folder`.
-    pub fn new(live: Arc<Live>, folder: PathBuf) -> Self {
-        Self { live, folder, running: BTreeMap::new() }
+    /// None yet. Names of files are relative to `folder`; `unreadable` says why one cannot be read.
+    pub fn new(live: Arc<Live>, folder: PathBuf, unreadable: Unreadable) -> Self {
+        Self { live, folder, unreadable, running: BTreeMap::new() }
     }
 
     /// Asks the registries of this configuration, and no others. Waits until each new one has answered once, or failed, but not longer
@@ -88,7 +96,7 @@ impl Registries {
             let is_over = Arc::new(AtomicBool::new(false));
             let task = Task {
                 service: name.clone(),
-                source: source(registry.clone(), &self.folder),
+                source: source(registry.clone(), &self.folder, self.unreadable),
                 live: Arc::clone(&self.live),
                 is_over: Arc::clone(&is_over),
                 looked: Some(looked.clone()),
@@ -124,33 +132,28 @@ struct Task {
 
 impl Task {
     fn run(mut self) {
-        let (mut failures, mut told) = (0_u32, None);
+        let mut failures = 0_u32;
+        let mut told = Told::default();
         while !self.is_over.load(Ordering::Relaxed) {
             let result = self.source.look();
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
-            let service = &self.service;
-            match result {
-                Ok(set) => {
-                    if told.take().is_some() {
-                        self.live.report(&format!("service {service}: its registry is available again"));
-                    }
-                    failures = 0;
-                    if let Some(set) = set {
-                        self.live.set(service, set);
-                    }
-                }
+            let has_failed = match result {
+                Ok(None) => false,
+                Ok(Some(found)) => self.take(found, &mut told),
                 Err(why) => {
-                    failures = failures.saturating_add(1);
-                    if told.as_ref() != Some(&why) {
-                        let known = self.live.state().1.sets.get(service).map_or(0, |set| set.len());
-                        let known = plural(known as u64, "instance");
-                        self.live.report(&format!("service {service}: {why}; keeping {known}"));
-                    }
-                    told = Some(why);
+                    let known = self.live.state().1.sets.get(&self.service).map_or(0, |set| set.len());
+                    let known = plural(known as u64, "instance");
+                    told.follow(
+                        &self,
+                        vec![format!("service {}: {why}; keeping {known}", self.service)],
+                        false,
+                    );
+                    true
                 }
-            }
+            };
+            failures = if has_failed { failures.saturating_add(1) } else { 0 };
             if let Some(looked) = self.looked.take() {
                 let _ = looked.send(()); // nobody may wait any more
             }
@@ -163,5 +166,40 @@ impl Task {
                 thread::sleep(STEP.min(until.saturating_duration_since(Instant::now())));
             }
         }
+    }
+
+    /// The registry has answered; whether nothing of it is of use.
+    fn take(&self, found: Found, told: &mut Told) -> bool {
+        let is_failure = found.is_failure();
+        let lines = self.live.found(&self.service, found);
+        told.follow(self, lines, true);
+        if let Err(error) = names::follow(&self.live) {
+            self.live.report(&format!("names that do not resolve are not retried: {error}"));
+        }
+        is_failure
+    }
+}
+
+/// What was said of a registry at last: the same is not said again.
+#[derive(Debug, Default)]
+struct Told {
+    lines: Vec<String>,
+    /// The registry itself had answered.
+    has_answered: bool,
+}
+
+impl Told {
+    /// There is this to say now, or that all is well again.
+    fn follow(&mut self, task: &Task, lines: Vec<String>, has_answered: bool) {
+        let service = &task.service;
+        if lines.is_empty() && !self.lines.is_empty() {
+            let what =
+                if self.has_answered { "all names resolve" } else { "its registry is available again" };
+            task.live.report(&format!("service {service}: {what}"));
+        }
+        for line in lines.iter().filter(|line| !self.lines.contains(line)) {
+            task.live.report(line);
+        }
+        (self.lines, self.has_answered) = (lines, has_answered);
     }
 }
