@@ -25,8 +25,11 @@ fn split_at(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
 /// What follows a host: nothing, or a colon and a number, which may be missing (RFC 3986 §3.2.3).
 fn is_port(bytes: &[u8]) -> bool {
     let Some(digits) = bytes.strip_prefix(b":") else { return bytes.is_empty() };
-    let number = || str::from_utf8(digits).ok()?.parse::<u16>().ok();
-    digits.is_empty() || (digits.iter().all(u8::is_ascii_digit) && number().is_some())
+    let append = |number: u16, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u16::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    };
+    digits.iter().try_fold(0, append).is_some()
 }
 
 /// What stands in brackets: an address of IPv6, or `v`, a version and an address of that (RFC 3986 §3.2.2).
@@ -43,15 +46,42 @@ fn is_ip_literal(bytes: &[u8]) -> bool {
     is_zone && str::from_utf8(address).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Unreserved characters, percent-encoded ones, sub-delims, and `more` (RFC 3986 §2); at least one.
+/// Which bytes are unreserved or sub-delims (RFC 3986 §2): each request's host is looked at, byte by byte.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let character = byte as u8;
+        plain[byte] = character.is_ascii_alphanumeric()
+            || matches!(
+                character,
+                b'-' | b'.'
+                    | b'_'
+                    | b'~'
+                    | b'!'
+                    | b'$'
+                    | b'&'
+                    | b'\''
+                    | b'('
+                    | b')'
+                    | b'*'
+                    | b'+'
+                    | b','
+                    | b';'
+                    | b'='
+            );
+        byte += 1;
+    }
+    plain
+};
+
+/// Plain characters ([`PLAIN`]), percent-encoded ones, and `more`; at least one.
 fn is_text(bytes: &[u8], more: &[u8]) -> bool {
-    let is_plain =
-        |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte) || more.contains(&byte);
     let mut rest = bytes;
     while let Some((first, after)) = rest.split_first() {
         rest = match (first, after) {
+            (byte, after) if PLAIN[usize::from(*byte)] || more.contains(byte) => after,
             (b'%', [high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => after,
-            (byte, after) if is_plain(*byte) => after,
             _ => return false,
         };
     }

@@ -73,10 +73,12 @@ pub fn pairs(h2lab: &H2lab) -> Result<ItemOutcome> {
     let document = h2lab.measure("compare", &[words.as_slice(), &link].concat())?;
     let mut outcome = ItemOutcome::default();
     for cell in &document.cells {
-        let name = cell.sidecar.as_ref().map_or("none", |sidecar| &sidecar.name);
-        let p99 = cell.p99_ms().map_or_else(|_| cell.state.clone(), |p99| format!("p99 {p99:.1} ms"));
-        let [served, failed] = [cell.throughput_rps.round(), cell.requests.failed as f64];
-        outcome.note(format!("{name} over {}: {served}/s served, {failed} failed, {p99}", cell.protocol));
+        let name = cell.sidecar.as_ref().map_or("a program", |sidecar| &sidecar.name);
+        let told = match cell.state.as_str() {
+            "ok" => format!("{} failed, p99 {:.1} ms", cell.requests.failed, cell.p99_ms()?),
+            state => [state, &cell.reasons.join("; ")].join(": "),
+        };
+        outcome.note(format!("{name} over {}: {:.0}/s served; {told}", cell.protocol, cell.throughput_rps));
     }
     let p99 = |protocol: &str| {
         let is_ours = |cell: &&Cell| cell.sidecar.as_ref().is_some_and(|sidecar| sidecar.name == OURS);
