@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use h2lab_base::counts::plural;
 
-/// Texts that wait at most.
+/// The longest queue, in texts.
 const MOST: usize = 1_024;
-/// A stream that takes nothing is waited for so long.
+/// How long [`Waiting::wait`] waits for a stream that takes nothing.
 const LAST: Duration = Duration::from_secs(1);
-/// How often it is looked whether all is written.
+/// How often it checks whether all is written.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A stream that is written by a thread of its own, which ends when all is written and this is gone.
@@ -51,7 +51,7 @@ impl TextWriter {
         Ok(Self { texts, lost: 0, waiting })
     }
 
-    /// Has this written behind what waits, without waiting for it. Where too much waits it is lost, which the next one that is not says.
+    /// Queues a text and returns at once. If the queue is full the text is lost, and the next one that finds room says how many were.
     pub fn put(&mut self, text: &str) {
         let is_counted = !text.is_empty();
         let text = match self.lost {

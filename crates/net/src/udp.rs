@@ -251,6 +251,13 @@ mod tests {
         assert_eq!(server.receive(&mut |_| panic!("there is no more")).unwrap(), 0);
     }
 
+    /// All that has come, as text.
+    fn read(socket: &Socket) -> String {
+        let mut all = Vec::new();
+        while socket.receive(&mut |datagram| all.extend_from_slice(datagram.bytes)).unwrap() > 0 {}
+        String::from_utf8(all).unwrap()
+    }
+
     #[test]
     fn a_socket_beside_another_gets_what_comes_from_its_peer_and_the_other_the_rest() {
         let (client, server, address) = pair();
@@ -259,11 +266,6 @@ mod tests {
         for (from, text) in [(&client, b"mine"), (&other, b"rest"), (&client, b"mine")] {
             from.send(&to(address, text, None)).unwrap();
         }
-        let read = |socket: &Socket| {
-            let mut all = Vec::new();
-            while socket.receive(&mut |datagram| all.extend_from_slice(datagram.bytes)).unwrap() > 0 {}
-            String::from_utf8(all).unwrap()
-        };
         assert_eq!([read(&own), read(&server)], ["minemine", "rest"]);
         own.send(&to(client.local_address().unwrap(), b"back", None)).unwrap();
         assert_eq!(read(&client), "back");
@@ -287,11 +289,6 @@ mod tests {
         for (from, text) in [(&client, b"mine"), (&other, b"rest"), (&client, b"mine")] {
             from.send(&to(address, text, None)).unwrap();
         }
-        let read = |socket: &Socket| {
-            let mut all = Vec::new();
-            while socket.receive(&mut |datagram| all.extend_from_slice(datagram.bytes)).unwrap() > 0 {}
-            String::from_utf8(all).unwrap()
-        };
         assert_eq!([read(&own), read(&third)], ["minemine", "rest"]);
         own.send(&to(client.local_address().unwrap(), b"back", None)).unwrap();
         assert_eq!(read(&client), "back");

@@ -54,7 +54,7 @@ fn a_name_that_does_not_resolve_takes_no_other_instance_of_a_file_out() {
     let unresolved = || metric(&sidecar, "instances_unresolved{service=\"a\"}");
     until_it_answers(&sidecar, "one");
     assert_eq!(unresolved(), 1);
-    // Who has left gets no request, whatever becomes of the name.
+    // An instance that was removed gets no request, even while the name of the new one does not resolve.
     list(&path, &[bad, &two]);
     until_it_answers(&sidecar, "two");
     assert!((0..20).all(|_| ask(&sidecar).ends_with("two")), "{}", sidecar.child.log());

@@ -70,7 +70,7 @@ impl Config {
 }
 
 impl Listen {
-    /// What is right of its routes, and hardly what is meant.
+    /// Routes that are valid and probably a mistake.
     fn warnings(&self) -> Vec<String> {
         let about = |route: &super::Route| {
             let what = match &route.path {
@@ -94,7 +94,7 @@ impl Listen {
 }
 
 impl Retry {
-    /// Conditions that never count.
+    /// Conditions that are never used.
     fn warning(&self, place: &str) -> Option<String> {
         let is_unused = self.attempts == 0 && self.on != Self::default().on;
         is_unused.then(|| format!("on of {place} has no effect: attempts is 0"))
@@ -134,7 +134,7 @@ impl Service {
         warnings
     }
 
-    /// Bounds that another one keeps from being reached.
+    /// Bounds that cannot be reached because of another one.
     fn unused_bounds(&self, name: &str) -> Vec<String> {
         let limits = &self.limits;
         let mut warnings = Vec::new();

@@ -112,7 +112,7 @@ impl Sidecar<'_> {
             |(client, to)| proxy_protocol::header(version, client, to),
         );
         if !matches!(tcp.write(&header), Ok(Written::Bytes(n)) if n == header.len()) {
-            // It is broken, which the next write finds out.
+            // It is broken: the next write returns the error.
             up.engine.goaway(Time::ZERO, ErrorCode::NO_ERROR, b"");
         }
     }

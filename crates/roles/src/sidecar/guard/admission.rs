@@ -14,7 +14,7 @@ impl Sidecar<'_> {
         (watched.request_due, watched.waits_from, watched.moved_at) = (Time::NEVER, now, now);
         watched.is_grpc = grpc::is_grpc(exchange.head.field(b"content-type"));
         if exchange.refusal.is_some() {
-            // Who asks for what no service has, has asked, too.
+            // A request that no route takes counts for the rate, too.
             if let Err(too_fast) = self.guard.take_of_listener(listener, client, now) {
                 exchange.refusal = Some(too_fast);
             }
