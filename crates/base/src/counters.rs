@@ -42,12 +42,23 @@ pub struct TcpSummary {
     /// Bytes of a segment that this end sends; 0 in records of before the field, as below.
     #[serde(default)]
     pub segment_bytes: u32,
+    /// How many of the segments that were sent again had arrived before: the other end says so by DSACK (RFC 2883, RFC 3708). Its
+    /// answer was late, or lost.
+    #[serde(default)]
+    pub spurious: u32,
     /// Bytes that the other end has acknowledged.
     #[serde(default)]
     pub bytes_acked: u64,
     /// What was in the way of sending; `None` if the kernel does not report it, and in records of before the field.
     #[serde(default)]
     pub limits: Option<TcpLimits>,
+}
+
+impl TcpSummary {
+    /// Segments of this end that the path lost, as far as TCP can tell: those sent again that had not arrived before.
+    pub const fn lost(&self) -> u32 {
+        self.retransmits.saturating_sub(self.spurious)
+    }
 }
 
 /// The TLS records with application data that came on a connection. Those of the first mebibyte are apart: until then a server may

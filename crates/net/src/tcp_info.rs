@@ -54,6 +54,12 @@ struct KernelTcpInfo {
     busy_time: u64,
     rwnd_limited: u64,
     sndbuf_limited: u64,
+    delivered: u32,
+    delivered_ce: u32,
+    bytes_sent: u64,
+    bytes_retrans: u64,
+    dsack_dups: u32,
+    reord_seen: u32,
 }
 
 /// Where `tcpi_retransmits` is among the first bytes.
@@ -64,6 +70,9 @@ const RETRANSMITS: usize = 2;
 pub struct TcpInfo {
     /// Segments sent again so far.
     pub retransmits: u32,
+    /// How many of these had arrived before, by the DSACKs of the peer (Linux 4.20; 0 from an older one). The DSACK comes a round trip
+    /// after the segment.
+    pub spurious: u32,
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
     /// Lowest round-trip time of the last minutes, in microseconds.
@@ -135,6 +144,7 @@ impl TcpInfo {
     const fn from_kernel(info: &KernelTcpInfo) -> Self {
         Self {
             retransmits: info.total_retrans,
+            spurious: info.dsack_dups,
             rtt_us: info.rtt,
             min_rtt_us: info.min_rtt,
             cwnd: info.snd_cwnd,
@@ -173,6 +183,7 @@ impl TcpInfo {
     pub const fn summary(self, congestion_control: String) -> TcpSummary {
         TcpSummary {
             retransmits: self.retransmits,
+            spurious: self.spurious,
             rtt_us: self.rtt_us,
             min_rtt_us: self.min_rtt_us,
             cwnd: self.cwnd,

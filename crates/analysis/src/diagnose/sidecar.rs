@@ -87,8 +87,8 @@ pub fn of_sidecar(findings: Vec<Finding>, own: &dyn Fn(u32) -> Own) -> Vec<Findi
     findings.into_iter().filter(is_checked).map(fixed).collect()
 }
 
-/// Fewer segments that were sent again, and a smaller share of all, may be a path's own variation.
-const LEAST_AGAIN: u64 = 10;
+/// Fewer lost segments, and a smaller share of all, may be a path's own variation.
+const LEAST_LOST: u64 = 10;
 const LEAST_SHARE: f64 = 0.005;
 
 /// What TCP says of the path to each instance where it loses segments: a fact beside the findings, since requests may hardly be slower
@@ -105,10 +105,10 @@ fn loss(name: &str, records: &[CellRecord], own: &dyn Fn(u32) -> Own) -> Option<
     let of_it: Vec<&CellRecord> = records.iter().filter(|record| record.cell.target.name() == name).collect();
     let connections = of_it.iter().flat_map(|record| &record.connections);
     let ends: Vec<&TcpSummary> = connections.filter_map(|one| one.tcp_client.as_ref()).collect();
-    let again: u64 = ends.iter().map(|end| u64::from(end.retransmits)).sum();
+    let lost: u64 = ends.iter().map(|end| u64::from(end.lost())).sum();
     let all: u64 = ends.iter().map(|end| u64::from(end.segments_out)).sum();
-    let share = again as f64 / all.max(1) as f64;
-    if again < LEAST_AGAIN || share < LEAST_SHARE {
+    let share = lost as f64 / all.max(1) as f64;
+    if lost < LEAST_LOST || share < LEAST_SHARE {
         return None;
     }
     let rtt = ends.iter().map(|end| end.min_rtt_us).filter(|rtt| *rtt > 0).min()?;
@@ -117,9 +117,9 @@ fn loss(name: &str, records: &[CellRecord], own: &dyn Fn(u32) -> Own) -> Option<
     let advice =
         if may_adapt { "; policy = \"adaptive\" opens as many connections as such a path needs" } else { "" };
     Some(format!(
-        "{:.1} % of the segments to {name} were retransmitted ({} of {} on {}), RTT {}{advice}",
+        "{:.1} % of the segments to {name} were lost ({} of {} on {}), RTT {}{advice}",
         share * 100.0,
-        count(again),
+        count(lost),
         count(all),
         plural(ends.len() as u64, "connection"),
         measured_time(Duration::from_micros(rtt.into())),
@@ -204,10 +204,11 @@ mod tests {
 
     #[test]
     fn a_path_that_loses_segments_is_told_once_whatever_that_costs_and_however_many_threads_there_are() {
-        let record = |again: u32, all: u32| {
+        let record = |lost: u32, all: u32| {
             let mut record = Scene::with_shared_stall().record();
             let end = TcpSummary {
-                retransmits: again,
+                retransmits: lost + 30,
+                spurious: 30, // had arrived
                 segments_out: all,
                 min_rtt_us: 25_100,
                 ..TcpSummary::default()

@@ -285,7 +285,7 @@ fn root_becomes_another_user_once_the_sockets_are_open() {
     if !rustix::process::geteuid().is_root() {
         let finished = crate::support::h2lab(&arguments);
         assert!(
-            finished.code == Some(3) && finished.transcript().contains("--user"),
+            finished.code == Some(4) && finished.transcript().contains("--user"),
             "{}",
             finished.transcript()
         );

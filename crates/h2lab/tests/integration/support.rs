@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, Once};
 use std::time::{Duration, Instant};
 
 use h2lab_net::process::Child;
@@ -23,6 +23,9 @@ pub const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The binary under test: the one that cargo built beside these tests, or the one that `cargo xtask verify` names.
 pub fn binary() -> PathBuf {
+    // Tests of one process hold hundreds of connections at once, and shells commonly give 1,024 open files.
+    static RAISED: Once = Once::new();
+    RAISED.call_once(|| _ = h2lab_net::resources::raise_open_files());
     std::env::var_os("H2LAB_TEST_BINARY")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_h2lab")), PathBuf::from)
 }

@@ -86,7 +86,7 @@ impl Share {
     /// From 0 to 1.
     fn share(&self) -> f64 {
         let [sent, lost] = self.slow;
-        if sent > 0.0 { (lost / sent).min(1.0) } else { 0.0 }
+        if sent > 0.0 { (lost / sent).clamp(0.0, 1.0) } else { 0.0 }
     }
 
     /// Whether that many may have been lost by chance.
@@ -114,7 +114,7 @@ impl Average {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Interval {
     sent: u64,
-    retransmitted: u64,
+    lost: i64,
     /// Segments of requests, and of responses.
     messages: [u64; 2],
     rtt: Duration,
@@ -134,7 +134,7 @@ impl Interval {
     pub fn add(&mut self, before: &PathReading, after: &PathReading) {
         let since = |count: fn(&PathReading) -> u64| count(after).saturating_sub(count(before));
         self.sent += since(|path| path.sent);
-        self.retransmitted += since(|path| path.retransmitted);
+        self.lost += after.lost_since(before);
         let requests = since(|path| path.requests);
         // One segment each, or as many as their bytes need. PINGs have hardly any.
         let [up, down] = &mut self.messages;
@@ -190,7 +190,7 @@ impl Estimate {
             return self.wanted;
         }
         self.looked_at = now;
-        self.lost.add(interval.sent as f64, interval.retransmitted as f64, lasted);
+        self.lost.add(interval.sent as f64, interval.lost as f64, lasted);
         for (rate, count) in self.messages.iter_mut().zip(interval.messages) {
             rate.add(count as f64, lasted);
         }
@@ -268,11 +268,10 @@ mod tests {
         for _ in 0..(seconds / LOOK.as_secs_f64()) as u32 {
             *now += LOOK;
             owed += 100.0 * loss;
-            let retransmitted = owed as u64;
-            owed -= retransmitted as f64;
+            let lost = owed as u64;
+            owed -= lost as f64;
             let before = PathReading::default();
-            let after =
-                PathReading { min_rtt, window: 10, sent: 100, requests: 100, retransmitted, ..before };
+            let after = PathReading { min_rtt, window: 10, sent: 100, requests: 100, lost, ..before };
             let mut interval = Interval::default();
             interval.add(&before, &after);
             wanted.push(estimate.look(*now, interval, 64));
@@ -303,6 +302,29 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sent_again_and_had_arrived_is_no_loss() {
+        // A machine that stops for a moment answers late: each look finds segments sent again, and the next one their DSACKs.
+        let (mut now, mut estimate) = (Time::from_millis(1), Estimate::new(Time::ZERO));
+        let reading = |sent, lost| PathReading {
+            min_rtt: Duration::from_micros(100),
+            sent,
+            lost,
+            requests: sent,
+            ..PathReading::default()
+        };
+        let mut before = reading(0, 0);
+        for look in 1..=600 {
+            now += LOOK;
+            let after = reading(look * 20, if look % 2 == 1 { 2 } else { 0 });
+            let mut interval = Interval::default();
+            interval.add(&before, &after);
+            assert_eq!(estimate.look(now, interval, 64), 1, "look {look}");
+            before = after;
+        }
+        assert!(estimate.loss() < 0.005, "{}", estimate.loss());
+    }
+
+    #[test]
     fn over_quic_only_congestion_windows_ask_for_more() {
         let look = |per_look: u64| {
             let (mut now, mut estimate, mut sent, mut wanted) =
@@ -311,7 +333,7 @@ mod tests {
                 min_rtt: RTT,
                 sent,
                 requests: sent,
-                retransmitted: sent * 3 / 100,
+                lost: sent * 3 / 100,
                 is_by_stream: true,
                 ..PathReading::default()
             };

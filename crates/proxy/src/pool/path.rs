@@ -19,8 +19,8 @@ pub struct PathReading {
     pub is_repairing: bool,
     /// Segments with data that were sent so far, repetitions included.
     pub sent: u64,
-    /// Segments that were sent again so far.
-    pub retransmitted: u64,
+    /// Segments that the path lost so far: those that were sent again. Becomes less when the peer says of one that it had arrived.
+    pub lost: u64,
     /// Segments with data that were received so far, those that wait for a missing one included.
     pub received: u64,
     /// Requests that it was given so far.
@@ -34,6 +34,11 @@ pub struct PathReading {
 }
 
 impl PathReading {
+    /// Segments that the path lost since the reading `before`; below 0 if some of those had arrived after all.
+    pub const fn lost_since(&self, before: &Self) -> i64 {
+        self.lost.cast_signed().saturating_sub(before.lost.cast_signed())
+    }
+
     /// Whether responses wait for a segment that is missing: segments have come since the reading `before`, and no byte in order. A
     /// repetition that was not needed looks alike.
     pub const fn has_gap_since(&self, before: &Self) -> bool {

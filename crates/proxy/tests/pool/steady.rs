@@ -39,7 +39,7 @@ fn wanted(rate: f64, rtt_ms: u64, loss: f64, seconds: u64, seed: u64) -> Vec<u32
             after.requests += 1;
             after.sent += 1;
             while losses.next_f64() < loss {
-                (after.sent, after.retransmitted) = (after.sent + 1, after.retransmitted + 1);
+                (after.sent, after.lost) = (after.sent + 1, after.lost + 1);
             }
         }
         let mut interval = Interval::default();

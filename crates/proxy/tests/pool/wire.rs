@@ -163,7 +163,7 @@ impl Connection {
             unsent: unsent + end.unsent(),
             is_repairing: known > 0 || end.socket.has_hole(),
             sent: figures.segments_out.into(),
-            retransmitted: figures.retransmits.into(),
+            lost: figures.retransmits.into(),
             received: figures.segments_in.into(),
             requests: self.requests.into(),
             bytes_sent: end.socket.progress().0,

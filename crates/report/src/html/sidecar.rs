@@ -49,7 +49,7 @@ pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
         kind: "sidecar".to_owned(),
         answer: answer(status).into_iter().chain(reload(status)).chain(nameless).chain(expiring).collect(),
         notes: vec![
-            "Counters since the start; response times of the last 30 to 60 seconds; packet loss of the last ten seconds. Estimates come \
+            "Counters since the start; response times of the last 30 to 60 seconds; packet loss of the last ten seconds with traffic. Estimates come \
              from the model that chooses the number of connections. Reload the page for current values; for programs: `/metrics`, \
              `/status`, `/config`, `/healthz`, `/ready`."
                 .to_owned(),

@@ -236,7 +236,7 @@ const OF_INSTANCES: [OfInstance; 20] = [
     (
         "loss_ratio",
         "gauge",
-        "Share of packets to the instance that were retransmitted in the last ten seconds, 0 to 1.",
+        "Share of packets to the instance that were lost in the last ten seconds with traffic, 0 to 1.",
         |one| one.path.map(|path| path.loss()),
     ),
     ("rtt_seconds", "gauge", "Smoothed round-trip time, averaged over the connections.", |one| {

@@ -79,7 +79,7 @@ pub fn reading(quic: &QuicSession, side: &Side) -> PathReading {
         unsent: u32::try_from(side.engine.unsent()).unwrap_or(u32::MAX),
         is_repairing: false, // other streams do not wait for that
         sent: summary.packets_sent,
-        retransmitted: summary.packets_lost,
+        lost: summary.packets_lost,
         received: summary.datagrams_received,
         requests: side.requests.into(),
         bytes_sent: summary.datagram_bytes_sent,

@@ -35,7 +35,7 @@ pub struct Path {
     pub now: PathReading,
     /// Segments of requests that were placed since.
     pub added: u32,
-    /// Segments that were sent and sent again lately.
+    /// Segments that were sent and lost lately.
     recent: [f64; 2],
     /// Whether the end of what is sent is probed.
     is_probed: bool,
@@ -96,7 +96,7 @@ impl Path {
         let before = std::mem::replace(&mut self.before, self.now);
         let [sent, lost] = &mut self.recent;
         *sent = *sent * FADES + self.now.sent.saturating_sub(before.sent) as f64;
-        *lost = *lost * FADES + self.now.retransmitted.saturating_sub(before.retransmitted) as f64;
+        *lost = (*lost * FADES + self.now.lost_since(&before) as f64).max(0.0);
         self.is_probed = *lost > LOSSY * *sent;
         (before, self.now)
     }
@@ -158,7 +158,7 @@ fn reading(side: &Side) -> Option<PathReading> {
         unsent: info.unsent_bytes,
         is_repairing: info.is_repairing,
         sent: info.segments_out.into(),
-        retransmitted: info.retransmits.into(),
+        lost: info.retransmits.saturating_sub(info.spurious).into(),
         received: info.segments_in.into(),
         requests: side.requests.into(),
         bytes_sent: info.bytes_acked.saturating_sub(syn),
