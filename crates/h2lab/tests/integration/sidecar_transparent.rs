@@ -43,6 +43,9 @@ impl Namespace {
         if !is_root() {
             command.args(["--user", "--preserve-credentials"]);
         }
+        // A plain user's PATH lacks the folders that have `nft`.
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
         command.arg("--").arg(program);
         command
     }

@@ -268,10 +268,11 @@ mod tests {
         for _ in 0..(seconds / LOOK.as_secs_f64()) as u32 {
             *now += LOOK;
             owed += 100.0 * loss;
-            let lost = owed as u64;
-            owed -= lost as f64;
+            let now_lost = owed as u64;
+            owed -= now_lost as f64;
             let before = PathReading::default();
-            let after = PathReading { min_rtt, window: 10, sent: 100, requests: 100, lost, ..before };
+            let after =
+                PathReading { min_rtt, window: 10, sent: 100, requests: 100, lost: now_lost, ..before };
             let mut interval = Interval::default();
             interval.add(&before, &after);
             wanted.push(estimate.look(*now, interval, 64));
