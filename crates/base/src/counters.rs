@@ -42,8 +42,8 @@ pub struct TcpSummary {
     /// Bytes of a segment that this end sends; 0 in records of before the field, as below.
     #[serde(default)]
     pub segment_bytes: u32,
-    /// How many of the segments that were sent again had arrived before: the other end says so by DSACK (RFC 2883, RFC 3708). Its
-    /// answer was late, or lost.
+    /// Retransmitted segments that the other end had already received, as its DSACKs report (RFC 2883, RFC 3708): its acknowledgement
+    /// was late or lost. 0 in records without the field.
     #[serde(default)]
     pub spurious: u32,
     /// Bytes that the other end has acknowledged.
@@ -55,7 +55,7 @@ pub struct TcpSummary {
 }
 
 impl TcpSummary {
-    /// Segments of this end that the path lost, as far as TCP can tell: those sent again that had not arrived before.
+    /// Segments of this end that the path lost, as far as TCP can tell: retransmissions that were not spurious.
     pub const fn lost(&self) -> u32 {
         self.retransmits.saturating_sub(self.spurious)
     }

@@ -95,7 +95,7 @@ mod tests {
     fn who_says_something_never_waits_and_what_found_no_room_is_counted() {
         let (mut reader, pipe) = io::pipe().expect("a pipe");
         let mut writer = TextWriter::start(pipe).expect("a thread");
-        // The first one fills the pipe: once a byte of it has come, the thread waits for a reader, and the others wait for the thread.
+        // The first text is longer than the pipe. Once its first byte has arrived, the thread is blocked in its write.
         let long = "x".repeat(1 << 20);
         writer.put(&format!("{long}\n"));
         reader.read_exact(&mut [0]).expect("its first byte");

@@ -70,8 +70,8 @@ const RETRANSMITS: usize = 2;
 pub struct TcpInfo {
     /// Segments sent again so far.
     pub retransmits: u32,
-    /// How many of these had arrived before, by the DSACKs of the peer (Linux 4.20; 0 from an older one). The DSACK comes a round trip
-    /// after the segment.
+    /// Retransmitted segments that the peer had already received, as its DSACKs report; 0 before Linux 4.20. A DSACK arrives a round
+    /// trip after the retransmission.
     pub spurious: u32,
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
@@ -215,6 +215,13 @@ mod tests {
         assert!(quiet.has_acknowledged(Duration::ZERO));
         assert!(!busy.has_acknowledged(young) && busy.has_acknowledged(old));
         assert!(!lost.has_acknowledged(old) && !full.has_acknowledged(old));
+    }
+
+    #[test]
+    fn fields_are_where_linux_has_them() {
+        // linux/tcp.h: fields are only ever added at the end.
+        assert_eq!(std::mem::offset_of!(KernelTcpInfo, total_retrans), 100);
+        assert_eq!(std::mem::offset_of!(KernelTcpInfo, dsack_dups), 216);
     }
 
     #[test]

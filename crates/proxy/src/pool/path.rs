@@ -19,7 +19,7 @@ pub struct PathReading {
     pub is_repairing: bool,
     /// Segments with data that were sent so far, repetitions included.
     pub sent: u64,
-    /// Segments that the path lost so far: those that were sent again. Becomes less when the peer says of one that it had arrived.
+    /// Segments that the path lost so far: retransmissions, less those that the peer reports as duplicates (DSACK). It can decrease.
     pub lost: u64,
     /// Segments with data that were received so far, those that wait for a missing one included.
     pub received: u64,
@@ -34,7 +34,7 @@ pub struct PathReading {
 }
 
 impl PathReading {
-    /// Segments that the path lost since the reading `before`; below 0 if some of those had arrived after all.
+    /// Segments that the path lost since the reading `before`; negative if the peer has reported earlier retransmissions as duplicates.
     pub const fn lost_since(&self, before: &Self) -> i64 {
         self.lost.cast_signed().saturating_sub(before.lost.cast_signed())
     }
