@@ -69,7 +69,7 @@ const PAIRS: &str = "--sidecar=h2lab,haproxy,envoy,nginx-proxy";
 /// A pair of ours beside pairs of others, in one run: only ours may be held to a figure.
 pub fn pairs(h2lab: &H2lab) -> Result<ItemOutcome> {
     let words = ["--topology=two-sidecars", PAIRS, "--congestion=cubic", "--proto=h1,h2c", "-c=1", "-q=1000"];
-    let link = ["--loss=3%", "--delay=12.5ms", "-z=15s", "--repetitions=2"];
+    let link = ["--loss=3%", "--delay=12.5ms", "-z=30s", "--repetitions=2"];
     let document = h2lab.measure("compare", &[words.as_slice(), &link].concat())?;
     let mut outcome = ItemOutcome::default();
     for cell in &document.cells {

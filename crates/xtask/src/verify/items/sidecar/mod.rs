@@ -1,6 +1,9 @@
 //! The sidecar: what it passes on, what it loses at a GOAWAY, how it does where packets are lost.
 
-use anyhow::{Context, Result};
+use std::num::NonZero;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 mod lossy;
 mod shows;
@@ -37,8 +40,34 @@ fn name(cell: &Cell) -> &str {
     cell.sidecar.as_ref().map_or("none", |sidecar| &sidecar.name)
 }
 
+/// With fewer CPUs, callers that do not pause leave none to the packet pump, unless it has real-time priority.
+const CPUS_WITHOUT_REALTIME: usize = 3;
+
+/// Refuses a measurement whose every cell would be invalid: after 20 minutes, if nobody said so before.
+fn ensure_link_is_on_time(h2lab: &H2lab) -> Result<()> {
+    let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let doctor = h2lab.run(&std::env::temp_dir(), &["doctor", "--json"].map(str::to_owned), "")?;
+    let checks: Value =
+        serde_json::from_str(&doctor.stdout).context("`h2lab doctor --json` printed no JSON")?;
+    ensure!(
+        cpus >= CPUS_WITHOUT_REALTIME || realtime(&checks)?,
+        "on {cpus} CPUs the emulated link is late without real-time priority: run it as root, or after `ulimit -r 1`"
+    );
+    Ok(())
+}
+
+/// Whether `doctor` could give the packet pump real-time priority, as the user who asked.
+fn realtime(doctor: &Value) -> Result<bool> {
+    let own =
+        ["root", "user"].iter().find_map(|user| doctor[user].as_array()).context("doctor checked nothing")?;
+    let check =
+        own.iter().find(|check| check["id"] == "realtime").context("doctor has no check `realtime`")?;
+    Ok(check["status"]["state"] == "ok")
+}
+
 /// Requests that are lost where connections to the instance end after some number of them.
 pub fn goaway(h2lab: &H2lab) -> Result<ItemOutcome> {
+    ensure_link_is_on_time(h2lab)?;
     let path = process::workspace().join("scenarios/sidecar-goaway.toml");
     let path = path.to_str().context("the workspace's path is not UTF-8")?;
     let document = h2lab.measure("run", &[path])?;
