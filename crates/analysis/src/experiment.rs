@@ -1,9 +1,10 @@
 //! What an experiment shows: the effect of each knob on the cell in which it was changed.
 //!
-//! A cell with one setting changed is compared with the repetitions of the unchanged cell that were made in the same rounds. Several
-//! knobs are tried in one run, and each is looked at after each round: the intervals are those of Bonferroni's correction for all
-//! of these looks together, so that the chance of a single false claim in the whole run is at most 5 %. How much a cell varies from
-//! round to round is taken from all repetitions of the unchanged one: a change may have a single round.
+//! A cell with one setting changed is compared with the repetitions of the unchanged cell that were made in the same
+//! rounds. Several knobs are tried in one run, and each is evaluated after each round. The intervals have Bonferroni's
+//! correction for all of these looks together, so that the chance of a single false claim in the whole run is at most 5
+//! %. The variation of a cell from round to round is taken from all repetitions of the unchanged cell: a change may
+//! have a single round.
 
 #[cfg(test)]
 mod calibration;
@@ -29,16 +30,17 @@ use crate::stats::{
 
 /// An effect below this is not claimed, and is not worth a change.
 const EFFECT: f64 = 1.10;
-/// A knob has no effect if all of its interval is below this, either way.
+/// A knob has no effect if its whole interval is below this, in either direction.
 const NO_EFFECT: f64 = 1.15;
-/// A changed cell may fail this share of its requests; if it fails more, its figures are of other work.
+/// A changed cell may fail this share of its requests; if more fail, its figures describe other work.
 const FAILED: f64 = 0.02;
 
-/// Rounds of the cells without a change, before anything is changed.
+/// Rounds of the unchanged cells, before anything is changed.
 pub const FIRST_ROUNDS: u32 = 2;
-/// Rounds with changes at most: after each, every change is looked at, for which the intervals pay.
+/// The most rounds with changes: every change is evaluated after each of them, which makes the intervals wider.
 pub const CHANGED_ROUNDS: u32 = 5;
-/// Rounds of a change before it is looked at for the first time: of a single one little is known of how much they differ.
+/// Rounds of a change before it is evaluated for the first time: a single round says little about the variation between
+/// rounds.
 pub const UNSEEN: u32 = 2;
 
 /// What is compared.
@@ -48,7 +50,7 @@ pub enum Metric {
     Served,
     /// A percentile of the response time.
     Response(Tail),
-    /// The median of the response time, where the usual request differs and the tail does not.
+    /// The median of the response time, if the median differs and the tail does not.
     Median,
 }
 
@@ -62,7 +64,7 @@ impl Metric {
         }
     }
 
-    /// The percentile of the response time, 0 to 1; for rates, which have none, the median's.
+    /// The percentile of the response time, 0 to 1; for rates, which have none, the median.
     const fn share(self) -> f64 {
         match self {
             Self::Response(tail) => tail.share(),
@@ -70,7 +72,8 @@ impl Metric {
         }
     }
 
-    /// How much worse a cell is than one that is `ratio` times as good, as a part of the better one's milliseconds or requests/s.
+    /// How much worse a cell is than one that is `ratio` times as good, as a share of the better one's milliseconds or
+    /// requests/s.
     fn excess(self, ratio: f64) -> f64 {
         match self {
             Self::Served => 1.0 - ratio.recip(),
@@ -78,7 +81,7 @@ impl Metric {
         }
     }
 
-    /// The derivative of [`Self::excess`] by the logarithm of the ratio.
+    /// The derivative of [`Self::excess`] with respect to the logarithm of the ratio.
     fn slope(self, ratio: f64) -> f64 {
         match self {
             Self::Served => ratio.recip(),
@@ -87,7 +90,7 @@ impl Metric {
     }
 }
 
-/// What came of a knob.
+/// The result of trying a knob.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// It helps.
@@ -96,7 +99,7 @@ pub enum Outcome {
     Worse,
     /// It has no effect of 15 % or more.
     Refuted,
-    /// The interval says neither.
+    /// The interval allows no conclusion.
     Undecided,
     /// The changed cell or the unchanged one has no sound measurement; why, in a sentence.
     Void(String),
@@ -136,19 +139,19 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// With an interval that is no narrower than this to either side, in the logarithm.
+    /// With an interval that extends at least this far to either side, in the logarithm.
     fn no_narrower(self, half: f64) -> Self {
         let by = half.exp();
         Self { low: self.low.min(self.ratio / by), high: self.high.max(self.ratio * by), ..self }
     }
 
-    /// With an interval so many times wider, in the logarithm.
+    /// With an interval that is `by` times as wide, in the logarithm.
     fn widened(self, by: f64) -> Self {
         let wider = |end: f64| correction::widened(self.ratio, end, by);
         Self { low: wider(self.low), high: wider(self.high), ..self }
     }
 
-    /// Of a ratio of times: less is better.
+    /// For a ratio of times: less is better.
     fn inverted(self) -> Self {
         Self { ratio: 1.0 / self.ratio, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
     }
@@ -167,7 +170,7 @@ impl Effect {
     }
 }
 
-/// A knob, the cell that has it, and what came of it.
+/// A knob, the cell that has it, and the result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     /// What was changed.
@@ -176,9 +179,9 @@ pub struct Trial {
     pub cell: u32,
     /// How often it was measured beside the unchanged one.
     pub rounds: u32,
-    /// The effect; `None` if there is none to be had.
+    /// The effect; `None` if it cannot be computed.
     pub effect: Option<Effect>,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
     /// The part of the difference from the twin that the change closes, 0 to 1; `None` without a difference.
     pub closes: Option<f64>,
@@ -187,17 +190,17 @@ pub struct Trial {
 /// The cells of an experiment, by their indices in the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
-    /// The cell that is asked about.
+    /// The cell that is examined.
     pub subject: u32,
     /// The same work over another protocol, if there is one.
     pub twin: Option<u32>,
-    /// Twin and subject at the server itself, where the others go through a proxy.
+    /// Twin and subject at the server itself, if the others go through a proxy.
     pub direct: Option<[u32; 2]>,
-    /// A cell at the server itself and one through the proxy, of protocols that are alike, if there are such.
+    /// A cell at the server itself and one through the proxy, with comparable protocols, if there are such cells.
     pub hop: Option<[u32; 2]>,
     /// Knobs, and the cells that have them.
     pub knobs: Vec<(u32, Knob)>,
-    /// How often each knob is looked at, at most.
+    /// The most looks at each knob.
     pub looks: u32,
 }
 
@@ -205,7 +208,8 @@ impl Setup {
     /// The looks at each change.
     pub const LOOKS: u32 = CHANGED_ROUNDS + 1 - UNSEEN;
 
-    /// A cell at the server itself, and one through the proxy, of protocols that are alike: HTTP/1.1, or else what both multiplex.
+    /// A cell at the server itself and one through the proxy, with comparable protocols: HTTP/1.1, or else protocols
+    /// that both multiplex.
     pub fn hop(direct: &[&Cell], via: &[&Cell]) -> Option<[u32; 2]> {
         let of = |cells: &[&Cell], is_multiplexed| {
             cells.iter().find(|cell| cell.protocol.is_multiplexed() == is_multiplexed).map(|cell| cell.index)
@@ -214,12 +218,12 @@ impl Setup {
     }
 }
 
-/// What is known of an experiment.
+/// The results of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
     /// The subject against its twin; `None` without one.
     pub verdict: Option<CellVerdict>,
-    /// The same at the server itself, where these go through a proxy.
+    /// The same at the server itself, if these go through a proxy.
     pub direct: Option<CellVerdict>,
     /// What a request takes at the server itself and through the proxy.
     pub hop: Option<Hop>,
@@ -236,7 +240,7 @@ pub struct Experiment {
 pub struct Hop {
     /// Over which protocol, at the server itself and through the proxy.
     pub protocols: [Protocol; 2],
-    /// The median response times; why there is no sound one, in a sentence.
+    /// The median response times; or why they are not sound, in a sentence.
     pub medians: Result<[Duration; 2], String>,
 }
 
@@ -261,15 +265,15 @@ impl Hop {
 }
 
 impl Experiment {
-    /// These verdicts of a run with those of the experiment in place of others on the same cells: through a proxy, the twin is the other
-    /// protocol there and not at the server itself.
+    /// The verdicts of a run, with those of the experiment in place of others on the same cells: through a proxy, the
+    /// twin is the other protocol through that proxy, not at the server itself.
     pub fn verdicts(&self, of_run: &[CellVerdict]) -> Vec<CellVerdict> {
         let own: Vec<&CellVerdict> = self.verdict.iter().chain(&self.direct).collect();
         let others = of_run.iter().filter(|one| own.iter().all(|own| own.cell != one.cell));
         own.iter().copied().chain(others).cloned().collect()
     }
 
-    /// What the repetitions so far say. `None` before the subject was measured.
+    /// The results from the repetitions so far. `None` before the subject was measured.
     pub fn of(run: &RunRecord, setup: &Setup) -> Option<Self> {
         let subject = summary(&repetitions_of(run, setup.subject))?;
         let twin = setup.twin.and_then(|twin| summary(&repetitions_of(run, twin)));
@@ -294,7 +298,7 @@ impl Experiment {
                 rounds: changed.repetitions,
                 effect,
                 outcome: match outcome(&subject, &changed, metric, [effect, served]) {
-                    // How much rounds vary is not known.
+                    // The variation between rounds is unknown.
                     outcome if is_single && outcome.is_final() => Outcome::Undecided,
                     outcome => outcome,
                 },
@@ -316,7 +320,7 @@ impl Experiment {
         })
     }
 
-    /// Of a run that was ended before the subject was measured.
+    /// For a run that was ended before the subject was measured.
     pub const fn unmeasured() -> Self {
         Self {
             verdict: None,
@@ -343,16 +347,16 @@ impl Experiment {
     }
 }
 
-/// What became of the subject since an earlier run, and of its difference from its twin.
+/// How the subject has changed since an earlier run, and its difference from its twin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Since {
-    /// What is compared: that of the earlier run.
+    /// What is compared: the metric of the earlier run.
     pub metric: Metric,
     /// How many times better the subject itself is.
     pub subject: Effect,
-    /// The difference from the twin; `None` where one of the runs lacks that, or has too few of its requests.
+    /// The difference from the twin; `None` if one of the runs has no twin, or too few of its requests.
     pub gap: Option<Gap>,
-    /// Why either run is no sound measurement, if one is not: nothing follows from it then.
+    /// Why one of the runs is not a sound measurement, if so: then nothing can be concluded.
     pub doubt: Option<String>,
 }
 
@@ -368,8 +372,8 @@ pub struct Gap {
 }
 
 impl Since {
-    /// Of an earlier run and a later one of the same cells; `None` where the subject of one of them is not measured, or has too few
-    /// requests.
+    /// From an earlier run and a later one of the same cells; `None` if the subject of one of them was not measured, or
+    /// has too few requests.
     pub fn of(before: &RunRecord, now: &RunRecord, setup: &Setup) -> Option<Self> {
         let of = |run: &RunRecord, index: u32| summary(&repetitions_of(run, index));
         let [earlier, later] = [of(before, setup.subject)?, of(now, setup.subject)?];
@@ -395,7 +399,7 @@ impl Since {
     }
 }
 
-/// Why a cell is no sound measurement, if it is none.
+/// Why a cell is not a sound measurement, if so.
 fn unsound(cell: &CellSummary) -> Option<String> {
     match &cell.state {
         CellState::Invalid { reasons } => reasons.first().cloned(),
@@ -412,26 +416,27 @@ fn summary(repetitions: &[&CellRecord]) -> Option<CellSummary> {
     (!repetitions.is_empty()).then(|| CellSummary::of(repetitions))
 }
 
-/// The repetitions of the subject that were made in the rounds of these: what drifts in between is in neither.
+/// The repetitions of the subject that were made in the rounds of the changed cell: neither then includes drift between
+/// rounds.
 fn beside<'a>(subject: &[&'a CellRecord], changed: &[&CellRecord]) -> Vec<&'a CellRecord> {
     let is_beside =
         |one: &&&CellRecord| changed.iter().any(|other| other.cell.repetition == one.cell.repetition);
     subject.iter().filter(is_beside).copied().collect()
 }
 
-/// What the experiment of a run is judged by.
+/// The metric by which the experiment of a run is judged.
 fn metric_of(run: &RunRecord, setup: &Setup) -> Option<Metric> {
     let all = repetitions_of(run, setup.subject);
     let Some(twin) = setup.twin.map(|twin| repetitions_of(run, twin)).filter(|twin| !twin.is_empty()) else {
         return Some(metric(&summary(&all)?, None, run.seed));
     };
-    // In the rounds of the twin: what is compared stays the same, however many rounds follow.
+    // Only the rounds of the twin: the metric stays the same, however many rounds follow.
     let subject = summary(&beside(&all, &twin)).or_else(|| summary(&all))?;
     Some(metric(&subject, summary(&twin).as_ref(), run.seed))
 }
 
-/// The quantity in which the subject differs from its twin: the tail, unless only the median is slower. A closed loop, and what
-/// does not carry its load, is judged by what is served.
+/// The quantity in which the subject differs from its twin: the tail, unless only the median is slower. A closed loop,
+/// and a cell that does not carry its load, is judged by what is served.
 fn metric(subject: &CellSummary, twin: Option<&CellSummary>, seed: u64) -> Metric {
     let is_closed = matches!(subject.cell.work.arrival, Arrival::Closed { .. });
     let is_in_median = || {
@@ -462,8 +467,9 @@ fn effect(subject: &CellSummary, changed: &CellSummary, metric: Metric, seed: u6
     }
 }
 
-/// How far apart two cells may be by the variation from round to round alone, in the logarithm of their ratio: from all repetitions of
-/// the unchanged cell and of the changed one, where those in `beside` are compared. 0 where neither has two.
+/// How far two cells may differ by the variation from round to round alone, in the logarithm of their ratio. The
+/// variation comes from all repetitions of the unchanged cell and of the changed one; only those in `beside` are
+/// compared. 0 if neither cell has two.
 fn spread(metric: Metric, unchanged: &CellSummary, beside: &CellSummary, changed: &CellSummary) -> f64 {
     let figures = |cell: &CellSummary| cell.series.iter().filter_map(|one| figure(metric, one)).collect();
     spread_of_some([figures(unchanged), figures(changed)], [beside, changed].map(|cell| cell.series.len()))
@@ -486,7 +492,7 @@ fn figure(metric: Metric, repetition: &RepetitionSeries) -> Option<f64> {
     (figure > 0.0).then_some(figure)
 }
 
-/// What a knob's effects, on the metric and on what is served, come to.
+/// The outcome for a knob, from its effects on the metric and on what is served.
 fn outcome(
     subject: &CellSummary,
     changed: &CellSummary,
@@ -505,14 +511,14 @@ fn outcome(
             count(requests.failed),
             plural(requests.sent, "request")
         )),
-        // A cell that breaks down is never better, whatever its quickest requests say. It is worse if an interval says so: a short
-        // repetition may break down by chance.
+        // A cell that breaks down is never better, whatever its quickest requests show. It is worse if an interval
+        // shows it: a short repetition may break down by chance.
         (CellState::Unstable { .. }, _) if matches!(subject.state, CellState::Ok) => {
             let is_worse = |effect: Effect| effect.outcome() == Outcome::Worse;
             let mut effects = [effect, served].into_iter().flatten();
             if effects.any(is_worse) { Outcome::Worse } else { Outcome::Undecided }
         }
-        // What is offered bounds the effect: it may be small, and is all that there is to gain.
+        // The offered load limits the effect: it may be small and still be all that can be gained.
         (CellState::Ok, Some(effect))
             if matches!(subject.state, CellState::Unstable { .. }) && effect.low > 1.0 =>
         {
@@ -526,15 +532,15 @@ fn outcome(
     }
 }
 
-/// Whether a difference of times is smaller than what our own lateness makes of it.
+/// Whether a difference of times is smaller than our own lateness could cause.
 fn is_below_floor(effect: &Effect, metric: Metric, floor: Duration) -> bool {
     let is_time = matches!(metric, Metric::Response(_) | Metric::Median);
     let span = |end: f64| (effect.before / end - effect.before).abs();
     is_time && span(effect.low).max(span(effect.high)) < floor.as_secs_f64()
 }
 
-/// The part of a gap that an effect closes, of the milliseconds or of the requests/s: of what lies between the unchanged cell, in the
-/// rounds of the changed one, and the twin.
+/// The part of a gap that an effect closes, in milliseconds or requests/s. The gap is the difference between the
+/// unchanged cell, in the rounds of the changed one, and the twin.
 fn closed(gap: Effect, effect: Effect) -> Option<f64> {
     if gap.low <= 1.0 || effect.ratio <= 1.0 {
         return (gap.low > 1.0).then_some(0.0);
@@ -595,7 +601,7 @@ mod tests {
             .for_each(|one| one.samples.edit().iter_mut().for_each(|sample| sample.body_bytes += 9_999));
         let medians = Hop::of(&other_work, [0, 1]).unwrap().medians;
         assert!(medians.unwrap_err().ends_with("the work compared is not the same"));
-        // The run compares with another cell than the experiment.
+        // The run compares with a different cell than the experiment does.
         let own = experiment.verdict.clone().unwrap();
         let foreign = CellVerdict { baseline: 2, ..own.clone() };
         let other = CellVerdict { cell: 2, ..own.clone() };
@@ -615,7 +621,7 @@ mod tests {
         assert_eq!(experiment.confirmed().len(), 1);
     }
 
-    /// As `measured`, but every tenth request takes 300 ms in each cell: the tails are alike.
+    /// Like `measured`, but every tenth request takes 300 ms in each cell: the tails do not differ.
     fn measured_in_median(slow: f64, changed: f64) -> RunRecord {
         let mut run = measured(slow, changed);
         for one in &mut run.repetitions {
@@ -695,7 +701,8 @@ mod tests {
 
     #[test]
     fn a_single_round_claims_no_more_than_the_rounds_of_the_unchanged_cell_vary() {
-        // The unchanged cell takes 1, 1.7 and 1.9 times as long in its rounds, and the change that does nothing 1.5 times, once.
+        // The unchanged cell takes 1, 1.7 and 1.9 times as long in its rounds, and the change without effect takes 1.5
+        // times as long, once.
         let mut run = measured(1.0, 1.5);
         run.repetitions.retain(|one| one.cell.index != 2 || one.cell.repetition == 2);
         for one in run.repetitions.iter_mut().filter(|one| one.cell.index == 1) {
@@ -706,7 +713,7 @@ mod tests {
         }
         let trial = |run: &RunRecord| Experiment::of(run, &setup()).unwrap().trials[0].clone();
         assert_eq!(trial(&run).outcome, Outcome::Undecided, "{:?}", trial(&run).effect);
-        // Without the other rounds nothing is known of that.
+        // Without the other rounds this variation is unknown.
         run.repetitions.retain(|one| one.cell.repetition == 2);
         assert_eq!(trial(&run).outcome, Outcome::Undecided, "{:?}", trial(&run).effect);
     }

@@ -1,6 +1,6 @@
 //! Dates of the Gregorian calendar, in UTC without leap seconds.
 //!
-//! Years are counted from March on, so that a leap day is the last of its year; an era has 400 of them.
+//! Years begin in March, so that a leap day is the last of its year; an era has 400 years.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ const EPOCH: i64 = 719_468;
 /// Days of an era.
 const ERA: i64 = 146_097;
 
-/// A second, with the day on which it is.
+/// A second, with its date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
     /// The year.
@@ -28,7 +28,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Of a time in seconds since 1970.
+    /// From a time in seconds since 1970.
     pub const fn of_unix(seconds: i64) -> Self {
         let (days, rest) = (seconds.div_euclid(SECONDS) + EPOCH, seconds.rem_euclid(SECONDS));
         let (era, day) = (days.div_euclid(ERA), days.rem_euclid(ERA));
@@ -66,7 +66,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// A time as HTTP writes it (RFC 9110 §5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`, from seconds since 1970.
+/// A time in the format of HTTP (RFC 9110 §5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`, from seconds since 1970.
 pub fn http_date(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =

@@ -1,31 +1,32 @@
-//! What the kernel's TCP and our QUIC count of a connection.
+//! What the kernel's TCP and our QUIC count for a connection.
 
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::units::Time;
 
-/// Segments that a connection may have in flight at first, and in Linux again after it was idle (RFC 6928 §2, RFC 5681 §4.1).
+/// Segments that a connection may have in flight initially, and in Linux again after it was idle (RFC 6928 §2, RFC 5681
+/// §4.1).
 pub const INITIAL_SEGMENTS: u32 = 10;
-/// The same in bytes, of segments with timestamps in packets of 1,500.
+/// The same in bytes, for segments with timestamps in packets of 1,500 bytes.
 pub const INITIAL_WINDOW: u32 = INITIAL_SEGMENTS * 1_448;
 
-/// How long TCP could not send as fast as it might have, by what was in the way (`tcpi_busy_time` and its neighbours, Linux 4.10
-/// or later). In microseconds, since the connection began.
+/// How long TCP was limited, by cause (`tcpi_busy_time` and the fields after it, Linux 4.10 or later). In microseconds,
+/// since the connection began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TcpLimits {
-    /// Data was on its way or waiting in the socket.
+    /// Data was in flight or waiting in the socket.
     pub busy_us: u64,
-    /// Of that: the window that the other end offers was in the way.
+    /// Of that: limited by the window that the other end offers.
     pub rwnd_limited_us: u64,
-    /// Of that: the send buffer was full, and all of it was on its way.
+    /// Of that: the send buffer was full, and all of it was in flight.
     pub sndbuf_limited_us: u64,
 }
 
-/// What `TCP_INFO` said of one end of a connection when the cell ended.
+/// What `TCP_INFO` reported for one end of a connection when the cell ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TcpSummary {
-    /// Segments that this end sent again, in all. The other end's are invisible here.
+    /// Segments that this end sent again, in total. The other end's are not visible here.
     pub retransmits: u32,
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
@@ -37,9 +38,9 @@ pub struct TcpSummary {
     pub segments_out: u32,
     /// Data segments received.
     pub segments_in: u32,
-    /// The congestion control that the kernel really used, read back.
+    /// The congestion control that the kernel actually used, read back.
     pub congestion_control: String,
-    /// Bytes of a segment that this end sends; 0 in records of before the field, as below.
+    /// Bytes of a segment that this end sends; 0 in older records, as in the fields below.
     #[serde(default)]
     pub segment_bytes: u32,
     /// Retransmitted segments that the other end had already received, as its DSACKs report (RFC 2883, RFC 3708): its acknowledgement
@@ -49,37 +50,38 @@ pub struct TcpSummary {
     /// Bytes that the other end has acknowledged.
     #[serde(default)]
     pub bytes_acked: u64,
-    /// What was in the way of sending; `None` if the kernel does not report it, and in records of before the field.
+    /// What limited sending; `None` if the kernel does not report it, and in older records.
     #[serde(default)]
     pub limits: Option<TcpLimits>,
 }
 
 impl TcpSummary {
-    /// Segments of this end that the path lost, as far as TCP can tell: retransmissions that were not spurious.
+    /// Segments of this end that the path lost, as far as TCP can detect: retransmissions that were not spurious.
     pub const fn lost(&self) -> u32 {
         self.retransmits.saturating_sub(self.spurious)
     }
 }
 
-/// The TLS records with application data that came on a connection. Those of the first mebibyte are apart: until then a server may
-/// send small ones on purpose, so that the first bytes can be used sooner.
+/// The TLS records with application data that arrived on a connection. Those of the first mebibyte are counted
+/// separately: until then a server may send small ones on purpose, so that the first bytes can be used sooner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TlsRecords {
-    /// How many came in the first mebibyte.
+    /// How many arrived in the first mebibyte.
     pub early_records: u64,
     /// Bytes of these, with their headers and protection (RFC 8446 §5.2).
     pub early_bytes: u64,
-    /// How many came after them.
+    /// How many arrived after them.
     pub records: u64,
     /// Bytes of these.
     pub bytes: u64,
 }
 
 impl TlsRecords {
-    /// What a server may send in small records: the largest default of any product (`H2TLSWarmUpSize` of Apache, nghttpx).
+    /// The most that a server may send in small records: the largest default of any product (`H2TLSWarmUpSize` of
+    /// Apache, nghttpx).
     const EARLY: u64 = 1 << 20;
 
-    /// Counts the next record, of so many bytes with its header.
+    /// Counts the next record, which has this many bytes including its header.
     pub const fn add(&mut self, bytes: u64) {
         if self.early_bytes < Self::EARLY {
             self.early_records += 1;
@@ -91,15 +93,15 @@ impl TlsRecords {
     }
 }
 
-/// What our end of a QUIC connection had counted when the cell ended. The server's end is invisible here: its packets are
-/// encrypted, and no kernel knows of them.
+/// What our end of a QUIC connection had counted when the cell ended. The server's end is not visible here: its packets
+/// are encrypted, and no kernel has its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QuicSummary {
-    /// Packets that this end sent, acknowledgements and probes of the path's size among them.
+    /// Packets that this end sent, including acknowledgements and path MTU probes.
     pub packets_sent: u64,
-    /// Those of them that it declared lost (RFC 9002 §6); what was in them went again in others.
+    /// Those of them that it declared lost (RFC 9002 §6); their contents were sent again in other packets.
     pub packets_lost: u64,
-    /// How often its congestion window was cut.
+    /// How often its congestion window was reduced.
     pub congestion_events: u64,
     /// UDP datagrams sent; one may hold several packets.
     pub datagrams_sent: u64,
@@ -115,7 +117,7 @@ pub struct QuicSummary {
     pub min_rtt_us: u32,
     /// Congestion window, in bytes.
     pub cwnd_bytes: u64,
-    /// The longest datagram that the path was found to carry, in bytes of UDP payload.
+    /// The longest datagram that the path can carry, as discovered, in bytes of UDP payload.
     pub mtu: u16,
     /// The congestion control of this end.
     pub congestion_control: String,
@@ -124,7 +126,7 @@ pub struct QuicSummary {
 /// `TCP_INFO` of a socket at one time, or the same of QUIC's path; sampled every 10 ms while a cell runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpTick {
-    /// When.
+    /// When it was read.
     pub at: Time,
     /// The connection's index.
     pub connection: u32,

@@ -13,12 +13,12 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// A regular noun behind its count: `1 repetition`, `2 repetitions`, `3 successes`.
+/// A count with a regular noun: `1 repetition`, `2 repetitions`, `3 successes`.
 pub fn plural(n: u64, noun: &str) -> String {
     format!("{} {}", count(n), noun_of(n, noun))
 }
 
-/// The noun alone, where the count stands elsewhere or is no whole number.
+/// Only the noun, for where the count is written elsewhere or is not a whole number.
 pub fn noun_of(n: u64, noun: &str) -> String {
     let ending = match n {
         1 => "",

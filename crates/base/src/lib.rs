@@ -16,7 +16,7 @@ pub mod spelling;
 pub mod text;
 pub mod units;
 
-/// Derives the JSON Schema of a type with the feature `schema`; without it, nothing.
+/// Derives the JSON Schema of a type with the feature `schema`; without it, derives nothing.
 #[cfg(not(feature = "schema"))]
 pub use h2lab_no_schema::JsonSchema;
 #[cfg(feature = "schema")]

@@ -1,7 +1,7 @@
 //! Lists of records in little memory.
 //!
-//! Neighbouring records are alike: of a million requests most differ in a few bytes from the one before. A [`Packed`] list
-//! keeps only the differences, and gives whole records while it is walked through.
+//! Neighbouring records are alike: of a million requests most differ in a few bytes from the one before. A [`Packed`]
+//! list stores only the differences, and gives whole records when it is iterated.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,8 +16,8 @@ mod testing;
 
 /// A record that is `N` whole numbers, at most 64.
 ///
-/// They are kept as differences from those of the record before, the smaller the shorter. A number that did not change takes no
-/// byte, and the seven that change most often should come first.
+/// They are stored as differences from the numbers of the record before; a smaller difference takes fewer bytes. A
+/// number that did not change takes no byte, and the seven that change most often should come first.
 pub trait Pack<const N: usize> {
     /// The record as numbers.
     fn to_numbers(&self) -> [u64; N];
@@ -49,12 +49,12 @@ impl Pack<2> for (Duration, Duration) {
 /// A list of records that keeps what is different in each.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packed<T, const N: usize> {
-    /// Of [`Self::CHUNK`] records each. The first record of a chunk is a difference from zeros, so that one record is found
-    /// without all before it.
+    /// Chunks of [`Self::CHUNK`] records. The first record of a chunk is a difference from zeros, so that a record can
+    /// be read without decoding all records before it.
     chunks: Vec<Box<[u8]>>,
     /// The chunk that is being filled.
     open: Vec<u8>,
-    /// The numbers of the last record in it.
+    /// The numbers of the last record in the open chunk.
     last: [u64; N],
     len: usize,
     of: PhantomData<T>,
@@ -120,7 +120,8 @@ impl<T: Pack<N>, const N: usize> Packed<T, N> {
         Iter { chunks, open: &self.open, bytes: &[], numbers: [0; N], left, of: PhantomData }
     }
 
-    /// One record. Those before it in its chunk are walked through: it is for a few, and for many there is [`Packed::iter`].
+    /// One record. This decodes the records before it in its chunk: use it for a few records, and [`Packed::iter`] for
+    /// many.
     pub fn get(&self, index: usize) -> Option<T> {
         (index < self.len).then(|| self.iter_from(index / Self::CHUNK).nth(index % Self::CHUNK))?
     }
@@ -131,7 +132,7 @@ impl<T: Pack<N>, const N: usize> Packed<T, N> {
     }
 }
 
-/// Puts seven bits into a byte, the lowest first; the eighth says that more follow (LEB128).
+/// Writes seven bits to each byte, the lowest first; the eighth bit says that more bytes follow (LEB128).
 fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         bytes.push(number as u8 | 0x80);
@@ -140,7 +141,7 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Takes what [`put`] has put.
+/// Reads a number that [`put`] wrote.
 fn take(bytes: &mut &[u8]) -> Option<u64> {
     let (mut number, mut shift) = (0, 0);
     loop {
@@ -154,12 +155,13 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// A difference in either direction as a number that is small if it is: 0, -1, 1, -2 … are 0, 1, 2, 3.
+/// Maps a signed difference to an unsigned number that is small if the difference is small: 0, -1, 1, -2 … become 0, 1,
+/// 2, 3.
 const fn zigzag(difference: u64) -> u64 {
     (difference << 1) ^ (difference.cast_signed() >> 63).cast_unsigned()
 }
 
-/// The difference of which [`zigzag`] makes this.
+/// The difference that [`zigzag`] maps to this number.
 const fn unzigzag(number: u64) -> u64 {
     (number >> 1) ^ (number & 1).wrapping_neg()
 }
@@ -167,9 +169,9 @@ const fn unzigzag(number: u64) -> u64 {
 /// The records of a [`Packed`] list in order.
 #[derive(Debug, Clone)]
 pub struct Iter<'a, T, const N: usize> {
-    /// Those not begun.
+    /// The chunks that are not begun.
     chunks: std::slice::Iter<'a, Box<[u8]>>,
-    /// What follows them.
+    /// The open chunk, which follows them.
     open: &'a [u8],
     /// What is left of the present chunk.
     bytes: &'a [u8],

@@ -30,8 +30,8 @@ pub fn is_credential(name: &str) -> bool {
     CREDENTIALS.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// `text`, in which there may be URLs and paths, with [`HIDDEN`] in place of what stands before an `@` in an authority, of
-/// each value in a query, and of a fragment. A query without names is one value. Doing it twice changes nothing.
+/// `text`, which may contain URLs and paths, with [`HIDDEN`] in place of whatever stands before an `@` in an authority,
+/// of each value in a query, and of a fragment. A query without names is one value. Doing it twice changes nothing.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(['?', '#', '@']) {
         return Cow::Borrowed(text);
@@ -40,14 +40,14 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let words = text.split_inclusive(is_end).map(|word| {
         let end = word.trim_end_matches(is_end).len();
         let (word, end) = word.split_at(end);
-        // What ends a sentence, or a quotation, is no part of a URL in it.
+        // Punctuation that ends a sentence or a quotation is not part of a URL in it.
         let url = word.trim_end_matches([':', ',', ';', '.', ')', '\'']);
         without_url_secrets(url).into_owned() + &word[url.len()..] + end
     });
     Cow::Owned(words.collect())
 }
 
-/// The same of a text that is one URL, or a path with its query, whatever characters are in it.
+/// The same for a text that is one URL, or a path with its query, whatever characters it contains.
 pub fn without_url_secrets(url: &str) -> Cow<'_, str> {
     let begin = url.find("://").map(|at| at + "://".len());
     let authority = begin.unwrap_or(0);

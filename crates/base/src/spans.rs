@@ -2,8 +2,8 @@
 
 use crate::units::Time;
 
-/// The most of these spans, from a time until another, that there are at any one time; at least 1. Of two at the same time the one that
-/// ends is over before the other begins.
+/// The maximum number of these spans, each from one time to another, that overlap; at least 1. If one span ends when
+/// another begins, the two do not overlap.
 pub fn most_at_once(spans: impl Iterator<Item = (Time, Time)>) -> u32 {
     let mut events: Vec<(Time, bool)> =
         spans.flat_map(|(from, until)| [(from, true), (until, false)]).collect();

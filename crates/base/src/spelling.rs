@@ -15,7 +15,7 @@ pub fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// That of `known` which `word` is probably meant to be: at most a third of its characters differ.
+/// The entry of `known` that `word` is probably meant to be: at most a third of its characters differ.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase().replace('_', "-");
     let (apart, one) = known.iter().map(|one| (distance(&word, one), *one)).min()?;

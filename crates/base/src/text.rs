@@ -80,7 +80,7 @@ pub fn made_printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(made)
 }
 
-/// The same of several lines, whose ends stay.
+/// [`made_printable`] of several lines; the line ends stay.
 pub fn made_printable_lines(text: &str) -> String {
     text.split('\n').map(made_printable).collect::<Vec<_>>().join("\n")
 }
@@ -97,7 +97,8 @@ fn push_printable(text: &mut String, character: char) {
     }
 }
 
-/// Whether a terminal would obey it, or it would turn the direction of text or hide it: the reader must see what was sent.
+/// Whether a terminal would interpret the character, or it would change the direction of text or hide it: the reader
+/// must see what was sent.
 fn is_unprintable(character: char) -> bool {
     let is_hidden = matches!(
         character,

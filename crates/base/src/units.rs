@@ -213,7 +213,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseQuantityError> {
         _ => return Err(refuse(text, EXPECTED)),
     };
     let bytes = (number * scale as f64).round();
-    // What no u64 has: a cast would make another number of it.
+    // A cast would turn a number that does not fit in a `u64` into another number.
     if bytes < u64::MAX as f64 {
         Ok(bytes as u64)
     } else {
@@ -408,11 +408,11 @@ pub mod duration_text {
         if deserializer.is_human_readable() {
             deserializer.deserialize_any(Text)
         } else {
-            deserializer.deserialize_str(Text) // such formats do not say what comes
+            deserializer.deserialize_str(Text) // such formats are not self-describing
         }
     }
 
-    /// A number is refused with what to write instead.
+    /// Refuses a number, and says what to write instead.
     pub(super) struct Text;
 
     impl Visitor<'_> for Text {
@@ -440,7 +440,7 @@ pub mod duration_text {
     }
 }
 
-/// The same of a duration that may be missing.
+/// The same for a duration that may be missing.
 pub mod optional_duration_text {
     use std::time::Duration;
 

@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<ExitCode> {
         shell.args(["-c", command]);
         shell
     };
-    // Ends with this process, as the first of its PID namespace.
+    // Ends when this process does, which is the first of its PID namespace.
     let _server = server.first().map(|command| shell(Side::Server, command).spawn()).transpose()?;
     let status = shell(Side::Client, client).status()?;
     let result = pump.stop()?;

@@ -16,7 +16,7 @@ use h2lab_net::tls::TlsOptions;
 use h2lab_roles::load;
 use h2lab_roles::load::{LoadResult, LoadSpec};
 
-/// Ends the run if the server answers no more.
+/// Ends the run if the server no longer answers.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What to do.

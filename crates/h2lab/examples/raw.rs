@@ -4,8 +4,9 @@
 //! `--certificate FILE` both speak TLS: the server writes its certificate there, the client trusts only that one. Provider,
 //! version and cipher suite are rustls's defaults, as in `h2lab`.
 //!
-//! Both ends block and have one thread, since nothing is cheaper than that with one connection. The pieces are as large as those in
-//! which `h2lab` writes and reads, so that what is compared is the way to the socket and not its step.
+//! Both ends block and have one thread, since nothing is cheaper than that with one connection. The pieces are as large
+//! as those that `h2lab` writes and reads, so that the comparison is of the path to the socket and not of the piece
+//! size.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -22,15 +23,15 @@ use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, Stream};
 use socket2::{Domain, Socket, Type};
 
-/// Bytes that are written at once, and that a read may give.
+/// Bytes of one write, and the most that one read returns.
 const PIECE: usize = 256 * 1024;
-/// More than any flight of a client's handshake has, and a record with a request.
+/// Larger than any flight of a client's handshake, and than a record with a request.
 const HANDSHAKE: usize = 4096;
 const TOO_MUCH: &str = "the server sent more than it was asked for";
 /// What the certificate is for.
 const NAME: &str = "localhost";
-/// Pieces begin in turns at so many places, so many bytes apart, as those of `h2lab` do: one place could be a bad one for the copies that
-/// the kernel makes, and would stay so.
+/// Pieces begin at this many places in turn, `APART` bytes from each other, as those of `h2lab` do: a single place
+/// could be a bad one for the copies that the kernel makes, and would remain so.
 const PLACES: usize = 16;
 const APART: usize = 257;
 /// What is sent, repeatedly: its pages are faulted in only once.
@@ -65,7 +66,7 @@ fn main() -> Result<()> {
         End::Serve { certificate } => serve(certificate.as_deref()),
         End::Get { address, bytes, receive_buffer, certificate } => {
             let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-            // Before it connects: the window is chosen by then.
+            // Before it connects: the receive window is chosen then.
             receive_buffer.map(|bytes| socket.set_recv_buffer_size(bytes)).transpose()?;
             socket.connect(&address.into())?;
             get(socket.into(), bytes, certificate.as_deref())
@@ -80,7 +81,7 @@ fn serve(certificate: Option<&Path>) -> Result<()> {
     loop {
         let (socket, _) = listener.accept()?;
         socket.set_nodelay(true)?;
-        // A client that goes away is its own affair: the next one may be served.
+        // A client that goes away is no error of the server: the next one may be served.
         if let Err(error) = answer(socket, tls.as_ref()) {
             eprintln!("raw: {error:#}");
         }
@@ -140,8 +141,8 @@ fn receive(mut socket: TcpStream, request: [u8; 8], mut left: u64) -> Result<()>
 
 /// The socket of a client that speaks TLS, and the ciphertext that was read and not yet used.
 ///
-/// It takes rustls' interface without buffers, which decrypts where the ciphertext lies. With `rustls::Stream` copies out of its
-/// buffers were half of this client's time, and it would have been the slower one.
+/// It uses rustls' interface without buffers, which decrypts in place. With `rustls::Stream`, copying out of its
+/// buffers took half of this client's time, which would have made it the slower end.
 struct Encrypted {
     socket: TcpStream,
     incoming: Vec<u8>,

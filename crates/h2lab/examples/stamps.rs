@@ -1,13 +1,13 @@
 //! A server that notes when requests arrive: HTTP/1.1, and HTTP/2 in clear by prior knowledge.
 //!
-//! `cargo xtask bench load --only pacing` measures with it how punctual load generators are. It answers everything that it
-//! finds in one read with one write and parses nothing that it need not (HPACK not at all), so that it is never what is
-//! waited for. Requests have no bodies.
+//! `cargo xtask bench load --only pacing` measures with it how punctual load generators are. It answers everything that
+//! it finds in one read with one write and parses no more than it must (HPACK not at all), so that it is never the
+//! bottleneck. Requests have no bodies.
 //!
-//! A request arrives when the kernel gets the packet with its last byte: a second thread sees each packet of the loopback device
-//! with its time. When the server woke for it is another matter: on a virtual machine that is 10 to 60 µs later, never the same,
-//! and no client's doing. Without the right to see packets the times are those of the reads (`SO_TIMESTAMPNS`), and requests that
-//! have waited in the socket together have the time of the last of them.
+//! A request arrives when the kernel gets the packet with its last byte: a second thread sees each packet of the
+//! loopback device with its time. The server wakes later: on a virtual machine by 10 to 60 µs, which varies and is not
+//! caused by the client. Without the right to see packets the times are those of the reads (`SO_TIMESTAMPNS`), and
+//! requests that have waited in the socket together have the time of the last of them.
 //!
 //! It prints `listening URL`, serves until its standard input ends, and then prints the arrivals, a line of nanoseconds
 //! of real time for each.
@@ -28,11 +28,11 @@ use h2lab_net::tcp::{Listener, Read, StreamSocket, Written};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// How often the end of standard input is looked for.
+/// How often the server checks whether standard input has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes of a read.
 const READ: usize = 256 * 1024;
-/// Bytes of packets that wait to be looked at, which must all be seen.
+/// Bytes of packets that may wait to be read; none may be lost.
 const RECEIVE_BUFFER: usize = 256 << 20;
 const LISTENER: Token = Token(0);
 
@@ -75,12 +75,13 @@ impl Requests {
         Self { speaks: Speaks::Unknown, unread: Vec::new(), answers: Vec::new() }
     }
 
-    /// Takes what has come; how many requests that were.
+    /// Takes bytes that have arrived; returns how many requests they complete.
     fn take(&mut self, bytes: &[u8]) -> usize {
         self.unread.extend_from_slice(bytes);
         if self.speaks == Speaks::Unknown {
             self.speaks = match self.unread.first() {
-                // No method of HTTP/1.1 that a load generator uses begins so; PUT and PATCH would need three bytes.
+                // No HTTP/1.1 method that a load generator uses begins with these bytes; PUT and PATCH would need three
+                // bytes.
                 Some(b'P') if self.unread.len() < PREFACE.len() => return 0,
                 Some(b'P') if self.unread.starts_with(PREFACE) => {
                     self.unread.drain(..PREFACE.len());
@@ -159,7 +160,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Has the kernel note when what is read of a socket came; connections have it from their listener.
+/// Makes the kernel record when received data arrived on a socket; connections inherit this from their listener.
 fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the value is an int that is only read, and its size is that of an int.
@@ -219,7 +220,7 @@ struct Packets {
 impl Packets {
     /// Opens a packet socket, for which a privilege is needed.
     fn to(port: u16) -> io::Result<Self> {
-        // Of what is received only, or each packet would come twice: when it was sent, and when it arrived.
+        // Only received packets: otherwise each packet would be seen twice, when it is sent and when it arrives.
         let protocol =
             rustix::net::Protocol::from_raw(NonZeroU32::new(u32::from(ETH_P_IP.to_be())).expect("not 0"));
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -241,7 +242,7 @@ impl Packets {
             if over {
                 return Ok(arrivals);
             }
-            // The socket keeps them: to wake for each would take the time of what is measured.
+            // The socket queues them: waking for each packet would take CPU time from what is measured.
             std::thread::sleep(LOOK);
         }
     }
@@ -258,7 +259,7 @@ impl Packets {
         let payload = tcp.get(usize::from(tcp.get(12)? >> 4) * 4..).filter(|payload| !payload.is_empty())?;
         let client = u16::from_be_bytes([tcp[0], tcp[1]]);
         let (requests, next) = self.flows.entry(client).or_insert((Requests::new(), sequence));
-        // What was sent again has arrived before.
+        // The bytes of a retransmission have arrived before.
         if sequence != *next {
             return None;
         }
@@ -273,7 +274,8 @@ impl Packets {
 struct Server {
     reactor: Reactor,
     clock: Clock,
-    /// By token, after the listener's; a place that was left is not taken again, a run has few thousand connections.
+    /// By token, after the listener's. The place of a closed connection is not used again: a run has few thousand
+    /// connections.
     connections: Vec<Option<Connection>>,
     /// Nanoseconds of each request.
     arrivals: Vec<u64>,
@@ -338,7 +340,7 @@ fn main() -> anyhow::Result<()> {
     });
     let over = Arc::clone(&is_over);
     let packets = packets.ok().map(|packets| std::thread::spawn(move || packets.arrivals(&over)));
-    // The measure must not be late itself; where that is not allowed, its own delay counts against all clients alike.
+    // This server must not be late itself. Where it gets no priority, its own delay counts against all clients alike.
     sched::prefer();
     let mut server =
         Server { reactor, clock, connections: Vec::new(), arrivals: Vec::new(), space: vec![0; READ] };

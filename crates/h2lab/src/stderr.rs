@@ -1,9 +1,10 @@
-//! What is said on stderr: progress, notes, errors.
+//! Output on stderr: progress, notes, errors.
 //!
-//! `eprintln!` panics where stderr takes nothing (`2>&1 | head`, a full disk), and what a run has found would be lost with it. Here the
-//! line is lost instead. A line that is drawn again and again stays below all that is said meanwhile.
+//! `eprintln!` panics if stderr accepts nothing (`2>&1 | head`, a full disk), and the results of a run would be lost
+//! with it. Here only the line is lost. A progress line, which is drawn again and again, stays below all other output.
 //!
-//! A command that serves has a thread that writes ([`write_aside`]): its loops say things, and must not wait for who reads them.
+//! A command that serves has a thread that writes ([`write_aside`]): its event loops print messages, and must not wait
+//! for the reader.
 
 use std::fmt::Arguments;
 use std::io::Write as _;
@@ -13,10 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::terminal::{Terminal, cut};
 use crate::text_writer::TextWriter;
 
-/// What writes, in a command that serves. Whoever says something writes by itself if there is none.
+/// The thread that writes, in a command that serves. Without one, each caller writes by itself.
 static WRITER: Mutex<Option<TextWriter>> = Mutex::new(None);
 
-/// The line that is drawn at present; empty if there is none.
+/// The line that is currently drawn; empty if there is none.
 static DRAWN: Mutex<String> = Mutex::new(String::new());
 
 /// Rows from the first of what is drawn to the cursor's, which is one of them; 0 if nothing is drawn.
@@ -36,7 +37,7 @@ pub fn erase() {
     }
 }
 
-/// What removes so many rows of which the cursor is in the last, without memory of the heap.
+/// The escape sequences that remove this many rows, with the cursor in the last one, without heap allocation.
 fn erasing_rows(rows: usize) -> ([u8; 32], usize) {
     let mut text = [0; 32];
     let mut rest = &mut text[..];
@@ -48,14 +49,14 @@ fn erasing_rows(rows: usize) -> ([u8; 32], usize) {
     (text, length)
 }
 
-/// From now on nobody who says something waits until it is written. For commands that serve, once they have given up rights: the thread
-/// that writes has those of the caller. [`flush`] before what is to come later, or at the end.
+/// From now on no caller waits until its message is written. For commands that serve, once they have given up rights:
+/// the thread that writes has those of the caller. Call [`flush`] before output that must come later, and at the end.
 pub fn write_aside() {
-    // Without a thread all goes on as before.
+    // If no thread can be started, callers write by themselves as before.
     *writer() = TextWriter::start(std::io::stderr()).ok();
 }
 
-/// Waits until what was said is written, for a second at most.
+/// Waits until all messages are written, for a second at most.
 pub fn flush() {
     let waiting = writer().as_mut().map(TextWriter::waiting);
     if let Some(waiting) = waiting {
@@ -72,7 +73,7 @@ pub fn write(text: Arguments<'_>) {
     change(Terminal::stderr(), Some(&text.to_string()), |_| ());
 }
 
-/// Writes what people read, folded to the width, and ends the line.
+/// Writes a message for people, folded to the width, and ends the line.
 pub fn say(text: Arguments<'_>) {
     write(format_args!("{}\n", Terminal::stderr().wrapped(&text.to_string())));
 }
@@ -87,7 +88,8 @@ pub fn draw(line: &str) {
     }
 }
 
-/// Removes the drawn line, writes `text`, and draws the line as `with` has changed it; in one write, so that nothing flickers.
+/// Removes the drawn line, writes `text`, and draws the line as `with` has changed it. This is one write, to avoid
+/// flicker.
 fn change(terminal: Terminal, text: Option<&str>, with: impl FnOnce(&mut String)) {
     let mut drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut out = erasing(&drawn, terminal);
@@ -108,7 +110,7 @@ fn change(terminal: Terminal, text: Option<&str>, with: impl FnOnce(&mut String)
     let _ = std::io::stderr().lock().write_all(out.as_bytes());
 }
 
-/// What removes a drawn line. The terminal may have become narrower since, and have wrapped it.
+/// The escape sequences that remove a drawn line. The terminal may have become narrower since, and have wrapped it.
 fn erasing(drawn: &str, terminal: Terminal) -> String {
     if drawn.is_empty() {
         return String::new();

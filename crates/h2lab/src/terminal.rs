@@ -11,12 +11,13 @@ use rustix::termios::tcgetwinsize;
 const PIPED: usize = 110;
 /// Columns of progress where none are known.
 const UNKNOWN: usize = 80;
-/// Between these a report is as wide as it may be: narrower ones would lose figures, wider lines are hard to read.
+/// A report is as wide as the terminal within these limits: a narrower one would lose figures, wider lines are hard to
+/// read.
 const REPORT: (usize, usize) = (60, 160);
 /// Columns that stay free behind a drawn line: a terminal echoes Ctrl-C there, and what wraps is not removed again.
 const FREE: usize = 4;
 
-/// An output stream as its reader has it.
+/// What the reader of an output stream can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub struct Terminal {
@@ -68,7 +69,7 @@ impl Terminal {
         }
     }
 
-    /// As a report is written for it.
+    /// The style in which a report is written for it.
     pub fn style(self) -> TextStyle {
         TextStyle {
             width: self.columns.unwrap_or(PIPED).clamp(REPORT.0, REPORT.1),
@@ -89,8 +90,8 @@ impl Terminal {
         columns.div_ceil(self.real.unwrap_or(UNKNOWN)).max(1)
     }
 
-    /// `text` with its lines folded, each at its own indentation; as it is where no width is known: in a pipe or a file without
-    /// `COLUMNS`, where programs look for whole lines.
+    /// `text` with its lines folded, each at its own indentation. Unchanged if no width is known, in a pipe or a file
+    /// without `COLUMNS`: there programs look for whole lines.
     pub fn wrapped(self, text: &str) -> Cow<'_, str> {
         let style = TextStyle { width: self.columns.unwrap_or(PIPED).min(REPORT.1), ..self.style() };
         if self.columns.is_none() || text.lines().all(|line| line.chars().count() <= style.width) {
@@ -104,7 +105,7 @@ impl Terminal {
         folded.join("\n").into()
     }
 
-    /// `text` in the characters that the reader's locale has.
+    /// `text` in the characters of the reader's locale.
     pub fn printable<'a>(self, text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
         let text = text.into();
         if self.unicode || text.is_ascii() { text } else { self.style().printable(text.into_owned()).into() }

@@ -1,5 +1,5 @@
-//! Text for a stream that may take nothing: a pipe whose reader has stopped, a terminal after Ctrl-S. A thread of its own writes it, so
-//! that what serves, or is to end, never waits for a reader.
+//! Writes text to a stream that may accept nothing: a pipe whose reader has stopped, a terminal after Ctrl-S. A thread
+//! of its own does so, so that a command that serves, or is about to end, never waits for a reader.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use h2lab_base::counts::plural;
 
 /// The longest queue, in texts.
 const MOST: usize = 1_024;
-/// How long [`Waiting::wait`] waits for a stream that takes nothing.
+/// How long [`Waiting::wait`] waits for a stream that accepts nothing.
 const LAST: Duration = Duration::from_secs(1);
 /// How often it checks whether all is written.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A stream that is written by a thread of its own, which ends when all is written and this is gone.
+/// A stream that is written by a thread of its own, which ends when all is written and this value is dropped.
 #[derive(Debug)]
 pub struct TextWriter {
     texts: SyncSender<String>,
-    /// Texts that found no room since the last one that did.
+    /// Texts that were dropped for lack of room since the last one that was queued.
     lost: u64,
     waiting: Waiting,
 }
@@ -51,7 +51,8 @@ impl TextWriter {
         Ok(Self { texts, lost: 0, waiting })
     }
 
-    /// Queues a text and returns at once. If the queue is full the text is lost, and the next one that finds room says how many were.
+    /// Queues a text and returns at once. If the queue is full, the text is lost, and the next one that is queued says
+    /// how many were.
     pub fn put(&mut self, text: &str) {
         let is_counted = !text.is_empty();
         let text = match self.lost {
@@ -66,7 +67,7 @@ impl TextWriter {
         }
     }
 
-    /// What waits now, with how much was lost.
+    /// The texts that wait now, and a text about those that were lost.
     pub fn waiting(&mut self) -> Waiting {
         if self.lost > 0 {
             self.put("");

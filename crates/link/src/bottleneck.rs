@@ -77,8 +77,8 @@ super::text_form!(QueueDiscipline);
 /// Times are kept in units of 1/bandwidth nanoseconds, in which every transmission takes a whole number: rounding each
 /// packet to nanoseconds would let 10 Gbit/s run up to 0.08 % fast.
 ///
-/// A fluid model that only remembers when all accepted bytes will have been sent was rejected: CoDel decides at the head of the
-/// queue, and a change of bandwidth changes when already queued packets leave.
+/// A fluid model that only stores when all accepted bytes will have been sent was rejected: CoDel decides at the head
+/// of the queue, and a change of bandwidth changes when already queued packets leave.
 #[derive(Debug)]
 pub struct Bottleneck<T> {
     /// Bits per second.
@@ -120,9 +120,8 @@ impl<T> Bottleneck<T> {
         }
     }
 
-    /// Takes a packet of `bytes` bytes at `now`; gives it back if the queue is full. Packets that have left by then must have
-    /// been taken out by
-    /// [`Bottleneck::leave`] first.
+    /// Takes a packet of `bytes` bytes at `now`; gives it back if the queue is full. Packets that have left by then
+    /// must have been taken out by [`Bottleneck::leave`] first.
     ///
     /// An idle transmitter takes any packet: a packet that need not wait needs no room in the queue.
     pub fn enter(&mut self, now: Time, bytes: u32, item: T) -> Result<(), T> {

@@ -9,18 +9,18 @@ mod tests;
 
 use std::fmt::Write;
 
-/// A block of packets is at most so long: larger ones are no captures. Key logs in a file may be longer.
+/// The longest block of packets, in bytes: a file with a longer one is not a capture. Key logs in a file may be longer.
 const LONGEST_BLOCK: usize = 64 << 20;
 /// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
 
-/// Why a file cannot be read on.
+/// Why a file cannot be read further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
     /// It does not begin as a capture does.
     #[error("it is neither pcap nor pcapng{0}")]
     NotACapture(&'static str),
-    /// A block is not as the format has it.
+    /// A block violates the format.
     #[error("{what} at byte {at}")]
     Malformed {
         /// What is wrong.
@@ -41,11 +41,11 @@ pub struct CapturedPacket<'a> {
     pub at_nanos: u64,
     /// From the IP header on, as far as it was kept; empty where the link layer carries something else.
     pub bytes: &'a [u8],
-    /// Bytes from the IP header on that there were.
+    /// Bytes of the whole packet from the IP header on.
     pub length: u32,
 }
 
-/// What a file has in it.
+/// An element of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// A packet.
@@ -86,7 +86,7 @@ struct Interface {
     offset: i64,
 }
 
-/// How the file is made.
+/// The format of the file.
 #[derive(Debug)]
 enum Format {
     /// Not known yet.
@@ -98,7 +98,7 @@ enum Format {
     Pcapng {
         order: Order,
         interfaces: Vec<Interface>,
-        /// Interfaces of sections before.
+        /// Interfaces of earlier sections.
         before: u32,
     },
 }
@@ -109,7 +109,7 @@ pub struct CaptureFile {
     format: Format,
     /// What has not been read yet: less than a block.
     pending: Vec<u8>,
-    /// Bytes before that.
+    /// Bytes of the file before `pending`.
     passed: u64,
 }
 
@@ -121,7 +121,7 @@ impl Default for CaptureFile {
 
 /// A step of reading.
 enum Step {
-    /// So many bytes were used.
+    /// This many bytes were used.
     Used(usize),
     /// A block is incomplete.
     More,
@@ -132,7 +132,7 @@ impl CaptureFile {
     ///
     /// # Errors
     ///
-    /// Where the file is no capture, or damaged; what was before that has been given to `sink`.
+    /// If the file is not a capture, or is damaged. What came before the damage has been given to `sink`.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut impl FnMut(Entry<'_>)) -> Result<(), CaptureError> {
         let mut pending = std::mem::take(&mut self.pending);
         pending.extend_from_slice(bytes);

@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn a_sender_that_honours_drops_ends_with_a_queue_below_target() {
         let mut bench = Bench::new();
-        // A crude model of TCP: first a burst of 40, then 1.1 packets for each that leaves; a drop takes 30 % of that, which
-        // come back within 600 ms.
+        // A crude model of TCP: first a burst of 40, then 1.1 packets for each that leaves. A drop reduces this rate by
+        // 30 %, which it regains within 600 ms.
         let (mut credit, mut pace, mut seen) = (40.0, 1.1, 0);
         for _ in 0..5_000 {
             credit += pace;

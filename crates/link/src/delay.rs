@@ -66,7 +66,7 @@ impl<T> DelayLine<T> {
         if may_skip { Duration::ZERO } else { self.floor }
     }
 
-    /// Takes in packet `index`, sent at `sent`, which leaves its place in the order by `displaced`.
+    /// Takes packet `index`, sent at `sent`; `displaced` says how it leaves its place in the order.
     pub fn enter(&mut self, sent: Time, index: u64, displaced: Option<Displacement>, item: T) {
         let own = sent + self.floor + self.jitter_of(index);
         let due = match displaced {

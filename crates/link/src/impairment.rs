@@ -32,13 +32,14 @@ impl LinkSpec {
         self.uplink.delay + self.downlink.delay
     }
 
-    /// Whether it may drop a packet or damage one: with neither, whoever is silent has nothing to say.
+    /// Whether it may drop or damage a packet. If it does neither, a peer that is silent has sent nothing.
     pub fn may_drop(&self) -> bool {
         [&self.uplink, &self.downlink].into_iter().any(Impairment::may_drop)
     }
 }
 
-/// One direction of a link. What earlier versions did not have is written only where it is set: their runs read the same.
+/// One direction of a link. Fields that earlier versions did not have are written only where they are set, so that the
+/// runs of those versions read the same.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Impairment {
@@ -55,7 +56,7 @@ pub struct Impairment {
     pub jitter_order: JitterOrder,
     /// Which packets are lost at random.
     pub loss: LossModel,
-    /// Who shares the losses' chain.
+    /// Which packets share a loss model's chain.
     #[serde(skip_serializing_if = "is_default")]
     pub loss_per: LossPer,
     /// Capacity; `None` is unlimited.
@@ -75,13 +76,13 @@ pub struct Impairment {
     /// Share of packets of which a bit of the payload is flipped.
     #[serde(skip_serializing_if = "is_default")]
     pub corrupt: Ratio,
-    /// Packets that are dropped by name.
+    /// Packets that are dropped individually.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub script: Vec<ScriptLine>,
     /// Times in which nothing passes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blackouts: Vec<BlackOut>,
-    /// What changes while the link carries, in the order of time.
+    /// What changes while the link carries packets, in the order of time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 }
@@ -94,7 +95,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
-    /// When, counted from when the link began to carry.
+    /// When, counted from when the link began to carry packets.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub at: Duration,
@@ -131,9 +132,9 @@ const SHORTEST_QUEUE: u64 = 15_000;
 const QUEUE_TIME: Duration = Duration::from_millis(150);
 
 impl Impairment {
-    /// The size of its queue, in bytes: as given, else what passes in a round trip, or in 150 ms if that is more, but 10 to 1000
-    /// packets of 1500 bytes. The round trip is that of two directions as slow as this one. Of steps the fastest and the slowest
-    /// count.
+    /// The size of its queue, in bytes: as given, else what passes in a round trip, or in 150 ms if that is more, but
+    /// 10 to 1000 packets of 1500 bytes. The round trip is that of two directions as slow as this one. With steps, the
+    /// highest bandwidth and the longest delay count.
     pub fn queue_limit(&self) -> u64 {
         let delays = self.steps.iter().filter_map(|step| step.delay).chain([self.delay]);
         let time = delays.max().map_or(QUEUE_TIME, |delay| QUEUE_TIME.max(delay * 2));
@@ -151,7 +152,7 @@ impl Impairment {
         shares.fold(Ratio::ZERO, |worst, share| if share > worst { share } else { worst })
     }
 
-    /// Whether it may drop a packet or damage one, be it by a queue that is full, or after a step.
+    /// Whether it may drop or damage a packet, also by a full queue or after a step.
     fn may_drop(&self) -> bool {
         self.worst_loss() > Ratio::ZERO
             || self.bandwidth.is_some()

@@ -1,7 +1,7 @@
 //! Merging: survivors that are due together leave as one super-packet again.
 //!
-//! The rules are those by which a receiving kernel's GRO merges: what leaves here as one, a network card's driver would have
-//! merged. Each packet has had its own draw, queue and packet log entry before, and none is delayed for merging.
+//! The rules are those of GRO in a receiving kernel: packets that leave here as one would have been merged by a network
+//! card's driver. Each packet has had its own draw, queue and packet log entry before, and none is delayed for merging.
 
 use super::packet::flag;
 use super::segment::Segment;

@@ -15,8 +15,9 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// The header of `bytes`, which are a whole packet; `None` if it must not be segmented: a fragment, or IPv6 with an extension
-    /// header that is not options. With a routing header the checksum is of another destination (RFC 8200 §8.1).
+    /// The header of `bytes`, which are a whole packet; `None` if it must not be segmented: a fragment, or IPv6 with an
+    /// extension header that is not options. With a routing header, the checksum is for another destination (RFC 8200
+    /// §8.1).
     pub fn of_cuttable(bytes: &[u8]) -> Option<Self> {
         /// All of the fragment field except "don't fragment" (RFC 791 §3.1).
         const FRAGMENT: u16 = 0xbfff;

@@ -13,7 +13,7 @@ pub struct FlowEndpoint {
     pub port: u16,
 }
 
-/// A conversation: both directions have the same key, so that a packet and its acknowledgement match.
+/// A flow: both directions have the same key, so that a packet and its acknowledgement match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     /// The smaller endpoint.
@@ -142,7 +142,7 @@ impl Packet {
         })
     }
 
-    /// The conversation that it belongs to.
+    /// The flow that it belongs to.
     pub fn flow(&self) -> Flow {
         let (low, high) = if self.source <= self.destination {
             (self.source, self.destination)

@@ -45,7 +45,7 @@ pub fn begin(out: &mut Vec<u8>, interfaces: &[(&str, &str)]) {
     write_block(out, block::SECTION, |out| {
         out.extend_from_slice(&BYTE_ORDER.to_le_bytes());
         out.extend_from_slice(&[1, 0, 0, 0]); // version 1.0
-        out.extend_from_slice(&u64::MAX.to_le_bytes()); // as long as it is
+        out.extend_from_slice(&u64::MAX.to_le_bytes()); // the section's length is not specified
     });
     for (name, description) in interfaces {
         write_block(out, block::INTERFACE, |out| {

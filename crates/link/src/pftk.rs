@@ -1,11 +1,11 @@
 //! The throughput of one TCP connection over a lossy link: the PFTK model.
 //!
 //! Padhye, Firoiu, Towsley, Kurose: "Modeling TCP Reno Performance: A Simple Model and Its Empirical Validation",
-//! IEEE/ACM Transactions on Networking 8(2), 2000 (first at SIGCOMM 1998): the full form, with retransmission timeouts,
-//! which the widely quoted square root does not have and which decide everything where windows are small. Of its two rates it
-//! is the throughput T(p), what reaches the receiver, and not the send rate B(p), which includes what is lost. The model is of
-//! Reno; CUBIC behaves like it at the windows that losses of a percent leave (RFC 9438 §4.3). BBR, which does not treat loss as
-//! congestion, is not modelled: [`Sender::is_modelled`].
+//! IEEE/ACM Transactions on Networking 8(2), 2000 (first at SIGCOMM 1998). This is the full form, with retransmission
+//! timeouts. The widely quoted square-root formula does not have them, and they decide everything where windows are
+//! small. Of the paper's two rates this is the throughput T(p), which reaches the receiver, not the send rate B(p),
+//! which includes what is lost. The model is of Reno; CUBIC behaves like it at the windows that losses of a percent
+//! leave (RFC 9438 §4.3). BBR, which does not treat loss as congestion, is not modelled: [`Sender::is_modelled`].
 
 use std::time::Duration;
 
@@ -98,7 +98,8 @@ fn timeout_share(p: f64, window: f64) -> f64 {
     share.clamp(0.0, 1.0)
 }
 
-/// By how much timeouts that double up to the sixth time are longer on average than the first: the model's G.
+/// The factor by which timeouts, which double up to the sixth time, are longer on average than the first one: the
+/// model's G.
 fn backoff(p: f64) -> f64 {
     1.0 + (1..=6).map(|k| 2_f64.powi(k - 1) * p.powi(k)).sum::<f64>()
 }

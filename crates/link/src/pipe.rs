@@ -20,7 +20,7 @@ use h2lab_base::units::{Bandwidth, Time};
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropCause {
-    /// The loss model took it.
+    /// The loss model dropped it.
     Lost,
     /// A line of the script named it.
     Scripted,
@@ -83,7 +83,7 @@ pub struct DirectionTotals {
     pub packets_in: u64,
     /// Packets that came out, copies included.
     pub delivered: u64,
-    /// Packets that the loss model took.
+    /// Packets that the loss model dropped.
     pub lost: u64,
     /// Packets that found the queue full.
     pub tail_dropped: u64,

@@ -1,4 +1,4 @@
-//! Packets that are dropped by name: "the third data packet of flow 2".
+//! Packets that are dropped individually: "the third data packet of flow 2".
 
 use std::fmt;
 use std::str::FromStr;

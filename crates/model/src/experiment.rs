@@ -13,7 +13,7 @@ const LARGE_WINDOW: u32 = 16 << 20;
 const LARGE_FRAME: u32 = 64 << 10;
 /// As many streams as RFC 9113 §6.5.2 recommends that a server allows at least.
 const MANY_STREAMS: u32 = 100;
-/// Whether the congestion window of a connection that was idle is that of a new one again (tcp(7)).
+/// Whether an idle connection's congestion window is reset to that of a new connection (tcp(7)).
 const RESTART: &str = "net.ipv4.tcp_slow_start_after_idle";
 /// Connections that a live server is never asked to exceed.
 const MOST_CONNECTIONS: u32 = 16;
@@ -60,12 +60,12 @@ pub struct ServerSetting {
     pub change: Change,
     /// The product and the line: `nginx: keepalive_requests 100000;`.
     pub words: String,
-    /// The ids of the causes that it takes away.
+    /// The ids of the causes that it removes.
     pub causes: Vec<String>,
 }
 
 impl Knob {
-    /// Those that change something of `cell`.
+    /// The settings that change something of `cell`.
     pub fn of(cell: &Cell) -> Vec<Self> {
         let connections = if cell.connections < 4 { 4 } else { MOST_CONNECTIONS };
         let congestion = if cell.congestion.as_deref() == Some("bbr") { "cubic" } else { "bbr" };
@@ -131,7 +131,8 @@ impl Knob {
             Self::ManyStreams => changed.streams = changed.streams.max(MANY_STREAMS),
             Self::NoPush => client.push = false,
             Self::LargeServerWindows
-                // Only what serves bulk data has flags of ours for them; the other server's are settings (`Server`).
+                // Only the origin of bulk work has our flags for these windows; those of other servers are settings
+                // (`Server`).
                 if changed.target == Target::Origin
                     && changed.work.bulk
                     && changed.work.body_length() > u64::from(LEAST_WINDOW)
@@ -152,7 +153,8 @@ impl Knob {
                 own.retain(|change| change.knob != setting.change.knob);
                 own.push(setting.change.clone());
             }
-            // The same; responses of the servers that we start fit into the first round trip.
+            // The same applies here. Only request bodies count: responses of the servers that we start fit into the
+            // first round trip.
             Self::KeptCongestionWindow
                 if changed.link.is_some() && changed.work.body_length() > u64::from(INITIAL_WINDOW) =>
             {
@@ -214,7 +216,7 @@ impl Knob {
         }
     }
 
-    /// The ids of the causes that it takes away.
+    /// The ids of the causes that it removes.
     pub fn causes(&self) -> Vec<&str> {
         let ids: &[&'static str] = match self {
             Self::Connections(_) => &[

@@ -14,7 +14,7 @@ pub struct Fix {
     pub setting: String,
     /// What it does and what it costs.
     pub why: String,
-    /// What of the table of settings it was made of, for who applies it; documents have it as text.
+    /// The wish from which the table of settings made it, for code that applies it; documents have it as text.
     #[serde(skip)]
     pub wish: Option<Wish>,
 }
@@ -25,7 +25,7 @@ impl Fix {
         Self { product: product.to_owned(), setting: setting.to_owned(), why: why.into(), wish: None }
     }
 
-    /// Whether it names a setting, rather than why there is none or none is known.
+    /// Whether it names a setting. If not, it says why there is none, or that none is known.
     pub fn has_setting(&self) -> bool {
         ![settings::NOT_KNOWN, settings::NONE].contains(&self.setting.as_str())
     }

@@ -4,14 +4,14 @@ use h2lab_base::text::made_printable;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Reads JSON with all its texts made printable, but for those under the keys `as_they_are`.
+/// Reads JSON with all its texts made printable, except for those under the keys `as_they_are`.
 pub fn read<T: DeserializeOwned>(json: &str, as_they_are: &[&str]) -> serde_json::Result<T> {
     let mut value = serde_json::from_str(json)?;
     make_printable(&mut value, as_they_are);
     T::deserialize(value)
 }
 
-/// The same of TOML.
+/// The same for TOML.
 pub fn read_toml<T: DeserializeOwned>(text: &str, as_they_are: &[&str]) -> Result<T, toml::de::Error> {
     let mut value: Value = toml::from_str(text)?;
     make_printable(&mut value, as_they_are);

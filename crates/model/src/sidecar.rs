@@ -1,6 +1,6 @@
-//! What a sidecar says of itself: counters since it began, and how the paths to its instances are now.
+//! What a sidecar reports about itself: counters since it began, and the present state of the paths to its instances.
 //!
-//! Each of its threads counts for itself; [`SidecarStatus::add`] makes one of several.
+//! Each of its threads counts separately; [`SidecarStatus::add`] adds them up.
 
 mod certificate;
 mod protection;
@@ -48,7 +48,7 @@ pub struct SidecarStatus {
     pub version: String,
     /// Since it began, in nanoseconds.
     pub uptime_ns: u64,
-    /// It is being stopped: it takes no connection any more.
+    /// It is being stopped: it accepts no more connections.
     pub draining: bool,
     /// Threads that pass requests on.
     pub threads: u32,
@@ -62,9 +62,9 @@ pub struct SidecarStatus {
     pub clients_accepted: u64,
     /// Connections of clients that may be open at a time.
     pub clients_limit: u64,
-    /// How often there were as many, so that others had to wait.
+    /// How often that limit was reached, so that others had to wait.
     pub clients_limit_reached: u64,
-    /// Of these, those that the process before has handed over.
+    /// Of the accepted connections, those that the previous process handed over.
     pub clients_taken_over: u64,
     /// Requests under way.
     pub requests_open: u64,
@@ -74,7 +74,7 @@ pub struct SidecarStatus {
     pub tls_failures: u64,
     /// Lines of the access log that were dropped, since the disk did not take them.
     pub log_lines_dropped: u64,
-    /// How often the system had no more of what a connection needs: `files`, `system-files`, `ports`, `memory`.
+    /// How often the system ran out of something that a connection needs: `files`, `system-files`, `ports`, `memory`.
     pub lacks: BTreeMap<String, u64>,
     /// How often a request was sent again, by reason.
     pub retries: BTreeMap<String, u64>,
@@ -108,19 +108,19 @@ pub struct ThreadStatus {
 pub struct ServiceStatus {
     /// Its name.
     pub name: String,
-    /// What clients were given.
+    /// Its requests, by the client's protocol and the status.
     pub requests: Vec<RequestCount>,
-    /// From the coming of each request until its response was passed on.
+    /// From the arrival of each request until its response was passed on.
     pub durations: Durations,
-    /// gRPC's statuses that clients were given, by name.
+    /// gRPC statuses that clients received, by name.
     pub grpc: BTreeMap<String, u64>,
-    /// What protects it has done.
+    /// Counters of its protection.
     pub protection: ProtectionStatus,
     /// Why some of its instances have no address, one each.
     pub unresolved: Vec<String>,
 }
 
-/// So many requests.
+/// A number of requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RequestCount {
     /// What the client speaks: `h1`, `h2`, `h3`.
@@ -180,7 +180,7 @@ pub struct InstanceStatus {
     pub policy: String,
     /// What it speaks, as far as that is known: `h1`, `h1s`, `h2c`, `h2`, `h3`.
     pub protocol: String,
-    /// The last connection that any thread tried was not made, and none is there that takes further requests.
+    /// The last dial of any thread failed, and there is no connection that takes further requests.
     pub is_down: bool,
     /// It is left out because it failed (`outlier`).
     pub is_ejected: bool,
@@ -210,13 +210,13 @@ pub struct InstanceStatus {
     pub malformed: u64,
     /// What it has answered.
     pub responses: Responses,
-    /// The same, of the last half minute to a minute.
+    /// The same for the last 30 to 60 s.
     pub lately: Responses,
     /// Requests that were given to it.
     pub requests: u64,
     /// Of these, those that had to wait for a connection or a stream.
     pub waited: u64,
-    /// For how long they did, in all.
+    /// For how long they waited, in all.
     pub waited_ns: u64,
     /// After how many requests it ends a connection, as far as that was learned.
     pub quota: Option<u32>,
@@ -224,9 +224,9 @@ pub struct InstanceStatus {
     pub streams_allowed: Option<u32>,
     /// The paths of its connections, HTTP/2 only.
     pub path: Option<PathStatus>,
-    /// Responses of the last half minute to a minute: from when a request came until its response was passed on.
+    /// Responses of the last 30 to 60 s: from when a request came until its response was passed on.
     pub recent: Histogram,
-    /// What one connection would do, by the model that decides on their number; none where there is no more than one.
+    /// What one connection would do, by the model that determines their number; none if there is no more than one.
     pub alone: Option<Alone>,
 }
 
@@ -248,7 +248,7 @@ pub struct PathStatus {
 }
 
 impl PathStatus {
-    /// The share of packets that are lost on the way to the instance, by what was sent again.
+    /// The share of packets that are lost on the way to the instance, estimated from retransmissions.
     pub fn loss(&self) -> f64 {
         if self.sent_per_s > 0.0 { (self.again_per_s / self.sent_per_s).min(1.0) } else { 0.0 }
     }
@@ -266,13 +266,13 @@ impl PathStatus {
     }
 }
 
-/// What one connection would do with the requests of all. An estimate.
+/// An estimate of what one connection would do with the requests of all.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Alone {
-    /// The part of the packets that it would carry, 0 to 1: less than 1 where its congestion window is too small, and the rest would
-    /// wait for ever longer.
+    /// The share of the packets that it would carry, 0 to 1: less than 1 where its congestion window is too small, and
+    /// the rest would wait longer and longer.
     pub carries: f64,
-    /// Then the 99th percentile of response times, in nanoseconds; none where it does not carry everything.
+    /// The 99th percentile of response times in that case, in nanoseconds; none where it does not carry everything.
     pub p99_ns: Option<u64>,
 }
 
@@ -300,7 +300,7 @@ impl SidecarStatus {
         self.uptime_ns = self.uptime_ns.max(other.uptime_ns);
         self.draining |= other.draining;
         self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
-        // The log is one for all.
+        // All threads share one log.
         self.log_lines_dropped = self.log_lines_dropped.max(other.log_lines_dropped);
         self.threads += other.threads;
         self.by_thread.extend(other.by_thread);
@@ -334,7 +334,8 @@ impl SidecarStatus {
             }
         }
         for error in other.errors {
-            // What failed without a client (status 0) is the cause of what clients were told: one entry, which counts the clients.
+            // An error without a client (status 0) is the cause of the errors that clients received: one entry, which
+            // counts the clients.
             let is_same = |own: &&mut LastError| {
                 let is_status = own.status == error.status || own.status == 0 || error.status == 0;
                 is_status && (&own.service, &own.what) == (&error.service, &error.what)
@@ -373,7 +374,7 @@ impl ServiceStatus {
         }
         self.protection.add(&other.protection);
         if self.unresolved.is_empty() {
-            self.unresolved = other.unresolved; // threads have the same
+            self.unresolved = other.unresolved; // the same in all threads
         }
     }
 
@@ -385,7 +386,7 @@ impl ServiceStatus {
 
 impl InstanceStatus {
     fn add(&mut self, other: &Self) {
-        // Where one thread has a connection, it is up; of the last one that was tried all threads say the same.
+        // An instance is up if one thread has a connection to it. All threads report the same about the last dial.
         self.is_down &= other.is_down;
         self.is_ejected |= other.is_ejected;
         self.is_unhealthy |= other.is_unhealthy;
@@ -431,7 +432,7 @@ impl InstanceStatus {
 pub struct Observations {
     /// The layout of `records`: [`SCHEMA_VERSION`](crate::record::SCHEMA_VERSION).
     pub schema: u32,
-    /// How it is.
+    /// Its status.
     pub status: SidecarStatus,
     /// For how long requests and frames are kept, in nanoseconds; 0 if they are not.
     pub window_ns: u64,

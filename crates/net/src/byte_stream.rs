@@ -13,8 +13,8 @@ use super::tls::{RecordMeter, TlsFacts, TlsSession};
 /// Plaintext of a TLS record, in bytes, at most (RFC 8446 §5.1).
 const LONGEST_RECORD: u64 = 16 * 1024;
 
-/// How many bytes are sure to come on the socket where `expected` bytes of a body are still to be read. TLS may already have the
-/// beginning of a record; what comes is longer than what it encrypts.
+/// How many bytes at least will come on the socket if `expected` bytes of a body are still to be read. TLS may already
+/// have the beginning of a record; ciphertext is longer than its plaintext.
 const fn to_come(expected: u64, is_tls: bool) -> u64 {
     if is_tls { expected.saturating_sub(LONGEST_RECORD) } else { expected }
 }
@@ -43,7 +43,7 @@ struct Encrypted {
 impl Encrypted {
     /// The first size of `incoming`: a small answer, or a server's part of a handshake. Ten thousand connections need no more.
     const FIRST_INCOMING: usize = 4 * 1024;
-    /// Reads that fill it double it, up to 16 records: so many cost one system call.
+    /// A read that fills it doubles its size, up to 16 records, which one system call then reads.
     const MOST_INCOMING: usize = 256 * 1024;
 }
 
@@ -67,7 +67,7 @@ impl ByteStream {
         &self.stream
     }
 
-    /// The socket of a stream in clear, of which all was written; `None` with TLS, which ends.
+    /// The socket of a stream in clear, after everything was written; `None` with TLS, whose session ends.
     pub fn into_clear(self) -> Option<StreamSocket> {
         self.tls.is_none().then_some(self.stream)
     }
@@ -87,12 +87,12 @@ impl ByteStream {
         self.tls.as_ref().and_then(|tls| tls.session.alpn())
     }
 
-    /// Whether the TLS handshake resumed an earlier session; `None` in clear and while that is open.
+    /// Whether the TLS handshake resumed an earlier session; `None` in clear and until that is known.
     pub fn is_resumed(&self) -> Option<bool> {
         self.tls.as_ref().and_then(|tls| tls.session.is_resumed())
     }
 
-    /// What TLS negotiated; `None` in clear and while that is open.
+    /// What TLS negotiated; `None` in clear and until that is known.
     pub fn tls_facts(&self) -> Option<TlsFacts> {
         self.tls.as_ref().and_then(|tls| tls.session.facts())
     }
@@ -143,7 +143,7 @@ impl ByteStream {
         }
     }
 
-    /// Whether the last read emptied the socket, so that without a hangup another one is not needed.
+    /// Whether the last read emptied the socket, so that no further read is needed unless there was a hang-up.
     #[inline]
     pub const fn is_drained(&self) -> bool {
         self.drained
@@ -210,7 +210,7 @@ impl ByteStream {
         self.tls.as_ref().is_some_and(|tls| tls.incoming.is_empty())
     }
 
-    /// Gives it one that [`ByteStream::take_buffer`] has taken of another.
+    /// Gives it a buffer that [`ByteStream::take_buffer`] has taken from another stream.
     pub fn give_buffer(&mut self, buffer: Vec<u8>) {
         if let Some(tls) = self.tls.as_mut().filter(|tls| tls.incoming.is_empty()) {
             tls.incoming = buffer;

@@ -91,7 +91,7 @@ impl RunnableTime {
         Self { schedstat: File::open("/proc/thread-self/schedstat").ok() }
     }
 
-    /// So far, in nanoseconds; only the time on CPUs where the waiting is not counted.
+    /// The time so far, in nanoseconds; only the time on CPUs if the kernel does not count the waiting.
     pub fn ns(&self) -> u64 {
         self.counted().unwrap_or_else(thread_cpu_ns)
     }

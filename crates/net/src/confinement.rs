@@ -1,5 +1,5 @@
-//! Which files this process may still open: Landlock (landlock(7), Linux 5.13). It takes nothing away that is open, and nothing of the
-//! network.
+//! Which files this process may still open: Landlock (landlock(7), Linux 5.13). It affects neither files that are open
+//! already nor the network.
 //!
 //! It holds for the calling thread and for those that it starts afterwards, as capabilities do ([`super::privileges`]).
 
@@ -11,10 +11,11 @@ use landlock::{
     RulesetStatus, path_beneath_rules,
 };
 
-/// The newest version of Landlock that is asked for; of an older kernel what it has.
+/// The newest ABI version of Landlock that is requested; an older kernel does what it supports.
 const NEWEST: ABI = ABI::V5;
 
-/// What the C library and rustls read by themselves: names of hosts, authorities, libraries that are loaded when a name is first resolved.
+/// What the C library and rustls read by themselves: names of hosts, authorities, libraries that are loaded when a name
+/// is first resolved.
 const SYSTEM: [&str; 15] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -32,9 +33,9 @@ const SYSTEM: [&str; 15] = [
     "/run/systemd/resolve",
     "/sys/fs/cgroup",
 ];
-/// Folders of libraries, of which code may be loaded.
+/// Folders of libraries, from which code may be loaded.
 const LIBRARIES: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
-/// What has no name of its own on a disk.
+/// Devices, and files that are on no disk.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/urandom", "/proc/self"];
 
 /// What may be opened, beside what the system's libraries need.
@@ -46,14 +47,14 @@ pub struct Allowed {
     pub write: Vec<PathBuf>,
 }
 
-/// What the kernel does of it.
+/// How much of it the kernel enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confined {
     /// All.
     Fully,
-    /// It is older, and does a part.
+    /// Part of it: the kernel is older.
     Partly,
-    /// It has no Landlock, or that is switched off.
+    /// Nothing: the kernel has no Landlock, or it is switched off.
     Not,
 }
 
@@ -68,7 +69,8 @@ impl Allowed {
         self.read.iter().chain(&self.write).any(is_below)
     }
 
-    /// Forbids the calling thread, and those that it starts, to open anything else, for good. What of it does not exist is left out.
+    /// Permanently forbids the calling thread, and those that it starts, to open anything else. Paths that do not exist
+    /// are left out.
     pub fn confine(&self) -> io::Result<Confined> {
         let read = AccessFs::ReadFile | AccessFs::ReadDir;
         let write = read
@@ -106,7 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// This kernel cannot: a test that passed then would have tested nothing. As `support::need_of_kernel` of the tests of h2lab.
+    /// This kernel has no Landlock: a test that passed would have tested nothing. As `support::need_of_kernel` of the
+    /// tests of h2lab.
     fn skipped() {
         let skip = std::env::var("H2LAB_TEST_SKIP").unwrap_or_default();
         assert!(

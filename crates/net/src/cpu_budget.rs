@@ -54,8 +54,8 @@ impl CpuBudget {
         now.since(self.settled) >= GLANCE
     }
 
-    /// It is `now`, and `cpu` nanoseconds were used in all. There are no debts: work must be done, and the rest after it is
-    /// short.
+    /// Updates the balance to `now`, when `cpu` nanoseconds have been used in all. It is never negative: work must be
+    /// done, and the rest after it is short.
     pub fn settle(&mut self, now: Time, cpu: u64) {
         let passed = nanos(now.since(self.settled));
         let taken = cpu.saturating_sub(self.cpu);

@@ -18,7 +18,7 @@ pub enum TransportError {
     /// The peer supports no version of QUIC that we support.
     #[error("it speaks another version of QUIC")]
     QuicVersion,
-    /// One side broke the rules of QUIC, or gave up the connection.
+    /// One side broke the rules of QUIC, or aborted the connection.
     #[error("QUIC: {0}")]
     Quic(String),
 }
@@ -26,18 +26,18 @@ pub enum TransportError {
 /// The result of receiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes were taken, not all of them necessarily for the engine, which may have other events as well.
+    /// This many bytes were taken, not all of them necessarily for the engine, which may have other events as well.
     Bytes(usize),
     /// Nothing now; a completion says when there is more.
     WouldBlock,
-    /// The peer has finished, and the engine knows.
+    /// The peer has finished, and the engine has recorded it.
     Eof,
 }
 
 /// The result of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// So many bytes were taken, possibly none of this stream but some of others.
+    /// This many bytes were taken, possibly none of this stream but some of others.
     Bytes {
         /// The request whose stream it was, or [`StreamId::CONNECTION`] for what concerns all; `None` if there is only one.
         stream: Option<StreamId>,

@@ -1,14 +1,16 @@
-//! Listening sockets from one process to the next: over a Unix socket (`SCM_RIGHTS`, unix(7)), or from the service manager
-//! (`LISTEN_FDS`, `sd_listen_fds(3)`). A connection that waits to be accepted belongs to the socket and not to a process, so that none
-//! is lost.
+//! Passes listening sockets from one process to the next: over a Unix socket (`SCM_RIGHTS`, unix(7)), or from the
+//! service manager (`LISTEN_FDS`, `sd_listen_fds(3)`). A connection that waits to be accepted belongs to the socket and
+//! not to a process, so that none is lost.
 //!
 //! The conversation: the new process connects and is sent one message with the sockets; when it accepts connections it writes
 //! [`READY`]. A new process that ends before has changed nothing.
 //!
-//! Behind [`READY`], in the same write, it may say in a line what else it takes; an old process that knows of none reads no further. One
-//! that does gives it more sockets ([`Successor::give`], [`Takeover::receive`]): a header of two numbers of 4 bytes, big-endian, which
-//! carries the sockets, says how many these are and how many bytes follow. The new process answers with the number of sockets that it has
-//! taken, 4 bytes, before it uses any: whatever ends without this answer has changed nothing, since the old process still has them.
+//! After [`READY`], in the same write, the new process may send a line that says what else it takes. An old process
+//! that does not know this line reads no further. One that does gives the new process more sockets
+//! ([`Successor::give`], [`Takeover::receive`]), with a header of two 4-byte numbers, big-endian: the header carries
+//! the sockets and says how many they are and how many bytes follow. Before the new process uses any, it answers with
+//! the number of sockets that it has taken, 4 bytes. If either process ends before this answer, nothing has changed,
+//! since the old process still has the sockets.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -33,18 +35,19 @@ const GREETING: &[u8] = b"h2lab sockets 1\n";
 const READY: &[u8] = b"ready\n";
 /// How long the new process may take for that.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long it may take for the line behind, which is there already, and for each answer to what it is given.
+/// How long it may take for the line after [`READY`], which is there already, and for each answer about sockets that it
+/// is given.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest line behind [`READY`], in bytes.
+/// The longest line after [`READY`], in bytes.
 const LONGEST_LINE: usize = 64 * 1024;
-/// What is said of the sockets of one message, in bytes at most.
+/// The longest description of the sockets of one message, in bytes.
 const MOST_WORDS: usize = 16 << 20;
 
-/// The process that hands over: it goes on until [`Predecessor::is_replaced`] is told.
+/// The process that hands over: it goes on until [`Predecessor::is_replaced`] is called.
 #[derive(Debug)]
 pub struct Predecessor(UnixStream);
 
-/// Asks who listens at `path` for its sockets. `None` if nobody does.
+/// Asks the process that listens at `path` for its sockets. `None` if there is none.
 pub fn ask(path: &Path) -> io::Result<Option<(Predecessor, Vec<OwnedFd>)>> {
     let stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
@@ -85,8 +88,8 @@ fn receive_into(stream: &UnixStream, space: &mut [u8]) -> io::Result<(usize, Vec
 }
 
 impl Predecessor {
-    /// Tells it that its sockets are in use here: it may end. What else it gives may be taken from then on, if this process `takes` it: a
-    /// line without its end.
+    /// Reports to it that its sockets are in use here, so that it may end. `takes` is the line, without its line end,
+    /// that says what else this process takes: the old process may give that from then on.
     pub fn is_replaced(mut self, takes: &str) -> io::Result<Takeover> {
         self.0.write_all(&[READY, takes.as_bytes(), b"\n"].concat())?;
         self.0.set_read_timeout(None)?;
@@ -99,8 +102,8 @@ impl Predecessor {
 pub struct Takeover(UnixStream);
 
 impl Takeover {
-    /// Waits for sockets, and what is said of them. They are still the other process's, until they are [taken](Self::take). `None` at the
-    /// end.
+    /// Waits for sockets and their description. The sockets are still the other process's, until they are
+    /// [taken](Self::take). `None` at the end.
     pub fn receive(&mut self) -> io::Result<Option<(Vec<OwnedFd>, Vec<u8>)>> {
         let mut header = [0; 8];
         let (bytes, sockets) = receive_into(&self.0, &mut header)?;
@@ -118,8 +121,8 @@ impl Takeover {
         Ok(Some((sockets, words)))
     }
 
-    /// The first `count` of these sockets are this process's from now on, and the others the other one's. An error if it has given up to
-    /// wait for that: all are.
+    /// The first `count` of these sockets are this process's from now on; the others remain the other process's. An
+    /// error if the other process does not wait for this any more: then it keeps all of them.
     pub fn take(&mut self, count: usize) -> io::Result<()> {
         self.0.write_all(&(count as u32).to_be_bytes())
     }
@@ -130,11 +133,12 @@ impl Takeover {
 pub struct Successor(UnixStream);
 
 impl Successor {
-    /// Gives it these sockets, [`MOST`] at most, and says `words` of them. How many of them, from the first on, it has taken: it uses none
-    /// of the others. If these are not all, it takes no further ones.
+    /// Gives it these sockets, [`MOST`] at most, with the description `words`. Returns how many of them, from the first
+    /// on, it has taken: it uses none of the others. If it has not taken all, it takes no further ones.
     pub fn give(&mut self, sockets: &[BorrowedFd<'_>], words: &[u8]) -> usize {
         let taken = self.try_give(sockets, words).unwrap_or_else(|_| {
-            // Whatever it says from here on fails, and it knows that it has got nothing. What it has said before can still be read.
+            // An answer that the new process sends from now on fails, so that it uses none of the sockets. One that it
+            // has sent before can still be read.
             let _ = self.0.shutdown(Shutdown::Both);
             self.answer().unwrap_or(0)
         });
@@ -168,7 +172,7 @@ impl Offer {
     pub fn at(path: &Path) -> io::Result<Self> {
         match std::fs::symlink_metadata(path) {
             Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
-            // Whatever else it is, it is somebody's.
+            // It is not a socket, so it is not ours to remove.
             Ok(_) => {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists and is not a socket"));
             }
@@ -178,9 +182,9 @@ impl Offer {
         Ok(Self(UnixListener::bind(path)?))
     }
 
-    /// Waits for a successor, hands to it what `sockets` gives, and returns when it is ready: the conversation with it, and the line in which
-    /// it has said what else it takes, which is empty if it has not. One that ends before is forgotten, of which `forgotten` is told. An
-    /// error only if no further one can come.
+    /// Waits for a successor, hands it the sockets that `sockets` returns, and returns when the successor is ready: the
+    /// conversation with it, and the line in which it said what else it takes (empty if it sent none). If a successor
+    /// ends before, `forgotten` is called, and the wait goes on. An error only if no further successor can come.
     pub fn wait(
         &self,
         sockets: impl Fn() -> io::Result<Vec<OwnedFd>>,
@@ -217,7 +221,7 @@ fn hand_over(mut stream: &UnixStream, sockets: &[OwnedFd]) -> io::Result<String>
     Ok(line_behind(stream))
 }
 
-/// The rest of what the new process has said when it was ready. One that says nothing has closed its end.
+/// The rest of what the new process sent when it was ready. One that sends nothing more has closed its end.
 fn line_behind(mut stream: &UnixStream) -> String {
     let mut line = Vec::new();
     let mut space = [0; 1024];
@@ -257,7 +261,7 @@ pub unsafe fn from_service_manager() -> Vec<OwnedFd> {
     }
     let count = number("LISTEN_FDS").unwrap_or(0).min(MOST as u32);
     let take = |fd: i32| {
-        // SAFETY: a descriptor that is closed is found out, and the caller promises that nobody else has it.
+        // SAFETY: a closed descriptor is detected, and the caller promises that nobody else has it.
         let open = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
         // SAFETY: it is open, and ours.
         open.then(|| unsafe { OwnedFd::from_raw_fd(fd) })
@@ -292,15 +296,15 @@ mod tests {
         assert_eq!(listener.local_addr().unwrap(), address);
         let _client = std::net::TcpStream::connect(address).unwrap();
         assert!(listener.accept().is_ok(), "it listens on");
-        // What is left of the one before is in nobody's way.
+        // What is left of the previous one does no harm.
         assert!(ask(&path).unwrap().is_none());
         assert!(Offer::at(&path).is_ok());
-        // A file of somebody's is left alone.
+        // A file that somebody else made is left alone.
         let file = folder.path().join("file");
         std::fs::write(&file, "x").unwrap();
         assert!(Offer::at(&file).is_err() && std::fs::read(&file).unwrap() == b"x");
     }
-    /// A process before and one after, in this one; the line of the one after says `takes`.
+    /// An old and a new process, both in this one; the line of the new one says `takes`.
     fn pair(takes: &str) -> (Successor, String, Takeover) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
@@ -312,7 +316,7 @@ mod tests {
         (successor, line, takeover)
     }
 
-    /// So many connections: those that were accepted, and their clients.
+    /// `count` connections: those that were accepted, and their clients.
     fn connections(count: usize) -> (Vec<OwnedFd>, Vec<std::net::TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -369,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_successor_that_dies_has_taken_what_it_has_said() {
-        // It dies with the sockets, before it says that it has them.
+        // The new process dies with the sockets, before it has answered.
         let (mut successor, _, mut takeover) = pair("");
         let new = std::thread::spawn(move || drop(takeover.receive().unwrap()));
         let (sockets, _clients) = connections(1);
@@ -377,7 +381,7 @@ mod tests {
         assert_eq!(successor.give(&fds, b"a"), 0);
         new.join().unwrap();
         assert_eq!(successor.give(&fds, b"a"), 0, "and takes no further ones");
-        // It says so, and the other one finds that out although it waits no longer.
+        // The new process has answered, and the old one reads the answer although it waits no longer.
         let (mut successor, _, mut takeover) = pair("");
         takeover.take(1).unwrap();
         successor.0.shutdown(Shutdown::Both).unwrap();

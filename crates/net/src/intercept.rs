@@ -1,6 +1,6 @@
-//! Connections that the kernel brings to a listener although they were made to another address: by REDIRECT and DNAT of netfilter
-//! (`SO_ORIGINAL_DST`), or by TPROXY (`IP_TRANSPARENT`, ip(7)); and the mark by which rules tell our own connections from those
-//! (`SO_MARK`, socket(7)).
+//! Connections that the kernel redirects to a listener although they were made to another address. It does so by
+//! REDIRECT and DNAT of netfilter (`SO_ORIGINAL_DST`), or by TPROXY (`IP_TRANSPARENT`, ip(7)). Also the mark by which
+//! rules distinguish our own connections from those (`SO_MARK`, socket(7)).
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,9 +12,10 @@ use super::socket_option::set_option;
 use super::tcp::StreamSocket;
 
 impl StreamSocket {
-    /// Where this connection was to go before netfilter redirected it: its own local address, or an error, if it was not.
+    /// The destination of this connection before netfilter redirected it. If it was not redirected: its own local
+    /// address, or an error.
     pub fn redirected_from(&self) -> io::Result<SocketAddr> {
-        // A socket of IPv6 has connections of IPv4, too, and the kernel keeps those apart.
+        // An IPv6 socket also has IPv4 connections, and the kernel has a separate option for those.
         if self.local_address()?.ip().to_canonical().is_ipv4() {
             Ok(sockopt::ip_original_dst(self)?.into())
         } else {
@@ -23,7 +24,8 @@ impl StreamSocket {
     }
 }
 
-/// Has TPROXY bring connections of other addresses to this listening socket. Needs `CAP_NET_ADMIN`, unless it is so already.
+/// Lets TPROXY deliver connections made to other addresses to this listening socket. Needs `CAP_NET_ADMIN`, unless the
+/// socket has the option already.
 pub fn take_foreign(listener: impl AsFd) -> io::Result<()> {
     if takes_foreign(&listener) {
         Ok(())
@@ -51,7 +53,7 @@ pub fn may_mark() -> io::Result<()> {
     mark(socket(AddressFamily::INET, SocketType::STREAM, None)?, 1)
 }
 
-/// Whether the calling thread may listen for connections of other addresses.
+/// Whether the calling thread may listen for connections made to other addresses.
 pub fn may_take_foreign() -> io::Result<()> {
     take_foreign(socket(AddressFamily::INET, SocketType::STREAM, None)?)
 }
@@ -88,7 +90,7 @@ mod tests {
             [may_mark(), may_take_foreign()].map(|result| result.unwrap_err().kind())
         });
         assert_eq!(refused.join().unwrap(), [io::ErrorKind::PermissionDenied; 2]);
-        // One that was set is not set again, as by a successor without rights.
+        // An option that is set already is not set again, so that this works for a successor without capabilities.
         let other = listener.try_clone().unwrap();
         let again = std::thread::spawn(move || {
             keep(CapabilitySet::empty()).unwrap();

@@ -1,11 +1,11 @@
-//! Everything that touches the kernel or a TLS library: the clock, the reactor, TCP, TLS, QUIC over UDP, and what
-//! TCP says of itself.
+//! Everything that touches the kernel or a TLS library: the clock, the reactor, TCP, TLS, QUIC over UDP, and the
+//! statistics of TCP.
 //!
 //! A role (generator, origin, probe) is one thread with one [`reactor::Reactor`]: it submits interest, sleeps in
 //! [`reactor::Reactor::wait`], takes [`reactor::Completion`]s and moves bytes between a [`transport::Transport`] and an
 //! engine of `h2lab_wire`. Start at `reactor.rs`.
 //!
-//! Never contains: what is sent, dialled or retried; a report.
+//! Never contains: decisions on what is sent, dialled or retried; a report.
 
 pub mod byte_stream;
 pub mod clock;

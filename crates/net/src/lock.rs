@@ -1,8 +1,8 @@
-//! Locks that a panic elsewhere does not take from everybody.
+//! Mutexes that stay usable after a thread that held them has panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, also after a panic of another holder: for what is valid between any two statements.
+/// Locks `mutex`, even if another holder has panicked: for data that is valid between any two statements.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

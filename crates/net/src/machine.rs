@@ -1,4 +1,4 @@
-//! What this machine is.
+//! A description of this machine.
 
 /// Kernel, architecture and number of CPUs.
 pub fn machine() -> String {

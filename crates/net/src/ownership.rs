@@ -1,8 +1,8 @@
-//! Whose the files are that root makes: those of a run under sudo belong to the caller.
+//! Ownership of the files that root creates: those of a run under sudo belong to the caller.
 //!
-//! Only open files change their owner (fchown, or by a descriptor that no symbolic link was followed for), never what a path
-//! names: the caller may rename what lies in their folders meanwhile. Where root may give nothing away (a container without
-//! `CAP_CHOWN`, a network file system) files stay root's: a run matters more.
+//! The owner is changed only of open files (by fchown, or by a descriptor that was opened without following a symbolic
+//! link), never by path: the caller may rename entries of their folders meanwhile. Where root may not change owners (a
+//! container without `CAP_CHOWN`, a network file system) files stay root's: a run matters more.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +29,8 @@ impl Owner {
         geteuid().is_root().then(|| Self::parse(&id("SUDO_UID")?, &id("SUDO_GID")?)).flatten()
     }
 
-    /// The numbers of another user than root. The largest one means "unchanged" to chown(2), and is no user.
+    /// Parses the numbers of a user other than root. The largest number means "unchanged" to chown(2), and is not a
+    /// user.
     fn parse(uid: &str, gid: &str) -> Option<Self> {
         let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number != u32::MAX);
         let (uid, gid) = (number(uid).filter(|uid| *uid != 0)?, number(gid)?);
@@ -74,7 +75,7 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The same, and nobody else may look into it.
+/// The same, with a mode that lets nobody else read it.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path)?;
     give_to_caller(open_folder(CWD, path)?);
@@ -88,7 +89,7 @@ pub fn create_dir_all(path: &Path) -> io::Result<()> {
     }
     path.parent().map_or(Ok(()), create_dir_all)?;
     match create_dir(path) {
-        // Another process was faster.
+        // Another process has created it first.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         made => made,
     }
@@ -104,8 +105,9 @@ pub struct Borrowed {
 }
 
 impl Borrowed {
-    /// Takes an open folder, with all that its owner has in it, as far down as we make folders and as root may. `None` if we
-    /// are not root or the folder is root's and nobody called sudo; then there is nothing to give back.
+    /// Makes root the owner of an open folder and of everything in it that belongs to the folder's owner, down to the
+    /// depth at which we create folders, as far as root may. `None` if we are not root, or if the folder is root's and
+    /// nobody called sudo: then there is nothing to give back.
     pub fn take(folder: impl AsFd) -> io::Result<Option<Self>> {
         if !geteuid().is_root() {
             return Ok(None);
@@ -119,24 +121,25 @@ impl Borrowed {
         Ok(Some(Self { folder, owner }))
     }
 
-    /// Gives it to its owner, with all that root has in it.
+    /// Gives the folder, and everything of root's in it, to its owner.
     pub fn give_back(&self) -> io::Result<()> {
         hand_over(&self.folder, Owner::ROOT, self.owner, DEPTH)
     }
 }
 
-/// Folders in one another that we make at most: `logs/client/haproxy/scratch/storage` and a few.
+/// The deepest nesting of folders that we create: `logs/client/haproxy/scratch/storage` and a few more levels.
 const DEPTH: u32 = 12;
 
-/// Gives what `from` has in an open folder to `to`, and at last the folder. Symbolic links, devices and the like stay as they
-/// are, and so do files that have another name: that one may be anywhere.
+/// Changes the owner of everything in an open folder that belongs to `from` to `to`, and finally that of the folder
+/// itself. Symbolic links, devices and the like stay as they are, and so do files with a second name (hard link): that
+/// may be anywhere.
 fn hand_over(folder: &OwnedFd, from: Owner, to: Owner, depth: u32) -> io::Result<()> {
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         if [c".", c".."].contains(&entry.file_name()) {
             continue;
         }
-        // Opens nothing: neither a link is followed nor a device touched.
+        // Opens nothing: no link is followed, and no device is touched.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = match openat(folder, entry.file_name(), flags, Mode::empty()) {
             // A program that is being killed removes its files meanwhile.

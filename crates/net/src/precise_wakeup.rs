@@ -8,14 +8,15 @@ use crate::cpu_budget::CpuBudget;
 
 /// How long before something is due to wake.
 ///
-/// Waking takes 5 µs on a busy CPU and 100 µs on an idle one, especially in a virtual machine. So the sleeper wakes early by what
-/// nearly all of its last wake-ups took, such as three of four, and stays awake for the rest, which is short: always waking 50 µs
-/// early was rejected, since at thousands of wake-ups per second it takes a third of a core from other threads.
+/// Waking takes 5 µs on a busy CPU and 100 µs on an idle one, especially in a virtual machine. So the sleeper wakes
+/// early, by the time that nearly all of its last wake-ups took (three of four, for example), and stays awake for the
+/// short rest. Always waking 50 µs early was rejected: at thousands of wake-ups per second it takes a third of a core
+/// from other threads.
 #[derive(Debug)]
 pub struct PreciseWakeup {
     margin_nanos: u64,
     longest_nanos: u64,
-    /// Steps up for one that was late; one down for one in time.
+    /// Steps up after a wake-up that was late; after one in time it is one step down.
     up: u64,
     awake: Duration,
     /// How much of its CPU its owner may use, spinning included.
@@ -25,8 +26,8 @@ pub struct PreciseWakeup {
 impl PreciseWakeup {
     /// By how much one wake-up moves the margin, in nanoseconds.
     const STEP: u64 = 250;
-    /// By how much the margin shrinks when there was no time to sleep, in nanoseconds: else deadlines every 50 µs would never let
-    /// us learn that waking has become quicker.
+    /// By how much the margin shrinks when there was no time to sleep, in nanoseconds. Without it the margin would not
+    /// adapt to quicker wake-ups while there is a deadline every 50 µs.
     const DOUBT: u64 = 5;
 
     /// A precise wake-up that is late one time in `one_late_in`, which is at least 2, and whose owner never stays awake for
@@ -56,12 +57,12 @@ impl PreciseWakeup {
         self.margin_nanos = self.margin_nanos.saturating_sub(Self::DOUBT);
     }
 
-    /// Its owner stayed awake for so long to be in time.
+    /// Its owner stayed awake for `time` to be in time.
     pub fn stayed_awake(&mut self, time: Duration) {
         self.awake += time;
     }
 
-    /// The sum of that: CPU time without work.
+    /// The total time for which its owner stayed awake: CPU time without work.
     pub const fn awake(&self) -> Duration {
         self.awake
     }
@@ -118,7 +119,7 @@ mod tests {
     fn nobody_stays_awake_beyond_the_budget() {
         let mut precise_wakeup = late_one_time_in(4);
         (0..10_000).for_each(|_| precise_wakeup.woke(Duration::from_secs(1)));
-        // Of the millisecond that was saved and the half microsecond that came in.
+        // The saved millisecond and the half microsecond that was added, less what was used.
         precise_wakeup.budget.settle(Time::from_micros(1), 980_000);
         assert_eq!(precise_wakeup.margin(), Duration::from_nanos(20_500));
         precise_wakeup.budget.settle(Time::from_micros(2), 2_000_000);

@@ -1,11 +1,13 @@
 //! Drops capabilities after set-up.
 //!
-//! Capabilities belong to threads (capabilities(7)): what a thread gives up, only the threads and processes lack that it starts
-//! afterwards. So a process calls [`keep`] before its first thread, and where a process must go on with rights (a lab, until its
-//! last program runs), each of its threads calls it for itself. Setting them for all threads at once, by a signal to each as
-//! libpsx does, was rejected: it interrupts system calls of threads that measure.
+//! Capabilities belong to threads (capabilities(7)): dropping one affects the calling thread and the threads and
+//! processes that it starts afterwards, and no others. So a process calls [`keep`] before it starts its first thread.
+//! Where a process must keep capabilities for longer (a lab, until its last program runs), each of its threads calls it
+//! for itself. Setting them for all threads at once, by a signal to each as libpsx does, was rejected: it interrupts
+//! system calls of threads that measure.
 //!
-//! Another user was rejected, too: configurations, keys and logs lie where only root, or the caller, may read.
+//! Running as another user was rejected, too: configurations, keys and logs lie where only root, or the caller, may
+//! read.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -24,14 +26,14 @@ use rustix::thread::{
 /// No capability.
 pub const NONE: CapabilitySet = CapabilitySet::empty();
 
-/// What root needs to write files in folders of others, and to give them to their owners.
+/// What root needs to write files in other users' folders, and to change the owners of files.
 pub const FILES: CapabilitySet =
     CapabilitySet::CHOWN.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::FOWNER);
 
 /// Drops every capability except `kept`, permanently, and sets `no_new_privs`.
 ///
-/// This holds for the calling thread and in every set; what it does not have of `kept` it does not get. Only makes system calls,
-/// as required between fork and exec.
+/// It applies to every capability set of the calling thread. It adds none of `kept` that the thread does not have. It
+/// only makes system calls, as required between fork and exec.
 pub fn keep(kept: CapabilitySet) -> io::Result<()> {
     reduce_bounding_set(kept)?;
     match clear_ambient_capability_set() {
@@ -42,25 +44,26 @@ pub fn keep(kept: CapabilitySet) -> io::Result<()> {
     let had = capabilities(None)?;
     let permitted = had.permitted & kept;
     let wanted = CapabilitySets { effective: permitted, permitted, inheritable: NONE };
-    // Services of plain users, who have nothing to give up, are often forbidden the call itself.
+    // Services of plain users have nothing to drop, and are often forbidden the call itself.
     if wanted != had {
         set_capabilities(None, wanted)?;
     }
     Ok(set_no_new_privs(true)?)
 }
 
-/// The same for a thread of ours that needs nothing, neither now nor later.
+/// Drops all capabilities of a thread of ours that needs none, neither now nor later.
 ///
 /// # Panics
-/// If the kernel refuses it, which only a filter of system calls can make it do: to go on with all rights is not what was promised.
+/// If the kernel refuses, which only a filter of system calls can cause: the thread must not continue with all
+/// capabilities.
 pub fn renounce() {
     keep(NONE).expect("a thread may give up its rights: allow it capset(2) and prctl(2)");
 }
 
-/// To setresuid(2), setresgid(2) and chown(2) this is no number of a user, but -1: "as it is".
+/// setresuid(2), setresgid(2) and chown(2) do not take this as a user's number, but as -1: "unchanged".
 const UNCHANGED: u32 = u32::MAX;
 
-/// A user that a process may become: a name of `/etc/passwd`, or a number, with that as its group, too, or `UID:GID`.
+/// A user that a process may become: a name in `/etc/passwd`, a number (then also its group), or `UID:GID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
     uid: u32,
@@ -68,7 +71,7 @@ pub struct User {
 }
 
 impl User {
-    /// Looks it up. Fails if there is no such user, or it is root, or a number that means "unchanged" to setresuid(2).
+    /// Looks it up. Fails if there is no such user, if it is root, or if a number means "unchanged" to setresuid(2).
     pub fn named(name: &str) -> io::Result<Self> {
         let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default(); // an image may have none
         let none = || {
@@ -102,16 +105,17 @@ impl User {
         self.uid
     }
 
-    /// Gives it an open file. Needs `CAP_CHOWN`.
+    /// Makes it the owner of an open file. Needs `CAP_CHOWN`.
     pub fn give(self, file: impl AsFd) -> io::Result<()> {
         std::os::unix::fs::fchown(file, Some(self.uid), Some(self.gid))
     }
 
-    /// Whether it may write `path`, by the modes of the file and of its folders: tried as this user. Needs `CAP_SETUID` and `CAP_SETGID`.
+    /// Whether it may write `path`, by the modes of the file and of its folders: tried as this user. Needs `CAP_SETUID`
+    /// and `CAP_SETGID`.
     pub fn may_write(self, path: &Path) -> io::Result<()> {
         let attempt = || {
             let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-            // These are of this thread alone, which ends with them.
+            // These calls affect this thread alone, and it ends afterwards.
             set_thread_groups(&[gid])?;
             set_thread_res_gid(gid, gid, gid)?;
             set_thread_res_uid(uid, uid, uid)?;
@@ -123,8 +127,8 @@ impl User {
         })
     }
 
-    /// Makes it the user of the process, of all its threads, for good: with its group alone, and without a capability but `kept`, which only
-    /// the calling thread keeps. Needs `CAP_SETUID` and `CAP_SETGID`.
+    /// Makes it the user of the process, of all its threads, permanently. The process then has only the user's group,
+    /// and no capability but `kept`, which only the calling thread keeps. Needs `CAP_SETUID` and `CAP_SETGID`.
     pub fn become_it(self, kept: CapabilitySet) -> io::Result<()> {
         let Self { uid, gid } = self;
         let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
@@ -139,7 +143,7 @@ impl User {
     }
 }
 
-/// Takes all but `kept` from the set that bounds what an execution can gain.
+/// Removes all but `kept` from the bounding set, which limits what execve(2) can gain.
 fn reduce_bounding_set(kept: CapabilitySet) -> io::Result<()> {
     for capability in (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number)) {
         if kept.contains(capability) {
@@ -160,14 +164,14 @@ pub fn has(wanted: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.permitted.contains(wanted))
 }
 
-/// Has the process of `command` [keep](keep()) only `kept`, from before its program is executed.
+/// Makes the process of `command` [keep](keep()) only `kept`, before its program is executed.
 pub fn keep_in(command: &mut Command, kept: CapabilitySet) {
     // SAFETY: between fork and exec it only makes system calls: no allocation, no lock.
     unsafe { command.pre_exec(move || keep(kept)) };
 }
 
-/// The first of `candidates` with which `works` succeeds in a thread that has no other capability; none if it succeeds without,
-/// or with none of them.
+/// The first of `candidates` with which `works` succeeds in a thread that has no other capability. None if it succeeds
+/// without any capability, or with none of the candidates.
 pub fn needed(candidates: &[CapabilitySet], works: impl Fn() -> bool + Send) -> CapabilitySet {
     let attempt = move || {
         let Ok(sets) = capabilities(None) else { return NONE };
@@ -188,8 +192,8 @@ pub fn needed(candidates: &[CapabilitySet], works: impl Fn() -> bool + Send) -> 
     })
 }
 
-/// What is needed to write `path`, a folder or a file, also one that is yet to be made: nothing where this user may do so by the
-/// modes; the right to go through folders that are closed to this user; else the right to ignore modes.
+/// What is needed to write `path`, a folder or a file, which need not exist yet. It is nothing where the modes allow it
+/// to this user; else the capability to traverse folders that are closed to this user; else the one to ignore modes.
 pub fn to_write(path: &Path) -> CapabilitySet {
     let candidates = [CapabilitySet::DAC_READ_SEARCH, CapabilitySet::DAC_OVERRIDE];
     needed(&candidates, || {

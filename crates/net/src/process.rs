@@ -35,7 +35,7 @@ pub struct ChildExit {
     pub cpu: Duration,
 }
 
-/// Why no line came that was waited for.
+/// Why the line that was waited for did not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The child has closed its output, which in practice means that it has ended.
@@ -46,7 +46,7 @@ pub enum WaitError {
     Timeout,
 }
 
-/// Is called with each line that a child writes, with its end of line; a very long one in pieces.
+/// Called with each line that a child writes, including its line end; a very long line comes in pieces.
 pub type OnLine = Box<dyn FnMut(&[u8]) + Send>;
 
 /// A running child. Dropping it kills its process group and waits.
@@ -197,7 +197,8 @@ impl Child {
     }
 }
 
-/// How long an ended program's pipe is read for: what has left its process group may hold it open for ever.
+/// How long the pipe of an ended program is still read: a process that has left its process group may hold the pipe
+/// open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 impl Drop for Child {
@@ -232,7 +233,7 @@ pub fn descendants(ancestor: Pid) -> Vec<Pid> {
     let mut all = children_of(ancestor);
     let mut next = 0;
     while let Some(&parent) = all.get(next) {
-        // A number that is used again meanwhile must not lead round in a circle.
+        // A process ID that is reused meanwhile must not cause an endless loop.
         let more: Vec<Pid> = children_of(parent).into_iter().filter(|pid| !all.contains(pid)).collect();
         all.extend(more);
         next += 1;
@@ -254,17 +255,17 @@ fn children_of(parent: Pid) -> Vec<Pid> {
     pids.filter(is_child).filter_map(Pid::from_raw).collect()
 }
 
-/// Adopts the orphans of a program that it has started, and kills them when this is dropped: those that have left the program's
-/// process group would survive it.
+/// Adopts the orphans of a program that we start, and kills them when this is dropped: those that have left the
+/// program's process group would otherwise survive it.
 #[derive(Debug)]
 pub struct SubreaperGuard {
-    /// Our children before.
+    /// Children that we had before.
     known: Vec<Pid>,
 }
 
 impl SubreaperGuard {
-    /// From now on our orphans are reparented to us. Children of ours that have been started since are killed with them: make it
-    /// before a child, on the thread that waits for it, and drop it after it.
+    /// From now on our orphans are reparented to us. Children of ours that are started after this are killed with them:
+    /// make the guard before a child, on the thread that waits for the child, and drop it after the child.
     pub fn open() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         Ok(Self { known: children() })

@@ -1,5 +1,5 @@
-//! Whether a child and its own children run, as `/proc` has it: who measures a server must know that somebody stopped or killed it,
-//! or that it waited for a CPU.
+//! Whether a child and its own children run, according to `/proc`. A measurement of a server must detect that somebody
+//! stopped or killed it, or that it waited for a CPU.
 
 mod threads;
 
@@ -18,11 +18,11 @@ use threads::Threads;
 pub struct ProcessObservation {
     /// For how long one of them was stopped by a signal or a debugger, and when that was first seen.
     pub stopped: Option<(Time, Duration)>,
-    /// When one of the children that there were at the first look was found to have ended.
+    /// When one of the children that existed at the first look was found to have ended.
     pub child_ended: Option<Time>,
     /// When the process itself was found to have ended.
     pub ended: Option<Time>,
-    /// How their threads ran, and waited for a CPU.
+    /// How long their threads ran, and waited for a CPU.
     pub cpu: CpuUse,
 }
 
@@ -45,7 +45,7 @@ struct Member {
 }
 
 impl ProcessWatch {
-    /// `pidfd` is of a child that nobody has waited for.
+    /// `pidfd` refers to a child that has not been waited for.
     pub(crate) fn new(pidfd: OwnedFd) -> Self {
         Self {
             pidfd,
@@ -56,7 +56,7 @@ impl ProcessWatch {
         }
     }
 
-    /// What has become of them until `now`. Times between two looks are known as precisely as the looks are frequent.
+    /// What has become of them until `now`. Times are as precise as the looks are frequent.
     pub fn look(&mut self, now: Time) -> ProcessObservation {
         if self.family.is_empty() && self.seen.ended.is_none() {
             // Its number in the PID namespace of `/proc`, which in a lab may be another one than ours (pidfd_open(2)).
@@ -110,7 +110,7 @@ fn family(root: u32) -> Vec<Member> {
         next += 1;
     }
     let member = |pid| stat(pid).map(|(_, started)| Member { pid, started });
-    // A root that is gone is no family.
+    // If the root is gone, the result is empty.
     member(root).into_iter().chain(pids.into_iter().skip(1).filter_map(member)).collect()
 }
 
@@ -124,7 +124,7 @@ fn children(pid: u32) -> io::Result<Vec<u32>> {
     Ok(children)
 }
 
-/// The state of a process that still is the one it was; `None` if it has ended, whether it has been waited for or not.
+/// The state of this process; `None` if it has ended, whether it has been waited for or not, or its number was reused.
 fn state(member: Member) -> Option<char> {
     let (state, started) = stat(member.pid)?;
     (started == member.started && !matches!(state, 'Z' | 'X')).then_some(state)
@@ -158,7 +158,7 @@ mod tests {
         child
     }
 
-    /// Looks, at times that are made up, until `find` finds it.
+    /// Looks at simulated times until `find` returns true.
     fn look_until(watch: &mut ProcessWatch, find: impl Fn(ProcessObservation) -> bool) -> ProcessObservation {
         let (deadline, mut now) = (Instant::now() + Duration::from_secs(60), Time::ZERO);
         loop {
@@ -177,7 +177,7 @@ mod tests {
         let child = shell("echo up; exec sleep 1000");
         let mut watch = child.watch().unwrap();
         for ms in [0, 20, 40] {
-            // It may still be on its way to its sleep.
+            // It may not be asleep yet.
             assert_eq!(
                 ProcessObservation { cpu: CpuUse::default(), ..watch.look(Time::from_millis(ms)) },
                 ProcessObservation::default()

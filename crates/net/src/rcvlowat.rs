@@ -1,12 +1,12 @@
 //! How many bytes must have arrived before a reader is woken: `SO_RCVLOWAT` (socket(7)), like interrupt moderation in network
 //! cards.
 //!
-//! A fast sender wakes its reader for every few segments. Of a body at 36 Gbit/s over loopback seven of ten reads had to wait
-//! first, and each sleep costs both ends: the reader's system call, the sender's wake-up of another CPU. So where the current
-//! message is known to have more, and more comes quickly, the reader sleeps until [`STEP`]s of it are there. What may follow the
-//! message is not waited for, so that nothing but bytes in the middle of a body is reported later, by [`LATENCY`] at most if the
-//! sender keeps its rate; a peer that closes wakes a reader at any low-water mark. Bulk goes further
-//! ([`DialTarget::gathers`](h2lab_roles::client::connect::DialTarget::gathers)).
+//! A fast sender wakes its reader for every few segments. With a body at 36 Gbit/s over loopback, seven of ten reads
+//! had to wait first, and each sleep costs both ends: the reader's system call, the sender's wake-up of another CPU. So
+//! where more of the current message is known to follow, and data arrives quickly, the reader sleeps until [`STEP`]s of
+//! it are there. It does not wait for what may follow the message. So only bytes in the middle of a body are reported
+//! later, by [`LATENCY`] at most if the sender keeps its rate. A peer that closes wakes a reader at any low-water mark.
+//! Bulk goes further ([`DialTarget::gathers`](h2lab_roles::client::connect::DialTarget::gathers)).
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ pub struct RcvLowat {
 }
 
 impl RcvLowat {
-    /// Of a new socket.
+    /// The state of a new socket.
     pub const fn new() -> Self {
         Self { set: 1, since: Time::ZERO, bytes: 0 }
     }
 
-    /// So many bytes were read.
+    /// `bytes` bytes were read.
     #[inline]
     pub const fn received(&mut self, bytes: usize) {
         self.bytes += bytes as u64;

@@ -76,7 +76,7 @@ pub enum Completion {
         token: Token,
         /// There is something to read: bytes, the end of the stream, or an error.
         readable: bool,
-        /// There is room to write. Often set beside `readable` without news: try only if a write was short.
+        /// There is room to write. Often set beside `readable` although nothing changed: try only if a write was short.
         writable: bool,
         /// The peer has finished sending, or the connection broke.
         hangup: bool,
@@ -155,7 +155,7 @@ impl Reactor {
         })
     }
 
-    /// The clock that the timers go by.
+    /// The clock of the timers.
     pub const fn clock(&self) -> Clock {
         self.clock
     }
@@ -175,8 +175,9 @@ impl Reactor {
         }
     }
 
-    /// Accepts connections until [`Reactor::forget`]. Where file descriptors or memory have run out, which is reported, the
-    /// connections wait in the kernel's queue, and are tried again a little later. The timer of `token` is the reactor's.
+    /// Accepts connections until [`Reactor::forget`]. If file descriptors or memory run out, that is reported; the
+    /// connections wait in the kernel's queue, and are tried again a little later. The reactor uses the timer of
+    /// `token`.
     pub fn submit_accept(&mut self, token: Token, listener: Listener) -> io::Result<()> {
         // Level-triggered: what is still in the queue is reported again.
         self.register(token, &listener, ACCEPT_EVENTS)?;
@@ -184,8 +185,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Accepts nothing at the listener of `token`, so that connections wait in the kernel's queue, or accepts again; nothing if that is no
-    /// listener.
+    /// Stops accepting at the listener of `token`, so that connections wait in the kernel's queue, or resumes. Does
+    /// nothing if `token` has no listener.
     pub fn pause_accept(&mut self, token: Token, pause: bool) {
         if let Some(Slot { source: Source::Listening { is_paused, .. }, .. }) =
             self.slots.get_mut(token.0 as usize)
@@ -211,12 +212,13 @@ impl Reactor {
         Ok(())
     }
 
-    /// Reports each [`Wakeup::wake`] that another thread has done, several of them perhaps at once. The first report may come without one.
+    /// Reports each [`Wakeup::wake`] of another thread; one report may stand for several. The first report may come
+    /// without one.
     pub fn submit_wakeups(&mut self, token: Token, wakeup: &Wakeup) -> io::Result<()> {
         self.submit_datagrams(token, wakeup)
     }
 
-    /// Reports nothing of this socket any more, also where other descriptors of it remain, here or in another process.
+    /// Stops reporting on this socket, even where other descriptors of it remain, here or in another process.
     pub fn withdraw(&mut self, token: Token, socket: &impl AsFd) {
         self.forget(token);
         let _ = epoll::delete(&self.epoll, socket); // it was added
@@ -317,7 +319,8 @@ impl Reactor {
         }
         let awake_from = now;
         while now < until && !self.has_news() {
-            // Another thread of ours may be due on this CPU, and a real-time one would wait for our next sleep.
+            // Another thread of ours may be due on this CPU. With real-time scheduling it would wait for our next
+            // sleep.
             rustix::thread::sched_yield();
             now = self.wait(Time::ZERO)?;
         }
@@ -459,7 +462,7 @@ impl Reactor {
         }
     }
 
-    /// Has the connections that wait at the listener of `token` reported again; `false` if that is none.
+    /// Has the connections that wait at the listener of `token` reported again; `false` if `token` has no listener.
     fn accept_again(&mut self, token: Token) -> bool {
         let Some(Slot { source: Source::Listening { listener, is_paused }, generation, .. }) =
             self.slots.get(token.0 as usize)
@@ -509,10 +512,11 @@ const STREAM_EVENTS: EventFlags =
 /// The events of a listener.
 const ACCEPT_EVENTS: EventFlags = EventFlags::IN;
 
-/// For how long nothing is accepted after that failed.
+/// How long nothing is accepted after accepting failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is due sooner is the timeout of one sleep. Later deadlines span enough sleeps to make a wake timer worthwhile.
+/// A deadline sooner than this is the timeout of one sleep. Later ones span enough sleeps to make a wake timer
+/// worthwhile.
 const SOON: Duration = Duration::from_millis(2);
 
 /// The data of the wake timer's events: no token is so large.

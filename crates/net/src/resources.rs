@@ -36,15 +36,15 @@ pub fn memory() -> u64 {
     let machine = all.totalram.saturating_mul(all.mem_unit.into());
     let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = group.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    // A group is held to the limits of those that it lies in.
+    // The limits of the groups that contain a group apply to it, too.
     let groups = Path::new("/sys/fs/cgroup").join(path);
     let limits = groups.ancestors().take_while(|folder| folder.starts_with("/sys/fs/cgroup"));
     let of = |folder: &Path| std::fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok();
     limits.filter_map(of).fold(machine, u64::min)
 }
 
-/// For how long since boot each CPU of this machine was ready to run and was not let by its hypervisor, on average, in
-/// nanoseconds ("steal", proc(5)); 0 where there is none or it is not reported.
+/// How long since boot each CPU of this machine was ready to run but its hypervisor did not let it, on average, in
+/// nanoseconds ("steal", proc(5)); 0 where there is no hypervisor or it is not reported.
 pub fn stolen_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     in_ns(ticks(&stat, "cpu").get(7).copied().unwrap_or(0)) / online_cpus() as u64
@@ -108,8 +108,8 @@ impl Memory {
     }
 }
 
-/// Memory of this process that is its own: not its code, and nothing of files. Opened once, so that it can be asked where no file can be
-/// opened any more.
+/// Memory that belongs to this process alone: neither its code nor anything of files. Opened once, so that it can be
+/// read when no file can be opened any more.
 #[derive(Debug)]
 pub struct OwnMemory(File);
 
@@ -127,15 +127,16 @@ impl OwnMemory {
     }
 }
 
-/// Resident pages that are of no file, of `/proc/PID/statm` (proc(5)).
+/// Resident pages that belong to no file, from `/proc/PID/statm` (proc(5)).
 fn own_pages(statm: &str) -> u64 {
     let mut numbers = statm.split_whitespace().skip(1).map_while(|number| number.parse::<u64>().ok());
     let (resident, of_files) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     resident.saturating_sub(of_files)
 }
 
-/// Large buffers go back to the kernel as soon as they are freed, instead of staying in the arena of their thread: for a process whose
-/// memory is bounded. glibc raises both bounds by itself up to 64 MiB unless they are set.
+/// Makes the allocator return large buffers to the kernel as soon as they are freed, instead of keeping them in the
+/// arena of their thread: for a process whose memory is bounded. glibc raises both thresholds by itself up to 64 MiB
+/// unless they are set.
 pub fn keep_little_freed_memory() {
     // SAFETY: it sets numbers of the allocator.
     #[cfg(target_env = "gnu")]
@@ -145,7 +146,7 @@ pub fn keep_little_freed_memory() {
     }
 }
 
-/// Bytes that are resident of the process `pid` and all its descendants, as a server with workers has them; `None` if it is gone.
+/// Resident bytes of the process `pid` and all its descendants, such as the workers of a server; `None` if it is gone.
 pub fn family_memory(pid: u32) -> Option<u64> {
     let resident = |pid: u32| {
         let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;

@@ -26,22 +26,23 @@ pub fn nameless(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// An empty file in `folder` that only this user can read. Its name begins with `name` and has the ending by which a run folder
-/// is swept.
+/// An empty file in `folder` that only this user can read. Its name begins with `name`, and ends with the suffix of
+/// files that are removed when a run folder is cleaned up.
 pub fn private(folder: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     let path = unique(folder, name)?;
     let file = create(&path)?;
     Ok((path, file))
 }
 
-/// A path for such a file, before it is made: for another process that has to know it.
+/// A path for such a file, before it is created: for another process that needs the path.
 ///
 /// A process id would not be unique: in its own lab each process has the same.
 pub fn unique(folder: &Path, name: &str) -> io::Result<PathBuf> {
     std::path::absolute(folder.join(unpredictable(name)? + ".partial"))
 }
 
-/// A name that begins with `name` and that nobody can know before: in a folder of all users somebody could be there first.
+/// A name that begins with `name` and cannot be predicted: in a folder that all users may write to, somebody else could
+/// create the file first.
 pub fn unpredictable(name: &str) -> io::Result<String> {
     let mut random = [0; 8];
     getrandom(&mut random[..], GetRandomFlags::empty())?;

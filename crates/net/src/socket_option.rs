@@ -1,4 +1,4 @@
-//! Options of sockets that neither `std` nor `rustix` knows.
+//! Socket options that neither `std` nor `rustix` has.
 
 use std::ffi::{c_int, c_void};
 use std::io;

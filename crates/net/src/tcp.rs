@@ -59,20 +59,20 @@ const SO_BUF_LOCK: libc::c_int = 72;
 /// What a read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes, at least one.
+    /// The number of bytes, at least one.
     Bytes(usize),
     /// Nothing now; a completion says when there is more.
     WouldBlock,
     /// The peer has finished sending.
     Eof,
-    /// The peer has finished sending without the `close_notify` of TLS: bytes may be missing. Never of TCP alone.
+    /// The peer has finished sending without the `close_notify` of TLS: bytes may be missing. Never over TCP alone.
     Truncated,
 }
 
 /// What a write gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// So many bytes were taken, at least one; perhaps fewer than offered.
+    /// The number of bytes that were taken, at least one; perhaps fewer than offered.
     Bytes(usize),
     /// The socket's buffer is full; a completion says when there is room.
     WouldBlock,
@@ -146,7 +146,7 @@ impl StreamSocket {
         Ok(Self { fd, calls: Cell::default(), written: Cell::default() })
     }
 
-    /// A connection of TCP that another process, or this one, had before and on which so many bytes were written.
+    /// A TCP connection that another process, or this one, had before, and on which `written` bytes were written.
     pub fn given(fd: OwnedFd, written: u64) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         let stream = Self::from_fd(fd)?;
@@ -155,15 +155,16 @@ impl StreamSocket {
         Ok(stream)
     }
 
-    /// Has the kernel end the connection, with [`io::ErrorKind::TimedOut`], where the peer's host is gone: after `silence` without a
-    /// segment it is asked for one (`SO_KEEPALIVE`), and what has no acknowledgement for `unacknowledged`, data or question, ends it
-    /// (`TCP_USER_TIMEOUT`, RFC 5482); `None` leaves that to the system's own limits (`tcp_retries2`, `tcp_keepalive_probes`). Both are
-    /// whole seconds at least. Without effect on a Unix socket, whose peer is a process of this host.
+    /// Has the kernel end the connection, with [`io::ErrorKind::TimedOut`], where the peer's host is gone. After
+    /// `silence` without a segment the kernel sends keepalives (`SO_KEEPALIVE`). Data or keepalives without an
+    /// acknowledgement for `unacknowledged` end the connection (`TCP_USER_TIMEOUT`, RFC 5482); `None` leaves that to
+    /// the system's own limits (`tcp_retries2`, `tcp_keepalive_probes`). Both times are one second at least. No effect
+    /// on a Unix socket, whose peer is a process of this host.
     pub fn watch_peer(&self, silence: Duration, unacknowledged: Option<Duration>) {
         let silence = Duration::from_secs(silence.as_secs().clamp(1, 32_767));
         let unacknowledged = unacknowledged.map_or(0, |time| {
             let time = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-            time.clamp(1_000, i32::MAX as u32) // an int, of which less than 0 is refused
+            time.clamp(1_000, i32::MAX as u32) // an int: negative values are refused
         });
         let set = || {
             sockopt::set_tcp_keepidle(&self.fd, silence)?;
@@ -171,10 +172,11 @@ impl StreamSocket {
             sockopt::set_socket_keepalive(&self.fd, true)?;
             sockopt::set_tcp_user_timeout(&self.fd, unacknowledged)
         };
-        let _ = set(); // an old kernel finds out later
+        let _ = set(); // on an old kernel it is detected later
     }
 
-    /// Has its close tell the peer that what it got is not complete (RST). What it has not acknowledged yet may never arrive.
+    /// Makes its close reset the connection (RST), so that the peer does not take what it got for complete. What it has
+    /// not acknowledged yet may never arrive.
     pub fn abort_at_close(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO)); // else it ends as if it were complete
     }
@@ -189,7 +191,7 @@ impl StreamSocket {
         self.calls.get()
     }
 
-    /// How many bytes the kernel has taken from us: under TLS those of its records.
+    /// How many bytes the kernel has taken from us: with TLS those of its records.
     pub const fn written(&self) -> u64 {
         self.written.get()
     }
@@ -224,8 +226,9 @@ impl StreamSocket {
         }
     }
 
-    /// From now on completions report bytes when so many have come, or the end of the stream. The kernel takes less if the buffer
-    /// holds less; a Unix socket does as if it were 1. If it cannot be set, nothing is lost: it only saves time.
+    /// From now on completions report bytes only when `bytes` of them have come, or the stream has ended. The kernel
+    /// uses a lower mark if the buffer holds less; on a Unix socket it is always 1. If it cannot be set, nothing is
+    /// lost: it only saves time.
     pub fn set_rcvlowat(&self, bytes: u32) {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
         let _ = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes);
@@ -248,8 +251,8 @@ impl StreamSocket {
         }
     }
 
-    /// The socket takes no more while `bytes` that it has not sent yet wait in it (`TCP_NOTSENT_LOWAT`). Without that it takes megabytes
-    /// that a peer does not read, as if the peer did. Without effect on a Unix socket.
+    /// The socket takes no more while `bytes` that it has not sent yet wait in it (`TCP_NOTSENT_LOWAT`). Otherwise it
+    /// takes megabytes that a peer does not read. No effect on a Unix socket.
     pub fn limit_unsent(&self, bytes: u32) {
         let _ = set_option(&self.fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes);
     }
@@ -328,8 +331,8 @@ impl StreamSocket {
         Ok(sockopt::set_tcp_congestion(&fd, name)?)
     }
 
-    /// What this thread must keep so that its sockets may have `name`: `CAP_NET_ADMIN` if it is restricted
-    /// (`net.ipv4.tcp_allowed_congestion_control`), else nothing.
+    /// The capability that this thread must keep so that its sockets may have `name`: `CAP_NET_ADMIN` if that is
+    /// restricted (`net.ipv4.tcp_allowed_congestion_control`), else none.
     pub fn rights_for_congestion(name: &str) -> CapabilitySet {
         privileges::needed(&[CapabilitySet::NET_ADMIN], || Self::may_have_congestion(name).is_ok())
     }
@@ -369,7 +372,7 @@ impl AsFd for StreamSocket {
     }
 }
 
-/// Connects to `address` and closes at once: whether anything listens there. It blocks.
+/// Whether anything listens at `address`: connects to it and closes at once. It blocks.
 pub fn knock(address: SocketAddr) -> io::Result<()> {
     knock_with(&knocker(address)?, address)
 }
@@ -420,8 +423,9 @@ impl ReservedPort {
     }
 }
 
-/// The most that the kernel lets the receive and the send buffers of sockets grow to, in bytes, in the network namespace of the
-/// calling thread: the third values of `net.ipv4.tcp_rmem` and `net.ipv4.tcp_wmem`, which go for IPv6 too.
+/// The most that the kernel lets the receive and the send buffers of sockets grow to, in bytes, in the network
+/// namespace of the calling thread: the third values of `net.ipv4.tcp_rmem` and `net.ipv4.tcp_wmem`, which apply to
+/// IPv6, too.
 pub fn largest_buffers() -> (Option<u64>, Option<u64>) {
     let third = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
@@ -505,7 +509,7 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Option<StreamSocket>> {
         loop {
             return match accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                // What cannot be set up was reset meanwhile, and says nothing of the others.
+                // A connection that cannot be set up was reset meanwhile; that does not concern the others.
                 Ok(fd) => match StreamSocket::accepted(fd, self.nodelay) {
                     Ok(stream) => Ok(Some(stream)),
                     Err(_) => continue,

@@ -1,4 +1,4 @@
-//! What the kernel says of a TCP connection (`TCP_INFO`, linux/tcp.h).
+//! What the kernel reports on a TCP connection (`TCP_INFO`, linux/tcp.h).
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -81,11 +81,12 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
-    /// Whether it knows of a segment that is missing, and waits for its repetition.
+    /// Whether loss recovery is under way: a segment is known to be missing, and its retransmission has not been
+    /// acknowledged.
     pub is_repairing: bool,
     /// Bytes that wait in the socket and were never sent.
     pub unsent_bytes: u32,
-    /// After this time without an acknowledgement a segment is sent again, in microseconds.
+    /// The retransmission timeout, in microseconds.
     pub rto_us: u32,
     /// Whether a retransmission timeout is unresolved.
     pub is_timed_out: bool,
@@ -125,8 +126,8 @@ impl TcpInfo {
         Ok(Self::from_kernel(&unsafe { info.assume_init() }))
     }
 
-    /// Whether the peer's kernel has acknowledged what was written so long ago. A busy connection always has unacknowledged data;
-    /// but data older than two retransmission timeouts would have been retransmitted.
+    /// Whether the peer's kernel has acknowledged what was written `age` ago. A busy connection always has
+    /// unacknowledged data; but data older than two retransmission timeouts would have been retransmitted.
     pub fn has_acknowledged(&self, age: Duration) -> bool {
         let would_be_sent_again = age.as_micros() > 2 * u128::from(self.rto_us) && !self.is_timed_out;
         self.unsent_bytes == 0 && (self.unacked == 0 || would_be_sent_again)

@@ -33,7 +33,7 @@ impl Transport {
         }
     }
 
-    /// The byte stream, to be changed; `None` of QUIC.
+    /// The byte stream, to be changed; `None` for QUIC.
     #[inline]
     pub const fn stream_mut(&mut self) -> Option<&mut ByteStream> {
         match self {
@@ -109,7 +109,7 @@ impl Transport {
         }
     }
 
-    /// From now on windows are at most so many bytes, below those of `config`.
+    /// From now on windows are at most `bytes` bytes, below those of `config`.
     pub fn limit_windows(&mut self, engine: &mut Connection, config: &Config, bytes: u32) {
         engine.set_window_limit(bytes);
         if let Self::Quic(quic) = self {
@@ -117,7 +117,8 @@ impl Transport {
         }
     }
 
-    /// Whether it waits for what was written to arrive before it closes, and must go on receiving for that. Of TCP the kernel does it.
+    /// Whether it waits for what was written to arrive before it closes, and must go on receiving for that. With TCP
+    /// the kernel does it.
     pub const fn is_closing(&self) -> bool {
         match self {
             Self::Stream(_) => false,
@@ -125,7 +126,7 @@ impl Transport {
         }
     }
 
-    /// When [`Transport::handle_timeout`] must be called. TCP keeps its own time.
+    /// When [`Transport::handle_timeout`] must be called. TCP's timers are in the kernel.
     #[inline]
     pub const fn timeout(&self) -> Time {
         match self {
@@ -134,7 +135,7 @@ impl Transport {
         }
     }
 
-    /// Does what is due by now. Whether anything was due: then receive and flush.
+    /// Does what is due by now; returns whether anything was: then receive and flush.
     #[inline]
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         match self {
@@ -143,14 +144,14 @@ impl Transport {
         }
     }
 
-    /// Whether to receive now, by an engine that may have to wait until its peer has read: then all of TCP's one stream has to
-    /// wait. QUIC must still process acknowledgements, and leaves unread what is not wanted.
+    /// Whether to receive now. An engine may have to wait until its peer has read: over TCP its only byte stream then
+    /// has to wait. QUIC must still process acknowledgements, and leaves unread what the engine does not want.
     #[inline]
     pub fn may_receive(&self, engine: &Connection) -> bool {
         matches!(self, Self::Quic(_)) || engine.wants_input()
     }
 
-    /// Whether something has come that was not wanted then and is now; of TCP a completion reports it.
+    /// Whether something has arrived that the engine did not want then and wants now; over TCP a completion reports it.
     pub fn has_unread(&self, engine: &mut Connection) -> bool {
         match self {
             Self::Stream(_) => false,
@@ -205,9 +206,10 @@ impl Transport {
         }
     }
 
-    /// Nothing more is there at `now`, and `engine` has taken everything: waits for a completion, which may come later for bytes
-    /// in the middle of a body that comes fast. With `gathers` it is reported later for whatever comes during long bodies, and
-    /// this is called again from time to time in case the peer has nothing more to send.
+    /// Called when nothing more is there at `now`, and `engine` has taken everything: waits for a completion. That may
+    /// come later for bytes in the middle of a body that arrives fast. With `gathers` it comes later for whatever
+    /// arrives during long bodies, and this is called again from time to time in case the peer has nothing more to
+    /// send.
     #[inline]
     pub fn rest(&mut self, engine: &Connection, gathers: bool, now: Time) {
         if let Self::Stream(stream) = self {

@@ -1,7 +1,7 @@
 //! Non-blocking UDP in batches: segmentation offload both ways, ECN marks, source and destination addresses.
 //!
-//! `quinn-udp` knows which of these the kernel supports; this module adds what a role needs: whether a call would block, and
-//! whether the other host has reported that nobody listens.
+//! `quinn-udp` detects which of these the kernel supports; this module adds what a role needs: whether a call would
+//! block, and whether the other host has reported that nobody listens.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,7 +21,7 @@ const BATCH: usize = 8;
 /// The longest batch that the kernel makes of datagrams of one size (GRO), in bytes.
 const LONGEST_BATCH: usize = 1 << 16;
 
-/// The longest batch that it takes (GSO): an IPv4 packet's length has 16 bits.
+/// The longest batch that the kernel sends (GSO): an IPv4 packet's length has 16 bits.
 pub const LONGEST_SENT: usize = (1 << 16) - 1 - 20 - 8;
 
 thread_local! {
@@ -94,8 +94,8 @@ impl Socket {
         Self::new(connected(remote)?)
     }
 
-    /// A socket on `address` that receives from everybody; port 0 picks a free one, see [`Socket::local_address`]. A port is free where
-    /// another process has nothing on it but sockets [beside](Self::beside) one that it has given up.
+    /// A socket on `address` that receives from everybody; port 0 picks a free one, see [`Socket::local_address`]. A
+    /// port is free, too, if another process has only sockets [beside](Self::beside) one that it has given up.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let fd = unbound(address.is_ipv4())?;
         // Two sockets share a port where both have this option while the later one is bound (socket(7)): those beside another one have it.
@@ -115,8 +115,8 @@ impl Socket {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// A further socket on this one's port, of the same user, which gets what comes from `remote` to `local` from now on (the kernel prefers
-    /// connected sockets). What of others comes in the meantime may be in either.
+    /// Another socket on this one's port, of the same user. From now on it gets what comes from `remote` to `local`,
+    /// since the kernel prefers connected sockets. Datagrams of others that arrive meanwhile may be in either socket.
     pub fn beside(&self, local: Option<IpAddr>, remote: SocketAddr) -> io::Result<Self> {
         let own = self.local_address()?;
         let ip = local.filter(|_| own.ip().is_unspecified()).unwrap_or_else(|| own.ip());
@@ -129,11 +129,12 @@ impl Socket {
         Self::new(fd.into())
     }
 
-    /// Gives up the port, which another process has, too: the descriptor is one of a new socket from now on, which is bound to nothing.
-    /// Watch it no longer. Sockets [beside](Self::beside) it keep the port.
+    /// Gives up the port, which another process also has: from now on the descriptor refers to a new socket that is not
+    /// bound. Stop watching it. Sockets [beside](Self::beside) it keep the port.
     pub fn give_up(&self) -> io::Result<()> {
         let new = unbound(self.local_address()?.is_ipv4())?;
-        // SAFETY: it takes numbers alone. Both are open sockets, and so is the one with our number afterwards, which stays ours.
+        // SAFETY: it takes only numbers. Both are open sockets. Our number also refers to an open socket afterwards,
+        // and stays ours.
         if unsafe { libc::dup3(new.as_raw_fd(), self.socket.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -161,8 +162,8 @@ impl Socket {
         self.state.max_gso_segments()
     }
 
-    /// Sends a datagram, or a batch of them. Loss in the network is no error: only that nobody listens is reported, and what
-    /// keeps every datagram from leaving.
+    /// Sends a datagram, or a batch of them. Loss in the network is no error. Reported are only that nobody listens,
+    /// and errors that keep every datagram from leaving.
     pub fn send(&self, transmit: &Transmit<'_>) -> io::Result<DatagramSent> {
         match self.state.try_send((&self.socket).into(), transmit) {
             Ok(()) => Ok(DatagramSent::Gone),
@@ -179,8 +180,9 @@ impl Socket {
         }
     }
 
-    /// Takes what one system call gives and passes on each datagram; returns how many bytes that were. An empty datagram, of
-    /// which nothing is passed on, counts as one: 0 means that there was none, after which the socket reports the next.
+    /// Receives with one system call and passes on each datagram; returns how many bytes that were. An empty datagram
+    /// is not passed on, but counts as one byte: 0 means that there was no datagram, after which the socket reports the
+    /// next.
     pub fn receive(&self, take: &mut dyn FnMut(Datagram<'_>)) -> io::Result<usize> {
         INBOX.with_borrow_mut(|inbox| {
             let mut batches = [RecvMeta::default(); BATCH];

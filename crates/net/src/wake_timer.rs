@@ -1,9 +1,9 @@
 //! A kernel timer that wakes a reactor at some time, set once for many sleeps.
 //!
-//! A sleep with a timeout arms a kernel timer and, when an event comes before it, disarms it: twice a call to the hypervisor on a
-//! virtual machine if no other timer of that CPU is due earlier. A busy thread sleeps ten thousand times a second and has a
-//! deadline every 10 ms. So its timeouts are one `timerfd` in its epoll set, which is left as it is when its deadline has moved
-//! to a later time: then it fires early, to no effect.
+//! A sleep with a timeout arms a kernel timer and, when an event comes before it, disarms it. On a virtual machine each
+//! of these calls the hypervisor, if no other timer of that CPU is due earlier. A busy thread sleeps ten thousand times
+//! a second and has a deadline every 10 ms. So its timeouts are one `timerfd` in its epoll set, which is left as it is
+//! when its deadline has moved to a later time: then it fires early, to no effect.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

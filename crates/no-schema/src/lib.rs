@@ -1,5 +1,5 @@
-//! A derive of `JsonSchema` that makes nothing. `h2lab_base::JsonSchema` is this one unless the feature `schema` is on, so that
-//! who builds from source does not compile schemas, which only `h2lab gen schema` prints (a tenth of the build).
+//! A derive of `JsonSchema` that generates nothing. `h2lab_base::JsonSchema` is this one unless the feature `schema` is
+//! on. So builds from source do not compile schemas (a tenth of the build), which only `h2lab gen schema` prints.
 //!
 //! Never contains: anything else.
 #![forbid(unsafe_code)]

@@ -1,15 +1,15 @@
-//! What a connection begins with that nobody has announced: HTTP, or anything else.
+//! What a connection begins with where its protocol is not known: HTTP, or anything else.
 
 /// The longest method that is taken for one.
 const LONGEST_METHOD: usize = 24;
-/// A line without end is HTTP by then: no target of anything else is so long.
+/// A first line that is longer than this, and has not ended, is HTTP: nothing else has so long a target.
 const LONGEST_LINE: usize = 16 * 1024;
-/// So many empty lines before a request are tolerated.
+/// The most empty lines that are tolerated before a request.
 const EMPTY_LINES: usize = 4;
 /// The beginning of HTTP/2 by prior knowledge (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
-/// What first bytes are of.
+/// What the first bytes of a connection belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beginning {
     /// They are too few to tell.
@@ -18,11 +18,11 @@ pub enum Beginning {
     Http1,
     /// HTTP/2 by prior knowledge.
     Http2,
-    /// No HTTP; or a request to a proxy (CONNECT, or a target with a scheme), whose sender has chosen that proxy.
+    /// Not HTTP; or a request to a proxy (CONNECT, or a target with a scheme), whose sender has chosen that proxy.
     Other,
 }
 
-/// What these first bytes of a connection are of.
+/// What these first bytes of a connection belong to.
 pub fn of(bytes: &[u8]) -> Beginning {
     let known = bytes.len().min(PREFACE.len());
     if !bytes.is_empty() && bytes[..known] == PREFACE[..known] {

@@ -1,7 +1,8 @@
 //! The fields of a message between two hops (RFC 9110 §7.6).
 //!
-//! What concerns one connection alone ends here. Everything else passes in order, and what a proxy owes to the next one is added: `Via`,
-//! and who the client was. Framing is no field: the engine of the next hop writes it, from [`Head::body_length`].
+//! What concerns one connection alone ends here. Everything else passes in order, and the proxy adds what it owes to
+//! the next hop: `Via`, and who the client was. Framing is not a field: the engine of the next hop writes it, from
+//! [`Head::body_length`].
 
 use h2lab_base::JsonSchema;
 use h2lab_wire::event::{RequestHead, ResponseHead};
@@ -39,7 +40,7 @@ impl Version {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientFields {
-    /// Not at all; what the client says of itself passes.
+    /// Not at all; the client's own fields pass.
     None,
     /// `X-Forwarded-For`, `-Proto` and `-Host`.
     #[default]
@@ -55,7 +56,7 @@ pub enum Host {
     /// The one that the client has asked for.
     #[default]
     Keep,
-    /// The instance's own, as its URL says: for services of others, which know only their own names.
+    /// The instance's own, as its URL says: for services of others, which accept only their own names.
     Instance,
 }
 
@@ -63,7 +64,7 @@ pub enum Host {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OwnFields {
-    /// The proxy's name in `Via`; none adds no `Via`.
+    /// The proxy's name in `Via`; without it no `Via` is added.
     pub via: Option<String>,
     /// How the next hop is told who the client was.
     pub client: ClientFields,
@@ -95,17 +96,17 @@ pub struct Origin<'a> {
 /// Why a message is not passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The method is no token (RFC 9110 §9.1).
+    /// The method is not a token (RFC 9110 §9.1).
     #[error("invalid method")]
     Method,
-    /// The target has a byte that would end it in HTTP/1.1, or a fragment, which is of the client alone (RFC 9110 §7.1): some servers cut
-    /// it, and would serve what no route compared.
+    /// The target has a byte that would end it in HTTP/1.1, or a fragment, which is for the client alone (RFC 9110
+    /// §7.1). Some servers cut a fragment off, and would serve a target that no route was compared with.
     #[error("the target contains white space, a control character or #")]
     Target,
-    /// The authority is no host and port.
+    /// The authority is not a host and port.
     #[error("invalid authority: expected HOST or HOST:PORT")]
     Authority,
-    /// `Connection` names so many fields that no message means it, and none of them may be passed on.
+    /// `Connection` names more fields than any real message, and none of them may be passed on.
     #[error("more than {MOST_OPTIONS} options of Connection")]
     Options,
 }
@@ -133,12 +134,12 @@ impl Asked {
     }
 }
 
-/// At most so many options of `Connection` are looked at: more is no real message. A request with more is refused, since the fields that it
-/// names must not go on (RFC 9110 §7.6.1), and so is a response: see [`check_response`].
+/// The most options of `Connection` that are examined: no real message has more. A request with more is refused, since
+/// the fields that it names must not go on (RFC 9110 §7.6.1), and so is a response: see [`check_response`].
 const MOST_OPTIONS: usize = 16;
 
-/// Fields that no `Connection` may take out of a message: they are meant for every recipient (RFC 9110 §7.6.1), and one who names them
-/// wants the next hop not to see them.
+/// Fields that `Connection` must not remove from a message. They are meant for every recipient (RFC 9110 §7.6.1); a
+/// sender that names them wants to hide them from the next hop.
 const END_TO_END: [&[u8]; 12] = [
     b"authorization",
     b"cache-control",
@@ -206,8 +207,8 @@ fn is_of_hop(name: &[u8]) -> bool {
     )
 }
 
-/// What the next hop is given of a request that came from `origin`, in any version of HTTP: it may go on in another one when it is sent
-/// again. [`te`] is HTTP/1.1's alone.
+/// Makes what the next hop gets of a request that came from `origin`. It suits any version of HTTP: a request that is
+/// sent again may go on in another version. [`te`] is HTTP/1.1's alone.
 pub fn request(
     incoming: &RequestHead<'_>,
     origin: Origin<'_>,
@@ -262,8 +263,9 @@ pub fn request(
     Ok(asked)
 }
 
-/// Whether an offer to go on in WebSocket is looked at: it is made by GET (RFC 6455 §4.1). One of HTTP/1.0 must be ignored, and any other
-/// may be (RFC 9110 §7.8): that of a request with content, which a handshake does not have and which would come before the switch.
+/// Whether an offer to go on in WebSocket is considered: it is made by GET (RFC 6455 §4.1). An offer in HTTP/1.0 must
+/// be ignored, and any other may be (RFC 9110 §7.8). It is ignored in a request with content, which a handshake does
+/// not have and which would come before the switch.
 fn may_upgrade(incoming: &RequestHead<'_>) -> bool {
     let is_of_content = |field: Field<'_>| match field.name {
         b"transfer-encoding" => true,
@@ -273,13 +275,13 @@ fn may_upgrade(incoming: &RequestHead<'_>) -> bool {
     incoming.method == b"GET" && !incoming.is_http10 && !incoming.fields.iter().any(is_of_content)
 }
 
-/// What HTTP/1.1 needs beside `te: trailers`, since that is of one connection (RFC 9110 §10.1.4): another field line.
+/// The field line that HTTP/1.1 needs beside `te: trailers`, since that concerns one connection (RFC 9110 §10.1.4).
 pub fn te(head: &Head, to: Version) -> Option<Field<'static>> {
     (to == Version::H1 && head.field(b"te").is_some()).then_some(Field::new("connection", "te"))
 }
 
-/// What the next hop is told of the length of a body. HTTP/1.1 has trailers only where it is told nothing, and sends chunks (RFC 9112
-/// §7.1.2): a message that announces some keeps them.
+/// The length of a body that the next hop gets. HTTP/1.1 can send trailers only without a length, in chunks (RFC 9112
+/// §7.1.2): a message that announces trailers keeps them that way.
 pub fn body_length(head: &Head, to: Version) -> Option<u64> {
     let has_trailers = to == Version::H1 && head.field(b"trailer").is_some();
     head.body_length.filter(|_| !has_trailers)
@@ -314,7 +316,7 @@ fn check(incoming: &RequestHead<'_>) -> Result<(), Refused> {
     if is_authority(incoming.authority) { Ok(()) } else { Err(Refused::Authority) }
 }
 
-/// HTTP/2 may cut `cookie` into lines, and HTTP/1.1 has one (RFC 9113 §8.2.3).
+/// HTTP/2 may split `cookie` into lines, and HTTP/1.1 has one (RFC 9113 §8.2.3).
 fn add_cookies(fields: Fields<'_>, lines: usize, head: &mut Head) {
     let all = || fields.iter().filter(|field| field.name == b"cookie").map(|field| field.value);
     if lines < 2 {
@@ -323,7 +325,7 @@ fn add_cookies(fields: Fields<'_>, lines: usize, head: &mut Head) {
     head.add_list(b"cookie", all().flat_map(|value| [&b"; "[..], value]).skip(1));
 }
 
-/// Adds to the list in the lines of `name`, as one line; without `kept` it is the only member.
+/// Appends `last` to the list in the lines of `name`, as one line; without `kept` it is the only member.
 fn add_to_list(fields: Fields<'_>, name: &[u8], kept: bool, last: &[&[u8]], head: &mut Head) {
     let all = fields.iter().filter(|field| kept && field.name == name).map(|field| field.value);
     head.add_list(name, all.flat_map(|value| [value, b", "]).chain(last.iter().copied()));
@@ -391,12 +393,13 @@ fn add_via(fields: Fields<'_>, received_protocol: &[u8], own: &OwnFields, head: 
     }
 }
 
-/// Whether a response, interim or final, may be passed on. One with too many options of `Connection` may not.
+/// Whether a response, interim or final, may be passed on. One with too many options of `Connection` may not be.
 pub fn check_response(incoming: &ResponseHead<'_>) -> Result<(), Refused> {
     if Options::of(incoming.fields).is_incomplete { Err(Refused::Options) } else { Ok(()) }
 }
 
-/// What the client is given of a response, interim or final, that came in version `from`, and [`check_response`] lets pass.
+/// Makes what the client gets of a response, interim or final, that came in version `from` and has passed
+/// [`check_response`].
 pub fn response(incoming: &ResponseHead<'_>, from: Version, own: &OwnFields, head: &mut Head) {
     head.clear();
     head.status = incoming.status;
@@ -412,7 +415,8 @@ pub fn response(incoming: &ResponseHead<'_>, from: Version, own: &OwnFields, hea
     add_via(incoming.fields, from.received_protocol(incoming.is_http10), own, head);
 }
 
-/// What the other side is given of trailers: nothing that frames, routes or controls a message (RFC 9110 §6.5.1).
+/// Makes the trailers that the other side gets: without anything that frames, routes or controls a message (RFC 9110
+/// §6.5.1).
 pub fn trailers(incoming: Fields<'_>, head: &mut Head) {
     head.clear();
     for Field { name, value } in incoming.iter() {

@@ -1,5 +1,5 @@
-//! What a proxy needs of gRPC over HTTP/2 (the specification is PROTOCOL-HTTP2.md of gRPC): its deadlines, and how it is told that a call
-//! has failed.
+//! What a proxy needs of gRPC over HTTP/2 (the specification is PROTOCOL-HTTP2.md of gRPC): its deadlines, and how the
+//! failure of a call is reported.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub fn is_grpc(content_type: Option<&[u8]>) -> bool {
         && matches!(content_type.get(TYPE.len()), None | Some(b'+' | b';' | b' '))
 }
 
-/// The value of `grpc-timeout`: at most eight digits and a unit. `None` if it is none.
+/// The value of `grpc-timeout`: at most eight digits and a unit. `None` if it is malformed.
 pub fn timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -71,20 +71,22 @@ const NAMES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// The name of a status code: `UNAVAILABLE`; of those without a name `OTHER`, so that peers cannot make up any number of them.
+/// The name of a status code: `UNAVAILABLE`; `OTHER` for codes without a name, so that peers cannot make up any number
+/// of names.
 pub fn name(status: u32) -> &'static str {
     NAMES.get(status as usize).copied().unwrap_or("OTHER")
 }
 
-/// The code that a value of `grpc-status` says; UNKNOWN where it is no number, as gRPC's clients read it.
+/// The code that a value of `grpc-status` stands for; UNKNOWN where it is not a number, as gRPC's clients read it.
 pub fn status_of(value: &[u8]) -> u32 {
     let number = str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     number.and_then(|text| text.parse().ok()).unwrap_or(2)
 }
 
-/// Whether a status code says that the instance has failed: those that Envoy's outlier detection maps to 5xx (UNKNOWN, INTERNAL,
-/// `DATA_LOSS`: 500; UNAVAILABLE: 503), but for those that only the request decides: UNIMPLEMENTED (501), and `DEADLINE_EXCEEDED` (504), since the
-/// deadline is the caller's own. `RESOURCE_EXHAUSTED` is 429 there: a caller's quota.
+/// Whether a status code says that the instance has failed. These are the codes that Envoy's outlier detection maps to
+/// 5xx (UNKNOWN, INTERNAL, `DATA_LOSS`: 500; UNAVAILABLE: 503), except those that only the request decides:
+/// UNIMPLEMENTED (501), and `DEADLINE_EXCEEDED` (504), since the deadline is the caller's own. `RESOURCE_EXHAUSTED` is
+/// 429 there: a caller's quota.
 pub const fn is_failure(status: u32) -> bool {
     matches!(status, 2 | 13 | UNAVAILABLE | 15)
 }
@@ -96,7 +98,7 @@ pub fn message(text: &str) -> String {
         if (b' '..=b'~').contains(&byte) && byte != b'%' {
             encoded.push(byte.into());
         } else {
-            let _ = write!(encoded, "%{byte:02X}"); // a String takes all
+            let _ = write!(encoded, "%{byte:02X}"); // writing to a String cannot fail
         }
     }
     encoded

@@ -1,17 +1,19 @@
-//! Clients of a sidecar that its successor goes on with: what that must know of each, and how it is written between the two processes.
+//! Clients of a sidecar that its successor takes over: what the successor must know of each, and the encoding between
+//! the two processes.
 //!
-//! The successor says in one line which connections it takes ([`takes`]). A process that reads no such line, or of a version that it does
-//! not know, closes its connections itself. What follows are messages of sockets, each with as many records ([`encode`]).
+//! The successor says in one line which connections it takes ([`takes`]). A process that reads no such line, or one of
+//! a version that it does not know, closes its connections itself. Messages with sockets follow, each with as many
+//! records ([`encode`]).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::config::Transparent;
 
-/// Connections in one message at most: fewer than the kernel takes (`SCM_MAX_FD`, 253), so that what is under way is little.
+/// The most connections in one message: fewer than the kernel takes (`SCM_MAX_FD`, 253), so that little is in transit.
 pub const MOST: usize = 64;
-/// Bytes of a request that was begun, at most: its connection is not handed over with more.
+/// The most bytes of a request that has begun: with more, its connection is not handed over.
 pub const MOST_BYTES: usize = 128 * 1024;
-/// Before the versions in a line.
+/// The word before the versions in a line.
 const WORD: &str = "clients";
 /// The version of records and messages that is written here.
 const VERSION: &str = "1";
@@ -29,14 +31,14 @@ pub struct Listener {
     pub transparent: Option<Transparent>,
 }
 
-/// Where a connection was to go that was made to another address.
+/// The original destination of a connection that was made to another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Original {
     /// To this address.
     At(SocketAddr),
     /// To the listener itself.
     Here(SocketAddr),
-    /// To this address, and the sidecar itself has made it: it would go round for ever.
+    /// This address, but the sidecar itself has made the connection: it would loop for ever.
     Ours(SocketAddr),
 }
 
@@ -52,9 +54,9 @@ impl Original {
 /// How far a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It has not said what it speaks.
+    /// Its protocol is not known yet.
     New,
-    /// A header of the PROXY protocol is to come before.
+    /// A header of the PROXY protocol must come first.
     HeaderDue,
     /// It speaks HTTP/1.1, and no request is under way.
     Http1,
@@ -69,8 +71,8 @@ pub struct Client {
     pub client: SocketAddr,
     /// How far it is.
     pub stage: Stage,
-    /// Where it was to go, of a transparent listener; of another one, where a header of the PROXY protocol said that it has come, which is
-    /// [`Original::Here`].
+    /// At a transparent listener: its original destination. At another one: the destination that a header of the PROXY
+    /// protocol has named, as [`Original::Here`].
     pub original: Option<Original>,
     /// Bytes that were written on it: the kernel counts what is acknowledged from its beginning.
     pub written: u64,
@@ -78,7 +80,7 @@ pub struct Client {
     pub bytes: Vec<u8>,
 }
 
-/// Why a message is of no use.
+/// Why a message cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no records of connections that are handed over")]
 pub struct Malformed;
@@ -107,7 +109,8 @@ const fn word(transparent: Transparent) -> &'static str {
     }
 }
 
-/// The listeners of such a line; `None` if it is of no version that is written here. A listener of a kind that is not known is left out.
+/// The listeners of such a line; `None` if it names no version that is written here. Listeners of an unknown kind are
+/// left out.
 pub fn taken(line: &str) -> Option<Vec<Listener>> {
     let mut words = line.split_ascii_whitespace();
     let is_known = words.next() == Some(WORD) && words.next()?.split(',').any(|version| version == VERSION);
@@ -130,9 +133,10 @@ fn listener(text: &str) -> Option<Listener> {
     Some(listener)
 }
 
-/// Records of these connections, one behind the other. Numbers are big-endian. Each is its stage (1 byte), its listener and its client
-/// (addresses: 4 or 6, the octets, the port; of IPv6 the scope), where it was to go (1 byte, and an address unless that is 0), what was
-/// written (8 bytes), and the length (4 bytes) of what was read, which follows.
+/// Records of these connections, one behind the other. Numbers are big-endian. Each has its stage (1 byte), its
+/// listener and its client (addresses: 4 or 6, the octets, the port; with IPv6 the scope), its original destination (1
+/// byte, and an address unless that is 0), the number of bytes that were written (8 bytes), and the length (4 bytes) of
+/// what was read, which follows.
 pub fn encode<'a>(clients: impl IntoIterator<Item = &'a Client>) -> Vec<u8> {
     let mut into = Vec::new();
     for Client { listener, client, stage, original, written, bytes } in clients {

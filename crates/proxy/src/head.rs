@@ -40,7 +40,7 @@ pub enum Part {
 }
 
 impl Head {
-    /// Forgets all, and keeps the memory.
+    /// Clears everything, and keeps the memory.
     pub fn clear(&mut self) {
         let (mut bytes, mut fields) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.fields));
         bytes.clear();

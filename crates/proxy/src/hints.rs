@@ -1,4 +1,4 @@
-//! What a page's response will refer to, told before it comes: 103 Early Hints (RFC 8297) and pushes (RFC 9113 §8.4).
+//! What a page's response will refer to, sent before it comes: 103 Early Hints (RFC 8297) and pushes (RFC 9113 §8.4).
 //!
 //! The links are configured, or learned from `Link` of earlier responses to the same path. A table of what was learned is bounded in
 //! entries and bytes, and entries expire.
@@ -11,13 +11,13 @@ use h2lab_base::units::Time;
 use crate::config::{Hint, Hints};
 use crate::head::{Head, Part};
 
-/// Pages of which links are remembered.
+/// The most pages whose links are stored.
 const MOST_PAGES: usize = 1_024;
-/// Bytes of links of a page, and of its host and path.
+/// The most bytes of the links of a page, and of its host and path.
 const MOST_BYTES: usize = 4 * 1024;
-/// For so long what was learned is believed.
+/// How long learned links are used.
 const BELIEVED: Duration = Duration::from_secs(600);
-/// Links of a page that are looked at.
+/// The most links of a page that are examined.
 const MOST_LINKS: usize = 32;
 
 /// Links of pages.
@@ -26,7 +26,7 @@ pub struct Pages {
     configured: Vec<Hint>,
     learns: bool,
     learned: BTreeMap<Box<[u8]>, Learned>,
-    /// Of `learned`, the oldest first.
+    /// The keys of `learned`, the oldest first.
     order: VecDeque<Box<[u8]>>,
 }
 
@@ -37,14 +37,14 @@ struct Learned {
 }
 
 impl Pages {
-    /// What a configuration says. The hint of a host goes before one of every host.
+    /// Those of a configuration. The hint of a host goes before one of every host.
     pub fn new(configured: &[Hint], hints: &Hints) -> Self {
         let mut configured = configured.to_vec();
         configured.sort_by_key(Hint::is_of_every_host);
         Self { configured, learns: hints.learn, ..Self::default() }
     }
 
-    /// Whether there is nothing to tell, now or ever.
+    /// Whether there is nothing to send, now or ever.
     pub const fn are_off(&self) -> bool {
         self.configured.is_empty() && !self.learns
     }
@@ -62,8 +62,8 @@ impl Pages {
         (now.since(learned.at) < BELIEVED).then_some(&learned.links)
     }
 
-    /// A response has come: its links are those of its page. Not where either side is about one user: then nobody else may learn what it
-    /// links to.
+    /// A response has come: stores its links for its page. Not where the request or the response concerns one user:
+    /// nobody else may learn its links.
     pub fn learn(&mut self, request: &Head, response: &Head, now: Time) {
         if !self.learns || request.get(Part::Method) != b"GET" || response.status != 200 {
             return;
@@ -91,7 +91,7 @@ impl Pages {
         }
         let Some(key) = key(request.get(Part::Authority), request.get(Part::Path)) else { return };
         if links.is_empty() || links.len() > MOST_BYTES {
-            // A page that has none any more has none.
+            // A page that has no links any more loses its entry.
             if self.learned.remove(&key).is_some() {
                 self.order.retain(|other| *other != key);
             }

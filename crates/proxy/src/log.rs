@@ -10,7 +10,7 @@ use crate::fields::Version;
 use crate::grpc;
 use crate::trace::Span;
 
-/// A request that is over, or a connection of a client that has got to none.
+/// A request that has ended, or a connection of a client that has carried none.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
     /// When it came, since 1970 UTC.
@@ -33,11 +33,11 @@ pub struct Entry<'a> {
     pub received: u64,
     /// Bytes of the response's body.
     pub sent: u64,
-    /// From its coming until it was over.
+    /// From its arrival until its end.
     pub took: Duration,
     /// Its service; none where no route takes it.
     pub service: Option<&'a str>,
-    /// The instance that it was given to; none where it was given to none.
+    /// The instance that it was sent to, if any.
     pub instance: Option<&'a str>,
     /// The number of the connection among those to the instance.
     pub connection: u32,
@@ -61,8 +61,8 @@ impl Entry<'_> {
         out.push(b'\n');
     }
 
-    /// `TIME CLIENT "METHOD AUTHORITY PATH VERSION" STATUS RECEIVED SENT TOOK SERVICE INSTANCE#CONNECTION ×TRIES GRPC TRACE-SPAN "WHY"`, with
-    /// `-` for what there is not.
+    /// `TIME CLIENT "METHOD AUTHORITY PATH VERSION" STATUS RECEIVED SENT TOOK SERVICE INSTANCE#CONNECTION ×TRIES GRPC TRACE-SPAN "WHY"`,
+    /// with `-` for what is missing.
     fn write_text(&self, out: &mut Vec<u8>) {
         write_time(self.at, out);
         put(out, format_args!(" "));
@@ -127,7 +127,7 @@ impl Entry<'_> {
             ("service", self.service.map(str::as_bytes)),
         ];
         for (key, value) in texts {
-            // What was no request has no method and no target, and one in HTTP/1.0 may name no host.
+            // Where there was no request there is no method and no target, and a request in HTTP/1.0 may name no host.
             string(key, value.filter(|value| !value.is_empty()), out);
         }
         string("instance", self.instance.map(str::as_bytes), out);
@@ -178,7 +178,7 @@ fn write_grpc(status: u32, out: &mut Vec<u8>) {
 }
 
 fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    // A vector takes everything.
+    // Writing to a vector cannot fail.
     let _ = out.write_fmt(text);
 }
 
@@ -213,7 +213,8 @@ fn escape_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A member of an object of JSON; none if there is no value. What is not UTF-8 becomes U+FFFD, what is not ASCII is escaped.
+/// A member of a JSON object; nothing if there is no value. What is not UTF-8 becomes U+FFFD, what is not ASCII is
+/// escaped.
 fn string(key: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
     let Some(value) = value else { return };
     put(out, format_args!(",\"{key}\":\""));

@@ -13,11 +13,11 @@ const TABLE: &str = "h2lab_sidecar";
 /// The mark that TPROXY gives to packets, by which they are delivered here, and the routing table for that.
 const ROUTED: u32 = 0x6832;
 
-/// The first packet of a connection. What is older than the rules is left alone: conntrack, which may begin with them, takes the next
-/// packet of such a connection for its first.
+/// The first packet of a connection. Connections older than the rules are left alone: conntrack, which may begin with
+/// the rules, takes the next packet of such a connection for its first.
 const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
-/// What the sidecar's own connections are known by.
+/// How the sidecar's own connections are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exempt {
     /// Their mark.
@@ -111,7 +111,7 @@ pub fn rules(config: &Config, exempt: Exempt) -> Result<String, NoRules> {
     Ok(text)
 }
 
-/// What delivers marked packets to this machine. It is no rule of netfilter.
+/// The routes that deliver marked packets to this machine. They are not rules of netfilter.
 fn routes(mark: u32) -> String {
     let mut text = String::from("# TPROXY needs these routes, too (to remove them: del instead of add):\n");
     for (ip, all) in [("ip", "0.0.0.0/0"), ("ip -6", "::/0")] {

@@ -1,5 +1,5 @@
-//! The header by which a proxy says whose connection it passes on, before the first byte of that: PROXY protocol, versions 1 and 2 (`HAProxy`,
-//! `doc/proxy-protocol.txt`).
+//! The header by which a proxy announces the client of a connection that it passes on, before the first byte of that:
+//! PROXY protocol, versions 1 and 2 (`HAProxy`, `doc/proxy-protocol.txt`).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -25,7 +25,7 @@ pub struct Header {
     pub ends: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// Why what came is no header. The connection is of no use then.
+/// Why what came is not a header. The connection cannot be used then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid PROXY protocol header: {0}")]
 pub struct NoHeader(&'static str);
@@ -33,7 +33,8 @@ pub struct NoHeader(&'static str);
 /// Reads a header from the front of `bytes`; `None` while it is incomplete.
 ///
 /// # Errors
-/// If no header begins so. A port where the header is expected takes nothing else: a client could else say what it likes (§2).
+/// If no header begins like this. A port where the header is expected accepts nothing else: a client could otherwise
+/// claim any address (§2).
 pub fn parse(bytes: &[u8]) -> Result<Option<Header>, NoHeader> {
     let begins = |with: &[u8]| {
         let known = bytes.len().min(with.len());
@@ -116,12 +117,12 @@ fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     Some(*bytes)
 }
 
-/// The header for a connection from `client` to `server`, in version 1 or 2. Addresses of IPv4 that a socket of IPv6 reports are written as
-/// such, and those of different families as IPv6.
+/// The header for a connection from `client` to `server`, in version 1 or 2. IPv4-mapped addresses, which a socket of
+/// IPv6 reports, are written as IPv4; if the two are of different families, both are written as IPv6.
 pub fn header(version: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let (client, mut server) = (canonical(client), canonical(server));
-    // A socket for all addresses has one of either family.
+    // A socket for all addresses may have that address of either family.
     if client.is_ipv4() && server.ip().is_unspecified() {
         server.set_ip(Ipv4Addr::UNSPECIFIED.into());
     }
@@ -152,7 +153,7 @@ pub fn header(version: Version, client: SocketAddr, server: SocketAddr) -> Vec<u
     }
 }
 
-/// The header of a connection of the sender's own, which is of no client: `UNKNOWN` (§2.1), `LOCAL` (§2.2).
+/// The header of a connection of the sender's own, without a client: `UNKNOWN` (§2.1), `LOCAL` (§2.2).
 pub fn own(version: Version) -> Vec<u8> {
     match version {
         Version::V1 => b"PROXY UNKNOWN\r\n".to_vec(),
@@ -251,7 +252,7 @@ mod tests {
             from: (u128, u16), to: (u128, u16), is_v4: bool, is_first: bool, tail: Vec<u8>
         ) {
             let address = |(ip, port): (u128, u16)| {
-                // Of IPv6 none that stands for one of IPv4.
+                // No IPv4-mapped address of IPv6.
                 let of_ipv6 = Ipv6Addr::from(ip | 1 << 127);
                 let ip: IpAddr = if is_v4 { Ipv4Addr::from(ip as u32).into() } else { of_ipv6.into() };
                 SocketAddr::new(ip, port)

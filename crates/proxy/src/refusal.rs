@@ -1,5 +1,5 @@
-//! What the proxy tells of an answer that it gives by itself: `Proxy-Status` (RFC 9209). It says which service and what went wrong, and
-//! no address: those are the operator's affair.
+//! What the proxy adds to a response that it makes by itself: `Proxy-Status` (RFC 9209). It says which service and what
+//! went wrong, and no address: addresses are only for the operator.
 
 use h2lab_wire::structured::quoted;
 
@@ -40,7 +40,7 @@ pub enum ProxyError {
     HttpProtocolError,
     /// The proxy is its own next hop.
     ProxyLoopDetected,
-    /// The proxy answers without asking anybody.
+    /// The proxy answers by itself, without an instance.
     ProxyInternalResponse,
     /// Something in the proxy went wrong.
     ProxyInternalError,

@@ -8,14 +8,15 @@ pub enum Fate {
     Unprocessed,
     /// The instance may have processed it: the connection ended, or the stream was reset, after it was sent.
     Unknown,
-    /// The instance has answered, although with nothing that is HTTP: the same would follow again.
+    /// The instance has answered, although not with HTTP: it would answer the same again.
     Answered,
 }
 
-/// How often a request is sent again that may have been processed: more often, one that breaks the instance would break all of them.
+/// How often a request that may have been processed is sent again. With more, one that breaks its instance would break
+/// all instances.
 pub const MOST: u8 = 2;
-/// The same of one that was not processed. Each time others were, so that more are no load: where connections end after seven requests,
-/// and dozens wait, it takes some turns.
+/// The same for a request that was not processed. Each time others were, so that more repetitions are no load: where
+/// connections end after seven requests, and dozens wait, it takes some turns.
 pub const MOST_UNPROCESSED: u8 = 64;
 
 /// Whether a method asks for the same when it is sent twice as when it is sent once (RFC 9110 §9.2.2).

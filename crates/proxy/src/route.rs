@@ -6,7 +6,7 @@ use crate::config::Route;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Routes {
     ordered: Vec<Entry>,
-    /// The service of what no route takes.
+    /// The service of requests that no route takes.
     default: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ impl Host {
         }
     }
 
-    /// The more it says, the earlier it is tried.
+    /// The more specific it is, the earlier it is tried.
     fn weight(&self) -> usize {
         match self {
             Self::Name(_) => usize::MAX,
@@ -93,7 +93,7 @@ pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// Why a route's host takes no request, if it is so.
+/// Why a route's host matches no request, if it matches none.
 pub(crate) fn why_no_host(host: &str) -> Option<&'static str> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     match bare {

@@ -18,14 +18,15 @@ const LENGTH: usize = 55;
 pub struct Span {
     /// The trace, in lower-case hexadecimal digits.
     pub trace: [u8; 32],
-    /// The span: of this hop where it takes part, else of who sent the request.
+    /// The span: of this hop where it takes part, else of the sender of the request.
     pub id: [u8; 16],
     /// The flags: 1 of them says that the caller may have recorded it.
     pub flags: [u8; 2],
 }
 
 impl Span {
-    /// Of the value of a `traceparent`; `None` where that is to be ignored (§3.2.2.3). What a later version adds behind is ignored.
+    /// From the value of a `traceparent`; `None` where that must be ignored (§3.2.2.3). What a later version appends is
+    /// ignored.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let digits = |range: std::ops::Range<usize>| {
             let digits = value.get(range)?;
@@ -50,7 +51,7 @@ impl Span {
         })
     }
 
-    /// Of the fields of a request: the only `traceparent`, if it is right.
+    /// From the fields of a request: the only `traceparent`, if it is valid.
     pub fn of(head: &Head) -> Option<Self> {
         let mut parents = head.fields().filter(|field| field.name == PARENT);
         let parent = parents.next()?;
@@ -68,16 +69,16 @@ impl Span {
     }
 }
 
-/// Makes this hop a span of the request's trace: its id becomes the parent of what follows. A request without a trace begins one,
-/// marked as recorded, since the access log has it. Where there is B3 and no `traceparent` nothing is made: the trace would be another one than
-/// that of B3, and all after this hop would have to choose.
+/// Makes this hop a span of the request's trace: its id becomes the parent of what follows. A request without a trace
+/// begins one, marked as recorded, since the access log has it. Where there is B3 and no `traceparent`, none is made:
+/// it would be another trace than B3's, and all hops after this one would have to choose.
 pub fn join(head: &mut Head, random: &mut Counter) -> Option<Span> {
     let before = Span::of(head);
     if before.is_none() && B3.iter().any(|name| head.field(name).is_some()) {
         return None;
     }
     let mut span = before.unwrap_or_else(|| {
-        // Without a right parent its state means nothing (§3.3.1.1).
+        // Without a valid parent its state means nothing (§3.3.1.1).
         head.remove(STATE);
         let mut made = Span { flags: *b"01", ..Span::default() };
         made.trace[..16].copy_from_slice(&digits(random));
@@ -86,7 +87,7 @@ pub fn join(head: &mut Head, random: &mut Counter) -> Option<Span> {
     });
     span.id = digits(random);
     if before.is_some() {
-        // Of the flags only the first one is known (§3.2.2.5.2).
+        // Of the flags only the first one is defined (§3.2.2.5.2).
         let sampled = span.flags[1].is_ascii_digit() && (span.flags[1] - b'0') % 2 == 1
             || matches!(span.flags[1], b'b' | b'd' | b'f');
         span.flags = if sampled { *b"01" } else { *b"00" };

@@ -80,7 +80,7 @@ fn of_verdicts(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// The baseline, where it is what does not carry the load.
+/// The baseline, if it is the cell that does not carry the load.
 fn overloaded_baseline(verdict: &CellVerdict) -> Option<u32> {
     matches!(verdict.conclusion, Conclusion::BaselineUnstable { .. }).then_some(verdict.baseline)
 }
@@ -162,7 +162,7 @@ fn pool(report: &Report<'_>, cell: u32) -> Option<String> {
     let limit = report.analysis.cell(cell)?.pool?;
     let flag =
         if report.run.command.get(1).is_some_and(|word| word == "load") { "-c" } else { "--max-connections" };
-    // Where none of the requests came to its turn, those before them say how long one takes.
+    // Where none of the requests got a connection in time, earlier ones show how long one takes.
     let before = report.analysis.cell(cell)?.transfers.takes.unwrap_or_default();
     let service = if limit.service.is_zero() { before } else { limit.service };
     Some(format!(
@@ -238,7 +238,7 @@ const LEAST_COST: f64 = 0.05;
 /// `Cause (LOSS101): every drop stalls all streams. Change: connections = 16 (client).`
 fn cause(report: &Report<'_>, cell: u32) -> Option<String> {
     let its = report.findings.iter().filter(|finding| finding.cell == cell);
-    // A status is no matter of connections, and a server that is gone explains itself.
+    // A status has nothing to do with connections, and a server that is gone needs no further explanation.
     let failed = report.analysis.cell(cell).is_some_and(|summary| {
         let most = summary.errors.first().map(|most| most.kind);
         most.is_some_and(|most| !matches!(most, Outcome::Status | Outcome::Connect | Outcome::Timeout))
@@ -286,9 +286,9 @@ fn of_cells(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// How much of its time a load was measured that somebody stopped: `Stopped after 1.8 of 8 s.`
+/// How much of its time a load was measured that somebody interrupted: `Stopped after 1.8 of 8 s.`
 fn stopped(report: &Report<'_>, summary: &CellSummary) -> Option<String> {
-    /// A load that ends with its last request has such a time.
+    /// A load that ends with its last request has at least this time.
     const ENDLESS: Duration = Duration::from_secs(24 * 3600);
     let planned = *report.run.scenario.work.measure.values().first()?;
     let is_short = report.run.interrupted && summary.repetitions == 1 && summary.measured < planned;
@@ -466,11 +466,12 @@ fn failures(summary: &CellSummary) -> Option<String> {
     Some(format!("{}{}.", said[..1].to_uppercase(), &said[1..]))
 }
 
-/// A smaller share of failures is told in the notes of its cell alone.
+/// A smaller share of failures is only in the notes of its cell.
 const MANY_FAILURES: f64 = 0.01;
 
-/// Which share of the requests of these cells failed, and how: `HTTP/1.1: 10.0 % of 120 requests failed (the connection was closed).`
-/// Of several configurations the one with most failures of each protocol is told. None of a cell that has no result: its reason says it.
+/// Which share of the requests of these cells failed, and how:
+/// `HTTP/1.1: 10.0 % of 120 requests failed (the connection was closed).` Of several configurations of a protocol, only
+/// the one with most failures is named. A cell without a result is left out: its reason says it.
 pub(super) fn failing(report: &Report<'_>, cells: impl Iterator<Item = u32>) -> Option<String> {
     let share = |summary: &CellSummary| summary.requests.failed as f64 / summary.requests.sent.max(1) as f64;
     let mut worst: Vec<&CellSummary> = Vec::new();

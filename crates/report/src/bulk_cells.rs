@@ -66,7 +66,7 @@ impl BulkCell<'_> {
     }
 }
 
-/// The cells of a run whose work is bulk, in the order of the plan; `None` of another run.
+/// The cells of a run whose work is bulk, in the order of the plan; `None` for another run.
 pub(super) fn of<'a>(report: &Report<'a>) -> Option<Vec<BulkCell<'a>>> {
     let cells = &report.analysis.cells;
     let first = &cells.first().filter(|summary| summary.cell.work.bulk)?.cell;

@@ -54,7 +54,7 @@ pub(super) const COLUMNS: [Column; 6] = [
 
 /// What costs less of the response time is not named as the suspect.
 const LEAST_SUSPECT: f64 = 0.02;
-/// An observation of so much of the response time is part of the answer.
+/// An observation that takes this share of the response time is part of the answer.
 const MOST: f64 = 0.5;
 /// The flags of changes that have two names.
 const NAMES: [(&str, &str); 4] =
@@ -100,8 +100,8 @@ pub fn of_capture(report: &Report<'_>, unread: u64, style: TextStyle) -> String 
     of_packets(report, NONE, &looked, style)
 }
 
-/// What the connections of a client show that the user named, for a terminal; `is_ours` says that warnings name what our own server
-/// did. No request was read on `unread` connections of it.
+/// What the connections of a client that the user named show, for a terminal; `is_ours` says that warnings name what
+/// our own server did. No request was read on `unread` connections of it.
 pub fn of_client(report: &Report<'_>, unread: u64, is_ours: bool, style: TextStyle) -> String {
     let none =
         if is_ours { "Nothing was found that the client could change: see the warnings." } else { NONE };
@@ -128,7 +128,7 @@ pub fn of_sidecar(report: &Report<'_>, has_noted: bool, looked: &str, style: Tex
 
 /// From this share of failed requests on, why they fail matters more than what is slow.
 const FAILS: f64 = 0.1;
-/// The part of a difference that says where it arises.
+/// The share of a difference with which one part of a request is where it arises.
 const MOST_OF_IT: f64 = 0.8;
 
 /// What is said where no rule found anything.
@@ -211,7 +211,7 @@ impl Diagnosis<'_> {
         })
     }
 
-    /// That the server answers nothing: its default server may reject what does not ask for one of its names.
+    /// That the server answers nothing: its default server may reject requests that do not ask for one of its names.
     fn unanswered(&self, subject: &CellSummary) -> Option<String> {
         fn unanswered(summary: &CellSummary) -> Option<&String> {
             match &summary.state {
@@ -299,7 +299,8 @@ impl Diagnosis<'_> {
         self.report.analysis.cells.iter().any(|summary| is_gone(&summary.state))
     }
 
-    /// In which times nothing arrived, over each protocol without a change: whatever the percentiles are, that is no matter of a protocol.
+    /// When nothing arrived, over each protocol without a change: whatever the percentiles are, no protocol is the
+    /// reason for that.
     fn silences(&self) -> Option<String> {
         let twin = self.experiment.verdict.as_ref().map(|verdict| verdict.baseline);
         let cells = twin.into_iter().chain([self.subject]).filter_map(|cell| self.report.analysis.cell(cell));
@@ -485,7 +486,7 @@ impl Diagnosis<'_> {
         style.printable(out)
     }
 
-    /// The findings about the subject, those as confirmed whose cause a change took away.
+    /// The findings about the subject; those whose cause a change took away are confirmed.
     pub(super) fn own_findings(&self) -> Vec<Finding> {
         let confirmed = self.experiment.confirmed();
         let of = |finding: &Finding| {
@@ -575,7 +576,7 @@ fn figure_of(metric: Metric, value: f64) -> String {
     }
 }
 
-/// What no rule looks for, and where it is said what that takes.
+/// What no rule looks for, and where it is described what that takes.
 fn unchecked() -> String {
     let rules = CAUSES.iter().filter(|cause| cause.rule().is_some()).count();
     format!(

@@ -16,7 +16,7 @@ use h2lab_analysis::stats::{CellFigures, Conclusion, Tail};
 use h2lab_base::units::Ratio;
 use serde::Deserialize;
 
-/// One of the two.
+/// One of the two sides.
 #[derive(Debug, Clone)]
 pub enum DiffSide<'a> {
     /// A run with all of its requests.
@@ -177,7 +177,7 @@ struct SideCell {
     tail: Tail,
     /// Its values of [`ABOUT`].
     about: [String; 3],
-    /// The state that a printed cell names; of a run the comparison knows.
+    /// The state that a printed cell names; for a run the comparison has it.
     state: String,
 }
 
@@ -190,13 +190,13 @@ impl SideCell {
         Self { figures, name, tail, about, state: String::new() }
     }
 
-    /// Whether it calls itself not measured soundly, or failed.
+    /// Whether its state says that it was not measured soundly, or failed.
     fn is_void(&self) -> bool {
         matches!(&*self.state, "invalid" | "failed" | "unsupported")
     }
 }
 
-/// The one against the other.
+/// One side against the other.
 pub struct Diff<'a> {
     first: &'a DiffSide<'a>,
     second: &'a DiffSide<'a>,
@@ -225,8 +225,8 @@ impl<'a> Diff<'a> {
         Self { first, second, pairs, compared }
     }
 
-    /// The figures of cells that correspond, first and then: what a condition holds against each other. Each is called as in the
-    /// second one.
+    /// The figures of cells that correspond, first and then: what a condition compares. Each has its name in the second
+    /// one.
     pub fn pairs(&self) -> Vec<(CellFigures, CellFigures)> {
         self.pairs.iter().map(|(base, cell)| (base.figures.clone(), cell.figures.clone())).collect()
     }

@@ -57,7 +57,7 @@ pub(super) fn ratio(ratio: f64) -> String {
 
 /// In the place of a ratio whose interval says nothing.
 pub(super) const NOT_RESOLVED: &str = "not resolved";
-/// An interval that has 1 in it and an upper end of more than so many times the lower one says nothing.
+/// An interval that contains 1, and whose upper end is more than this many times the lower one, says nothing.
 const WIDEST: f64 = 100.0;
 
 /// The interval of a ratio, the lower end and the upper: `0.82–1.09`; `None` where it says nothing.

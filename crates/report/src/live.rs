@@ -5,7 +5,8 @@ use h2lab_model::record::CellRecord;
 
 use crate::format::{count, millis, rate};
 
-/// `served 296 of 1,000/s` and, if the cell carries its load, its p50 and its tail. Nothing of bulk work, and of what was not measured.
+/// `served 296 of 1,000/s` and, if the cell carries its load, its p50 and its tail. Nothing for bulk work, and for what
+/// was not measured.
 pub fn repetition_figures(repetition: &CellRecord) -> Option<String> {
     if repetition.unsupported.is_some() || repetition.bulk.is_some() {
         return None;

@@ -61,7 +61,7 @@ fn code(text: &str) -> String {
     format!("{fence}{space}{text}{space}{fence}")
 }
 
-/// The verdicts as a table, and in full for who opens them.
+/// The verdicts as a table, and in full for readers who unfold them.
 fn verdicts(out: &mut String, report: &Report<'_>) {
     let Some(matrix) = matrix::of(report) else { return };
     let _ = writeln!(out, "\n## {}\n", escaped(&matrix.title()));

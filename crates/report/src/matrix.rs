@@ -263,7 +263,7 @@ fn coloured(
 }
 
 impl VerdictMatrix {
-    /// What the fields have.
+    /// The title: what the fields have.
     pub fn title(&self) -> String {
         let mut baselines: Vec<&str> = self.rows.iter().map(|row| row.baseline.as_str()).collect();
         baselines.sort_unstable();

@@ -37,7 +37,8 @@ pub(super) fn kind(summary: &CellSummary, error: &ErrorCount) -> String {
         Outcome::Reset | Outcome::Refused if error.code != 0 => {
             format!("the stream was reset with {}", ErrorCode(error.code))
         }
-        // Of those that were refused it is not recorded by which of the two, but what the server sent at all is.
+        // For refused requests it is not recorded whether by a GOAWAY or by a reset, but resets that the server sent
+        // are recorded.
         Outcome::Refused if !summary.connections.resets.iter().any(|reset| reset.initiator == "remote") => {
             "lost with a GOAWAY".to_owned()
         }
@@ -70,7 +71,7 @@ pub(super) fn error(error: &ErrorCount) -> String {
         (Outcome::Timeout | Outcome::Unanswered | Outcome::Cancelled, _) | (_, 0) => String::new(),
         (_, code) => format!(" {}", ErrorCode(code)),
     };
-    // A status of class 4xx says that the request is wrong; whether it is, the server does not know.
+    // A status of class 4xx says that the request is wrong; the server cannot be sure of that.
     let is_whose = error.kind == Outcome::Status && (400..500).contains(&error.code);
     let whose = if is_whose { String::new() } else { format!(" ({})", fault(error.fault)) };
     format!("{} × {}{code}{whose}", count(error.count), error.kind)
@@ -86,7 +87,7 @@ pub(super) const fn fault(fault: Fault) -> &'static str {
     }
 }
 
-/// Why requests were sent again: nobody but the server may have kept them from it.
+/// Why requests were sent again: only the server can have kept them from being processed.
 pub(super) fn why_again(summary: &CellSummary) -> &'static str {
     let totals = &summary.connections;
     if totals.goaways.is_empty() && totals.resets.is_empty() {

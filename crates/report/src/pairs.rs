@@ -4,7 +4,7 @@ use super::style::{Paint, TextStyle, painted, paragraph};
 use super::{Report, format, sentences};
 use h2lab_analysis::stats::{Conclusion, Pair};
 
-/// Of more differences, only the first so many are sentences; JSON has all.
+/// Of more differences, only the first of this many are sentences; JSON has all.
 const MOST: usize = 12;
 
 /// What is shown of the pairs of a run.

@@ -555,8 +555,8 @@ pub fn judged(report: &Report<'_>, judged: &Judged) -> String {
     format!("{}{at}: {}", judged.condition, judged.measured)
 }
 
-/// The hop at fault, for each rule that fires for some of several targets and not for others: a proxy, and its upstream, side by
-/// side. What the link does, it does to every target: its causes lie at none.
+/// The hop at fault, for each rule that fires for some of several targets and not for others: a proxy, and its
+/// upstream, side by side. The link affects every target: its causes belong to no hop.
 pub(super) fn hops(report: &Report<'_>) -> Vec<String> {
     let mut rules: Vec<&str> = report.findings.iter().map(|finding| finding.rule.as_str()).collect();
     rules.sort_unstable();

@@ -61,12 +61,12 @@ impl TextStyle {
         self.width.max(60)
     }
 
-    /// Characters in a line of text behind so many.
+    /// Characters in a line of text behind an indent.
     fn behind(self, indent: usize) -> usize {
         self.width.max(20).saturating_sub(indent)
     }
 
-    /// `text` as it may be printed: in ASCII where there is no more.
+    /// `text` as it may be printed: in ASCII where nothing else may be used.
     pub fn printable(self, text: String) -> String {
         if self.unicode || text.is_ascii() { text } else { text.chars().fold(String::new(), in_ascii) }
     }

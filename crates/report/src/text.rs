@@ -163,7 +163,8 @@ pub(super) fn failed(summary: &CellSummary) -> String {
     }
 }
 
-/// p50, p95, p99, max and n; dashes where the state forbids a figure, or the number of requests one that others are compared with.
+/// p50, p95, p99, max and n; dashes where the state forbids a figure. A p99 of too few requests is a dash, too, unless
+/// the cell is alone.
 fn latencies(summary: &CellSummary, is_alone: bool) -> [String; 5] {
     let n = count(summary.response.n());
     let dash = || "-".to_owned();

@@ -1,5 +1,5 @@
-//! What every server of ours does with a connection that it has accepted, beside HTTP: finds out which version the client speaks, and
-//! reads for a while what it still sends after the last response.
+//! What every server of ours does with an accepted connection, apart from HTTP itself: it detects which version the
+//! client speaks, and after the last response it reads for a while what the client still sends.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use h2lab_wire::trace::Crossing;
 /// The beginning of an HTTP/2 connection by prior knowledge (RFC 9113 §3.4). Four bytes distinguish it from any real HTTP/1.1
 /// request; the engine checks the rest.
 const PREFACE_START: &[u8] = b"PRI ";
-/// How long what a client still sends is read after our last word.
+/// How long we read what a client still sends after our last response.
 pub const LINGER: Duration = Duration::from_secs(5);
-/// How many bytes of that at most: more than any window that we grant, so that a client which takes note of our last word has sent
-/// all that was under way.
+/// How many of these bytes we read at most. This is more than any window that we grant, so a client that stops after
+/// our last response has sent everything that was in flight.
 pub const LINGER_BYTES: usize = 64 << 20;
-/// Bytes that one connection sends, or that are read of it, before it is the others' turn.
+/// Bytes that one connection sends, or that are read from it, before the other connections get their turn.
 pub const TURN: usize = 1 << 20;
 
 /// Which version of HTTP a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spoken {
-    /// It has not said enough.
+    /// Too few bytes have arrived to tell.
     Unknown,
-    /// It has said that it is done.
+    /// The client closed its direction before it had sent enough bytes to tell.
     Nothing,
     /// HTTP/1.1.
     H1,
@@ -35,8 +35,8 @@ pub enum Spoken {
     H2,
 }
 
-/// Finds out which version a client speaks over TCP: by ALPN, or by the first bytes, which are kept in `first_bytes`. After TLS's
-/// handshake.
+/// Detects which version a client speaks over TCP, after the TLS handshake if there is one: by ALPN, or by the first
+/// bytes, which are kept in `first_bytes`.
 pub fn spoken(stream: &mut ByteStream, first_bytes: &mut Vec<u8>) -> Result<Spoken, TransportError> {
     if let Some(alpn) = stream.alpn() {
         return Ok(if alpn == b"h2" { Spoken::H2 } else { Spoken::H1 });
@@ -57,8 +57,8 @@ pub fn spoken(stream: &mut ByteStream, first_bytes: &mut Vec<u8>) -> Result<Spok
     }
 }
 
-/// Writes what the engine has until it is empty, or the socket is full: then `false`. Adds what was taken to `sent`, even on an
-/// error.
+/// Writes what the engine has to send. Returns `false` if the socket was full before everything was written. Adds the
+/// bytes written to `sent`, even on an error.
 pub fn flush(
     transport: &mut Transport,
     engine: &mut Connection,
@@ -85,8 +85,9 @@ pub fn flush_seen(
     }
 }
 
-/// All was said and our direction is closed. What still comes is read and thrown away for a while, so many bytes, or to the end: the
-/// kernel answers unread bytes of a closed socket by a reset, which may destroy our last answer on its way (RFC 9112 §9.6).
+/// A connection on which everything was sent and our direction is closed. What the client still sends is read and
+/// discarded for a limited time, up to a limited number of bytes, or until it ends. Otherwise the kernel would answer
+/// unread bytes of a closed socket with a reset, which may destroy our last response on its way (RFC 9112 §9.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lingering {
     /// When it ends.
@@ -100,7 +101,8 @@ impl Lingering {
         Self { until: now + LINGER, left: LINGER_BYTES }
     }
 
-    /// Throws away what has come, up to [`TURN`]. `None` if that was all there will be, or too much; else whether more may be there.
+    /// Discards what has arrived, up to [`TURN`]. Returns `None` if the client has finished or has sent too much;
+    /// otherwise whether more may be readable.
     pub fn discard(&mut self, stream: &mut ByteStream) -> Result<Option<bool>, TransportError> {
         let mut space = [0; 16 * 1024];
         let mut turn = 0;

@@ -1,4 +1,4 @@
-//! The time of now as HTTP writes it.
+//! The current time in the format of HTTP.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The time of now as HTTP writes it, made anew once a second.
+/// The current time in the format of HTTP, formatted once a second.
 #[derive(Debug, Default)]
 pub struct Date {
     second: u64,
@@ -17,7 +17,7 @@ pub struct Date {
 }
 
 impl Date {
-    /// What stands in `Date` of a message that is sent now.
+    /// The value of `Date` in a message that is sent now.
     pub fn now(&mut self) -> &str {
         let second = unix_s();
         if second != self.second || self.text.is_empty() {

@@ -1,7 +1,8 @@
 //! Whether a thread of a role runs when it has to.
 //!
-//! The requests of an open loop show how late they are. Those of a closed loop are due when the one before has ended, so that a
-//! generator that was stopped for two seconds would call itself punctual: the deadlines of its loop show it.
+//! The requests of an open loop show how late they are. A request of a closed loop is due when the one before has
+//! ended, so a generator that was stopped for two seconds would appear punctual. The deadlines of its loop show the
+//! pause.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use h2lab_net::clock::{Clock, RunnableTime};
 /// The times in which a thread did not run although a deadline of its own had passed.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    /// What is shorter is no pause: the kernel's counts are not so precise, and calls may block.
+    /// Shorter times are no pauses: the kernel's counts are not so precise, and calls may block.
     shortest: Duration,
     /// How long the thread had been busy at the last deadline.
     busy_ns: u64,
@@ -32,7 +33,7 @@ impl Heartbeat {
         Self { shortest, busy_ns, paused: Duration::ZERO, longest: Duration::ZERO }
     }
 
-    /// The deadline `due` is dealt with now. Time in which the thread was busy since the deadline before is no pause.
+    /// The deadline `due` is handled now. Time in which the thread was busy since the previous deadline is no pause.
     pub fn beat(&mut self, due: Time, now: Time, busy_ns: u64) {
         let worked = Duration::from_nanos(busy_ns.saturating_sub(self.busy_ns));
         self.busy_ns = busy_ns;
@@ -47,8 +48,8 @@ impl Heartbeat {
 /// How often a [`Pulse`] looks at the clock.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// A thread that only sleeps: it is late when its process was stopped, or its machine was, and not when a call of another thread
-/// blocked, as those to a disk do.
+/// A thread that only sleeps. It is late when its process or its machine was stopped, but not when a call of another
+/// thread blocked, as calls to a disk do.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     is_over: Arc<AtomicBool>,
@@ -90,7 +91,7 @@ impl Pulse {
         Duration::from_nanos(self.paused_ns.load(Ordering::Relaxed))
     }
 
-    /// The same to the end.
+    /// The same, until the thread ends now.
     pub fn stop(mut self) -> Duration {
         self.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -117,7 +118,7 @@ mod tests {
         let pulse = Pulse::start(Duration::from_millis(20), clock).unwrap();
         let call = Duration::from_millis(300);
         let mut blocked = Duration::ZERO;
-        // A machine that is stopped meanwhile is a pause: then this goes on until that was the smaller part.
+        // A machine that is stopped meanwhile is a pause, too: the loop goes on until that was the smaller part.
         while blocked.is_zero() || pulse.paused() * 2 >= blocked {
             assert!(blocked < 200 * call, "{:?} of {blocked:?}", pulse.paused());
             let from = clock.now();
@@ -131,7 +132,7 @@ mod tests {
         let clock = Clock::start();
         let due = clock.now() + PERIOD;
         std::thread::sleep(Duration::from_millis(120));
-        // What the new thread itself waits for a CPU is not counted.
+        // The time for which the new thread itself waits for a CPU is not counted.
         let paused = Pulse::start_due(due, Duration::from_millis(20), clock).unwrap().stop();
         assert!(paused >= Duration::from_millis(90), "{paused:?}");
     }

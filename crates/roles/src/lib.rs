@@ -1,9 +1,8 @@
-//! The parts that h2lab plays: client, origin, load generator, bulk transfer, agent of a fleet, probe, timeline,
-//! sidecar. Each is a loop
-//! over the reactor that drives the engines of `h2lab_wire` and leaves a record.
+//! The parts of h2lab: client, origin, load generator, bulk transfer, agent of a fleet, probe, timeline, sidecar. Each
+//! is a loop over the reactor that drives the engines of `h2lab_wire` and produces a record.
 //!
-//! Never contains: statistics or verdicts of measured cells; the checks of a probe are decided here. What a role decides with
-//! comes as a value.
+//! This crate contains no statistics or verdicts of measured cells; the checks of a probe are decided here. What a role
+//! needs for its decisions is passed to it as a value.
 
 mod accepted;
 pub mod bulk;

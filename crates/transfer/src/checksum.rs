@@ -11,15 +11,15 @@ use sha2::{Sha256, Sha512};
 use super::fields::{Malformed, members};
 use h2lab_base::units::{ParseQuantityError, base64, from_base64};
 
-/// What a file is summed with.
+/// The algorithm of a checksum.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// CRC-32C (RFC 9260 appendix A): finds the accidents of disks and paths for some 0.01 s of CPU per GB
-    /// (`results/2026-11-21-2-cpus/bulk.md`), and sums of parts combine. RFC 9530 calls it deprecated, since it does not resist
-    /// an attacker; that is for TLS here.
+    /// CRC-32C (RFC 9260 appendix A): detects accidental errors of disks and paths for some 0.01 s of CPU per GB
+    /// (`results/2026-11-21-2-cpus/bulk.md`), and sums of parts combine. RFC 9530 calls it deprecated, since it does
+    /// not resist an attacker; here TLS does that.
     #[default]
     Crc32c,
     /// SHA-256 (FIPS 180-4).
@@ -66,9 +66,9 @@ impl Algorithm {
         (self != Self::None).then(|| format!("{}=10", self.name()))
     }
 
-    /// The algorithm that a server should use for this value of `Want-Repr-Digest`: of those we have, the most wanted one, by
-    /// a preference from 1 to 10 (RFC 9530 §4), among equals the strongest; 0 is "not this one". Of two members of one name
-    /// the last one counts (RFC 9651 §4.2.2), and a field that is not a dictionary asks for nothing (§4.2).
+    /// The algorithm that a server should use for this value of `Want-Repr-Digest`: the supported one with the highest
+    /// preference, from 1 to 10 (RFC 9530 §4), and among equals the strongest. 0 means "not this one". Of two members
+    /// of one name the last one counts (RFC 9651 §4.2.2). A field that is not a dictionary asks for nothing (§4.2).
     pub fn wanted(field: &str) -> Self {
         let mut preferences = [0_u8; Self::ALL.len()];
         for member in members(field) {
@@ -80,7 +80,7 @@ impl Algorithm {
         known.max().map_or(Self::None, |(_, algorithm)| algorithm)
     }
 
-    /// The one with this key in a field.
+    /// The algorithm with this key in a field.
     fn of_field(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| *algorithm != Self::None && algorithm.name() == key)
     }
@@ -103,10 +103,10 @@ impl FromStr for Algorithm {
     }
 }
 
-/// A checksum and what it was made with; never of [`Algorithm::None`].
+/// A checksum and its algorithm, which is never [`Algorithm::None`].
 ///
-/// Its text is that of HTTP, a member of the dictionary that `Repr-Digest` is: `crc32c=:4waSgw==:`, the bytes of a CRC in
-/// network order. People are shown [`Checksum::hex`], as `sha256sum` prints it.
+/// Its text is that of HTTP, a member of the dictionary in `Repr-Digest`: `crc32c=:4waSgw==:`, the bytes of a CRC in
+/// network order. Output for people shows [`Checksum::hex`], as `sha256sum` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -118,19 +118,19 @@ pub struct Checksum {
 /// Why a checksum could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChecksumError {
-    /// It is not what RFC 9651 §3.2 calls a dictionary.
+    /// It is not a dictionary (RFC 9651 §3.2).
     #[error(transparent)]
     Field(#[from] Malformed),
     /// The value is not a byte sequence (RFC 9651 §3.3.5).
     #[error("the {algorithm} of a digest field is not base 64 between colons")]
     NotBytes {
-        /// Of this algorithm.
+        /// The algorithm.
         algorithm: Algorithm,
     },
     /// The value has another length than this algorithm gives.
     #[error("the {algorithm} of a digest field has {length} bytes instead of {}", .algorithm.length())]
     Length {
-        /// Of this algorithm.
+        /// The algorithm.
         algorithm: Algorithm,
         /// How many bytes it has.
         length: usize,
@@ -172,8 +172,8 @@ impl Checksum {
         format!("{}=:{}:", self.algorithm, base64(&self.bytes))
     }
 
-    /// The `algorithm` member of a `Repr-Digest`; `None` if there is none, or without a checksum. Other algorithms and parameters
-    /// are ignored, and of two members of one name the last one counts (RFC 9651 §4.2.2).
+    /// The `algorithm` member of a `Repr-Digest`; `None` if there is none, or without a checksum. Other algorithms and
+    /// parameters are ignored, and of two members of one name the last one counts (RFC 9651 §4.2.2).
     pub fn from_field(field: &str, algorithm: Algorithm) -> Result<Option<Self>, ChecksumError> {
         let mut found = None;
         for member in members(field) {
@@ -221,7 +221,7 @@ impl From<Checksum> for String {
     }
 }
 
-/// Sums bytes that come in order. By default it makes no sum.
+/// Computes the checksum of bytes that arrive in order. By default it computes none.
 #[derive(Debug, Clone, Default)]
 pub struct Digest {
     state: State,

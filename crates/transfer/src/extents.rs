@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Byte ranges of a file, sorted, disjoint and never adjacent: what is safely here. In JSON `[[from, to], …]`, each `to`
-/// one past the last byte.
+/// Byte ranges of a file, sorted, disjoint and never adjacent: what is stored safely. In JSON `[[from, to], …]`, each
+/// `to` one past the last byte.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 #[schemars(with = "Vec<(u64, u64)>")]
@@ -49,7 +49,7 @@ impl Extents {
         range.end - range.start - known
     }
 
-    /// Takes `range` out.
+    /// Removes `range`.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -89,7 +89,7 @@ impl Extents {
         self.iter().count()
     }
 
-    /// Whether `range` overlaps or adjoins a range that is there: then adding it makes no further range.
+    /// Whether `range` overlaps or adjoins a stored range, so that inserting it adds no further range.
     pub fn touches(&self, range: Range<u64>) -> bool {
         self.iter().any(|known| known.start <= range.end && range.start <= known.end)
     }
@@ -140,7 +140,7 @@ impl FromIterator<Range<u64>> for Extents {
 impl TryFrom<Vec<(u64, u64)>> for Extents {
     type Error = EmptyRange;
 
-    /// In any order, overlapping or not: they are a set. Only a range without bytes is refused.
+    /// Accepts ranges in any order, overlapping or not: they are a set. Refuses only a range without bytes.
     fn try_from(pairs: Vec<(u64, u64)>) -> Result<Self, EmptyRange> {
         match pairs.iter().find(|(from, to)| from >= to) {
             Some(&(from, to)) => Err(EmptyRange { from, to }),

@@ -7,8 +7,8 @@ pub struct Malformed {
     field: String,
 }
 
-/// The members of `field`, key and value, in order. A value is returned verbatim, without parameters, and is empty for a member
-/// that is only a key. Values are checked only as far as needed to find their ends.
+/// The members of `field`, key and value, in order. A value is returned verbatim, without parameters, and is empty for
+/// a member that is only a key. Values are checked only as far as needed to find their ends.
 pub(super) fn members(field: &str) -> impl Iterator<Item = Result<(&str, &str), Malformed>> {
     let mut rest = Some(field.trim_matches(' ')).filter(|field| !field.is_empty());
     std::iter::from_fn(move || {

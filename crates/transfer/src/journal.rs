@@ -10,7 +10,7 @@ const FORMAT: u32 = 1;
 /// The state of a resumable download: which bytes of which representation are stored.
 ///
 /// Only bytes that would survive a power cut belong in `extents`: storage writes them, syncs the file, and then writes
-/// the journal. So a journal that lags behind costs bytes fetched again, and never claims a missing one.
+/// the journal. So if a journal lags behind, some bytes are fetched again; it never claims a missing byte.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
@@ -43,10 +43,10 @@ pub enum Validator {
 impl Validator {
     /// The validator of a response, from its `ETag`, `Last-Modified` and `Date` fields.
     ///
-    /// A weak tag (`W/"…"`) means that versions are equivalent, not identical. A date is strong only if the
-    /// response was made in a later second (RFC 9110 §8.8.2.2): within the same one the file may have changed again. Both
-    /// have a resolution of a second and one spelling, so that dates that differ are at least a second apart; their order need
-    /// not be checked, since no server may send a `Last-Modified` after its `Date` (§8.8.2.1).
+    /// A weak tag (`W/"…"`) means that versions are equivalent, not identical. A date is strong only if the response
+    /// was made in a later second (RFC 9110 §8.8.2.2): within the same second the file may have changed again. Both
+    /// have a resolution of a second and one spelling, so that dates that differ are at least a second apart; their
+    /// order need not be checked, since no server may send a `Last-Modified` after its `Date` (§8.8.2.1).
     pub fn of(etag: Option<&str>, last_modified: Option<&str>, date: Option<&str>) -> Option<Self> {
         if let Some(tag) = etag {
             let is_strong = tag.len() >= 2 && tag.starts_with('"') && tag.ends_with('"');
@@ -105,7 +105,7 @@ pub enum JournalError {
         /// Its format.
         found: u32,
     },
-    /// It claims bytes behind the end of the file.
+    /// It claims bytes past the end of the file.
     #[error("it claims bytes up to {end} of a file of {total} bytes")]
     BehindTheEnd {
         /// One past the last byte that it claims.
@@ -113,7 +113,7 @@ pub enum JournalError {
         /// The file's length.
         total: u64,
     },
-    /// It is of an empty file, which has no parts.
+    /// It is for an empty file, which has no parts.
     #[error("it is of a file without a byte")]
     NoBytes,
 }
@@ -125,13 +125,14 @@ impl Journal {
         Self { format: FORMAT, url, total, validator, checksum: None, extents: Extents::new() }
     }
 
-    /// Whether it is of the file at `url`, by the path alone: servers may move, and mirrors have the same file.
+    /// Whether it belongs to the file at `url`. Only the path is compared: servers may move, and mirrors have the same
+    /// file.
     pub fn is_of(&self, url: &str) -> bool {
         path(&self.url) == path(url)
     }
 
-    /// Whether what a server sends now is the rest of what we have, by the length of the whole (from `Content-Length` or
-    /// `Content-Range`, if declared) and [`Validator::of`].
+    /// Checks whether what a server sends now is the rest of what we have. Compares the length of the whole (from
+    /// `Content-Length` or `Content-Range`, if declared) and [`Validator::of`].
     pub fn check(&self, total: Option<u64>, validator: Option<&Validator>) -> Result<(), Changed> {
         if let Some(is) = total.filter(|is| *is != self.total) {
             return Err(Changed::Size { was: self.total, is });

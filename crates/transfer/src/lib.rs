@@ -1,5 +1,6 @@
-//! The logic of a file transfer without I/O: what is stored ([`Extents`]), what to request next ([`Parts`]), whether the bytes
-//! are right ([`Digest`]), what survives an interruption ([`Journal`]), and the fields of a resumable upload ([`upload`]).
+//! The logic of a file transfer without I/O: what is stored ([`Extents`]), what to request next ([`Parts`]), whether
+//! the bytes are right ([`Digest`]), what survives an interruption ([`Journal`]), and the fields of a resumable upload
+//! ([`upload`]).
 //!
 //! Never contains: files, sockets, a clock, figures for a report.
 #![forbid(unsafe_code)]

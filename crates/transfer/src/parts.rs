@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use super::Extents;
 
-/// Parts made smaller so that every worker gets one are no smaller than this, in bytes: what a stream may send at once in
-/// HTTP/2's initial window (RFC 9113 §6.9.2), so that a request is worth its round trip.
+/// Parts made smaller so that every worker gets one are no smaller than this, in bytes: what a stream may send at once
+/// in HTTP/2's initial window (RFC 9113 §6.9.2), so that a request is worth its round trip.
 pub const LEAST_PART: u64 = 64 << 10;
 
 /// The ranges of a file not requested yet. A worker is one request at a time on one connection.
 ///
-/// Lower offsets go first, those that were given back too: a file fills up from its beginning, and a digest over it can
-/// follow.
+/// Lower offsets go first, also those that were given back: a file fills up from its beginning, and a digest over it
+/// can follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
     waiting: Extents,
@@ -19,8 +19,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The ranges `missing` in parts of at most `part_bytes` (at least 1), or less, so that each of `workers` gets one, but
-    /// not below [`LEAST_PART`] for that reason.
+    /// Divides the ranges `missing` into parts of at most `part_bytes` (at least 1). Parts are smaller where each of
+    /// `workers` would not get one otherwise, but not smaller than [`LEAST_PART`] for that reason.
     ///
     /// `u64::MAX` and one worker fetch each missing range by one request: for servers without range support.
     pub fn new(missing: impl IntoIterator<Item = Range<u64>>, part_bytes: u64, workers: u32) -> Self {

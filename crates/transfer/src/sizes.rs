@@ -29,8 +29,9 @@ impl Sizes {
     /// The purpose under which sizes are drawn from a run's seed.
     pub const PURPOSE: &'static str = "bulk sizes";
 
-    /// The size of file `n`, whatever was drawn before; `random` is the stream of [`Sizes::PURPOSE`]. At least 1 byte: a
-    /// normal sample can be below zero, which must neither wrap around to 16 EiB nor ask for nothing (chasqui does both).
+    /// The size of file `n`, whatever was drawn before; `random` is the stream of [`Sizes::PURPOSE`]. At least 1 byte:
+    /// a normal sample can be below zero, which must neither wrap around to 16 EiB nor ask for nothing (chasqui does
+    /// both).
     pub fn of(self, n: u64, random: &Counter) -> u64 {
         match self {
             Self::Fixed(bytes) => bytes.max(1),
@@ -51,15 +52,15 @@ impl Sizes {
     }
 }
 
-/// The `n`-th number of the standard normal distribution (Box and Muller 1958, the cosine's half): at most 8.6 from zero,
-/// since the smallest uniform number is 2^-53.
+/// The `n`-th number of the standard normal distribution (Box and Muller 1958, the cosine's half): at most 8.6 from
+/// zero, since the smallest uniform number is 2^-53.
 fn standard_normal(n: u64, random: &Counter) -> f64 {
     let radius = (-2.0 * (1.0 - random.f64_at(2 * n)).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.f64_at(2 * n + 1)).cos()
 }
 
 impl fmt::Display for Sizes {
-    /// As it reads back, in bytes where no unit is exact.
+    /// The form that is parsed, in bytes if no unit is exact.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Fixed(bytes) => f.write_str(&exact(bytes)),

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::checksum::combine;
 
-/// The sums of the parts of a file that have arrived, each computed by the worker that received it. Neighbours are combined at
-/// once, so there are never more than there are gaps.
+/// The sums of the parts of a file that have arrived, each computed by the worker that received it. Neighbours are
+/// combined at once, so there are never more than there are gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sums {
     /// By first byte: one past the last, and the sum.
@@ -14,8 +14,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Adds the sum of the bytes in `range`. Returns `false`, and changes nothing, if it overlaps a range that is already there:
-    /// a sum cannot be taken out of another.
+    /// Adds the sum of the bytes in `range`. Returns `false`, and changes nothing, if it overlaps a range that is
+    /// already there: a sum cannot be taken out of another.
     pub fn add(&mut self, range: Range<u64>, crc: u32) -> bool {
         if range.is_empty() {
             return true;

@@ -1,13 +1,15 @@
 //! The fields of a resumable upload, and their meaning.
 //!
-//! `Upload-Offset`, `Upload-Length` and `Upload-Complete` are those of draft-ietf-httpbis-resumable-upload, which has one
-//! appending request at a time. Parts over several streams leave gaps, which the draft cannot express: [`HELD_FIELD`] is ours,
-//! and so is [`TAG_FIELD`], since a server must know that parts are of one file before it joins them. See `docs/bulk.md`.
+//! `Upload-Offset`, `Upload-Length` and `Upload-Complete` are those of draft-ietf-httpbis-resumable-upload, which has
+//! one appending request at a time. Parts over several streams leave gaps, which the draft cannot express:
+//! [`HELD_FIELD`] is ours, and so is [`TAG_FIELD`], since a server must know that parts are of one file before it joins
+//! them. See `docs/bulk.md`.
 
 use super::{Extents, content_range};
 use h2lab_wire::Fields;
 
-/// Identifies an upload: a string that the client chooses and that changes when its file changes, in quotes like an entity tag.
+/// Identifies an upload: a string that the client chooses and that changes when its file changes, in quotes like an
+/// entity tag.
 pub const TAG_FIELD: &str = "h2lab-upload";
 /// The ranges that a server has of an upload, as `0-99, 200-299`; the first [`MOST_RANGES`].
 pub const HELD_FIELD: &str = "h2lab-upload-held";
@@ -59,8 +61,8 @@ pub fn to_fields(held: &Extents) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// The ranges that a server declares to hold of an upload of `total` bytes; `None` if it cannot resume uploads. Ranges past the
-/// end count as nothing: those bytes are not ours.
+/// The ranges that a server declares to hold of an upload of `total` bytes; `None` if it cannot resume uploads. Ranges
+/// past the end count as nothing: those bytes are not ours.
 pub fn from_fields(fields: Fields<'_>, total: u64) -> Option<Extents> {
     let offset = number(fields, OFFSET_FIELD)?.min(total);
     let mut held: Extents = std::iter::once(0..offset).collect();

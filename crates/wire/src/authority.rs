@@ -1,10 +1,10 @@
-//! Hosts and ports as `Host`, `:authority` and targets have them (RFC 9110 §7.2).
+//! Hosts and ports in `Host`, `:authority` and request targets (RFC 9110 §7.2).
 
 use std::net::Ipv6Addr;
 
-/// Whether this is `uri-host [ ":" port ]` (RFC 9110 §7.2, RFC 3986 §3.2.2), or empty, as where a request of HTTP/1.0 names no host. A host
-/// with a port is not empty (RFC 9110 §4.2.1), no port is above 65535, and an address of IPv6 may have a zone, since some clients send
-/// theirs (RFC 6874).
+/// Whether this is `uri-host [ ":" port ]` (RFC 9110 §7.2, RFC 3986 §3.2.2), or empty, as in an HTTP/1.0 request that
+/// names no host. A host with a port must not be empty (RFC 9110 §4.2.1), and no port is above 65535. An IPv6 address
+/// may have a zone, since some clients send theirs (RFC 6874).
 pub fn is_authority(bytes: &[u8]) -> bool {
     let host_and_port = match bytes.strip_prefix(b"[") {
         Some(rest) => split_at(rest, b']').map(|(literal, after)| (is_ip_literal(literal), after)),
@@ -16,7 +16,7 @@ pub fn is_authority(bytes: &[u8]) -> bool {
     bytes.is_empty() || host_and_port.is_some_and(|(is_host, after)| is_host && is_port(after))
 }
 
-/// What is before the first `separator`, and behind it.
+/// What comes before the first `separator`, and what comes after it.
 fn split_at(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     let at = bytes.iter().position(|byte| *byte == separator)?;
     Some((&bytes[..at], &bytes[at + 1..]))
@@ -32,7 +32,7 @@ fn is_port(bytes: &[u8]) -> bool {
     digits.iter().try_fold(0, append).is_some()
 }
 
-/// What stands in brackets: an address of IPv6, or `v`, a version and an address of that (RFC 3986 §3.2.2).
+/// The contents of brackets: an IPv6 address, or `v`, a version and an address of that version (RFC 3986 §3.2.2).
 fn is_ip_literal(bytes: &[u8]) -> bool {
     if let [b'v' | b'V', rest @ ..] = bytes {
         let is_version = |version: &[u8]| !version.is_empty() && version.iter().all(u8::is_ascii_hexdigit);
@@ -46,7 +46,8 @@ fn is_ip_literal(bytes: &[u8]) -> bool {
     is_zone && str::from_utf8(address).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Which bytes are unreserved or sub-delims (RFC 3986 §2): each request's host is looked at, byte by byte.
+/// Which bytes are unreserved or sub-delims (RFC 3986 §2). A table, since the host of each request is checked byte by
+/// byte.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0;

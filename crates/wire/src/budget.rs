@@ -1,19 +1,20 @@
 //! Bounds the receive-window memory that all connections of a process may grant together.
 //!
-//! A window is a promise to buffer that many bytes. Most roles consume them at once, but when they do not, every connection may
-//! fill its window. [`WindowBudget`] gives each connection an equal share: that needs no usage statistics, is predictable, and
-//! lets no connection take another's share. Giving busy connections more was rejected: a client would be busy to get it.
+//! A window is a promise to buffer that many bytes. Most roles consume them at once, but when they do not, every
+//! connection may fill its window. [`WindowBudget`] gives each connection an equal share. That needs no usage
+//! statistics, is predictable, and lets no connection take another's share. Giving busy connections more was rejected:
+//! a client would be busy to get it.
 //!
-//! Shares are powers of two: they change once while connections double, so that a change, which is passed to all connections,
-//! costs nothing per connection in the long run. They grow again at three quarters of the number at which they shrank, not at one
-//! connection less: one that comes and goes would change them each time.
+//! Shares are powers of two: they change once while the number of connections doubles. So a change, which is passed to
+//! all connections, costs nothing per connection in the long run. They grow again at three quarters of the number at
+//! which they shrank, not at one connection less: a single connection that comes and goes would change them each time.
 
-/// What a process has for windows by default: 1 GiB. One connection may have all of it, sixteen 64 MiB each,
-/// which is 500 Mbit/s over a second of round trip, and 16,384 still 64 KiB.
+/// What a process has for windows by default: 1 GiB. One connection may have all of it, sixteen 64 MiB each, which is
+/// 500 Mbit/s with a round trip of a second, and 16,384 still 64 KiB.
 pub const DEFAULT_WINDOW_BUDGET: u64 = 1 << 30;
 
-/// Shares out memory among connections. A role creates connections with [`super::FlowControl::within`] their share, and applies a
-/// changed share by [`super::Connection::set_window_limit`].
+/// Shares out memory among connections. A role creates connections with [`super::FlowControl::within`] their share, and
+/// applies a changed share by [`super::Connection::set_window_limit`].
 #[derive(Debug, Clone)]
 pub struct WindowBudget {
     bytes: u64,
@@ -33,8 +34,8 @@ impl WindowBudget {
         self.share
     }
 
-    /// The share of each once so many more connections are open: for those that promise before they count, as QUIC does by its
-    /// transport parameters, which cannot be reduced later.
+    /// The share of each connection once `more` connections are open. For connections that grant windows before they
+    /// are counted: QUIC does so in its transport parameters, which cannot be reduced later.
     pub fn share_with(&self, more: u32) -> u32 {
         self.share.min(share(self.bytes, self.connections + u64::from(more)))
     }
@@ -51,7 +52,7 @@ impl WindowBudget {
     #[must_use]
     pub const fn closed(&mut self) -> Option<u32> {
         self.connections = self.connections.saturating_sub(1);
-        // As if there were a third more of them.
+        // As if there were a third more connections.
         let share = share(self.bytes, self.connections + self.connections.div_ceil(3));
         self.change(share, share > self.share)
     }
@@ -70,7 +71,7 @@ const fn share(bytes: u64, connections: u64) -> u32 {
     let equal = bytes / if connections == 0 { 1 } else { connections };
     match equal.checked_ilog2() {
         None => 1,
-        // Windows end at 2^31 - 1 (RFC 9113 §6.9.1).
+        // Windows are at most 2^31 - 1 (RFC 9113 §6.9.1).
         Some(31..) => 1 << 31,
         Some(bits) => 1 << bits,
     }

@@ -18,14 +18,15 @@ pub struct FlowControl {
     /// Credit is returned when this share of the window, in percent, has been used. 50 is what nghttp2 and h2 do. With
     /// `auto_limit` 25 at most: the credit that is not yet returned must be the smaller part of the window.
     pub update_threshold_percent: u8,
-    /// Credit is returned after so many bytes, whatever the window's size, at the latest when all of it has been used. `None`, the
-    /// default: the share decides.
+    /// Credit is returned after this many bytes, whatever the window's size, at the latest when all of it has been
+    /// used. `None`, the default: the share decides.
     pub update_bytes: Option<u32>,
-    /// The role returns credit itself with [`Connection::release`](super::Connection::release), for example after a slow write to disk.
+    /// The role returns credit itself with [`Connection::release`](super::Connection::release), for example after a
+    /// slow write to disk.
     pub manual_release: bool,
     /// Auto-tuning: both windows begin as given here and grow with the measured bandwidth-delay product, to three times
-    /// that and to this many bytes at most (up to 2^31 − 1). Only bytes that the role has released count, so a slow reader
-    /// gets no growth. `None`, the default: windows stay as they are.
+    /// that and to this many bytes at most (up to 2^31 − 1). Only bytes that the role has released count, so a slow
+    /// reader gets no growth. `None`, the default: windows stay as they are.
     pub auto_limit: Option<u32>,
 }
 
@@ -43,8 +44,8 @@ impl Default for FlowControl {
 }
 
 impl FlowControl {
-    /// The same with no window above `share` bytes, or above the least that is of use: what a new connection may promise
-    /// under a [`super::WindowBudget`].
+    /// The same with no window above `share` bytes, or above the smallest useful window if that is larger: what a new
+    /// connection may grant under a [`super::WindowBudget`].
     #[must_use]
     pub fn within(self, share: u32) -> Self {
         Self {
@@ -57,7 +58,7 @@ impl FlowControl {
 
 /// A stream's peer may always send a frame of the least size.
 const LEAST_STREAM_WINDOW: u32 = 16_384;
-/// A connection begins with so much, whatever is announced (RFC 9113 §6.9.2).
+/// A connection begins with this window, whatever is announced (RFC 9113 §6.9.2).
 const LEAST_CONNECTION_WINDOW: u32 = 65_535;
 
 /// What we announce and how we behave. Defaults are those of RFC 9113 unless a comment says otherwise.
@@ -81,9 +82,9 @@ pub struct Config {
     pub max_header_list_size: u32,
     /// Whether we accept PUSH_PROMISE (client role). Off by default.
     pub enable_push: bool,
-    /// Bytes that may wait for the transport before [`Connection::send_data`](super::Connection::send_data) accepts no more. Default 256 KiB. In HTTP/3
-    /// streams share it, and each may have 16 KiB waiting in any case: one that QUIC's windows block must not block the
-    /// others. Beyond [`Limits::unread_output`] of such bodies in all it is 1 KiB.
+    /// Bytes that may wait for the transport before [`Connection::send_data`](super::Connection::send_data) accepts no
+    /// more. Default 256 KiB. In HTTP/3 streams share it, and each may have 16 KiB waiting in any case: one that QUIC's
+    /// windows block must not block the others. Once such bodies exceed [`Limits::unread_output`] in all, it is 1 KiB.
     pub send_buffer: usize,
     /// Server role: after this many requests the connection ends as in nginx: GOAWAY, or `Connection: close`.
     pub max_requests: Option<u32>,
@@ -92,17 +93,18 @@ pub struct Config {
     /// Bounds on what a peer may make us do. Defaults are those of [`Limits::new`] for the role.
     pub limits: Limits,
     /// Server role, cleartext HTTP/1.1: switch to HTTP/2 when the first request of a connection asks for it by
-    /// `Upgrade: h2c` (RFC 7540 §3.2), if its body has at most so many bytes; otherwise the offer is ignored. `None`,
+    /// `Upgrade: h2c` (RFC 7540 §3.2), if its body has at most this many bytes; otherwise the offer is ignored. `None`,
     /// the default, ignores every offer, as RFC 9113 §3.1 recommends.
     pub h2c_upgrade: Option<u32>,
     /// Server role, HTTP/2: announce `SETTINGS_ENABLE_CONNECT_PROTOCOL`, so that a CONNECT may name a protocol that it
-    /// tunnels, such as `websocket` (RFC 8441); the role finds it in [`super::RequestHead::protocol`]. Off by default: a
-    /// `:protocol` is then malformed. A client needs no switch, see [`Connection::send_connect`](super::Connection::send_connect).
+    /// tunnels, such as `websocket` (RFC 8441); the role finds it in [`super::RequestHead::protocol`]. Off by default:
+    /// a `:protocol` is then malformed. A client needs no switch, see
+    /// [`Connection::send_connect`](super::Connection::send_connect).
     pub connect_protocol: bool,
-    /// HTTP/2: after so long without a byte from the peer a PING asks whether it is still there (RFC 9113 §6.7), and if
-    /// nothing arrives for [`Config::peer_timeout`] after that the connection ends with [`super::Error::Timeout`]. A server
-    /// that has [`Limits::idle`] asks only while a request is under way: that bound ends the other connections, and our own PINGs
-    /// must not keep them alive. `None`, the default, never asks.
+    /// HTTP/2: after this long without a byte from the peer, a PING asks whether it is still there (RFC 9113 §6.7), and
+    /// if nothing arrives for [`Config::peer_timeout`] after that, the connection ends with [`super::Error::Timeout`].
+    /// A server that has [`Limits::idle`] asks only while a request is under way: that bound ends the other
+    /// connections, and our own PINGs must not keep them alive. `None`, the default, never asks.
     pub keep_alive: Option<Duration>,
     /// Octets of padding in every HEADERS, PUSH_PROMISE and DATA that has room for it (RFC 9113 §6.1). 0, the default,
     /// sends none.
@@ -156,8 +158,8 @@ pub const FRAME_TYPES: [&str; 11] = [
 /// Settings as identifier and value.
 pub type SettingValues = Vec<(u16, u32)>;
 
-/// Names of the settings of [`Connection::settings_in_effect`](super::Connection::settings_in_effect) in HTTP/2 (RFC 9113 §6.5.2, RFC 8441 §3); those of HTTP/3
-/// have other numbers, see [`setting_name`](super::h3::setting_name).
+/// Names of the settings of [`Connection::settings_in_effect`](super::Connection::settings_in_effect) in HTTP/2 (RFC
+/// 9113 §6.5.2, RFC 8441 §3); those of HTTP/3 have other numbers, see [`setting_name`](super::h3::setting_name).
 pub const fn setting_name(identifier: u16) -> Option<&'static str> {
     Some(match identifier {
         1 => "HEADER_TABLE_SIZE",
@@ -172,11 +174,12 @@ pub const fn setting_name(identifier: u16) -> Option<&'static str> {
     })
 }
 
-/// What a connection has done so far. HTTP/1.1 counts heads as HEADERS and body pieces as DATA, so that both compare.
+/// What a connection has done so far. HTTP/1.1 counts heads as HEADERS and body pieces as DATA, so that the protocols
+/// can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Frames sent, by index into [`FRAME_TYPES`]. In HTTP/3 an aborted stream counts as RST_STREAM, and frames that HTTP/2 does
-    /// not have, or has under another number, as unknown.
+    /// Frames sent, by index into [`FRAME_TYPES`]. In HTTP/3 an aborted stream counts as RST_STREAM, and frames that
+    /// HTTP/2 does not have, or has under another number, as unknown.
     pub frames_sent: [u64; 11],
     /// Frames received, likewise.
     pub frames_received: [u64; 11],
@@ -188,14 +191,14 @@ pub struct Counters {
     pub headers_plain: u64,
     /// Requests begun.
     pub requests: u64,
-    /// Time in which body waited for a stream window; several streams that wait at a time count once. Not known in HTTP/3, whose
-    /// windows are QUIC's; nor is the next.
+    /// Time in which body waited for a stream window; streams that wait at the same time count once. Not known in
+    /// HTTP/3, whose windows are QUIC's; nor is `stalled_connection_window`.
     pub stalled_stream_window: Duration,
     /// Time in which body waited for the connection window.
     pub stalled_connection_window: Duration,
     /// Time in which the peer's body waited for credit of a stream window of ours, as far as a receiver sees it: its
     /// data stopped at the old limit and went on one round trip after our WINDOW_UPDATE. Added up over streams. `None`
-    /// in HTTP/3, without DATA, and in records of before the field.
+    /// in HTTP/3, without DATA, and in records that are older than the field.
     #[serde(default)]
     pub peer_waited_stream_window: Option<Duration>,
     /// Likewise, for the connection window.
@@ -212,7 +215,8 @@ impl Counters {
     }
 }
 
-/// Requests that an engine has answered, or reset, by itself: the role has never seen them, or was not asked how they end.
+/// Requests that an engine has answered, or reset, by itself: the role never saw them, or did not decide how they
+/// ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     /// The status of the answer: 400, 408, 414, 431, 501, 505. 0: there was none, and the stream was reset.
@@ -221,12 +225,12 @@ pub struct Refused {
     pub reason: &'static str,
     /// Bytes of the answer's body.
     pub body: u64,
-    /// How many were answered so.
+    /// How many were answered like this.
     pub times: u32,
 }
 
 impl Refused {
-    /// One more, which was reset.
+    /// Counts one more, which was reset.
     pub(crate) fn by_reset(before: Option<Self>, reason: &'static str) -> Self {
         Self { status: 0, reason, body: 0, times: before.map_or(0, |refused| refused.times) + 1 }
     }
@@ -237,7 +241,7 @@ impl Refused {
 pub struct Request<'a> {
     /// `GET`, `POST` …
     pub method: &'a str,
-    /// Host and, unless it is the scheme's own, port.
+    /// Host, and the port unless it is the scheme's default.
     pub authority: &'a str,
     /// Path and query.
     pub path: &'a str,

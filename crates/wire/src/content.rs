@@ -16,8 +16,8 @@ pub(super) enum Side {
 pub(super) struct Content {
     /// The response must not have content: it answers HEAD, or is a 204 or 304 (RFC 9110 §6.4.1).
     is_none: bool,
-    /// The request was CONNECT and has not been answered with anything but 2xx: there is no content-length to hold to,
-    /// and nothing but DATA follows (RFC 9113 §8.5, RFC 9114 §4.4).
+    /// The request was CONNECT and was not answered with anything but 2xx: no content-length applies, and nothing but
+    /// DATA follows (RFC 9113 §8.5, RFC 9114 §4.4).
     is_tunnel: bool,
     /// Bytes still due by content-length; `UNANNOUNCED` without one.
     due: u64,

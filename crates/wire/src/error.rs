@@ -19,8 +19,8 @@ pub enum Initiator {
     Remote,
 }
 
-/// An error code of HTTP/2 (RFC 9113 §7) or of HTTP/3 (RFC 9114 §8.1, RFC 9204 §6), whose numbers do not overlap. Unknown
-/// codes survive and print in hexadecimal.
+/// An error code of HTTP/2 (RFC 9113 §7) or of HTTP/3 (RFC 9114 §8.1, RFC 9204 §6), whose numbers do not overlap.
+/// Unknown codes are kept, and print in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ErrorCode(pub u32);
@@ -79,8 +79,8 @@ error_codes! {
 }
 
 impl ErrorCode {
-    /// The HTTP/3 code for a code that a role gives in HTTP/2's numbers, so that roles need not know which of the two they speak.
-    /// A code of HTTP/3 stays as it is.
+    /// The HTTP/3 code for a code that a role gives in HTTP/2's numbers, so that roles need not distinguish the two. A
+    /// code of HTTP/3 stays as it is.
     #[must_use]
     pub const fn in_http3(self) -> Self {
         match self {
@@ -100,8 +100,8 @@ impl ErrorCode {
     }
 
     /// A code as QUIC carries it, up to 2^62 − 1. A number of HTTP/2 is unknown to HTTP/3 and so equivalent to
-    /// [`ErrorCode::H3_NO_ERROR`] (RFC 9114 §8.1), which replaces it: kept, it would be read with its HTTP/2 meaning, 7 as a
-    /// refusal. Values above 2^32 − 1, which no RFC names, are replaced too.
+    /// [`ErrorCode::H3_NO_ERROR`] (RFC 9114 §8.1), which replaces it: kept, it would be read with its HTTP/2 meaning, 7
+    /// as a refusal. Values above 2^32 − 1, which no RFC names, are replaced too.
     pub const fn of_quic(code: u64) -> Self {
         let code = Self(if code > u32::MAX as u64 { u32::MAX } else { code as u32 });
         if code.name().is_some() && !code.is_http3() { Self::H3_NO_ERROR } else { code }
@@ -122,7 +122,7 @@ impl ErrorCode {
         if self.is_http3() { "HTTP/3" } else { "HTTP/2" }
     }
 
-    /// What conveys it when it ends a connection.
+    /// The frame that conveys it when it ends a connection.
     const fn frame_name(self) -> &'static str {
         if self.is_http3() { "CONNECTION_CLOSE" } else { "GOAWAY" }
     }
@@ -137,7 +137,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Why a connection cannot go on. The variant says whose fault it was.
+/// Why a connection cannot continue. The variant says whose fault it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The peer broke HTTP/2 or HTTP/3; the engine answered with this code, in a GOAWAY or by closing the transport.
@@ -162,7 +162,8 @@ pub enum Error {
     /// The peer ended the connection with an error code: in a GOAWAY, or over HTTP/3 by closing the transport.
     #[error("the peer ended the connection with {frame} {0}", frame = .0.frame_name())]
     GoAway(ErrorCode),
-    /// The peer went beyond one of our [`super::Limits`]; over HTTP/2 and HTTP/3 the engine sent the matching error code.
+    /// The peer went beyond one of our [`super::Limits`]; over HTTP/2 and HTTP/3 the engine sent the matching error
+    /// code.
     #[error("{0}")]
     Exceeded(Exceeded),
     /// The transport ended in the middle of a message.

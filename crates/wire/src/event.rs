@@ -46,8 +46,8 @@ impl<'a> Fields<'a> {
         Self { bytes, spans }
     }
 
-    /// Passes a list of these names and values to `read`. Engines hand out decoded fields; this builds them from text, for tests
-    /// of code that reads fields.
+    /// Passes a list of these names and values to `read`. Engines hand out decoded fields; this builds them from text,
+    /// for tests of code that reads fields.
     pub fn of<T>(pairs: &[(&str, &str)], read: impl FnOnce(Fields<'_>) -> T) -> T {
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());
         for (name, value) in pairs {
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
 pub struct RequestHead<'a> {
     /// `GET`, `POST` …
     pub method: &'a [u8],
-    /// `http`, `https`; empty in HTTP/1.1 origin form, where the wire does not say.
+    /// `http`, `https`; empty in HTTP/1.1 origin form, which has none.
     pub scheme: &'a [u8],
     /// `:authority`, or the Host field of HTTP/1.1.
     pub authority: &'a [u8],
@@ -137,12 +137,13 @@ pub enum Event<'a> {
     Response {
         /// Its stream.
         stream: StreamId,
-        /// Status 200 to 999 and fields; 101 where the answer to [`super::Connection::send_connect`] switches protocols.
+        /// Status 200 to 999 and fields; 101 where the answer to [`super::Connection::send_connect`] switches
+        /// protocols.
         head: ResponseHead<'a>,
         /// Nothing follows.
         end_stream: bool,
     },
-    /// Body bytes arrived, of a DATA frame or of a piece of a long one. Credit is given back automatically unless
+    /// Body bytes arrived, from a DATA frame or from a piece of a long one. Credit is returned automatically unless
     /// [`super::FlowControl::manual_release`] is set.
     Data {
         /// Its stream.
@@ -168,13 +169,14 @@ pub enum Event<'a> {
         /// The request that it answers.
         head: RequestHead<'a>,
     },
-    /// A stream can take more body: its windows opened or the output buffer drained after a short `send_data`. HTTP/2 reserves room
-    /// for it until `poll_event` has returned `None` and is called again. A role that has nothing to send then need not do anything.
+    /// A stream can take more body: its windows opened or the output buffer drained after a short `send_data`. HTTP/2
+    /// reserves room for it until `poll_event` has returned `None` and is called again. A role that has nothing to send
+    /// then need not do anything.
     Writable {
         /// The stream.
         stream: StreamId,
     },
-    /// A stream ended before its time.
+    /// A stream ended prematurely.
     Reset {
         /// The stream.
         stream: StreamId,

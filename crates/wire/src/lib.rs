@@ -12,7 +12,8 @@
 //!   [`Connection::poll_transmit`] shows, then arm a timer for [`Connection::poll_timeout`]. Bodies passed to
 //!   [`Connection::send_static`] lie elsewhere: [`Connection::poll_transmit_slices`].
 //!
-//! HTTP/3 has its bytes in many streams, which those methods cannot express: see [`h3::transport`]. All else is the same.
+//! HTTP/3 has its bytes in many streams, which those methods cannot express: see [`h3::transport`]. All else is the
+//! same.
 //!
 //! A peer can never cause a panic. What it does wrong becomes an [`Error`] whose variant says whose fault it was; the
 //! engine itself queues the GOAWAY or RST_STREAM, and then reports [`Event::Closed`] or [`Event::Reset`].
@@ -70,9 +71,9 @@ pub enum Role {
 
 /// A stream within its connection.
 ///
-/// HTTP/2: RFC 9113 §5.1.1, odd for requests of the client. HTTP/1.1 has no streams, and those of HTTP/3 have numbers of
-/// QUIC's ([`h3::stream::QuicStreamId`]): the n-th request of a connection, counted from 0, is given 2n + 1, so that all
-/// protocols count alike.
+/// HTTP/2: RFC 9113 §5.1.1, odd for requests of the client. HTTP/1.1 has no streams, and those of HTTP/3 have QUIC's
+/// numbers ([`h3::stream::QuicStreamId`]): the n-th request of a connection, counted from 0, is given 2n + 1, so that
+/// all protocols count alike.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
 )]

@@ -1,12 +1,12 @@
 //! What a peer may make us do, and how long it may take: bounds that no well-behaved peer meets.
 //!
-//! A peer that exceeds one gets RST_STREAM or GOAWAY with `ENHANCE_YOUR_CALM`, a GOAWAY names the bound and its number as debug
-//! data, and [`super::Counters::limits_hit`] counts it. In HTTP/3 the code is `H3_EXCESSIVE_LOAD`, and the text goes into the
-//! close of the connection. Where other servers have a similar bound, ours is the strictest of those that are known not to break
-//! clients.
+//! A peer that exceeds one gets RST_STREAM or GOAWAY with `ENHANCE_YOUR_CALM`, a GOAWAY names the bound and its number
+//! as debug data, and [`super::Counters::limits_hit`] counts it. In HTTP/3 the code is `H3_EXCESSIVE_LOAD`, and the
+//! text goes into the close of the connection. Where other servers have a similar bound, ours is the strictest of those
+//! that are known not to break clients.
 //!
-//! `accounts` counts what a peer has used up, `deadlines` how long it has kept us waiting; the `limits` of each engine react to
-//! both.
+//! `accounts` counts what a peer has used up, `deadlines` how long it has kept us waiting; the `limits` of each engine
+//! react to both.
 
 pub(crate) mod accounts;
 pub(crate) mod deadlines;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use h2lab_base::units::Time;
 
-/// So many at once, and so many each second in the long run.
+/// A number at once, and a number each second in the long run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     /// How many may come at once after a pause.
@@ -32,18 +32,19 @@ pub struct Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Streams that the peer may begin and reset before they are complete: wasted work (CVE-2023-44487, rapid reset).
-    /// Default 100 at once and 33 a second; Node has 1,000 and 33. A request that is reset is gone at once, so that there
-    /// is no queue of those "accepted and not yet processed" to bound as well.
+    /// Default 100 at once and 33 a second; Node has 1,000 and 33. A request that is reset is gone at once, so that
+    /// there is no queue of requests "accepted and not yet processed" to bound as well.
     pub resets: Rate,
     /// Stream errors that the peer may cause, refused streams among them: each aborts work by our own RST_STREAM
     /// (CVE-2025-8671, `MadeYouReset`). Default 1,024, as h2 has it.
     pub stream_errors: u32,
-    /// CONTINUATION frames of one field block (CVE-2024-27316 and similar). Default 8; as many as a list of
-    /// [`super::Config::max_header_list_size`], or the block so far, takes in frames of full size, and a quarter more, are taken in any
-    /// case.
+    /// CONTINUATION frames of one field block (CVE-2024-27316 and similar). Default 8. In any case as many are accepted
+    /// as a list of [`super::Config::max_header_list_size`], or the block so far, needs in frames of full size, and a
+    /// quarter more.
     pub continuations: u32,
-    /// Times [`super::Config::max_header_list_size`] that one block may have in pieces, or its fields may decode to, before the
-    /// connection ends; above once it is only the stream (HPACK bomb, 2016). Default 4, as h2 has it.
+    /// How many times [`super::Config::max_header_list_size`] one block in pieces may have, or its fields may decode
+    /// to, before the connection ends. A block above one times that size ends only its stream (HPACK bomb, 2016).
+    /// Default 4, as h2 has it.
     pub field_list_factor: u32,
     /// DATA frames in a row without data and without END_STREAM (CVE-2019-9518). Default 100, as h2 has it.
     pub empty_data: u32,
@@ -51,33 +52,34 @@ pub struct Limits {
     /// (GHSA-q83h-524g-xf6h). Only a role that releases by hand holds any; what is consumed at once costs no memory.
     /// Default `None`: half of the connection window, at least 25,600, as h2 has it.
     pub small_data: Option<u32>,
-    /// DATA frames of less than 16 bytes that do not end their stream: they cost as much CPU as large ones. Default 100,000 at once
-    /// and 10,000 a second for a server, above what streams of small messages need; a client has no bound, as it has chosen its
-    /// server.
+    /// DATA frames of less than 16 bytes that do not end their stream: they cost as much CPU as large ones. Default
+    /// 100,000 at once and 10,000 a second for a server, above what streams of small messages need; a client has no
+    /// bound, as it has chosen its server.
     pub short_data: Rate,
-    /// Frames without effect, for each stream that was begun and ten more: PRIORITY (CVE-2019-9513), unknown types, RST_STREAM for
-    /// streams that are over, unexpected acknowledgements, and of a client WINDOW_UPDATE more often than we send DATA. Default
-    /// 100; Envoy's number for PRIORITY.
+    /// Frames without effect, for each stream that was begun and ten more: PRIORITY (CVE-2019-9513), unknown types,
+    /// RST_STREAM for streams that have ended, unexpected acknowledgements, and, from a client, WINDOW_UPDATE more
+    /// often than we send DATA. Default 100; Envoy's number for PRIORITY.
     pub noise: u32,
     /// SETTINGS: each may change the windows of all streams. Default 100 at once and 10 a second. No server that was
     /// measured has a bound, and no client sends more than a few.
     pub settings: Rate,
     /// Answers that the peer makes us give (acknowledgements of PING and SETTINGS, RST_STREAM) and does not read
-    /// (CVE-2019-9512, 9514, 9515). Default 1,000, as Envoy has it. While more of them wait to be offered to the transport
-    /// [`super::Connection::wants_input`] is false, so that a large read of PINGs does not become as large an output.
+    /// (CVE-2019-9512, 9514, 9515). Default 1,000, as Envoy has it. While more of them wait to be offered to the
+    /// transport [`super::Connection::wants_input`] is false, so that a large read of PINGs does not become as large an
+    /// output.
     pub unread_answers: u32,
-    /// Bytes that wait for a peer that does not read (CVE-2019-9517): above that, [`super::Connection::wants_input`] is false.
-    /// Default 1 MiB.
+    /// Bytes that wait for a peer that does not read (CVE-2019-9517): above that, [`super::Connection::wants_input`] is
+    /// false. Default 1 MiB.
     pub unread_output: usize,
-    /// DATA frames shorter than 1 KiB and than the rest of the body, forced by the peer's windows
-    /// (CVE-2019-9511, data dribble). Each frame of 1 KiB refills one; when none is left a body waits for larger windows.
-    /// Default 1,000 as a server: a peer whose windows are that small by nature still gets a megabyte. A client has chosen its
-    /// server, and has no other way to end an upload: it has no bound.
+    /// DATA frames shorter than 1 KiB and than the rest of the body, forced by the peer's windows (CVE-2019-9511, data
+    /// dribble). Each frame of 1 KiB refills one; when none is left a body waits for larger windows. Default 1,000 as a
+    /// server: a peer whose windows are that small by nature still gets a megabyte. A client has chosen its server, and
+    /// has no other way to end an upload: it has no bound.
     pub small_data_frames: u32,
     /// Interim responses to one request (client role). Default 100.
     pub interims: u32,
-    /// How long the peer may let a body, or all of our output, wait without taking any of it (slow read, CVE-2016-1546).
-    /// Default 30 s for a server. `None` for a client, which has its own request timeout.
+    /// How long the peer may let a body, or all of our output, wait without taking any of it (slow read,
+    /// CVE-2016-1546). Default 30 s for a server. `None` for a client, which has its own request timeout.
     pub stall: Option<Duration>,
     /// How long the peer may take for a head, or any other frame but DATA, from its first byte to its last (Slowloris).
     /// Default 10 s for a server; `None` for a client.
@@ -85,8 +87,8 @@ pub struct Limits {
     /// How often to check that the peer keeps to [`Limits::body_rate`] while a request's body is due and the answer
     /// has not begun. Default 10 s for a server; `None` for a client.
     pub body_period: Option<Duration>,
-    /// Bytes a second, of anything, that must arrive while a body is due (slow POST). The connection as a whole must keep
-    /// it: the peer chooses which of its streams it serves first. Default 240, as Kestrel has it.
+    /// Bytes a second, of anything, that must arrive while a body is due (slow POST). The connection as a whole must
+    /// keep it: the peer chooses which of its streams it serves first. Default 240, as Kestrel has it.
     pub body_rate: u32,
     /// How long a connection without a request may be silent. Default 75 s for a server, as nginx has it; `None` for a
     /// client.

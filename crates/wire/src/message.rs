@@ -1,5 +1,5 @@
-//! Whether decoded fields make a well-formed request, response or trailer section (RFC 9113 §8.1 to §8.3). HTTP/3 has the
-//! same rules in the same words (RFC 9114 §4.1.2 to §4.4).
+//! Whether decoded fields make a well-formed request, response or trailer section (RFC 9113 §8.1 to §8.3). HTTP/3 has
+//! the same rules in the same words (RFC 9114 §4.1.2 to §4.4).
 
 use super::Priority;
 use super::compression::{FieldKind, FieldList};
@@ -8,8 +8,8 @@ use super::event::{RequestHead, ResponseHead};
 /// Why a message is malformed (§8.1.1).
 type Malformed = &'static str;
 
-/// A field's place in its list, or none. Four bytes rather than the sixteen of an `Option<usize>`: the places in a head are
-/// copied with it for every message.
+/// A field's place in its list, or none. Four bytes rather than the sixteen of an `Option<usize>`: the places in a head
+/// are copied with it for every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place(u32);
 

@@ -1,4 +1,4 @@
-//! What an engine's own answers say beside why they refuse: those to requests that no role ever sees.
+//! What an engine's own answers contain besides the reason: the answers to requests that no role ever sees.
 
 use h2lab_base::calendar::http_date;
 
@@ -9,7 +9,7 @@ use crate::structured::quoted;
 pub struct OwnAnswers {
     /// Of a proxy: `Proxy-Status` (RFC 9209) up to its `details`, as `edge-1; error=http_request_error`.
     pub proxy_status: Option<String>,
-    /// The role's clock: seconds since 1970. A server that has one says `Date` in each answer (RFC 9110 §6.6.1).
+    /// The role's clock: seconds since 1970. A server that has one sends `Date` in each answer (RFC 9110 §6.6.1).
     pub unix_s: Option<fn() -> u64>,
 }
 

@@ -25,8 +25,8 @@ impl Priority {
     /// How many urgencies there are.
     pub const URGENCIES: usize = 8;
 
-    /// This priority updated by the value of a `priority` field: a dictionary of RFC 8941. Members that are unknown, of another
-    /// type or out of range are ignored, as RFC 9218 §4 demands; of duplicates the last counts.
+    /// This priority updated by the value of a `priority` field: a dictionary of RFC 8941. Members that are unknown, of
+    /// another type or out of range are ignored, as RFC 9218 §4 demands; of duplicates the last counts.
     #[must_use]
     pub fn updated_by(mut self, value: &[u8]) -> Self {
         for member in members(value) {
@@ -53,7 +53,8 @@ impl fmt::Display for Priority {
     }
 }
 
-/// The members of a dictionary, without the white space around them. A comma within a string or an inner list does not separate.
+/// The members of a dictionary, without the white space around them. A comma within a string or an inner list does not
+/// separate.
 fn members(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -89,8 +90,8 @@ fn find_outside(bytes: &[u8], wanted: u8) -> usize {
     bytes.len()
 }
 
-/// Priorities for requests that are still to come, which a client may send first. The oldest are dropped: few requests in flight
-/// can already have been reprioritised.
+/// Priorities for requests that are still to come, which a client may send first. The oldest are dropped: few requests
+/// in flight can already have been reprioritised.
 #[derive(Debug, Default)]
 pub(super) struct EarlyPriorities(VecDeque<(u32, Priority)>);
 

@@ -64,19 +64,19 @@ struct Lent {
 }
 
 impl SendQueue {
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.capacity() + self.lent.capacity() * size_of::<Lent>()
     }
 
-    /// Gives its memory back, if nothing waits.
+    /// Frees its memory, if nothing waits.
     pub(super) fn release_memory(&mut self) {
         if self.len() == 0 {
             *self = Self::default();
         }
     }
 
-    /// Takes its memory, in which nothing must be.
+    /// Takes its memory, which must be empty.
     pub(super) fn take_memory(&mut self) -> Vec<u8> {
         debug_assert!(self.len() == 0, "something waits");
         self.sent = 0;
@@ -92,7 +92,7 @@ impl SendQueue {
         }
     }
 
-    /// Gives back the memory of what was sent, and what was kept for more, if that is as much again and some kilobytes.
+    /// Frees the memory of sent bytes, and spare memory if that is as large again and some kilobytes.
     pub(super) fn shrink(&mut self) {
         let needed = self.bytes.len() - self.sent;
         if self.lent.is_empty() && self.bytes.capacity() > 2 * needed + LEND_AT {
@@ -155,7 +155,8 @@ impl SendQueue {
         }
     }
 
-    /// Removes what was sent of the lent slices, and the owned bytes before them; returns how many bytes were sent after that.
+    /// Removes what was sent of the lent slices, and the owned bytes before them; returns how many bytes were sent
+    /// after that.
     fn consume_lent(&mut self, mut n: usize) -> usize {
         while n > 0
             && let Some(lent) = self.lent.front_mut()

@@ -201,7 +201,7 @@ impl Pair {
         panic!("the conversation does not end");
     }
 
-    /// Sends what `from` has ready, in pieces; whether it had anything.
+    /// Sends what `from` has ready, in pieces; returns whether it had anything.
     fn cross(&mut self, from: Role, react: &mut Reaction<'_>) -> bool {
         let (sender, receiver, to) = match from {
             Role::Client => (&mut self.client, &mut self.server, Role::Server),

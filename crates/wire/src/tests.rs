@@ -27,7 +27,7 @@ fn pair(is_h2: bool, server: Config, seed: u64) -> Pair {
     }
 }
 
-/// A GET that is answered with [`BODY`]; the body that came, and whether the server had output in several places.
+/// A GET that is answered with [`BODY`]. Returns the body that arrived, and whether the server's output was scattered.
 fn answered(pair: &mut Pair, length: Option<u64>) -> (Vec<u8>, bool) {
     let request = Request {
         method: "GET",

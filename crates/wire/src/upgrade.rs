@@ -1,5 +1,5 @@
-//! The switch from HTTP/1.1 to HTTP/2 in clear by `Upgrade: h2c` (RFC 7540 §3.2; RFC 9113 §3.1 made it historic, proxies
-//! and clients in use still make it): what the two engines hand over, and the coding of `HTTP2-Settings`.
+//! The switch from HTTP/1.1 to HTTP/2 in clear by `Upgrade: h2c` (RFC 7540 §3.2; RFC 9113 §3.1 made it historic,
+//! proxies and clients in use still make it): what the two engines hand over, and the coding of `HTTP2-Settings`.
 
 use std::sync::Arc;
 

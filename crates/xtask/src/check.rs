@@ -1,4 +1,5 @@
-//! `cargo xtask check`: what must hold before a commit and takes no test run, cheapest first. `cargo xtask test` begins with it.
+//! `cargo xtask check`: what must hold before a commit and needs no test run, cheapest first. `cargo xtask test` begins
+//! with it.
 
 use std::process::{Command, ExitCode};
 
@@ -35,8 +36,8 @@ fn succeed(command: &mut Command, remedy: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fuzzing takes nightly; that its targets still fit our crates shows on stable. They share the workspace's target folder
-/// and its debug information, so that what both build is built once.
+/// Fuzzing needs nightly; whether its targets still match our crates shows on stable. They share the workspace's target
+/// folder and its debug information, so that what both build is built once.
 fn fuzz_targets() -> Result<()> {
     eprintln!("xtask: cargo check --manifest-path fuzz/Cargo.toml");
     let mut check = process::cargo([

@@ -60,7 +60,7 @@ const BUGS: [Planted; 11] = [
         right: ".unwrap_or(usize::MAX).min(available);",
         wrong: ".unwrap_or(usize::MAX).min(available + 1);",
     },
-    // A stream that no longer waits for its window is counted off twice.
+    // A stream that no longer waits for its window is subtracted from the count twice.
     Planted {
         target: "server",
         test: "a_server_survives_any_client",
@@ -84,7 +84,7 @@ const BUGS: [Planted; 11] = [
         right: "            self.send_window.consume(taken);",
         wrong: "            self.send_window.consume(piece.len());",
     },
-    // A client's own framing passes beside that of the next hop.
+    // A client's own framing is passed on beside that of the next hop.
     Planted {
         target: "proxy",
         test: "what_a_proxy_passes_on_is_the_one_message_that_was_meant",
@@ -100,7 +100,7 @@ const BUGS: [Planted; 11] = [
         right: "integer::encode(index, 4, 0x50, out);",
         wrong: "integer::encode(index, 4, 0x40, out);",
     },
-    // A stream that was over already is taken off the count of the open ones again.
+    // A stream that has already ended is subtracted from the count of open streams again.
     Planted {
         target: "h3",
         test: "http_3_survives_any_peer",
@@ -175,7 +175,7 @@ fn is_found(workspace: &Path, bug: &Planted) -> Result<(bool, f64)> {
     Ok((!ran.status.success() && said.contains("panicked at"), begun.elapsed().as_secs_f64()))
 }
 
-/// Copies what building the pure crates takes.
+/// Copies what the build of the pure crates needs.
 fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     for name in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "crates", "scenarios"] {
         let status = process::stream(Command::new("cp").arg("-r").arg(from.join(name)).arg(to))?;

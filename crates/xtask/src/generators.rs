@@ -72,7 +72,7 @@ impl Tool {
         }
     }
 
-    /// Whether every user may run it: not what lies in a home.
+    /// Whether every user may run it: not if it is in a home directory.
     pub fn is_for_all(self) -> bool {
         self == Self::H2lab || process::find(self.name()).is_some_and(|path| !path.starts_with("/root"))
     }
@@ -118,7 +118,7 @@ impl Tool {
             // One connection, whatever is configured; nothing in clear.
             Self::Hey if is_h1 || (protocol == "h2" && connections == 1) => {
                 add(&format!("-z {seconds}s -c {in_flight}"));
-                // It puts the port too into TLS's server name, unless it is given a host: rustls refuses that.
+                // Unless it is given a host, it puts the port into TLS's server name, too, which rustls refuses.
                 add(if is_h1 { "" } else { "-h2 -host localhost" });
                 if let Some(rate) = rate {
                     add(&format!("-q {}", rate / in_flight));
@@ -156,7 +156,7 @@ impl Tool {
         };
         std::fs::write(folder.join("targets"), format!("GET {}\n", job.url))?;
         let user: &[&str] = if job.as_nobody {
-            // Their files.
+            // The tool writes its files into this folder.
             std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY))?;
             &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--"]
         } else {
@@ -174,7 +174,7 @@ impl Tool {
             .stdin(Stdio::null())
             .output()
             .context("cannot start bash")?;
-        // 5: ours doubts what it has measured, which is reported but is no failure.
+        // 5: ours has doubts about its measurement, which are reported but are not a failure.
         if !matches!(output.status.code(), Some(0 | 5)) {
             let errors = std::fs::read_to_string(folder.join("errors")).unwrap_or_default();
             bail!("`{} {}` ended with {}: {errors}", self.name(), arguments.join(" "), output.status);
@@ -186,7 +186,7 @@ impl Tool {
         Ok(Some(Done { stdout, cpu_us: (user + system) * 1e6 }))
     }
 
-    /// What it says of its run in `folder`, in the JSON of its own: vegeta's is made of its file.
+    /// Its report on its run in `folder`, in its own JSON: vegeta's is made from its file.
     pub fn report(self, done: &Done, folder: &Path) -> Result<serde_json::Value> {
         if self != Self::Vegeta {
             return serde_json::from_str(&done.stdout)
@@ -242,7 +242,7 @@ pub struct Done {
     pub cpu_us: f64,
 }
 
-/// A server on its CPU, killed with the value if it was not ended.
+/// A server on its CPU; killed when the value is dropped, unless it was ended.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -320,7 +320,7 @@ impl Origin {
         self.running.child.id()
     }
 
-    /// Ends it; what it has served.
+    /// Ends it; returns what it has served.
     pub fn end(self) -> Result<Served> {
         let id = self.running.child.id().to_string();
         let asked = Command::new("kill").args(["-TERM", &id]).status().context("cannot start kill")?;
@@ -344,7 +344,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Of `served N requests on N connections (N without any)`.
+    /// Parses `served N requests on N connections (N without any)`.
     fn read(text: &str) -> Option<Self> {
         let line = text.lines().find(|line| line.starts_with("served "))?;
         let mut numbers = line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
@@ -352,7 +352,7 @@ impl Served {
     }
 }
 
-/// The server that notes arrivals: `crates/h2lab/examples/stamps.rs`.
+/// The server that records arrivals: `crates/h2lab/examples/stamps.rs`.
 #[derive(Debug)]
 pub struct Stamps {
     running: Running,
@@ -370,7 +370,7 @@ impl Stamps {
         Ok(Self { running, stdin, url })
     }
 
-    /// Ends it; when requests arrived, in nanoseconds.
+    /// Ends it; returns when requests arrived, in nanoseconds.
     pub fn end(self) -> Result<Vec<u64>> {
         drop(self.stdin);
         self.running.rest()?.lines().map(|line| Ok(line.parse()?)).collect()

@@ -1,4 +1,4 @@
-//! `cargo xtask history`: what a commit weighs, a row of `results/history.csv`.
+//! `cargo xtask history`: the figures of a commit, a row of `results/history.csv`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -32,7 +32,8 @@ struct Row {
     commit: String,
     /// The day of the commit.
     date: String,
-    /// Lines of code in `crates` without xtask, by the rule at [`Tree::read`]: neither blank nor comment, without tests.
+    /// Lines of code in `crates` without xtask, by the rule at [`Tree::read`]: neither blank nor comment, without
+    /// tests.
     product_lines: usize,
     /// Lines of tests, counted alike.
     test_lines: usize,
@@ -42,10 +43,11 @@ struct Row {
     fresh_build_s: f64,
     /// Size of the binary that this makes.
     binary_bytes: u64,
-    /// User-space instructions that a request costs the load generator, in the profile of what is published: median of three.
+    /// User-space instructions that a request costs the load generator, in the profile of what is published: median of
+    /// three.
     instructions_per_request: f64,
-    /// Cases that passed in all suites which the integration test `conformance` runs: h2spec as it is and strict, in clear and
-    /// over TLS, and h2specd.
+    /// Cases that passed in all suites which the integration test `conformance` runs: h2spec as it is and strict, in
+    /// clear and over TLS, and h2specd.
     h2spec_passed: u32,
     /// Their number.
     h2spec_total: u32,
@@ -74,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file = process::workspace().join("results/history.csv");
     let mut text = fs::read_to_string(&file).unwrap_or_default();
     if text.is_empty() {
-        let _ = writeln!(text, "{HEADER}"); // a String takes everything
+        let _ = writeln!(text, "{HEADER}"); // writing to a String cannot fail
     }
     let _ = writeln!(text, "{line}");
     fs::write(&file, text).with_context(|| file.display().to_string())?;
@@ -82,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures the checkout at `root`; what is quick, and may fail, first.
+/// Measures the checkout at `root`; what is quick and may fail comes first.
 fn measure(root: &Path) -> Result<Row> {
     let git = |arguments: &[&str]| -> Result<String> {
         Ok(process::said(Command::new("git").current_dir(root).args(arguments))?.trim().to_owned())
@@ -122,7 +124,7 @@ fn measure(root: &Path) -> Result<Row> {
 /// Runs a cargo that builds into `target`.
 fn build(root: &Path, target: &Path, arguments: &[&str]) -> Result<()> {
     let mut cargo = process::cargo_in(root, arguments);
-    // A habit of this shell must not change what is built.
+    // A setting of this shell must not change what is built.
     cargo.env("CARGO_TARGET_DIR", target).env_remove("CARGO_INCREMENTAL");
     ensure!(process::stream(&mut cargo)?.success(), "`cargo {}` failed", arguments.join(" "));
     Ok(())

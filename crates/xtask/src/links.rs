@@ -1,4 +1,4 @@
-//! Links of the documents, held against the tree: no network.
+//! Links of the documents, checked against the tree: no network.
 
 use std::collections::BTreeSet;
 use std::fs;

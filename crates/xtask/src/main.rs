@@ -54,8 +54,8 @@ enum Task {
     Package(package::Arguments),
     /// Write the inventory of all that users read, for a review as a diff: docs/strings.txt.
     Strings,
-    /// All that must hold before a commit: install what the tests need, then `check` and every test. With a filter the tests
-    /// alone.
+    /// All that must hold before a commit: install what the tests need, then `check` and every test. With a filter the
+    /// tests alone.
     Test(test::Arguments),
     /// Show on real time, with figures, that a step does what it promises.
     Verify(verify::Arguments),

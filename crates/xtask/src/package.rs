@@ -1,8 +1,9 @@
-//! `cargo xtask package`: what is published, below `target/package`: a static binary, a Debian package, a container image.
+//! `cargo xtask package`: what is published, below `target/package`: a static binary, a Debian package, a container
+//! image.
 //!
-//! The binary is linked statically with glibc (`+crt-static`): the same file runs on every Linux, so the package depends on
-//! nothing and the image contains nothing else. dpkg-deb makes the package: cargo-deb would have to be compiled first, and does
-//! nothing that a folder and a control file do not.
+//! The binary is linked statically with glibc (`+crt-static`): the same file runs on every Linux, so the package
+//! depends on nothing and the image contains nothing else. dpkg-deb makes the package: cargo-deb would have to be
+//! compiled first, and does nothing that a folder and a control file do not.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -81,17 +82,18 @@ fn folder() -> Result<PathBuf> {
 /// Builds the static binary.
 pub fn static_binary(profile: &str) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    // With --target the flags are not those of build scripts and procedural macros, which cannot be static.
+    // With --target the flags do not apply to build scripts and procedural macros, which cannot be static.
     let mut cargo = process::cargo(["build", "--package", "h2lab", "--profile", profile]);
     cargo.args(["--target", target.as_str()]);
-    // The crate getrandom looks its function up by dlsym(3), which a static binary does not have, and falls back on /dev/urandom,
-    // which an empty root does not have.
+    // The crate getrandom looks its function up by dlsym(3), which a static binary does not have, and falls back on
+    // /dev/urandom, which an empty root does not have.
     cargo.env("RUSTFLAGS", "-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"");
     let built = process::stream(&mut cargo)?.success();
     ensure!(built, "the static binary was not built; cargo said why above");
     let profile = if profile == "dev" { "debug" } else { profile };
     let folder = process::target().join(target).join(profile);
-    // Function names stay, for backtraces and perf(1); debug information of all that is linked statically is three quarters of it.
+    // Function names stay, for backtraces and perf(1); debug information of everything that is linked statically is
+    // three quarters of the size.
     let stripped = folder.join("h2lab-stripped");
     let mut strip = Command::new("strip");
     process::said(strip.arg("--strip-debug").arg("-o").arg(&stripped).arg(folder.join("h2lab")))?;
@@ -131,7 +133,7 @@ pub fn deb(binary: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Makes the container image with buildah; its name.
+/// Makes the container image with buildah; returns its name.
 pub fn image(binary: &Path) -> Result<String> {
     let context = tempfile::tempdir_in(folder()?)?;
     copy(binary, &context.path().join("h2lab"), 0o755)?;

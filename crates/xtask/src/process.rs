@@ -19,7 +19,8 @@ pub fn target() -> PathBuf {
     workspace().join(chosen)
 }
 
-/// The profile in which everything is built whose speed counts: that of published binaries. Its folder has the same name.
+/// The profile in which everything is built whose speed counts: that of published binaries. Its folder has the same
+/// name.
 pub const PROFILE: &str = "dist";
 
 /// A `cargo` of the same toolchain that runs xtask, in the workspace's root.
@@ -40,7 +41,7 @@ pub fn stream(command: &mut Command) -> Result<ExitStatus> {
     command.status().with_context(|| format!("cannot start `{name}`"))
 }
 
-/// What `command` prints on stdout; an error if it fails. Its errors go to ours.
+/// What `command` prints on stdout; an error if it fails. Its stderr goes to ours.
 pub fn said(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output =
@@ -49,8 +50,8 @@ pub fn said(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The executable called `name` in `PATH`, in the folders for the administrator's programs, which a user's `PATH` often
-/// lacks although nginx lives there, or where Go or Python install for one user.
+/// The executable called `name`. It is searched in `PATH`, in the folders for the administrator's programs, which a
+/// user's `PATH` often lacks although nginx is there, and where Go or Python install for one user.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

@@ -53,9 +53,9 @@ pub struct Tree {
 impl Tree {
     /// Reads every Rust file below `crates`, but not xtask: tools are neither product nor tests.
     ///
-    /// Test code is: what lies in a folder `tests`, `testing`, `examples` or `benches`; files called `tests.rs` or `testing.rs`;
-    /// whatever follows `#[cfg(test)]`, or another `cfg` of `test` without `not`, and the files of such a module. The rest is
-    /// product. A line counts if it has anything but blanks and comments.
+    /// Test code is: what lies in a folder `tests`, `testing`, `examples` or `benches`; files called `tests.rs` or
+    /// `testing.rs`; whatever follows `#[cfg(test)]`, or another `cfg` of `test` without `not`, and the files of such a
+    /// module. The rest is product. A line counts if it has anything but blanks and comments.
     pub fn read(workspace: &Path) -> Result<Self> {
         let mut paths = Vec::new();
         collect(&workspace.join("crates"), &mut paths)?;
@@ -349,7 +349,7 @@ fn item(code: &str) -> usize {
         start = blank(start + closing(&code[start..]));
     }
     let begin = words(&code[start..]).find(|word| !["pub", "crate", "super", "in"].contains(word));
-    // What may have a comma before its body, between angle brackets; a field ends with one.
+    // Items that may have a comma before their body, between angle brackets; a field ends with a comma.
     let has_body = begin.is_some_and(|word| {
         ["fn", "const", "async", "unsafe", "impl", "struct", "enum", "trait", "mod"].contains(&word)
     });
@@ -373,7 +373,7 @@ mod tests {
     use super::*;
     use crate::process;
 
-    /// No file is longer, tests included: beyond this a reader no longer holds it in mind.
+    /// No file is longer, tests included: beyond this a reader loses track.
     const LONGEST_FILE: usize = 800;
 
     fn lines(text: &str) -> (usize, usize) {

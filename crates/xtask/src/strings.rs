@@ -1,7 +1,8 @@
 //! `cargo xtask strings`: everything that a user can read, generated from the source as one sorted file.
 //!
-//! A review of words is then a review of a diff. Literals and the documentation that clap prints come from Rust files, the rest
-//! from templates, pages and scenarios. Where a text stands in its file is left out: it would change with every line above.
+//! A review of words is then a review of a diff. Literals and the documentation that clap prints come from Rust files,
+//! the rest from templates, pages and scenarios. Where a text stands in its file is left out: it would change with
+//! every line above.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -84,7 +85,7 @@ fn inventory(root: &Path) -> Result<String> {
     Ok(lines.into_iter().collect())
 }
 
-/// The files below `folder` that end so.
+/// The files below `folder` whose names end with `ending`.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
@@ -98,7 +99,7 @@ fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What a file of Rust says: a text per literal that reads as one, and per paragraph of help.
+/// The texts of a Rust file: one per literal that reads as a text, and one per paragraph of help.
 fn texts(said: &[Said], with_words: bool) -> Vec<String> {
     let mut texts = Vec::new();
     let mut help = Vec::new();
@@ -129,7 +130,7 @@ fn plain(literal: &str) -> String {
     joined.replace("\\n", "\n").replace("\\\"", "\"")
 }
 
-/// Whether somebody could read it as words: two of them, or one where `with_words` says so or that begins like a title.
+/// Whether somebody could read it as words: two of them, or one if `with_words` is set or it begins like a title.
 fn is_text(line: &str, with_words: bool) -> bool {
     let is_word = |word: &&str| word.chars().filter(|c| c.is_alphabetic()).count() >= 2;
     let words = line.split_whitespace().filter(is_word).count();

@@ -22,10 +22,10 @@ pub struct Arguments {
 
 /// How many tests the test harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
-/// With an integration test per CPU the suite takes twice as long: they mostly wait.
+/// With one integration test per CPU the suite takes twice as long: they mostly wait.
 const INTEGRATION_TESTS_PER_CPU: usize = 6;
 
-/// Tests have the schemas, the lints before them have not, so that both are compiled.
+/// Tests enable the schemas and the lints before them do not, so that both are compiled.
 const SCHEMA: &str = "--features=h2lab/schema";
 
 /// Installs what is missing, then runs the checks and the tests. Nothing is printed after cargo's own last line.
@@ -48,15 +48,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Profile dev: the integration tests drive the binary that cargo builds for them beside the tests. Timing never decides a
-/// test, so that a release build would only cost minutes.
+/// Profile dev: the integration tests drive the binary that cargo builds for them beside the tests. Timing never
+/// decides a test, so that a release build would only cost minutes.
 fn cargo_test<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Result<ExitCode> {
     let status = process::stream(process::cargo(["test", "--workspace", SCHEMA]).args(arguments))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs all but the examples in the documentation. Returns, for each binary that failed, the arguments of `cargo test` that
-/// select it.
+/// Runs all but the examples in the documentation. Returns, for each binary that failed, the arguments of `cargo test`
+/// that select it.
 fn all(tiers: &mut Tiers) -> Result<Vec<String>> {
     tiers.time("tools", needs::install_missing)?;
     check::all(tiers)?;
@@ -85,7 +85,7 @@ fn all(tiers: &mut Tiers) -> Result<Vec<String>> {
     })
 }
 
-/// Runs these; the selections of those that failed.
+/// Runs these; returns the selections of those that failed.
 fn one_by_one(binaries: &[Binary], tiers: &mut Tiers) -> Result<Vec<String>> {
     let mut failed = Vec::new();
     for binary in binaries {
@@ -96,7 +96,7 @@ fn one_by_one(binaries: &[Binary], tiers: &mut Tiers) -> Result<Vec<String>> {
     Ok(failed)
 }
 
-/// A line of `cargo test --message-format=json` that is of a test binary has these.
+/// The fields of a line of `cargo test --message-format=json` that is about a test binary.
 #[derive(Debug, Deserialize)]
 struct Binary {
     package_id: String,
@@ -118,7 +118,7 @@ struct Profile {
     test: bool,
 }
 
-/// Builds all test binaries: those with the units first, then those that drive the product.
+/// Builds all test binaries: unit tests first, then those that drive the product.
 fn build() -> Result<Vec<Binary>> {
     let arguments = ["test", "--workspace", SCHEMA, "--no-run", "--message-format=json-render-diagnostics"];
     eprintln!("xtask: cargo {}", arguments[..4].join(" "));
@@ -158,7 +158,8 @@ impl Binary {
         if self.is_of_units() { format!("units of {}", self.package()) } else { self.target.name.clone() }
     }
 
-    /// The integration tests mostly wait for processes and their timeouts, so that the others that drive the product run beside them.
+    /// The integration tests mostly wait for processes and their timeouts, so that the others that drive the product
+    /// run beside them.
     fn is_of_integration(&self) -> bool {
         self.target.name == "integration"
     }
@@ -167,13 +168,13 @@ impl Binary {
         eprintln!("     Running {} ({})", self.target.src_path.display(), self.executable.display());
     }
 
-    /// Runs it with our own output; whether it succeeded.
+    /// Runs it with our own output; returns whether it succeeded.
     fn run(&self) -> Result<bool> {
         self.announce();
         Ok(process::stream(&mut self.command()?)?.success())
     }
 
-    /// Runs it while another has our output.
+    /// Runs it while another one uses our output.
     fn captured(&self) -> Result<(Output, Duration)> {
         let begun = Instant::now();
         let output = self.command()?.output();
@@ -184,7 +185,7 @@ impl Binary {
     fn command(&self) -> Result<Command> {
         let folder = self.manifest_path.parent().context("a manifest lies in a folder")?;
         let mut command = Command::new(&self.executable);
-        // Those in our own environment are xtask's.
+        // The variables in our own environment are xtask's.
         command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", self.package());
         if self.is_of_integration() && std::env::var_os(THREADS).is_none() {
             let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -16,7 +16,7 @@ impl Tiers {
         Self { begun: Instant::now(), parts: Vec::new() }
     }
 
-    /// Runs a part, and notes how long it took whether it succeeds or not.
+    /// Runs a part, and records how long it took, whether it succeeds or not.
     pub fn time<T>(&mut self, name: impl Into<String>, part: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let done = part();
@@ -24,7 +24,7 @@ impl Tiers {
         done
     }
 
-    /// Notes a part that ran beside those before it.
+    /// Records a part that ran in parallel with those before it.
     pub fn add(&mut self, name: String, taken: Duration) {
         self.parts.push((name, taken));
     }
@@ -38,7 +38,7 @@ impl Tiers {
         let width = self.parts.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         let mut table = "\nxtask: seconds of each tier\n".to_owned();
         for (name, taken) in self.parts.iter().chain([&("all".to_owned(), all)]) {
-            let _ = writeln!(table, "  {name:<width$}  {:>7.1}", taken.as_secs_f64()); // a String takes everything
+            let _ = writeln!(table, "  {name:<width$}  {:>7.1}", taken.as_secs_f64()); // cannot fail
         }
         table
     }

@@ -1,8 +1,8 @@
 //! Public items that nothing names: part of `cargo xtask check`.
 //!
-//! The compiler warns of what is private and unused, and is silent about `pub`. Here the words of all product code are counted:
-//! an item whose name occurs only in its definition and in imports is unused or only for tests. Two items with one name hide each
-//! other, so that this may miss some, but never reports an item that is used.
+//! The compiler warns of what is private and unused, and is silent about `pub`. Here the words of all product code are
+//! counted: an item whose name occurs only in its definition and in imports is unused or only for tests. Two items with
+//! one name hide each other, so that this may miss some, but never reports an item that is used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,8 +102,8 @@ fn unused<'a>(tree: &'a Tree, drivers: &[String]) -> Vec<Unused<'a>> {
     items.into_iter().filter(|item| named.get(item.name) <= defined.get(item.name)).collect()
 }
 
-/// Code without its `use` declarations, public ones too: a re-export is not a use. What they rename stays, since it is used by
-/// its other name.
+/// Code without its `use` declarations, public ones too: a re-export is not a use. What they rename stays, since it is
+/// used by its other name.
 fn without_imports(code: &str) -> String {
     let mut out = String::with_capacity(code.len());
     let mut is_import = false;

@@ -1,8 +1,8 @@
 //! Which limit a transfer ran into, how sure that is, and which setting lifts it.
 //!
-//! Three kinds of evidence, best first. Counters of the sender: time in which data waited for a window, a buffer, a disk. Sizes:
-//! whatever limits a connection lets a fixed number of bytes through per round trip, so that the limit has about the size of the
-//! data in flight. Last, TCP's congestion window, if nothing else explains it.
+//! Three kinds of evidence, best first. First, counters of the sender: the time in which data waited for a window, a
+//! buffer or a disk. Second, sizes: a limit lets a fixed number of bytes through per round trip, so its size is about
+//! that of the data in flight. Last, TCP's congestion window, if nothing else explains it.
 
 pub use sentence::BUSY;
 use std::time::Duration;
@@ -23,32 +23,32 @@ pub const MUCH_OF_THE_TIME: f64 = 0.25;
 /// A buffer matches the data in flight from this share of its size, since none is always full: Linux wakes the writer of
 /// a socket when a third of its buffer is free.
 pub const AGREES_FROM: f64 = 2.0 / 3.0;
-/// A window of HTTP matches from this share on: credit is returned by halves of it, our default and a common one, and the timing
-/// of the reads decides whether one half passes in a round trip or two.
+/// A window of HTTP matches from this share of its size. Credit is usually returned by halves of the window, as it is
+/// by our default, and the timing of the reads decides whether one half passes in a round trip or two.
 pub const WINDOW_AGREES_FROM: f64 = 0.5;
-/// Below this share a sender that had no more to give looks alike: the window is guessed, unless its sender counted how long it was
-/// closed. Above it, less than a frame of it was left.
+/// Below this share a full window looks the same as a sender that had no more data to send: the window is guessed,
+/// unless its sender counted how long it was closed. Above it, less than a frame of the window was left.
 pub const WINDOW_FILLED_FROM: f64 = 0.9;
 /// A window that was closed for less of the time than this did not hold the data back, whatever its size.
 pub const SELDOM: f64 = 0.05;
-/// And up to this share: the round-trip time is the lowest that was seen, and the data took a little longer.
+/// A size also matches up to this share: the round-trip time is the lowest that was seen, and the data took a little
+/// longer.
 pub const AGREES_TO: f64 = 1.25;
-/// Below this share of a closed window, the cause is not the round trip but an end that does not read what has arrived, or one that
-/// sends in bursts.
-/// Not a half: credit that comes in pieces too small for a frame waits for the next piece (seen with `HAProxy` 2.6: 0.47
-/// of its window).
+/// If less than this share of a closed window is in flight, the cause is not the round trip but an end that does not
+/// read what has arrived, or one that sends in bursts.
+/// Not a half: credit that comes in pieces too small for a frame waits for the next piece (seen with `HAProxy` 2.6:
+/// 0.47 of its window).
 pub const HELD_BACK: f64 = 1.0 / 3.0;
-/// With a congestion window filled less than this something else limited the sender.
+/// If less than this share of the congestion window was used, something else limited the sender.
 pub const CWND_USED: f64 = 0.5;
-/// A transfer that took so many times the round trips of slow start is none that ended in it.
+/// A transfer that took more than this many times the round trips of slow start did not end in slow start.
 const OPENING: f64 = 2.0;
-/// A smoothed round-trip time of so many times the lowest one indicates a standing queue in the path.
+/// A smoothed round-trip time of this many times the lowest one indicates a standing queue in the path.
 pub const QUEUE_STANDS: f64 = 1.5;
 /// Shorter round trips are not a limit: the processing at the ends takes as long.
 pub const LEAST_RTT_US: u64 = 1_000;
-/// The largest send buffer that Linux auto-tunes to (`net.ipv4.tcp_wmem`), in bytes: assumed for an end whose settings are
-/// unknown
-/// and not raised.
+/// The largest send buffer that Linux auto-tunes to (`net.ipv4.tcp_wmem`), in bytes: assumed for an end whose settings
+/// are unknown and not raised.
 pub const USUAL_SEND_BUFFER: u64 = 4 << 20;
 /// The largest receive buffer that Linux auto-tunes to (`net.ipv4.tcp_rmem`), in bytes, for a receiver whose settings
 /// are unknown.
@@ -59,8 +59,8 @@ pub fn binding(figures: &ConnectionFigures) -> Binding {
     binding_at_speed(figures, figures.rate())
 }
 
-/// The same with a rate that excludes TCP's slow start: `speed` is the rate after
-/// it, in bits per second. Sizes are compared with that.
+/// The same with a rate that excludes TCP's slow start: `speed` is the rate after it, in bits per second. Sizes are
+/// compared with what is in flight at that rate.
 pub fn binding_at_speed(figures: &ConnectionFigures, speed: f64) -> Binding {
     let (kind, certainty) = decide(figures, speed);
     Binding {
@@ -104,7 +104,8 @@ fn certainty(share: f64) -> Option<Certainty> {
     }
 }
 
-/// An end without CPU time left, or waiting for its disk. Checked before windows and buffers: a slow end closes those too.
+/// An end without CPU time left, or waiting for its disk. Checked before windows and buffers: a slow end closes those
+/// too.
 fn exhausted(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     let (sender, receiver) = (&figures.sender, &figures.receiver);
     if figures.share(sender.cpu).max(figures.share(receiver.cpu)) >= BUSY {
@@ -131,7 +132,7 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certa
         if figures.we_send { certainty(share)? } else { seen_closed(kind, share, figures, speed)? };
     let is_buffer = matches!(kind, BindingKind::SendBuffer | BindingKind::ReceiveBuffer);
     if is_buffer && figures.min_rtt.is_some() && !has_round_trip(figures) {
-        // Data is not in flight for so long: one end waits for the other's processing.
+        // Data is not in flight for that long: one end waits for the other's processing.
         return Some((BindingKind::Cpu, Certainty::Likely));
     }
     Some(if is_held_back(kind, figures, speed) {
@@ -141,10 +142,11 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certa
     })
 }
 
-/// The certainty that a window gives which a receiver saw closed for this `share` of the time. A sender that is given
-/// less than the window holds stops too, if credit comes late (by halves: half of a window passes before any comes
-/// back), and catches up afterwards: so only a window whose bytes were all in flight is certain. One of which less than
-/// [`HELD_BACK`] is in flight on average, and that is open for most of the time, stops bursts of a sender with pauses.
+/// How certain a limit is if a receiver saw its window closed for this `share` of the time. A sender whose traffic
+/// needs less than the window also stops if credit comes late (by halves: half of a window passes before any comes
+/// back), and catches up afterwards. So only a window whose bytes were all in flight is certain. A window that is open
+/// for most of the time, and of which less than [`HELD_BACK`] is in flight on average, only stops the bursts of a
+/// sender that pauses.
 fn seen_closed(kind: BindingKind, share: f64, figures: &ConnectionFigures, speed: f64) -> Option<Certainty> {
     if !is_window(kind) {
         return certainty(share);
@@ -162,7 +164,7 @@ fn seen_closed(kind: BindingKind, share: f64, figures: &ConnectionFigures, speed
     }
 }
 
-/// Whether it is a window of HTTP.
+/// Whether this kind is a window of HTTP.
 const fn is_window(kind: BindingKind) -> bool {
     matches!(kind, BindingKind::StreamWindow | BindingKind::ConnectionWindow)
 }
@@ -194,29 +196,29 @@ fn window(kind: BindingKind, figures: &ConnectionFigures) -> Option<f64> {
     }
 }
 
-/// A window of HTTP that the sender did not count, whose size matches the data in flight and for which TCP had room. Checked
-/// before the congestion window: TCP looks as busy with what it is given as with what it has, and does not grow its window beyond
-/// what is used (RFC 7661), so that a small window of HTTP looks like a full one of TCP.
+/// A window of HTTP whose waits the sender did not count, whose size matches the data in flight and for which TCP had
+/// room. Checked before the congestion window: TCP counts as busy whether HTTP or its own window limits the data, and
+/// it does not grow its window beyond what is used (RFC 7661). So a small window of HTTP looks like a full one of TCP.
 fn windowed(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let has_room = |size: f64| match figures.sender.cwnd_bytes {
         Some(cwnd) => cwnd as f64 >= AGREES_FROM * size,
-        None => false, // nothing is known of the sender's TCP: sizes are all that there is
+        None => false, // nothing is known of the sender's TCP: there are only sizes
     };
     let (kind, size) = agreeing_windows(figures, speed)?;
     let is_it = kind != BindingKind::ReceiveBuffer && has_room(size);
     is_it.then(|| (kind, by_size(kind, figures, speed, size)))
 }
 
-/// How sure a size makes a limit: a window of the receiver that may have had room left is guessed.
+/// How certain a size makes a limit: a window of the receiver that may have had room left is guessed.
 fn by_size(kind: BindingKind, figures: &ConnectionFigures, speed: f64, size: f64) -> Certainty {
     let is_window = is_window(kind) || kind == BindingKind::ReceiveBuffer;
     let is_filled = figures.in_flight(speed).is_some_and(|bytes| bytes >= WINDOW_FILLED_FROM * size);
     if is_window && !is_filled { Certainty::Guessed } else { Certainty::Likely }
 }
 
-/// For how long data waited for the congestion window, which the kernel does not count: TCP was busy, nothing else limited it, and that
-/// window was full. What waited for a window of HTTP had not come to TCP, which is as busy with what is in flight meanwhile. `None` if
-/// TCP's times are unknown.
+/// For how long data waited for the congestion window, which the kernel does not count: TCP was busy, nothing else
+/// limited it, and that window was full. Data that waited for a window of HTTP had not reached TCP, which is busy
+/// meanwhile with what is in flight. `None` if TCP's times are unknown.
 pub(super) fn congestion_wait(figures: &ConnectionFigures) -> Option<Duration> {
     let sender = &figures.sender;
     let limited = [
@@ -230,8 +232,8 @@ pub(super) fn congestion_wait(figures: &ConnectionFigures) -> Option<Duration> {
     Some(if has_room(figures) && !is_opening(figures) { Duration::ZERO } else { wait })
 }
 
-/// Whether the congestion window was larger than what was in flight, as far as that is known. Over a very short round trip, as on
-/// loopback, TCP is as busy with its processing, and slow start leaves a window that is never filled.
+/// Whether the congestion window was larger than what was in flight, as far as that is known. Over a very short round
+/// trip, as on loopback, TCP is busy with its own processing, and slow start leaves a window that is never filled.
 fn has_room(figures: &ConnectionFigures) -> bool {
     let is_short = figures.min_rtt.is_some() && !has_round_trip(figures);
     let used = if is_short { AGREES_FROM } else { CWND_USED };
@@ -239,8 +241,8 @@ fn has_room(figures: &ConnectionFigures) -> bool {
     in_flight.zip(figures.sender.cwnd_bytes).is_some_and(|(bytes, cwnd)| bytes < used * cwnd as f64)
 }
 
-/// Whether the transfer was over before TCP had opened its congestion window: without a loss it doubles in each round trip, from ten
-/// segments on (RFC 6928 §2), and the bytes took hardly more round trips than that.
+/// Whether the transfer was over before TCP had opened its congestion window: without a loss the window doubles in each
+/// round trip, from ten segments (RFC 6928 §2), and the transfer took hardly more round trips than that needs.
 pub(super) fn is_opening(figures: &ConnectionFigures) -> bool {
     let Some(rtt) = round_trip(figures).filter(|_| has_round_trip(figures)) else { return false };
     let rounds = (figures.bytes as f64 / f64::from(INITIAL_WINDOW)).ln_1p() / std::f64::consts::LN_2;
@@ -268,7 +270,7 @@ fn congested(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Ce
     }
 }
 
-/// Without counts: the least of the limits whose size matches the data in flight.
+/// Without counts: the smallest of the limits whose size matches the data in flight.
 fn sized(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let sender = &figures.sender;
     let buffer = sender.send_buffer.filter(|_| sender.tcp_sndbuf_limited.is_none());
@@ -292,8 +294,8 @@ fn agrees(figures: &ConnectionFigures, speed: f64, least: f64, most: f64) -> boo
     in_flight.is_some_and(|bytes| (least..=most * AGREES_TO).contains(&bytes))
 }
 
-/// The smallest of the receiver's windows that the sender did not count and that match the data in flight, and its
-/// size.
+/// The smallest of the receiver's windows whose waits the sender did not count and that match the data in flight, and
+/// its size.
 fn agreeing_windows(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, f64)> {
     let sender = &figures.sender;
     let http = (WINDOW_AGREES_FROM, 1.0);
@@ -329,8 +331,8 @@ fn near(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     .then_some((BindingKind::Cpu, Certainty::Likely))
 }
 
-/// Only this end is visible. It receives, was idle for most of the time, and the round trip is too short for a window or a buffer to
-/// be a limit: the sender had no more to give.
+/// Only this end is visible. It receives, was idle for most of the time, and the round trip is too short for a window
+/// or a buffer to be a limit: the sender had no more data to send.
 fn fed_slowly(figures: &ConnectionFigures) -> Option<(BindingKind, Certainty)> {
     let is_near = figures.min_rtt.is_some() && !has_round_trip(figures);
     let is_idle = figures.share(Some(figures.receiver.cpu?)) < MOST_OF_THE_TIME;

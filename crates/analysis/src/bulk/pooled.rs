@@ -16,7 +16,7 @@ pub struct Pooled {
     pub rate: RateSpread,
     /// All bytes over all the time of all repetitions, the warm-up included.
     pub whole: f64,
-    /// Bytes of data, of all repetitions; all that follows is, too.
+    /// Bytes of data of all repetitions. The fields below are for all repetitions, too.
     pub bytes: u64,
     /// From the first request to the last byte.
     pub elapsed: Duration,
@@ -24,7 +24,7 @@ pub struct Pooled {
     pub asked: BulkParameters,
     /// How the responses ended.
     pub tally: TransferTally,
-    /// The rate of each stream over its own time; of the median repetition, as are the next two.
+    /// The rate of each stream over its own time; of the median repetition, like the next two fields.
     pub per_stream: Option<RateSpread>,
     /// What held the data back.
     pub bound: Option<BoundConnection>,
@@ -32,7 +32,7 @@ pub struct Pooled {
     pub connections: Vec<BoundConnection>,
     /// Frames of the data.
     pub frames: FrameFigures,
-    /// What our end asked of its kernel.
+    /// What our end requested from its kernel.
     pub io: IoFigures,
     /// CPU seconds of our end per GB.
     pub cpu_per_gb: Option<f64>,

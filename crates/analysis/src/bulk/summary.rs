@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 /// The window at the end of a transfer, long after slow start.
 pub const AT_SPEED: Duration = Duration::from_secs(30);
 
-/// A connection that carried data for this share of the time did so all the time: the first bytes of several arrive one after the
-/// other.
+/// A connection that carried data for this share of the time counts as having done so all the time: the first bytes of
+/// several connections arrive one after the other.
 const LASTED: f64 = 0.9;
 
-/// What data waited for, over all connections: time during which at least some data of a connection was blocked. Over
-/// several connections times add up. `None` if unknown.
+/// What data waited for, over all connections: the time during which at least some data of a connection was blocked.
+/// The times of several connections add up. `None` if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransferStalls {
     /// A stream window.
@@ -62,7 +62,7 @@ pub struct BoundConnection {
     pub connection: u32,
     /// Bytes of data.
     pub bytes: u64,
-    /// Over the time in which it carried some.
+    /// Over the time in which it carried data.
     #[serde(rename = "rate_bps")]
     pub rate: f64,
     /// What held it back.
@@ -75,9 +75,9 @@ pub struct BoundConnection {
 pub struct BulkSummary {
     /// How the files ended.
     pub tally: TransferTally,
-    /// Bytes that were transferred, those of files that failed among them.
+    /// Bytes that were transferred, including those of files that failed.
     pub bytes: u64,
-    /// Bytes that were here from before.
+    /// Bytes that an earlier run had stored.
     pub held: u64,
     /// See [`BulkRecord::elapsed`].
     pub elapsed: Duration,
@@ -132,14 +132,14 @@ impl BulkSummary {
         }
     }
 
-    /// The limit of the transfer: of the kind that limited most of its bytes, the connection that
-    /// carried most. `None` if no connection carried any.
+    /// The limit of the transfer: of the connections with the kind of limit that applied to most of the bytes, the one
+    /// that carried most. `None` if no connection carried any.
     pub fn binding(&self) -> Option<&BoundConnection> {
         let mut bytes: BTreeMap<BindingKind, u64> = BTreeMap::new();
         for one in &self.bound {
             *bytes.entry(one.binding.kind).or_default() += one.bytes;
         }
-        // Of kinds with as many bytes a named one is preferred.
+        // Of two kinds with equal bytes, the one with a name is preferred.
         let (&kind, _) =
             bytes.iter().max_by_key(|(kind, bytes)| (**bytes, **kind != BindingKind::Unknown))?;
         self.bound.iter().find(|one| one.binding.kind == kind)
@@ -157,7 +157,7 @@ impl BulkSummary {
     }
 }
 
-/// The end of a partial file ends its requests too: those did not break.
+/// When a partial file ends, its requests end too: those did not break.
 fn broken_streams(transfer: &TransferRecord) -> u64 {
     let is_cut = |part: &PartRecord| {
         matches!(transfer.outcome, TransferOutcome::Partial { .. }) && part.ended_at >= transfer.ended_at
@@ -218,8 +218,8 @@ fn bound(record: &BulkRecord) -> Vec<BoundConnection> {
         record.figures.iter().filter(|figures| figures.bytes > 0).collect();
     let all: u64 = carried.iter().map(|figures| figures.bytes).sum();
     let elapsed = record.meter.elapsed();
-    // If all connections carried data all the time, the meter gives the rate of the second half, without the slow start of TCP.
-    // Each connection is assumed to keep its share of the whole, if that became faster.
+    // If all connections carried data all the time, the meter gives the rate of the second half, without TCP's slow
+    // start. If that rate is higher, each connection is assumed to have kept its share of the total.
     let lasted = carried.iter().all(|figures| figures.wall >= elapsed.mul_f64(LASTED));
     let late = record.meter.over_last(elapsed / 2).filter(|_| carried.len() == 1 || lasted);
     let speed = |figures: &ConnectionFigures| {

@@ -1,4 +1,4 @@
-//! What rules see of a cell: a [`Case`].
+//! What rules get of a cell: a [`Case`].
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Repetition<'a> {
 }
 
 impl<'a> Repetition<'a> {
-    /// Of this record.
+    /// A repetition with this record.
     pub const fn new(record: &'a CellRecord) -> Self {
         Self {
             record,
@@ -66,12 +66,13 @@ pub struct Case<'a> {
     pub repetitions: Vec<Repetition<'a>>,
     /// What it is compared with; `None` where nothing was measured for that.
     pub against: Option<Against<'a>>,
-    /// Whether the `server` field is the same as at a URL before this one: a proxy in between passes it on, and names itself nowhere.
+    /// Whether the `server` field is the same as at an earlier URL: a proxy in between passes the field on, and names
+    /// itself nowhere.
     pub is_field_passed_on: bool,
     response_time: OnceCell<Duration>,
 }
 
-/// The cell that another one is compared with: as a rule the same work over HTTP/1.1.
+/// The cell that another one is compared with: usually the same work over HTTP/1.1.
 #[derive(Debug)]
 pub struct Against<'a> {
     /// Its label.
@@ -83,13 +84,13 @@ pub struct Against<'a> {
 }
 
 impl Against<'_> {
-    /// Whether the response times of both are known, so that the gap says something.
+    /// Whether the response times of both are known, so that the gap is meaningful.
     pub fn has_times(&self, case: &Case<'_>) -> bool {
         case.samples().next().is_some() && self.repetitions.iter().any(|record| !record.samples.is_empty())
     }
 
-    /// How much longer the requests of the case took: the area by which its quantile function lies above this one's. Requests over
-    /// this cell that were quicker are paired with those of the case that are as quick among their own.
+    /// How much longer the requests of the case took: the area by which its quantile function lies above this cell's. A
+    /// request of the case is paired with the request of this cell at the same quantile.
     pub fn gap(&self, case: &Case<'_>) -> Duration {
         let [cell, other] = [times(case.records()), times(self.repetitions.iter().copied())];
         if other.is_empty() {
@@ -101,7 +102,7 @@ impl Against<'_> {
 }
 
 impl<'a> Case<'a> {
-    /// Of these repetitions of one cell, at least one.
+    /// A case of these repetitions of one cell, at least one.
     pub fn new(label: &'a str, records: Vec<&'a CellRecord>, against: Option<Against<'a>>) -> Self {
         let repetitions = records.into_iter().map(Repetition::new).collect();
         Self { label, repetitions, against, is_field_passed_on: false, response_time: OnceCell::new() }
@@ -112,7 +113,7 @@ impl<'a> Case<'a> {
     pub fn beside<'b>(mut self, others: impl Iterator<Item = &'b CellRecord>) -> Self {
         let Target::Url { url } = &self.cell().target else { return self };
         let Some(own) = self.server_field() else { return self };
-        // The server itself comes first: `compare DIRECT PROXY`, `diagnose DIRECT --via PROXY`.
+        // The server itself is measured first: `compare DIRECT PROXY`, `diagnose DIRECT --via PROXY`.
         let mut before = others.filter(|other| other.cell.index < self.cell().index);
         self.is_field_passed_on = before.any(|other| {
             let is_elsewhere = matches!(&other.cell.target, Target::Url { url: other } if other != url);
@@ -157,17 +158,17 @@ impl<'a> Case<'a> {
         share >= if is_slower { 0.02 } else { 0.05 }
     }
 
-    /// The same of response time.
+    /// The same for a part of the response time.
     pub fn is_worth_time(&self, cost: Duration) -> bool {
         !cost.is_zero() && self.is_worth(cost.as_secs_f64() / self.response_time().as_secs_f64())
     }
 
-    /// What answers the client's connections: the program that we started, or whatever the `server` field names; unknown where that may
-    /// be the field of a server behind it.
+    /// The program that answers the client's connections: the one that we started, or whatever the `server` field
+    /// names; unknown where the field may come from a server behind it.
     pub fn peer(&self) -> Peer {
         let field = self.server_field().filter(|_| !self.is_field_passed_on);
         let peer = Peer::seen(started(self.cell()), field);
-        // Few proxies say their version on the wire; those that we started, we have asked.
+        // Few proxies state their version in a response; we queried the version of those that we started.
         let server = self.records().find_map(|record| record.server.as_ref());
         let ours = server.filter(|server| started(self.cell()) == Some(server.name.as_str()));
         Peer { version: peer.version.or_else(|| Version::parse(&ours?.version)), ..peer }
@@ -189,7 +190,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// As [`finding`](Self::finding), of a share of the response time, or of the work where requests were not served.
+    /// Like [`finding`](Self::finding), for a share of the response time, or of the work where requests were not
+    /// served.
     pub fn finding_of_share(&self, meta: &CauseMeta, share: f64) -> Finding {
         Finding {
             rule: meta.id.to_owned(),
@@ -201,7 +203,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The command that measures the same cell with other flags beside it.
+    /// The command that measures the same cell, and beside it the cell with other flags.
     pub fn compare(&self, flags: &str) -> String {
         let cell = self.cell();
         let target = match &cell.target {

@@ -1,4 +1,4 @@
-//! A client of the user's against our own server: what findings mean there.
+//! A user's client against our own server: what findings mean there.
 
 mod busy;
 mod doubted;
@@ -14,33 +14,33 @@ use h2lab_model::scenario::labels;
 use h2lab_model::settings::{Knob, Peer, Role, advise, first, known};
 use h2lab_model::workload::Protocol;
 
-/// What confirms a finding: no experiment of ours can change a program that we do not know.
+/// What confirms a finding: no experiment of ours can change an unknown program.
 const AGAIN: &str = "change the client, and run the same command of `h2lab diagnose --run` again";
 
-/// The same where the server has a limit that we were asked for.
+/// The same if the server has a limit that the user asked for.
 const LIMIT_AGAIN: &str =
     "change the server's limit, or the client, and run the same command of `h2lab diagnose --run` again";
 
-/// Causes that our origin has only where `--run` was asked for them (`--max-requests-per-connection`), as in place of another server:
-/// there its setting is the fix.
+/// Causes that our origin has only if `--run` was started with them (`--max-requests-per-connection`), in place of
+/// another server: then its setting is the fix.
 const ASKED_FOR: [&str; 1] = ["CONN101"];
 
-/// The product that our origin is, in fixes.
+/// The product name of our origin in fixes.
 const OURS: &str = "h2lab";
 
-/// What the findings about a client come to.
+/// The result of the findings about a client.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OfClient {
     /// What the client, or the network, can change.
     pub findings: Vec<Finding>,
-    /// What was seen of it beside them.
+    /// Observations about it beside the findings.
     pub remarks: Vec<String>,
-    /// What only our own server could change: no fault of the client's.
+    /// What only our own server could change: the client is not at fault.
     pub of_server: Vec<Finding>,
 }
 
 impl OfClient {
-    /// What was seen beside the findings, and a sentence for each one about our own server.
+    /// The observations beside the findings, and a sentence for each finding about our own server.
     pub fn remarks(&self) -> Vec<String> {
         let remark = |finding: &Finding| {
             let symptom = finding.symptom.trim_end_matches('.');
@@ -50,22 +50,22 @@ impl OfClient {
     }
 }
 
-/// The command of a client, and what it took.
+/// The command of a client, and the time that it took.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Client<'a> {
-    /// Its words. If they name a product that we know, how that one writes a setting comes first.
+    /// Its command line. If it names a product that we know, the spelling of settings in that product comes first.
     pub command: &'a str,
     /// For how long it ran.
     pub took: Duration,
-    /// The CPU time that it used, with all that it started.
+    /// The CPU time that it used, including all processes that it started.
     pub cpu: Duration,
     /// Why the times of this run are not to be trusted: our link or our server was late; empty if they are.
     pub doubts: &'a [String],
 }
 
-/// Findings of the rules as findings about the client. Its server is our origin: a fix there is no fix, and what has no other is kept
-/// apart. A client that did not ask for HTTP/2 over TLS has that for a finding; so has one that was busy itself, and then what a busy
-/// client imitates is none.
+/// Turns findings of the rules into findings about the client. Its server is our origin: a fix there is no fix, and
+/// findings with no other fix are kept apart. A client that did not offer HTTP/2 over TLS gets a finding about that. So
+/// does a client that was busy itself; then the findings that a busy client causes are left out.
 pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_>) -> OfClient {
     let client = Peer::of_field(run.command);
     let is_ours =
@@ -95,7 +95,7 @@ pub fn of_client(findings: Vec<Finding>, records: &[CellRecord], run: &Client<'_
     OfClient { findings, remarks, of_server }
 }
 
-/// The findings of a capture: its client may be any, and flags of ours are none of its.
+/// The findings of a capture: its client is unknown, and our flags do not apply to it.
 pub fn of_capture(mut findings: Vec<Finding>) -> Vec<Finding> {
     for finding in &mut findings {
         let fixes = std::mem::take(&mut finding.fixes).into_iter().map(of_any_client).collect();
@@ -104,7 +104,7 @@ pub fn of_capture(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// Adds the connections that the client left alone: all of them are of this one client.
+/// Adds the findings about connections that the client left unused: all of them belong to this one client.
 fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Finding> {
     let labels = labels(records.iter().map(|record| &record.cell));
     for record in records.iter().filter(|record| record.cell.protocol.is_multiplexed()) {
@@ -112,7 +112,7 @@ fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Fin
         let is_said = |rules: &[&str]| {
             findings.iter().any(|one| one.cell == record.cell.index && rules.contains(&one.rule.as_str()))
         };
-        // A client that dials for each request is no stampede on top of that.
+        // A client that dials for each request is not reported as a stampede as well.
         let mut found = if is_said(&["CONN107"]) { None } else { abandoning(&case) };
         if found.is_none() && !is_said(&["CONN104", "CONN107"]) {
             found = stampede_of_one_client(&case).or_else(|| single_requests(&case));
@@ -123,7 +123,7 @@ fn with_abandoned(mut findings: Vec<Finding>, records: &[CellRecord]) -> Vec<Fin
     findings
 }
 
-/// Both windows as one fix, where both must be larger: either alone changes nothing.
+/// Both windows as one fix, if both must be larger: raising only one changes nothing.
 fn with_both_windows(fixes: Vec<Fix>) -> Vec<Fix> {
     let is_of = |fix: &Fix, knob| fix.wish.is_some_and(|wish| (wish.role, wish.knob) == (Role::Client, knob));
     if !fixes.iter().any(|fix| is_of(fix, Knob::StreamWindow)) {
@@ -132,7 +132,7 @@ fn with_both_windows(fixes: Vec<Fix>) -> Vec<Fix> {
     let (connection, others): (Vec<Fix>, Vec<Fix>) =
         fixes.into_iter().partition(|fix| is_of(fix, Knob::ConnectionWindow));
     let joined = |mut fix: Fix| {
-        // How this product writes it, or what it must announce.
+        // The spelling of this product, or what it must announce.
         let own = connection.iter().find(|other| other.product == fix.product).or(connection.last());
         if let Some(other) = own.filter(|_| is_of(&fix, Knob::StreamWindow)) {
             fix.setting = format!("{} and {}", fix.setting, other.setting);
@@ -142,7 +142,7 @@ fn with_both_windows(fixes: Vec<Fix>) -> Vec<Fix> {
     others.into_iter().map(joined).collect()
 }
 
-/// A fix of our client as one of any client: without our flags.
+/// A fix for our client as one for any client: without our flags.
 fn of_any_client(fix: Fix) -> Fix {
     let Some(wish) = fix.wish.filter(|wish| wish.role == Role::Client) else { return fix };
     let flag = advise(&Peer::started(OURS), wish).setting;
@@ -185,7 +185,7 @@ fn without_offer(records: &[CellRecord]) -> Option<Finding> {
     })
 }
 
-/// What is said of a client that spoke HTTP/1.1 in clear: most speak HTTP/2 over TLS only.
+/// The remark about a client that spoke HTTP/1.1 in clear: most speak HTTP/2 over TLS only.
 pub fn clear_http1(records: &[CellRecord]) -> Option<String> {
     only(records, Protocol::H1)?;
     let words = "the client spoke HTTP/1.1: in clear, HTTP/2 needs prior knowledge, which most clients have to be told; with --tls \
@@ -193,8 +193,8 @@ pub fn clear_http1(records: &[CellRecord]) -> Option<String> {
     Some(words.to_owned())
 }
 
-/// What is said of connections of HTTP/2 that the server ended, after which no request was sent on any: what the client may have had left
-/// is in no packet.
+/// The remark about HTTP/2 connections that the server ended, after which no request was sent on any: no packet shows
+/// how many requests the client may have had left.
 pub fn stopped_at_goaway(records: &[CellRecord]) -> Option<String> {
     let h2 = || records.iter().filter(|record| record.cell.protocol.is_multiplexed());
     let connections = || h2().flat_map(|record| &record.connections);
@@ -213,7 +213,7 @@ pub fn stopped_at_goaway(records: &[CellRecord]) -> Option<String> {
     })
 }
 
-/// The record of a client that spoke this protocol alone.
+/// The record of a client that spoke only this protocol.
 fn only(records: &[CellRecord], protocol: Protocol) -> Option<&CellRecord> {
     let is_all = records.iter().all(|record| record.cell.protocol == protocol);
     records.first().filter(|_| is_all)

@@ -14,17 +14,19 @@ use h2lab_wire::trace::{
 };
 use h2lab_wire::{ErrorCode, StreamId};
 
-/// The `last_stream` of the first of two GOAWAYs of an orderly server, which announces the second (RFC 9113 §6.8).
+/// The `last_stream` of the first of two GOAWAYs of a server that shuts down gracefully: it announces the second (RFC
+/// 9113 §6.8).
 pub(super) const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 
 /// A server that closes because of a request closes this soon after it, or within a round trip. An idle timeout comes
 /// seconds later.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Requests that are sent within this time may come to the server together.
+/// Requests that are sent within this time may arrive at the server together.
 const TOGETHER: Duration = Duration::from_millis(1);
 
-/// Bytes of a body: one of which as many came in a time, were they spread evenly, is taken to have been read then.
+/// Bytes of a body: if this many arrived in a period, assuming an even rate, the body is taken to have been read in
+/// that period.
 const READ: u64 = 256 << 10;
 
 /// The facts of a repetition.
@@ -107,8 +109,9 @@ fn flights(record: &CellRecord, quickest: Duration, connections: &BTreeSet<u32>)
     flights
 }
 
-/// When the requests that were sent again were sent on the connection that they are recorded with: what they say themselves is when
-/// they were first sent on any. Where no frames were recorded, it is not before that connection was ready.
+/// When requests that were sent again were sent on the connection that they are recorded with: their own record has the
+/// time at which they were first sent on any connection. If no frames were recorded, the time is when that connection
+/// was ready.
 fn heads_of_replayed(record: &CellRecord) -> BTreeMap<(u32, StreamId), Time> {
     let replayed = record.samples.iter().filter(|sample| sample.replays > 0);
     let mut heads: BTreeMap<(u32, StreamId), Time> = replayed
@@ -118,7 +121,7 @@ fn heads_of_replayed(record: &CellRecord) -> BTreeMap<(u32, StreamId), Time> {
         })
         .collect();
     let is_head = |frame: &&FrameEvent| frame.direction == Direction::Up && frame.kind == FrameKind::HEADERS;
-    // The first of them is the head; others are trailers.
+    // The first HEADERS is the head; others are trailers.
     for frame in record.frames.iter().rev().filter(is_head) {
         if let Some(at) = heads.get_mut(&(frame.connection, frame.stream)) {
             *at = frame.at;
@@ -127,9 +130,9 @@ fn heads_of_replayed(record: &CellRecord) -> BTreeMap<(u32, StreamId), Time> {
     heads
 }
 
-/// When something came from the server on each connection, in order: its frames where they were recorded, else the first and last
-/// bytes of the answers (`load` records no frames). `None` if only some of the requests were recorded, or of bulk work: something may
-/// have come in between.
+/// When anything arrived from the server on each connection, in order: its frames if they were recorded, else the first
+/// and last bytes of the answers (`load` records no frames). `None` if only some of the requests were recorded, or for
+/// bulk work: something may have arrived in between.
 fn arrivals(record: &CellRecord, flights: &[Flight]) -> Option<BTreeMap<u32, Vec<Time>>> {
     let mut arrivals: BTreeMap<u32, Vec<Time>> = BTreeMap::new();
     if !record.frames.is_empty() {
@@ -146,12 +149,12 @@ fn arrivals(record: &CellRecord, flights: &[Flight]) -> Option<BTreeMap<u32, Vec
     for times in arrivals.values_mut() {
         times.sort_unstable();
     }
-    // Bodies of bulk work do not end: no response waits, and when their bytes came is not recorded.
+    // Bodies of bulk work do not end: no response waits, and the arrival times of their bytes are not recorded.
     (record.generator.level == Level::Full && !record.cell.work.bulk).then_some(arrivals)
 }
 
-/// Leaves out the times in which bodies were read, as far as that is known without frames: what came between the first and the last
-/// byte of a response was not recorded, and of a long one much did.
+/// Leaves out the times in which bodies were read, as far as that is known without frames: what arrived between the
+/// first and the last byte of a response was not recorded, and for a long response that is much.
 fn retain_unread(stalls: &mut Vec<Stall>, record: &CellRecord) {
     let connection = stalls[0].connection;
     let is_long = |sample: &Sample| {
@@ -190,7 +193,7 @@ impl Segment<'_> {
         self.packet.seq.wrapping_add(self.packet.payload).wrapping_sub(seq).cast_signed() <= 0
     }
 
-    /// Whether it brought the byte with this sequence number.
+    /// Whether it delivered the byte with this sequence number.
     fn brought(&self, seq: u32) -> bool {
         self.packet.arrived_intact() && seq.wrapping_sub(self.packet.seq) < self.packet.payload
     }
@@ -199,8 +202,8 @@ impl Segment<'_> {
 /// The data packets of each connection and direction, in the order in which they entered the link.
 pub(super) type Flows<'a> = BTreeMap<(u32, Direction), Vec<Segment<'a>>>;
 
-/// The link whose packet log has the packets of the repetition's connections. Behind a sidecar it has the sidecar's own, and a
-/// port that is equal on both hops is so by chance.
+/// The link whose packet log has the packets of the repetition's connections. Behind a sidecar the log has the
+/// sidecar's own packets, and a port that is equal on both hops is equal by chance.
 fn packet_log(record: &CellRecord) -> Option<&LinkSpec> {
     record.link.as_ref().filter(|_| record.cell.sidecar.is_none())?;
     record.cell.link.as_ref()
@@ -216,7 +219,7 @@ fn holes(record: &CellRecord, quickest: Duration) -> Vec<Hole> {
     let mut holes = Vec::new();
     let flows = flows(record, link.uplink.delay, link.downlink.delay, connection_of(record));
     for ((connection, direction), flow) in &flows {
-        // The uplink affects the client when the answer comes, or does not.
+        // A drop on the uplink affects the client when the answer arrives, or fails to arrive.
         let felt = match direction {
             Direction::Up => quickest.saturating_sub(link.uplink.delay),
             Direction::Down => Duration::ZERO,
@@ -233,7 +236,7 @@ fn holes(record: &CellRecord, quickest: Duration) -> Vec<Hole> {
     holes
 }
 
-/// Which of the generator's connections a packet is of.
+/// The generator's connection that a packet belongs to.
 fn connection_of(record: &CellRecord) -> impl Fn(&PacketRecord) -> Option<u32> {
     let mut by_port: BTreeMap<u16, Vec<&ConnectionRecord>> = BTreeMap::new();
     for connection in &record.connections {
@@ -246,7 +249,7 @@ fn connection_of(record: &CellRecord) -> impl Fn(&PacketRecord) -> Option<u32> {
     }
 }
 
-/// The data packets of connections, each of which is `connection_of` its packets.
+/// The data packets of connections; `connection_of` returns the connection of a packet.
 pub(super) fn flows(
     record: &CellRecord,
     up_delay: Duration,
@@ -270,13 +273,13 @@ pub(super) fn flows(
     flows
 }
 
-/// The drops of a flow with the time at which each would have arrived and the time at which all of its bytes had. Bytes
-/// that had been delivered before, by a transmission that this one needlessly repeated, leave no hole.
+/// The drops of a flow, each with the time at which it would have arrived and the time at which all of its bytes had
+/// arrived. Bytes that had been delivered before, by a transmission that this one needlessly repeated, leave no hole.
 pub(super) fn flow_holes<'a>(flow: &[Segment<'a>]) -> impl Iterator<Item = (&'a PacketRecord, Time, Time)> {
     flow.iter().enumerate().filter(|(_, segment)| segment.is_dropped()).filter_map(|(n, segment)| {
         let first = segment.packet.seq;
         let last = first.wrapping_add(segment.packet.payload - 1);
-        // What was sent before data that is all older has older data only.
+        // A packet sent before new data that ends before `seq` has only older bytes.
         let is_newer = |other: &&Segment<'_>, seq: u32| !(other.is_new && other.ends_before(seq));
         let came_before = |seq| {
             flow[..n].iter().rev().take_while(|other| is_newer(other, seq)).any(|other| other.brought(seq))
@@ -320,7 +323,7 @@ pub(super) fn retransmissions_of(facts: &Facts, connection: u32, server: bool) -
     &facts.retransmissions[from..until]
 }
 
-/// How many requests a connection had: those that were sent again on another one are none of its own.
+/// How many requests a connection had: those that were sent again on another connection are not counted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Requests {
     sent: u32,
@@ -328,8 +331,8 @@ struct Requests {
 }
 
 impl Requests {
-    /// What the connection itself counts includes requests that were sent again: that is all that is known where not every request
-    /// was recorded.
+    /// The counter of the connection includes requests that were sent again: it is used if not every request was
+    /// recorded.
     fn of(connection: &ConnectionRecord, carried: Option<&BTreeMap<u32, Self>>) -> Self {
         let most = connection.requests;
         let Some(carried) = carried else { return Self { sent: most, answered: most } };
@@ -391,7 +394,7 @@ fn server_end_at(
     ServerEnd { connection: connection.index, at, requests, least, answered, idle, age, goaway }
 }
 
-/// A GOAWAY that names the last request, of a server that takes so long for one.
+/// The end by a GOAWAY that names the last request; the server takes `work` for one request.
 fn end_by_goaway(
     connection: &ConnectionRecord,
     goaway: &GoAwayRecord,
@@ -416,8 +419,9 @@ fn end_by_goaway(
     ServerEnd { answered, ..end }
 }
 
-/// The first stream that the server may have ended the connection for: it had received the last one when it said so, and may have
-/// decided while it worked on one that came together with that, although it answered some of them before it said so.
+/// The first stream for which the server may have ended the connection. When it sent the GOAWAY, it had received the
+/// last stream; it may have decided while it processed one that arrived together with that, even if it answered some of
+/// them before the GOAWAY.
 fn first_with(last: &Flight, flights: &[Flight], work: Duration) -> u32 {
     let is_with = |flight: &&Flight| {
         flight.stream <= last.stream
@@ -427,9 +431,9 @@ fn first_with(last: &Flight, flights: &[Flight], work: Duration) -> u32 {
     flights.iter().filter(is_with).map(|flight| flight.stream.0).min().unwrap_or(last.stream.0)
 }
 
-/// A GOAWAY with the highest stream id that no other followed: the server accepted what came until the client received it, and
-/// left it to the client to end the connection (Envoy does so). It was sent before the server could know of the last requests,
-/// and after the last that it had answered.
+/// The end by a GOAWAY with the highest stream id that no other followed: the server accepted requests until the client
+/// received it, and left it to the client to close the connection (Envoy does so). It was sent before the server could
+/// have received the last requests, and after the last that it had answered.
 fn end_by_announcement(
     connection: &ConnectionRecord,
     goaway: &GoAwayRecord,
@@ -441,7 +445,7 @@ fn end_by_announcement(
     let newest = begun.clone().map(|flight| flight.sent_at).max()?;
     let answered = begun.filter(|flight| flight.ended_at <= goaway.at).map(|flight| flight.stream.0).max()?;
     let idle = goaway.at.since(newest + rtt);
-    // After it we began no request.
+    // After the GOAWAY we sent no request.
     let end = server_end_at(connection, goaway.at, requests, idle, true);
     let least = nth(answered).min(end.requests);
     Some(ServerEnd { least, answered: least, ..end })

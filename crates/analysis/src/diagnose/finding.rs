@@ -13,9 +13,10 @@ pub enum Confidence {
     /// Every step of the cause was seen.
     #[default]
     Observed,
-    /// A step is concluded from others: the server's retransmissions, for example, over a network that we do not see.
+    /// A step is concluded from others: the server's retransmissions, for example, over a network that we do not
+    /// observe.
     Inferred,
-    /// A change that takes the cause away was shown to help (`diagnose`).
+    /// A change that removes the cause was shown to help (`diagnose`).
     Confirmed,
 }
 
@@ -77,9 +78,9 @@ pub struct Finding {
     pub cost: String,
     /// The part of all request time in the cell that it accounts for, 0 to 1; findings are sorted by it.
     pub cost_share: f64,
-    /// The part of the difference from the same work over HTTP/1.1 that it explains, 0 to 1: those of a cell add up to at most 1, the
-    /// rest is unexplained. 0 where the cell is not slower, or what was found costs no response time: the finding is an observation
-    /// then. `None` where HTTP/1.1 was not measured, and in documents of before.
+    /// The part of the difference from the same work over HTTP/1.1 that it explains, 0 to 1: those of a cell add up to
+    /// at most 1, the rest is unexplained. 0 if the cell is not slower, or if the finding costs no response time: then
+    /// it is an observation. `None` if HTTP/1.1 was not measured, and in older documents.
     #[serde(default)]
     pub explains: Option<f64>,
     /// How sure it is.
@@ -88,7 +89,8 @@ pub struct Finding {
     pub fixes: Vec<Fix>,
     /// The experiment that confirms it.
     pub confirm: String,
-    /// Whether it costs requests that failed and no time: that response times are alike over another protocol then says nothing of it.
+    /// Whether it costs failed requests and no time: then equal response times over another protocol do not disprove
+    /// it.
     #[serde(skip)]
     pub of_failures: bool,
 }

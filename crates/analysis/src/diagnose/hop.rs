@@ -1,5 +1,5 @@
-//! The facts of the hop that crosses the link, in a cell with a sidecar: the generator's connections end at the sidecar, and the
-//! packets on the link are of another one.
+//! The facts of the hop that crosses the link, in a cell with a sidecar: the generator's connections end at the
+//! sidecar, and the packets on the link belong to another connection.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use h2lab_wire::StreamId;
 use h2lab_wire::trace::facts::stalls;
 use h2lab_wire::trace::{Direction, Facts, Flight, Hole};
 
-/// The number of the sidecar's connection in these facts.
+/// The index of the sidecar's connection in these facts.
 const HOP: u32 = 0;
 
-/// Holes and stalls of the sidecar's connection over the link, with all requests on it. `None` without a sidecar, and where it had
-/// several connections at work: which request went over which of them is not recorded.
+/// Holes and stalls of the sidecar's connection over the link, with all requests on it. `None` without a sidecar, and
+/// if the sidecar used several connections: it is not recorded which request was sent on which of them.
 pub(super) fn of(record: &CellRecord) -> Option<Facts> {
     let link = record.link.as_ref().and(record.cell.link.as_ref())?;
     let protocol = record.cell.protocol;
@@ -44,7 +44,7 @@ pub(super) fn of(record: &CellRecord) -> Option<Facts> {
     let sent = record.samples.iter().filter(|sample| sample.sent_at.happened());
     let flight = |(n, sample): (u32, h2lab_model::record::Sample)| Flight {
         connection: HOP,
-        // The sidecar's own numbers are not known; any that differ tell them apart.
+        // The sidecar's own stream numbers are not known; any distinct numbers will do.
         stream: StreamId::of_request(n),
         sent_at: sample.sent_at,
         due_at: sample.sent_at + quickest,
@@ -57,7 +57,8 @@ pub(super) fn of(record: &CellRecord) -> Option<Facts> {
     Some(facts)
 }
 
-/// When the sidecar could read something from the server, in order: what comes behind a hole waits for its repair.
+/// When the sidecar could read something from the server, in order: data behind a hole waits for the repair of the
+/// hole.
 fn readable(flows: &Flows<'_>) -> Vec<Time> {
     let Some(flow) = flows.get(&(HOP, Direction::Down)) else { return Vec::new() };
     let holes: Vec<(Time, Time)> = flow_holes(flow).map(|(_, begin, end)| (begin, end)).collect();

@@ -1,8 +1,9 @@
 //! From records to findings: rules with evidence and cost.
 //!
-//! [`run`] builds the [`Facts`](h2lab_wire::trace::Facts) of every repetition, shows each rule all repetitions of a cell at once,
-//! and sorts what they find by its cost. A cause is a folder under `causes/` with its page `page.md`; if a rule recognises it,
-//! with `mod.rs`, and `tests.rs` with cases on both sides of each of its thresholds.
+//! [`run`] builds the [`Facts`](h2lab_wire::trace::Facts) of every repetition, passes all repetitions of a cell at once
+//! to each rule, and sorts the findings by their cost. A cause is a folder under `causes/` with its page `page.md`; if
+//! a rule recognises it, the folder also has `mod.rs`, and `tests.rs` with cases on both sides of each of its
+//! thresholds.
 
 mod case;
 mod causes;
@@ -31,13 +32,14 @@ use h2lab_model::record::CellRecord;
 use h2lab_model::scenario::labels;
 use h2lab_model::settings::UNKNOWN_PRODUCT;
 
-/// As [`findings`], of cells that are compared with nothing.
+/// Like [`findings`], for cells that are compared with nothing.
 pub fn run(records: &[CellRecord]) -> Vec<Finding> {
     findings(records, &[])
 }
 
-/// The findings of all rules in these repetitions, the costliest of all cells first. What another finding of the same cell explains
-/// (`CauseMeta::supersedes`) is left out. A cell with a verdict is compared with the baseline of that.
+/// The findings of all rules in these repetitions, the costliest of all cells first. A finding that another finding of
+/// the same cell explains (`CauseMeta::supersedes`) is left out. A cell with a verdict is compared with the baseline of
+/// that verdict.
 ///
 /// Of several attempts at one repetition only the last counts: the earlier ones were invalid.
 pub fn findings(records: &[CellRecord], verdicts: &[CellVerdict]) -> Vec<Finding> {
@@ -78,14 +80,14 @@ fn of_case(case: &Case<'_>) -> Vec<Finding> {
     if case.is_field_passed_on {
         findings.iter_mut().flat_map(|finding| &mut finding.fixes).for_each(say_unknown);
     }
-    // The gap takes all response times in order.
+    // The gap needs all response times sorted.
     if let Some(against) = case.against.as_ref().filter(|_| !findings.is_empty()) {
         divide(&mut findings, case, against);
     }
     findings
 }
 
-/// Adds to a fix for a front hop whose product is not known why that is so.
+/// Adds the reason to a fix for a front hop whose product is not known.
 fn say_unknown(fix: &mut Fix) {
     if fix.product == UNKNOWN_PRODUCT {
         fix.why.push_str(
@@ -94,16 +96,18 @@ fn say_unknown(fix: &mut Fix) {
     }
 }
 
-/// A difference of all response times below this share of them is no difference that a cause could explain.
+/// If the difference of all response times is below this share of them, no cause could explain it.
 const SHARED: f64 = 0.05;
 
-/// Divides the difference from the other cell among the findings: each explains the time that it cost, or a part of that if together
-/// they cost more than there is. Where the cell is known not to be slower, they are observations, and nothing needs to change.
+/// Divides the difference from the other cell among the findings: each explains the time that it cost, or a part of
+/// that if together they cost more than the difference. If the cell is known not to be slower, they are observations,
+/// and nothing needs to change.
 fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
     let (gap, all) = (against.gap(case).as_secs_f64(), case.response_time().as_secs_f64());
-    // Where states decided, or nothing did, the times still say whether there is a difference that could have a cause.
+    // If states decided the verdict, or nothing did, the times still show whether there is a difference that could have
+    // a cause.
     let is_shared = !against.verdict.is_slower() && against.has_times(case) && gap <= all * SHARED;
-    // What a rule itself calls an observation explains no difference, and requests that failed took no time.
+    // A finding that is an observation already explains no difference, and requests that failed took no time.
     let is_of_time = |finding: &&mut Finding| !finding.is_observation() && !finding.of_failures;
     let mut causes: Vec<&mut Finding> = findings.iter_mut().filter(is_of_time).collect();
     let whole = causes.iter().map(|finding| finding.cost_share * all).sum::<f64>().max(gap);
@@ -202,8 +206,8 @@ mod tests {
             let verdict = CellVerdict { conclusion, ..verdict(&quick, &slow) };
             findings(&[slow.clone(), quick.clone()], &[verdict]).remove(0)
         };
-        // Three requests of 25, 55 and 55 ms against 25: the stalls of 30 ms are the difference; the 0.5 ms before
-        // the segment would have come are not of them.
+        // Three requests of 25, 55 and 55 ms compared with 25 ms: the stalls of 30 ms are the difference, except for
+        // the 0.5 ms before the segment would have arrived.
         let unstable = Conclusion::Unstable { offered_rps: 1.0, served_rps: 0.5 };
         for conclusion in [Conclusion::Slower, unstable] {
             let finding = explained(conclusion);

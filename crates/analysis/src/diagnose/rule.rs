@@ -22,8 +22,7 @@ impl fmt::Display for RuleStatus {
     }
 }
 
-/// The code that recognises a cause in records. What is said of the cause is in its
-/// [`CauseMeta`](super::CauseMeta).
+/// The code that recognises a cause in records. The texts about the cause are in its [`CauseMeta`](super::CauseMeta).
 pub trait Rule: fmt::Debug + Sync {
     /// Its findings in a cell: none if the rule is not sure.
     fn check(&self, case: &Case<'_>) -> Vec<Finding>;

@@ -1,7 +1,7 @@
-//! A running sidecar, seen at its own connections to instances: what findings mean there.
+//! A running sidecar, observed at its own connections to instances: what findings mean there.
 //!
-//! Nothing is compared, the packets are not seen, and the client of the rules is the sidecar: what a client could change, it changes by
-//! itself or by its configuration.
+//! Nothing is compared, packets are not visible, and the client in the rules is the sidecar: what a client could
+//! change, it changes automatically or by its configuration.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use h2lab_model::sidecar::{InstanceStatus, Responses, SidecarStatus};
 
 use super::Finding;
 
-/// The causes that its requests, connections, frames and readings of TCP show. Others take packets, a view of the server or of a CPU, or
-/// another client than the sidecar.
+/// The causes that are visible from its requests, connections, frames and readings of TCP. Others need packets, a view
+/// of the server or of a CPU, or another client than the sidecar.
 pub const CHECKED: [&str; 8] =
     ["CONN101", "FLOW101", "FLOW102", "FLOW103", "FLOW106", "FLOW108", "LOSS101", "MUX101"];
 
@@ -25,18 +25,18 @@ pub const NOT_CHECKED: &str = "Not looked for: causes that take the packets of b
      comparison (`h2lab diagnose URL`), or a view of the instance's own host. A packet that is lost on the way from an instance is not \
      seen here, only one on the way to it.";
 
-/// Who writes the settings of a sidecar.
+/// The product that the settings of a sidecar belong to.
 const OURS: &str = "h2lab sidecar";
 
-/// Fewer responses of an instance say nothing about which share of them fails.
+/// With fewer responses of an instance, the share that fails is not meaningful.
 const ENOUGH: u64 = 20;
-/// A smaller share of failures is not told.
+/// A smaller share of failures is not reported.
 const SOME: f64 = 0.02;
-/// So many instances are told at most.
+/// At most this many instances are reported.
 const MOST: usize = 5;
 
-/// Which instances answer many requests with a failure, the worst first: 5xx, or what gRPC calls a failure. Of the last half minute to a
-/// minute.
+/// Instances that answer many requests with a failure, the worst first: 5xx, or a failure in terms of gRPC. Covers the
+/// last half minute to a minute.
 pub fn failing(status: &SidecarStatus) -> Vec<String> {
     let fails = |one: &&InstanceStatus| one.lately.n() >= ENOUGH && one.lately.failing() >= SOME;
     let mut worst: Vec<&InstanceStatus> = status.instances.iter().filter(fails).collect();
@@ -70,13 +70,13 @@ pub fn failing(status: &SidecarStatus) -> Vec<String> {
 /// How a sidecar's connections to an instance are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Own {
-    /// It decides by itself how many there are.
+    /// The sidecar decides by itself how many there are.
     pub adapts: bool,
     /// Their congestion control is bbr.
     pub is_bbr: bool,
 }
 
-/// Findings as a sidecar's user can use them. `own`: what is configured for the instance of this cell.
+/// Findings in a form that a sidecar's user can apply. `own`: the configuration for the instance of this cell.
 pub fn of_sidecar(findings: Vec<Finding>, own: &dyn Fn(u32) -> Own) -> Vec<Finding> {
     let is_checked = |finding: &Finding| CHECKED.contains(&finding.rule.as_str());
     let fixed = |mut finding: Finding| {
@@ -87,14 +87,15 @@ pub fn of_sidecar(findings: Vec<Finding>, own: &dyn Fn(u32) -> Own) -> Vec<Findi
     findings.into_iter().filter(is_checked).map(fixed).collect()
 }
 
-/// Fewer lost segments, and a smaller share of all, may be a path's own variation.
+/// Fewer lost segments, or a smaller share of all, may be the normal variation of a path.
 const LEAST_LOST: u64 = 10;
 const LEAST_SHARE: f64 = 0.005;
 
-/// What TCP says of the path to each instance where it loses segments: a fact beside the findings, since requests may hardly be slower
-/// for it. Of the whole time of each connection of the window. `own` as of [`of_sidecar`].
+/// What TCP reports of the path to each instance where it loses segments. This is a fact beside the findings, since it
+/// may hardly slow requests down. It covers the whole time of each connection of the window. `own` as in
+/// [`of_sidecar`].
 pub fn losses(records: &[CellRecord], own: &dyn Fn(u32) -> Own) -> Vec<String> {
-    // Each thread of the sidecar has a record of its own for an instance.
+    // Each thread of the sidecar has its own record for an instance.
     let mut names: Vec<&str> = records.iter().map(|record| record.cell.target.name()).collect();
     names.sort_unstable();
     names.dedup();
@@ -126,11 +127,11 @@ fn loss(name: &str, records: &[CellRecord], own: &dyn Fn(u32) -> Own) -> Option<
     ))
 }
 
-/// A fix for the client is one of the sidecar's configuration, or none.
+/// Turns a fix for the client into one of the sidecar's configuration, or none.
 fn of_own(fix: Fix, own: Own) -> Option<Fix> {
     let wish = match fix.wish {
         Some(wish) if wish.role == Role::Client => wish,
-        _ if fix.product == "client" => return None, // it sends again and dials once by itself
+        _ if fix.product == "client" => return None, // the sidecar already sends again, and dials once
         _ if fix.product == "kernel" && own.is_bbr => return None,
         _ if fix.product == "kernel" => return Some(Fix::new(OURS, "congestion = \"bbr\"", fix.why)),
         _ => return Some(fix),
@@ -139,7 +140,7 @@ fn of_own(fix: Fix, own: Own) -> Option<Fix> {
         Knob::UpstreamConnections if own.adapts => None,
         Knob::UpstreamConnections => Some(Fix::new(OURS, "policy = \"adaptive\"", fix.why)),
         Knob::UpstreamProtocol => Some(Fix::new(OURS, "policy = \"per-request\"", fix.why)),
-        // Its windows grow with the path.
+        // The sidecar's windows grow with the path.
         _ => None,
     }
 }

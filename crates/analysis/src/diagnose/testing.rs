@@ -57,7 +57,7 @@ impl Scene {
             .deliver(Direction::Down, 0, 142, 5_000)
     }
 
-    /// The repetition as it is recorded.
+    /// The record of the repetition.
     pub(super) fn record(self) -> CellRecord {
         let Self(mut record) = self;
         record.samples.edit().sort_by_key(|sample| sample.scheduled_at);
@@ -151,7 +151,7 @@ impl Scene {
         self
     }
 
-    /// A data segment that enters the link at `at` and comes out.
+    /// A data segment that enters the link at `at` and is delivered.
     pub(super) fn deliver(self, direction: Direction, connection: u32, at: u64, seq: u32) -> Self {
         let out_at = Time::from_millis(at) + Duration::from_micros(12_500);
         self.packet(direction, connection, at, seq, PacketFate::Delivered, out_at)

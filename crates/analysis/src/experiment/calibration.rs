@@ -1,4 +1,4 @@
-//! Calibration of experiments: changes that change nothing must not be called effects, however often they are looked at.
+//! Calibration of experiments: changes without effect must not be called effects, however often they are evaluated.
 
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ use h2lab_model::workload::Protocol;
 
 use super::{Experiment, Outcome, Setup};
 
-/// Changes that are tried at once, and looks at each: fewer than `diagnose` makes, for the sake of the time that a test takes.
+/// Changes that are tried at once, and looks at each: fewer than in `diagnose`, to limit the time of the test.
 const KNOBS: u32 = 4;
 const LOOKS: u32 = 3;
-/// Of a repetition: shorter than that of `diagnose`, likewise.
+/// The measured time of a repetition: shorter than in `diagnose`, for the same reason.
 const MEASURE: Duration = Duration::from_secs(1);
 /// Sixteen connections that share a lossy link, as in `stats::calibration`.
 const SHARED: Model = Model { stall_chance: 0.03, pace: 600.0, ..Model::LOSSY_SHARED };
 
-/// Whether a run claims an effect in any of its looks, as `diagnose` does: a claim ends the trial. All cells are one under other seeds.
+/// Whether a run claims an effect in any of its looks, as `diagnose` does: a claim ends the trial. All cells are the
+/// same cell with other seeds.
 fn claims_an_effect(seed: u64, (protocol, connections): (Protocol, u32), model: &Model) -> bool {
     let mut subject = Cell { seed: 1_000 + 131 * seed, ..cell(0, 0, protocol, connections, 0.03) };
     subject.work.phases.measure = MEASURE;
@@ -44,7 +45,7 @@ fn claims(runs: u64, kind: (Protocol, u32), model: &Model) -> usize {
     (0..runs).filter(|&seed| claims_an_effect(seed, kind, model)).count()
 }
 
-/// The shapes of load: losses that each connection has for itself, shared stalls, and none at all.
+/// The shapes of load: losses that each connection has separately, shared stalls, and none at all.
 const SHAPES: [(&str, (Protocol, u32), Model); 3] = [
     ("own losses", (Protocol::H1, 32), Model::LOSSY),
     ("shared stalls", (Protocol::H2c, 16), SHARED),

@@ -1,4 +1,4 @@
-//! The experiment of a run that `diagnose` made, found again in its record: its cells say what was changed.
+//! The experiment of a run that `diagnose` made, reconstructed from its record: its cells show what was changed.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,22 @@ pub struct Recorded {
     pub setup: Setup,
     /// The cells of its fix, if one was measured, and what that changed.
     pub fix: Option<(Again, ServerSetting)>,
-    /// The cell that was asked about.
+    /// The cell that was examined.
     pub subject: Cell,
-    /// Whether that goes through a proxy in front of a server that was named, too.
+    /// Whether the subject goes through a proxy in front of a server that was also measured.
     pub is_via: bool,
 }
 
 impl Recorded {
-    /// The experiment of `run`, with `findings` in it; `None` if it is not of `diagnose`, or was interrupted before HTTP/2 was
-    /// measured.
+    /// The experiment of `run`, with `findings` in it; `None` if the run was not made by `diagnose`, or was interrupted
+    /// before HTTP/2 was measured.
     pub fn of(run: &RunRecord, findings: &[Finding]) -> Option<Self> {
         if !is_of_diagnose(run) {
             return None;
         }
         let cells = first_of_each(run);
         let unchanged: Vec<&Cell> = cells.values().copied().filter(|cell| cell.repetition == 0).collect();
-        // The URL of the proxy comes after that of the server itself.
+        // The URL of the proxy is listed after that of the server itself.
         let via = run.scenario.matrix.live.get(1).map(|live| live.url.as_str());
         let is_examined =
             |cell: &&&Cell| via.is_none_or(|via| matches!(&cell.target, Target::Url { url } if url == via));
@@ -82,7 +82,7 @@ fn is_again(run: &RunRecord) -> bool {
     run.command.iter().any(|word| word == "--again" || word.starts_with("--again="))
 }
 
-/// Each cell as it was measured first, by its index.
+/// The first repetition of each cell, by the cell's index.
 fn first_of_each(run: &RunRecord) -> BTreeMap<u32, &Cell> {
     let mut cells: BTreeMap<u32, &Cell> = BTreeMap::new();
     for cell in run.repetitions.iter().map(|one| &one.cell) {
@@ -94,7 +94,7 @@ fn first_of_each(run: &RunRecord) -> BTreeMap<u32, &Cell> {
     cells
 }
 
-/// The first round of the fix. Rounds with changes have no twin, those of a fix do.
+/// The first round of the fix. Rounds with changes have no twin, rounds of a fix do.
 fn fix_round(run: &RunRecord, twin: Option<u32>) -> Option<u32> {
     let cells = || run.repetitions.iter().map(|one| &one.cell).filter(|cell| cell.repetition >= FIRST_ROUNDS);
     let has_changes =
@@ -103,7 +103,7 @@ fn fix_round(run: &RunRecord, twin: Option<u32>) -> Option<u32> {
     rounds.filter(|round| has_changes(*round)).min()
 }
 
-/// Whether both have the same settings, whichever repetition of whichever cell they are.
+/// Whether both have the same settings, regardless of cell and repetition.
 fn is_same(one: &Cell, other: &Cell) -> bool {
     let (index, repetition, seed, request_seed) =
         (other.index, other.repetition, other.seed, other.request_seed);
@@ -126,7 +126,8 @@ fn setting_of(run: &RunRecord, subject: &Cell, cell: &Cell, findings: &[Finding]
     Some(ServerSetting { change, words, causes })
 }
 
-/// The changes for which no time was left, as far as the record shows them: settings of the server come from what was found then.
+/// The changes for which no time was left, as far as the record shows them: settings of the server come from the
+/// findings at that time, so they are not included.
 fn untried(run: &RunRecord, subject: &Cell, cells: &BTreeMap<u32, &Cell>) -> Vec<(u32, Knob)> {
     let measured = CellSummary::of(&repetitions_of(run, subject.index));
     let bytes = measured.goodput_bytes_per_s / measured.served_rps.max(f64::MIN_POSITIVE);
@@ -145,7 +146,8 @@ mod tests {
     use h2lab_model::settings::{Knob as Setting, Wish, advise};
     use h2lab_model::workload::Protocol;
 
-    /// A twin, and a subject four times as slow, in two rounds; then these changes in two more, the first of which helps.
+    /// A twin, and a subject four times as slow, in two rounds; then these changes in two more rounds; the first change
+    /// helps.
     fn diagnosed(knobs: &[Knob]) -> RunRecord {
         let [twin, subject] = [cell(0, 0, Protocol::H1, 1, 0.0), cell(1, 0, Protocol::H2c, 1, 0.0)];
         let mut repetitions = Vec::new();

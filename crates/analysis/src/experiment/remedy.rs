@@ -1,4 +1,4 @@
-//! What a fix did: the cells of a diagnosis again, each with and without it, in rounds of their own.
+//! What a fix changed: the cells of a diagnosis again, each with and without the fix, in rounds of their own.
 
 use std::ops::RangeFrom;
 
@@ -9,7 +9,7 @@ use crate::stats::{CellSummary, interval_of_rates, interval_of_times};
 
 /// Quantiles that a fix may make worse.
 const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
-/// The normal quantile of an interval of 95 %.
+/// The normal quantile for an interval of 95 %.
 const Z: f64 = 1.96;
 /// Memory below this is noise of the allocator.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -17,13 +17,13 @@ const LEAST_BYTES: u64 = 1 << 20;
 /// The cells of a fix, by their indices in the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Again {
-    /// The cell that was asked about.
+    /// The cell that was examined.
     pub subject: u32,
     /// The same work over another protocol, if there is one.
     pub twin: Option<u32>,
     /// Subject and twin with the fix.
     pub fixed: [u32; 2],
-    /// The rounds of the fix: those before chose it, and would flatter it.
+    /// The rounds of the fix: earlier rounds were used to choose it, and would be biased in its favour.
     pub rounds: RangeFrom<u32>,
 }
 
@@ -38,30 +38,30 @@ pub struct Harm {
     pub ratio: f64,
 }
 
-/// What a fix did.
+/// The effects of a fix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remedy {
     /// What is compared.
     pub metric: Metric,
     /// How many times better the twin is than the subject, without the fix; `None` without a twin.
     pub before: Option<Effect>,
-    /// The same against the subject with the fix.
+    /// The same for the subject with the fix.
     pub after: Option<Effect>,
     /// How many times better the fix makes the subject.
     pub effect: Effect,
-    /// The part of the difference that is gone, with its interval of 95 %: 1 if all is, above 1 if the subject is better than its
-    /// twin now. `None` where no difference was shown in these rounds.
+    /// The part of the difference that is gone, with its interval of 95 %: 1 if all of it is, above 1 if the subject is
+    /// now better than its twin. `None` if these rounds show no difference.
     pub closed: Option<[f64; 3]>,
     /// What it made worse.
     pub harm: Vec<Harm>,
     /// How often each cell was measured.
     pub rounds: u32,
-    /// Why these rounds are no sound measurement, if they are none.
+    /// Why these rounds are not a sound measurement, if so.
     pub doubt: Option<String>,
 }
 
 impl Remedy {
-    /// What the repetitions of these rounds say; `None` before both cells were measured.
+    /// The results of the repetitions in these rounds; `None` before both cells were measured.
     pub fn of(run: &RunRecord, again: &Again) -> Option<Self> {
         let of = |index: u32| -> Vec<&CellRecord> {
             let all = repetitions_of(run, index).into_iter();
@@ -97,8 +97,9 @@ fn variance(effect: Effect) -> f64 {
     ((effect.high / effect.low).ln() / (2.0 * Z)).powi(2)
 }
 
-/// The part of a gap that a gain closes, of the milliseconds or of the requests/s, and its interval by the delta method over the
-/// logarithms of both ratios. Both share the noise of the subject, whose variance the three ratios of the three cells give.
+/// The part of a gap that a gain closes, in milliseconds or requests/s, and its interval, by the delta method on the
+/// logarithms of both ratios. Both share the noise of the subject; its variance follows from the three ratios between
+/// the three cells.
 fn closed(metric: Metric, gain: Effect, before: Effect, after: Effect) -> Option<[f64; 3]> {
     if before.low <= 1.0 {
         return None;
@@ -133,7 +134,7 @@ fn harm((cell, without): (u32, &[&CellRecord]), with: &[&CellRecord], seed: u64)
     if let Some(of) = interval_of_rates(&after, &before, seed) {
         add("requests/s", of.ratio, of.low);
     }
-    // Few repetitions: it is worse if each of them is.
+    // There are few repetitions: a figure is worse if it is worse in each of them.
     let memory = |one: &CellRecord| Some(one.server.as_ref()?.rss_peak_bytes as f64);
     let cpu = |one: &CellRecord| {
         let answered = one.samples.iter().filter(|sample| sample.outcome.is_complete()).count();
@@ -163,7 +164,7 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
-    /// Four rounds of twin, subject, and both with the fix, so many times as slow as the twin.
+    /// Four rounds of the twin, the subject, and both with the fix; each cell is this many times as slow as the twin.
     fn measured(subject: f64, fixed: f64, fixed_twin: f64) -> RunRecord {
         let mut repetitions = Vec::new();
         for round in 2..6 {

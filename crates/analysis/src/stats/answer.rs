@@ -1,23 +1,24 @@
-//! What the verdicts of a run come to: the one that loses most, the one that wins most, and how many there are of the rest.
+//! A summary of a run's verdicts: the one that loses most, the one that wins most, and the number of the others.
 
 use super::{Analysis, CellVerdict, Conclusion};
 
-/// The verdicts that answer what a run asked.
+/// The verdicts that answer the question of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Answer<'a> {
-    /// The cell that loses most against its baseline: one that does not carry the load before one that is slower.
+    /// The cell that loses most against its baseline: a cell that does not carry the load counts as losing more than a
+    /// slower one.
     pub worst: Option<&'a CellVerdict>,
-    /// The cell that wins most, likewise.
+    /// The cell that wins most, by the same order.
     pub best: Option<&'a CellVerdict>,
-    /// The first pair of which neither carries the load.
+    /// The first pair in which neither carries the load.
     pub both_unstable: Option<&'a CellVerdict>,
     /// The first pair with no sound measurement, or none at all.
     pub void: Option<&'a CellVerdict>,
     /// How many verdicts there are.
     pub all: usize,
-    /// How many of them lose or win.
+    /// How many of them are a loss or a win.
     pub decided: usize,
-    /// How many find the two alike.
+    /// How many find no difference.
     pub alike: usize,
     /// How many resolved nothing.
     pub undecided: usize,
@@ -62,8 +63,8 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// How much one of the two loses, as the logarithm of a ratio. What cannot carry a load gets slower the longer it lasts: it
-/// loses more than any that can.
+/// How much one of the two loses, as the logarithm of a ratio. A cell that cannot carry a load gets slower the longer
+/// the load lasts: it loses more than any that can.
 fn effect(verdict: &CellVerdict) -> (bool, f64) {
     let of_load = |offered: f64, served: f64| (true, offered.max(1.0).ln() - served.max(1.0).ln());
     match verdict.conclusion {
@@ -79,7 +80,7 @@ mod tests {
     use crate::stats::{Tail, analyse};
     use h2lab_model::record::testing::compare;
 
-    /// The run of the report tests with these conclusions, and ratios of the tails where there is one.
+    /// The run of the report tests with these conclusions and, where there are any, ratios of the tails.
     fn with(conclusions: &[(Conclusion, f64)]) -> Analysis {
         let mut analysis = analyse(&compare(true));
         let pattern = analysis.verdicts.iter().find(|v| v.tail_ratio.is_some()).expect("one is").clone();

@@ -7,13 +7,13 @@ use super::Latency;
 /// A bar of the histogram of response times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistogramBar {
-    /// Response times up to this, and above the bar before.
+    /// Response times up to this, and above the limit of the bar before.
     pub up_to: Duration,
     /// How many.
     pub count: u64,
 }
 
-/// Ten bars of equal width from the shortest to the longest, as hey has them; one if all times are the same.
+/// Ten bars of equal width from the shortest to the longest, as in hey; one if all times are the same.
 pub fn bars(response: &Latency) -> Vec<HistogramBar> {
     const BARS: u32 = 10;
     let counted = response.histogram();

@@ -1,19 +1,19 @@
 //! The confidence interval of a ratio of two quantiles, by block bootstrap.
 //!
 //! Requests of one stall are one event, so single requests are never resampled: a per-request bootstrap calls HTTP/1.1
-//! different from itself in a third of all runs. What is resampled is, as in the experiment, first a repetition, then blocks
-//! of time within it (Künsch 1989; circular, Politis and Romano 1992). Blocks are at least twice as long as the longest
-//! stall that requests shared, so that few stalls are cut in two. Where a repetition does not hold two such blocks the
-//! interval is computed from shorter ones, but [`RatioInterval::is_sound`] forbids to conclude anything from it.
+//! different from itself in a third of all runs. As in the experiment, repetitions are resampled first, then blocks of
+//! time within them (Künsch 1989; circular, Politis and Romano 1992). Blocks are at least twice as long as the longest
+//! stall that requests shared, so that few stalls are cut in two. If a repetition is too short for two such blocks, the
+//! interval is computed from shorter ones, but [`RatioInterval::is_sound`] then prevents any conclusion from it.
 //!
 //! Two repetitions of three seconds have few blocks, and with few blocks a bootstrap's percentiles are too narrow: by
-//! √((n − 1) / n) since it divides by n, and because it knows no Student's t. Both are made up for by stretching the
-//! interval about the estimate, in the logarithm (Hesterberg 2015, "What teachers should know about the bootstrap",
-//! §4: the narrowness bias).
+//! √((n − 1) / n), since it divides by n, and because it does not account for Student's t. Both are corrected by
+//! stretching the interval about the estimate, in the logarithm (Hesterberg 2015, "What teachers should know about the
+//! bootstrap", §4: the narrowness bias).
 //!
 //! A machine has good and bad phases that last as long as a repetition. Blocks do not capture them, and resampling two
-//! repetitions is too little, so the interval is never narrower than Student's t over the repetitions' own quantiles makes it:
-//! with two repetitions each that is 4.3 standard errors. `calibration.rs` checks all this.
+//! repetitions is too little. So the interval is never narrower than Student's t over the quantiles of the repetitions
+//! gives: with two repetitions each that is 4.3 standard errors. `calibration.rs` checks all this.
 
 use std::time::Duration;
 
@@ -22,18 +22,18 @@ use super::summary::{CellSummary, RepetitionSeries};
 use h2lab_base::random::Counter;
 use h2lab_base::units::nanos;
 
-/// Bootstrap replicates. The ends of a 95 % interval then rest on 50 replicates each.
+/// Bootstrap replicates. Each end of a 95 % interval then rests on 50 replicates.
 pub(super) const REPLICATES: usize = 2000;
-/// The part of the replicates outside the interval, both sides together.
+/// The share of the replicates outside the interval, both sides together.
 pub(super) const OUTSIDE: f64 = 0.05;
 /// No block is shorter than this: several stalls of a lossy link.
 const MIN_BLOCK: Duration = Duration::from_millis(250);
-/// A repetition has at least so many blocks, however long its stalls. With one, only whole repetitions would be resampled: two of
-/// them that happen to agree would make an interval of no width.
+/// A repetition has at least this many blocks, however long its stalls. With one block, only whole repetitions would be
+/// resampled, and two repetitions that happen to agree would give an interval of zero width.
 pub(super) const MIN_BLOCKS: u32 = 2;
-/// Nor more than so many: longer blocks are as sound, forty of them are enough, and the work stays bounded.
+/// A repetition has at most this many blocks: longer blocks are as sound, forty are enough, and the work stays bounded.
 const MAX_BLOCKS: u32 = 40;
-/// A block is at least as long as so many of the longest stall.
+/// A block is at least as long as this many times the longest stall.
 const STALLS_PER_BLOCK: u32 = 2;
 /// Blocks may begin at any multiple of this part of their length.
 pub(super) const STEPS: usize = 4;
@@ -78,7 +78,8 @@ impl RatioInterval {
     }
 }
 
-/// Of fewer requests there is no interval of 95 % for a quantile: the median of five lies outside their range in 6 % of cases.
+/// With fewer requests there is no 95 % interval for a quantile: the median lies outside the range of five requests in
+/// 6 % of cases.
 pub(super) const LEAST_REQUESTS: u64 = 6;
 
 /// The interval of the ratio of two cells' quantiles at `share`. `None` if either has fewer than [`LEAST_REQUESTS`].
@@ -133,7 +134,7 @@ pub fn ratio(
     })
 }
 
-/// The length of blocks for such stalls, if the shortest repetition is as long as this: twice the stall, at least
+/// The length of blocks for a longest stall, if the shortest repetition has this length: twice the stall, at least
 /// [`MIN_BLOCK`] and a [`MAX_BLOCKS`]th of the repetition, at most a [`MIN_BLOCKS`]th.
 pub(super) fn block_length(longest_stall: Duration, shortest: Duration) -> Duration {
     (longest_stall * STALLS_PER_BLOCK).max(MIN_BLOCK).max(shortest / MAX_BLOCKS).min(shortest / MIN_BLOCKS)
@@ -147,8 +148,8 @@ pub(super) fn stretch(blocks: usize, repetitions: usize) -> f64 {
     student_t_975(freedom) / 1.96 * (n / (n - 1.0)).sqrt()
 }
 
-/// Half the width of the interval that the repetitions' own quantiles give, in the logarithm: Student's t with the variance
-/// between repetitions, pooled over both cells. 0 if neither cell has a second repetition: then it is unknown.
+/// Half the width of the interval from the quantiles of the repetitions, in the logarithm: Student's t with the
+/// variance between repetitions, pooled over both cells. 0 if neither cell has a second repetition: then it is unknown.
 fn between_repetitions(share: f64, baseline: &Blocks, candidate: &Blocks) -> f64 {
     spread_of_repetitions([baseline, candidate].map(|cell| cell.repetition_quantiles(share)))
 }
@@ -159,7 +160,8 @@ pub(super) fn spread_of_repetitions(figures: [Vec<f64>; 2]) -> f64 {
     spread_of_some(figures, compared)
 }
 
-/// The same where only so many repetitions of either are compared, and the others tell how much they vary. 0 if that is unknown.
+/// The same if only this many repetitions of each are compared, and the others only show the variation. 0 if that is
+/// unknown.
 pub(crate) fn spread_of_some(figures: [Vec<f64>; 2], compared: [usize; 2]) -> f64 {
     let (mut squares, mut freedom, mut per_mean) = (0.0, 0, 0.0);
     for (cell, compared) in figures.into_iter().zip(compared).filter(|(cell, _)| !cell.is_empty()) {
@@ -178,7 +180,7 @@ fn student_t_975(freedom: usize) -> f64 {
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
         2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     ];
-    // Beyond the table the first term of the Cornish-Fisher expansion is right to three digits.
+    // Beyond the table, the first term of the Cornish-Fisher expansion is accurate to three digits.
     TABLE.get(freedom - 1).copied().unwrap_or(1.96 + 2.42 / freedom as f64)
 }
 
@@ -211,7 +213,7 @@ impl Blocks {
         self.pooled[nearest_rank(share, self.pooled.len() as u64) as usize - 1].max(1) as f64
     }
 
-    /// The quantile of each repetition by itself.
+    /// The quantile of each repetition separately.
     fn repetition_quantiles(&self, share: f64) -> Vec<f64> {
         let quantile = |pieces: &Vec<Vec<u64>>| {
             let mut all: Vec<u64> = pieces.iter().flatten().copied().collect();
@@ -339,7 +341,7 @@ mod tests {
 
     #[test]
     fn one_stall_shared_by_a_hundred_requests_widens_the_interval() {
-        // 2 % of the requests are slow: in one stall, or each by itself.
+        // 2 % of the requests are slow: all in one stall, or each separately.
         let slow = |is_slow: bool| Duration::from_millis(if is_slow { 100 } else { 25 });
         let shared = repetitions(2, |_, k| slow((1000..1060).contains(&k)));
         let single = repetitions(2, |_, k| slow(k % 50 == 0));

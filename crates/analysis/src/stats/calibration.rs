@@ -27,7 +27,7 @@ fn compare(run: u64, (protocol, connections): (Protocol, u32), model: &Model, tw
     verdict::compare(&[&pool(&first, model), &pool(&second, twin)], run).remove(0)
 }
 
-/// How many of [`RUNS`] runs claim a difference, of the tails or of the medians: both are printed.
+/// How many of [`RUNS`] runs claim a difference, in the tails or in the medians: both are printed.
 fn claims(kind: (Protocol, u32), model: &Model, twin: &Model) -> usize {
     let claims = |verdict: &CellVerdict| {
         let conclusions = [Some(verdict.conclusion), verdict.median_conclusion];
@@ -36,7 +36,7 @@ fn claims(kind: (Protocol, u32), model: &Model, twin: &Model) -> usize {
     (0..RUNS).map(|run| compare(run, kind, model, twin)).filter(claims).count()
 }
 
-/// How many claim one of the tails.
+/// How many claim a difference in the tails.
 fn claims_of_tails(kind: (Protocol, u32), model: &Model, twin: &Model) -> usize {
     let verdicts = (0..RUNS).map(|run| compare(run, kind, model, twin));
     verdicts.filter(|verdict| verdict.conclusion.claims_a_difference()).count()

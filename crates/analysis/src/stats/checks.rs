@@ -1,4 +1,4 @@
-//! Self-checks: identities that a sound measurement fulfils. A violation becomes a warning beside the figures.
+//! Self-checks: identities that hold in a sound measurement. A violation becomes a warning beside the figures.
 
 use std::time::Duration;
 
@@ -15,14 +15,15 @@ use h2lab_model::workload::{Arrival, due_within};
 
 /// A closed loop's requests in flight may differ from throughput × response time by this share.
 const LITTLE: f64 = 0.10;
-/// Little's law needs so many requests per request in flight: in a shorter closed loop its beginning and its end dominate.
+/// Little's law needs this many requests per request in flight: in a shorter closed loop its beginning and its end
+/// dominate.
 const LEAST_ROUNDS: u64 = 20;
-/// In a shorter measurement opening the connections and ending dominate.
+/// In a shorter measurement, opening and closing the connections dominates.
 const LEAST_MEASURED: Duration = Duration::from_millis(100);
 /// A constant schedule may miss its rate by this share.
 const OFFERED: f64 = 0.01;
 
-/// The doubts about a cell, in sentences.
+/// The doubts about a cell, as sentences.
 pub(super) fn warnings(
     summary: &CellSummary,
     repetitions: &[&CellRecord],
@@ -45,8 +46,8 @@ pub(super) fn warnings(
     checks.into_iter().flatten().collect()
 }
 
-/// Little's law: requests in flight = throughput × mean response time. Only a closed loop knows the left side. Those that
-/// failed were in flight too, although they are no throughput.
+/// Little's law: requests in flight = throughput × mean response time. Only in a closed loop is the left side known.
+/// Failed requests were in flight too, although they do not count as throughput.
 fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let Arrival::Closed { concurrency } = summary.cell.work.arrival else { return None };
     let has_rounds = summary.requests.succeeded >= LEAST_ROUNDS * u64::from(concurrency);
@@ -67,7 +68,8 @@ fn little(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> 
     None
 }
 
-/// That most responses are redirects, where they lead, and that nobody has followed them: they are successes, and fast ones.
+/// Warns if most responses are redirects, names their target, and states that they were not followed: they count as
+/// successes, and fast ones.
 fn redirected(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let status = redirect(&summary.statuses)?;
     let mut connections = repetitions.iter().flat_map(|repetition| &repetition.connections);
@@ -79,7 +81,8 @@ fn redirected(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Stri
     ))
 }
 
-/// That every response of a live server has one status that is no success: the request is probably not the one that was meant.
+/// Warns if every response of a live server has the same status, which is not a success: the request is probably not
+/// the intended one.
 fn refused(summary: &CellSummary) -> Option<String> {
     let (status, _) = summary.statuses.iter().next().filter(|_| summary.statuses.len() == 1)?;
     let doubt = doubt_of_status(*status)?;
@@ -87,7 +90,7 @@ fn refused(summary: &CellSummary) -> Option<String> {
     Some(format!("{url} answers {doubt}"))
 }
 
-/// The URL that a `location` field means; as it is, if it is relative to a path.
+/// The URL that a `location` field refers to; unchanged if it is relative to a path.
 fn located(target: &Target, location: &str) -> String {
     let origin = match target {
         Target::Url { url } => url.find("://").map(|at| {
@@ -121,8 +124,8 @@ impl Flow {
     }
 }
 
-/// How many of the requests in flight were failures-to-be, on average over the measured time: some of them fail only after it.
-/// `None` if there are failures of which no more than a number is known.
+/// How many of the requests in flight were to fail later, on average over the measured time: some of them fail only
+/// after it. `None` if only the number of failures is known.
 fn failed_in_flight(repetitions: &[&CellRecord]) -> Option<f64> {
     let (mut busy, mut measured) = (Duration::ZERO, Duration::ZERO);
     for repetition in repetitions {
@@ -140,12 +143,13 @@ fn failed_in_flight(repetitions: &[&CellRecord]) -> Option<f64> {
     Some(busy.as_secs_f64() / measured.as_secs_f64().max(f64::MIN_POSITIVE))
 }
 
-/// Whether so many in flight cannot be what was asked for.
+/// Whether this many in flight contradict the requested concurrency.
 fn breaks_littles_law(in_flight: f64, concurrency: u32) -> bool {
     (in_flight / f64::from(concurrency.max(1)) - 1.0).abs() > LITTLE
 }
 
-/// Requests due against the rate asked for: 1 % of a constant one, four standard deviations of a Poisson one.
+/// Requests due, compared with the requested rate: within 1 % for a constant one, within four standard deviations for a
+/// Poisson one.
 fn offered(summary: &CellSummary) -> Option<String> {
     let work = &summary.cell.work;
     let warmup = work.phases.warmup;
@@ -161,8 +165,8 @@ fn offered(summary: &CellSummary) -> Option<String> {
         .then(|| format!("{sent} requests were due in the measured time, but the schedule has {expected:.0}"))
 }
 
-/// Every request that was sent was begun on some connection, once and once more per replay. One that was begun may not
-/// have been sent: at the cut it still waits for room in the socket.
+/// Every request that was sent was begun on some connection, once and once more per replay. A request that was begun
+/// may not have been sent: at the cut it still waits for room in the socket.
 fn begun(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Option<String> {
     let Counts { assigned, sent, replays, .. } = Counts::total(tallies.all());
     let begun: u64 = repetitions
@@ -174,7 +178,7 @@ fn begun(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Option<String> {
         .then(|| format!("connections began {begun} requests, but {sent} were sent ({replays} replays)"))
 }
 
-/// In open loop requests that still waited for a connection or a stream at the cut were offered and not sent.
+/// In an open loop, requests that still waited for a connection or a stream at the cut were offered and not sent.
 fn backlog(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let waited: u64 = repetitions.iter().map(|repetition| repetition.generator.backlog_at_cut).sum();
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
@@ -213,8 +217,8 @@ fn keep_alive(summary: &CellSummary) -> Option<String> {
     Some(format!("{opened} for {requests}: {why}"))
 }
 
-/// A multiplexed cell opens exactly what was asked, and others only when some have ended. If the server ended them
-/// the figures are as valid: the report shows it beside them.
+/// A multiplexed cell opens exactly the requested connections, and others only after some have ended. If the server
+/// ended them the figures are just as valid: the report shows it beside them.
 fn unasked(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let asked: u64 = repetitions.iter().map(|repetition| u64::from(repetition.cell.connections)).sum();
     let opened = summary.connections.opened;
@@ -232,7 +236,7 @@ fn unasked(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String>
     })
 }
 
-/// A sidecar may hold other connections over the link than it was configured for, or could be.
+/// A sidecar may hold a different number of connections over the link than it was configured for, or could be.
 fn held(summary: &CellSummary) -> Option<String> {
     let (sidecar, held) = (summary.cell.sidecar.as_ref()?, summary.hop_connections?);
     let asked = u64::from(summary.cell.connections) * u64::from(summary.repetitions);
@@ -245,7 +249,7 @@ fn held(summary: &CellSummary) -> Option<String> {
     })
 }
 
-/// The kernel must run the congestion control that was asked for.
+/// The kernel must run the requested congestion control.
 fn congestion(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
     let asked = summary.cell.congestion.as_deref()?;
     let environments = repetitions.iter().map(|repetition| &repetition.environment);
@@ -365,7 +369,7 @@ mod tests {
         let mut record = record(Protocol::H2c);
         record.cell.work.arrival = Arrival::Closed { concurrency: 35 };
         let (from, until) = tallied::window(&record);
-        // Ten in flight from before the measured time to behind it, beside the 25 of which responses come.
+        // Ten in flight from before the measured time until after it, in addition to the 25 that get responses.
         let lost = Sample {
             outcome: Outcome::Timeout,
             completed_at: until + Duration::from_secs(30),

@@ -12,7 +12,7 @@ use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, GoAwayRecor
 use h2lab_wire::ErrorCode;
 use serde::{Deserialize, Serialize};
 
-/// GOAWAYs that are alike.
+/// GOAWAYs with equal contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GoAwayCount {
     /// The error code (RFC 9113 §7).
@@ -21,28 +21,29 @@ pub struct GoAwayCount {
     pub last_stream_id: u32,
     /// Debug data, made printable.
     pub debug: PeerText,
-    /// How many came.
+    /// How many arrived.
     pub count: u64,
 }
 
-/// Connections that ended alike.
+/// Connections that ended in the same way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Closing {
     /// `goaway`, `server` (an orderly end without a GOAWAY), `reset` (of TCP), `timeout`, `broken`, `ours`, `cell` (the end
     /// of the cell), `not-established`.
     pub reason: String,
-    /// The cause in words; of a GOAWAY its code, last stream and debug data.
+    /// The cause in words; for a GOAWAY its code, last stream and debug data.
     pub why: String,
     /// How many.
     pub count: u64,
 }
 
 impl Closing {
-    /// How `connection` ended. The last GOAWAY counts: a graceful server sends two, and only the second is final.
+    /// How `connection` ended. The last GOAWAY counts: a server that shuts down gracefully sends two, and only the
+    /// second is final.
     fn of(connection: &ConnectionRecord) -> (&'static str, String) {
         let why = connection.closed.why().unwrap_or_default().to_owned();
         match (&connection.closed, connection.goaways.last()) {
-            // A break after that is only the server's way to close.
+            // A broken connection after a GOAWAY is only the server's way to close it.
             (CloseReason::Server | CloseReason::Broken { .. } | CloseReason::Reset { .. }, Some(goaway)) => {
                 ("goaway", words(goaway))
             }
@@ -63,7 +64,7 @@ fn words(goaway: &GoAwayRecord) -> String {
     format!("{}, last stream {}{debug}", ErrorCode(goaway.code), goaway.last_stream)
 }
 
-/// A number per connection, over connections.
+/// The spread of a number over connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub struct RequestSpread {
@@ -81,7 +82,7 @@ impl RequestSpread {
     }
 }
 
-/// How long requests waited, added up over those measured, by what they waited for.
+/// How long measured requests waited, in total, by what they waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stalls {
     /// A connection or a stream slot.
@@ -92,12 +93,12 @@ pub struct Stalls {
     pub socket: Duration,
 }
 
-/// TLS handshakes that ended.
+/// TLS handshakes that were completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TlsHandshakes {
     /// All of them.
     pub all: u64,
-    /// Those that resumed the session of an earlier connection: cheaper by a certificate and a signature.
+    /// Those that resumed the session of an earlier connection: they saved a certificate and a signature.
     pub resumed: u64,
 }
 
@@ -112,12 +113,12 @@ impl TlsHandshakes {
     }
 }
 
-/// `RST_STREAM`s that are alike.
+/// `RST_STREAM`s with the same code and sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResetCount {
     /// The error code (RFC 9113 §7).
     pub code: u32,
-    /// Who sent it: `remote`, or `local`, which is us.
+    /// Who sent it: `remote`, or `local`, which is our end.
     pub initiator: String,
     /// How many.
     pub count: u64,
@@ -126,7 +127,7 @@ pub struct ResetCount {
 /// Responses that the server pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PushCounts {
-    /// Let in.
+    /// Accepted.
     pub accepted: u64,
     /// Refused with `RST_STREAM`.
     pub refused: u64,
@@ -135,11 +136,11 @@ pub struct PushCounts {
 /// Bytes in clear, warm-up included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ByteCounts {
-    /// Handed to the transport.
+    /// Passed to the transport.
     pub sent: u64,
-    /// Taken from the transport.
+    /// Received from the transport.
     pub received: u64,
-    /// Header bytes as sent: HPACK blocks, QPACK sections, or heads as text.
+    /// Header bytes as sent: HPACK field blocks, QPACK field sections, or heads as text.
     pub headers_sent: u64,
     /// Header bytes as received.
     pub headers_received: u64,
@@ -158,9 +159,9 @@ pub struct ConnectionTotals {
     pub useless_dials: u64,
     /// How and why connections ended, the most frequent first.
     pub closed: Vec<Closing>,
-    /// Time in which no connection could take a request, from the first request due to the end of measuring.
+    /// Time in which no connection could take a request, from the first request due to the end of the measured time.
     pub without_any: Duration,
-    /// Requests begun on them, warm-up included.
+    /// Requests begun on them, including the warm-up.
     pub requests: u64,
     /// Requests on each connection that carried any; `None` if none did.
     pub per_connection: Option<RequestSpread>,
@@ -168,7 +169,7 @@ pub struct ConnectionTotals {
     pub stalls: Stalls,
     /// From dialling to ready: TCP, TLS and HTTP/2 preface.
     pub handshakes: Latency,
-    /// TLS handshakes that ended, and how many of them resumed an earlier session; `None` in clear.
+    /// TLS handshakes that were completed, and how many of them resumed an earlier session; `None` in clear.
     pub tls: Option<TlsHandshakes>,
     /// GOAWAYs received.
     pub goaways: Vec<GoAwayCount>,
@@ -180,7 +181,7 @@ pub struct ConnectionTotals {
     pub interim: Vec<(u16, u64)>,
     /// Our settings in effect, (identifier, value): those of the first connection that had any.
     pub settings_local: Vec<(u16, u32)>,
-    /// The server's, likewise.
+    /// The server's settings, likewise.
     pub settings_remote: Vec<(u16, u32)>,
     /// Bytes in clear.
     pub bytes: ByteCounts,
@@ -225,7 +226,7 @@ impl ConnectionTotals {
         totals
     }
 
-    /// Header bytes that HPACK saved; 0 in HTTP/1.1, where the request line comes on top of the fields.
+    /// Header bytes that HPACK saved; 0 in HTTP/1.1, where the request line is added to the fields.
     pub const fn header_bytes_saved(&self) -> u64 {
         self.bytes.headers_plain.saturating_sub(self.bytes.headers_sent)
     }
@@ -306,20 +307,21 @@ fn goaways<'a>(connections: impl Iterator<Item = &'a ConnectionRecord>) -> Vec<G
     counts.into_iter().map(count).collect()
 }
 
-/// From the first request due to the end of measuring.
+/// From the first request due to the end of the measured time.
 fn measured(repetition: &CellRecord) -> (Time, Time) {
     let from = repetition.started_at;
     let wall = Duration::from_nanos(repetition.generator.wall_ns);
     (from, repetition.cell.work.phases.measure_until(from).min(from + wall))
 }
 
-/// A server is gone for good only if it cannot be reached for this long until the end, or for [`GONE_SHARE`] of the time.
+/// A server counts as permanently gone only if it cannot be reached for this long before the end, or for [`GONE_SHARE`]
+/// of the time.
 const GONE: Duration = Duration::from_millis(100);
 /// See [`GONE`].
 const GONE_SHARE: f64 = 0.05;
 
-/// That a server could no longer be reached from some time to the end, if so: there were connections, then dials failed. One that had
-/// not failed by the end proves nothing: the path may be long.
+/// Whether, and why, a server could no longer be reached from some time to the end: there were connections, then dials
+/// failed. A dial that had not failed by the end proves nothing: the path may be long.
 pub(super) fn unreachable(repetition: &CellRecord) -> Option<String> {
     let (from, until) = measured(repetition);
     let established = repetition.connections.iter().filter(|connection| connection.ready_at.happened());
@@ -329,7 +331,8 @@ pub(super) fn unreachable(repetition: &CellRecord) -> Option<String> {
             && connection.closed_at <= until
             && matches!(connection.closed, CloseReason::NotEstablished { .. })
     };
-    // The first attempt may have met the end itself, and says how that was; the last ones say what has been since.
+    // The first attempt may have coincided with the server's end, and describes that; the last attempts describe the
+    // state since then.
     let attempts =
         repetition.connections.iter().filter(failed).filter(|connection| connection.closed.why().is_some());
     let why = attempts.max_by_key(|connection| connection.dialled_at)?.closed.why()?;
@@ -343,7 +346,8 @@ pub(super) fn unreachable(repetition: &CellRecord) -> Option<String> {
     })
 }
 
-/// Time of a repetition, from the first request due to the end of measuring, in which no connection could take a request.
+/// Time of a repetition, from the first request due to the end of the measured time, in which no connection could take
+/// a request.
 fn without_any(repetition: &CellRecord) -> Duration {
     let (from, until) = measured(repetition);
     let lives = repetition.connections.iter().filter(|connection| connection.ready_at.happened());
@@ -366,7 +370,8 @@ mod tests {
     use h2lab_model::workload::Protocol;
     use h2lab_wire::h2::setting;
 
-    /// A repetition with four connections: 10 ms to the first request, half a second of warm-up and 3 s measured.
+    /// A repetition with four connections: 10 ms to the first request, half a second of warm-up and 3 s of measured
+    /// time.
     fn four() -> CellRecord {
         one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.0), 0, &Model::CLEAN)
     }

@@ -3,14 +3,14 @@
 /// The share of runs that may have a false claim.
 const FALSE: f64 = 0.05;
 
-/// How many times wider than of a single look an interval is of so many, in the logarithm of the ratio: the normal quantile of the
-/// share that is left for each.
+/// How many times wider the interval of each of `looks` looks is than that of a single look, in the logarithm of the
+/// ratio: from the normal quantile of the share that is left for each look.
 pub(crate) fn of_looks(looks: u32) -> f64 {
     let quantile = |looks: u32| upper_normal(FALSE / 2.0 / f64::from(looks.max(1)));
     quantile(looks) / quantile(1)
 }
 
-/// An end of the interval of `ratio`, so many times as far away from it in the logarithm.
+/// An end of the interval of `ratio`, `by` times as far from the ratio in the logarithm.
 pub(crate) fn widened(ratio: f64, end: f64, by: f64) -> f64 {
     ((end / ratio).ln() * by).exp() * ratio
 }

@@ -1,29 +1,30 @@
-//! What became of a run as a whole: whether it has an answer to what it asked.
+//! The outcome of a run as a whole: whether it answers its question.
 
 use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion, Failed};
 use h2lab_base::counts::plural;
 use std::collections::BTreeSet;
 
-/// What became of a run. Of several that apply the first counts: what a server did is known however late we were, and comes before what
-/// was not measured soundly. That nothing was heard of it is no deed of a server: of an invalid cell it says nothing, since we may not have
-/// been listening, and a server that had answered before has ended.
+/// The outcome of a run. If several apply, the first counts. What a server did is known even if we were late, and comes
+/// before cells that were not measured soundly. Only a missing response is not evidence about a server: it is not
+/// reported for an invalid cell, since our own end may have failed to receive, nor for a server that had answered
+/// before, which has ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
-    /// Nothing was heard of a server, or of one of each two that were to be compared; why, in a sentence.
+    /// No response came from a server, or from one of each pair that was to be compared; why, in a sentence.
     NoResponse(String),
     /// A server ended by itself while it was measured, or could no longer be reached.
     ServerEnded,
-    /// No request of a cell was a success, although a server answered others, or we cancelled them all: that is not the work that
-    /// was to be measured.
+    /// No request of a cell was a success, although a server answered others, or we cancelled all of them: that is not
+    /// the work that was to be measured.
     NoSuccess(String),
     /// A cell was not measured soundly.
     Invalid,
-    /// It has an answer.
+    /// The run has an answer.
     Answered,
 }
 
 impl Ending {
-    /// All that became of a run; at least one, and the first counts.
+    /// All outcomes of a run; at least one, and the first counts.
     pub fn of(analysis: &Analysis) -> BTreeSet<Self> {
         let has = |fits: fn(&CellState) -> bool| analysis.cells.iter().any(|cell| fits(&cell.state));
         let mut endings = BTreeSet::from([Self::Answered]);
@@ -44,7 +45,7 @@ const fn has_ended(state: &CellState) -> bool {
     matches!(state, CellState::Failed { how: Failed::ServerEnded, .. })
 }
 
-/// Why nothing was compared, if so.
+/// The reason if nothing was compared.
 fn nothing_compared(analysis: &Analysis) -> Option<String> {
     let is_uncompared = |verdict: &CellVerdict| verdict.conclusion == Conclusion::Unsupported;
     let has_ended = analysis.cells.iter().any(|cell| has_ended(&cell.state));
@@ -55,7 +56,7 @@ fn nothing_compared(analysis: &Analysis) -> Option<String> {
     Some(format!("nothing to compare: {}", why.unwrap_or_default()))
 }
 
-/// That no cell got any response, if so. Of a server that ended it is known why.
+/// The reason if no cell got any response. For a server that ended, the reason is known.
 fn no_cell_answered(analysis: &Analysis) -> Option<String> {
     let silence = |summary: &CellSummary| {
         let why = unsupported(summary).map(str::to_owned).or_else(|| summary.no_response())?;
@@ -67,7 +68,7 @@ fn no_cell_answered(analysis: &Analysis) -> Option<String> {
     silences.all(|silence| silence.is_some()).then_some(first)
 }
 
-/// The cells of which no response was a success, if there are any.
+/// A sentence on the cells without a successful response, if there are any.
 fn no_successes(analysis: &Analysis) -> Option<String> {
     let mut cells = analysis.cells.iter().filter_map(no_success);
     let first = cells.next()?;
@@ -77,7 +78,8 @@ fn no_successes(analysis: &Analysis) -> Option<String> {
     })
 }
 
-/// That no request of a cell was a success, if so. Without a response that is nobody's doing where the measurement is invalid.
+/// The reason if no request of a cell was a success. If the measurement is invalid, a missing response is not
+/// attributed to anyone.
 fn no_success(summary: &CellSummary) -> Option<String> {
     let is_invalid = matches!(summary.state, CellState::Invalid { .. });
     let why = summary.no_success().or_else(|| summary.without_success().filter(|_| !is_invalid))?;
@@ -101,7 +103,7 @@ mod tests {
     use h2lab_model::record::{CellRecord, Disturbance, DisturbanceKind, Outcome, ServerSummary};
     use h2lab_model::workload::{Arrival, Protocol};
 
-    /// A cell of a closed loop whose requests all end so.
+    /// A cell of a closed loop whose requests all end in this way.
     fn ended(index: u32, protocol: Protocol, outcome: Outcome, status: u16) -> CellRecord {
         let mut record = one_repetition(&cell(index, 0, protocol, 4, 0.0), 0, &Model::CLEAN);
         record.cell.work.arrival = Arrival::Closed { concurrency: 4 };
@@ -124,7 +126,7 @@ mod tests {
         record
     }
 
-    /// The one that counts.
+    /// The outcome that counts.
     fn ending(cells: Vec<CellRecord>) -> Ending {
         Ending::of(&analyse(&run(cells))).pop_first().expect("at least one")
     }

@@ -6,8 +6,8 @@ use h2lab_base::packed::Packed;
 use h2lab_base::units::nanos;
 use h2lab_model::record::Histogram;
 
-/// All latencies of one kind in one cell. Percentiles are by nearest rank: exact where every request was kept, which
-/// takes about two bytes each, and to three digits where requests were counted in histograms.
+/// All latencies of one kind in one cell. Percentiles are by nearest rank: exact if every request was kept, which takes
+/// about two bytes each, and accurate to three digits if requests were counted in histograms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Latency {
     values: Values,
@@ -19,7 +19,7 @@ pub struct Latency {
 enum Values {
     /// Each of them in nanoseconds, sorted.
     Sorted(Packed<u64, 1>),
-    /// How many there are of each size.
+    /// Counts by size.
     Counted(Histogram),
 }
 
@@ -29,10 +29,10 @@ impl Default for Values {
     }
 }
 
-/// The percentiles that every report gives.
+/// The percentiles that every report has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Percentiles {
-    /// How many latencies they are of.
+    /// How many latencies there are.
     pub n: u64,
     /// The smallest.
     pub min: Duration,
@@ -52,7 +52,7 @@ pub struct Percentiles {
     pub mean: Duration,
 }
 
-/// The percentile that stands for the tail of a cell.
+/// The percentile that represents the tail of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tail {
     /// Too few requests for the 99th percentile: the 95th.
@@ -62,7 +62,7 @@ pub enum Tail {
 }
 
 impl Tail {
-    /// A p99 is given only with this many latencies above it; else it rests on a few requests of one stall.
+    /// A p99 is reported only with this many latencies above it; otherwise it rests on a few requests of one stall.
     pub const NEEDED_ABOVE: u64 = 50;
 
     /// The share of latencies at or below it, 0 to 1.
@@ -91,7 +91,7 @@ impl Latency {
         Self { values: Values::Sorted(sorted_ns.into_iter().collect()), sum_ns }
     }
 
-    /// Latencies that a histogram has counted.
+    /// Latencies counted in a histogram.
     pub const fn counted(histogram: Histogram) -> Self {
         Self { sum_ns: histogram.sum_ns(), values: Values::Counted(histogram) }
     }
@@ -117,7 +117,7 @@ impl Latency {
         }
     }
 
-    /// The smallest latency that at least `share` (0 to 1) of all are at or below; zero if there is none at all.
+    /// The smallest latency such that at least `share` (0 to 1) of all are at or below it; zero if there are none.
     pub fn quantile(&self, share: f64) -> Duration {
         let rank = nearest_rank(share, self.n());
         match &self.values {
@@ -129,7 +129,7 @@ impl Latency {
         }
     }
 
-    /// The arithmetic mean; zero if there is none at all.
+    /// The arithmetic mean; zero if there are none.
     pub fn mean(&self) -> Duration {
         let mean = self.sum_ns.checked_div(u128::from(self.n())).unwrap_or(0);
         Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
@@ -145,7 +145,7 @@ impl Latency {
         if self.above(Tail::P99.share()) >= Tail::NEEDED_ABOVE { Tail::P99 } else { Tail::P95 }
     }
 
-    /// The usual percentiles; `None` if there is no latency at all.
+    /// The usual percentiles; `None` if there are no latencies.
     pub fn percentiles(&self) -> Option<Percentiles> {
         (!self.is_empty()).then(|| Percentiles {
             n: self.n(),
@@ -163,7 +163,7 @@ impl Latency {
 
 /// The 1-based nearest rank of `share` among `n` values: ⌈share · n⌉, at least 1; 0 only if `n` is 0.
 ///
-/// The product is lowered by one part in 10^12 first, since 0.99 · 5000 is a hair above 4950 in binary.
+/// The product is lowered by one part in 10^12 first, since 0.99 · 5000 is slightly above 4950 in binary.
 pub(super) fn nearest_rank(share: f64, n: u64) -> u64 {
     let rank = (share * n as f64 * (1.0 - 1e-12)).ceil() as u64;
     rank.max(1).min(n)

@@ -1,7 +1,7 @@
 //! From records to figures: percentiles, the state of each cell, intervals of ratios, verdicts.
 //!
-//! [`analyse`] is the entry point. Everything is a pure function of the record; the only randomness is the bootstrap's, from
-//! the run's seed.
+//! [`analyse`] is the entry point. Everything is a pure function of the record; the only randomness is in the
+//! bootstrap, seeded with the run's seed.
 
 mod answer;
 mod bars;
@@ -73,7 +73,8 @@ pub struct Analysis {
     pub cells: Vec<CellSummary>,
     /// Each cell of a group against the group's baseline, in the same order.
     pub verdicts: Vec<CellVerdict>,
-    /// Cells that differ in one setting, such as the congestion control, against the first value of it.
+    /// Cells that differ in one setting, such as the congestion control, compared with the cell that has its first
+    /// value.
     pub pairs: Vec<Pair>,
     /// Warnings about the measurement as a whole; those about one cell are in its summary.
     pub warnings: Vec<String>,
@@ -124,13 +125,14 @@ pub fn analyse(run: &RunRecord) -> Analysis {
     analysis
 }
 
-/// Why what cells of a group do is not the same work, if so.
+/// Why the cells of a group do not do the same work, if so.
 pub(crate) fn different_work(group: &[&CellSummary]) -> Option<String> {
     different_answers(group).or_else(|| different_lengths(group))
 }
 
-/// That cells of a group are answered by different statuses, if so: a redirect beside what it leads to is not the same work. Where
-/// both get the one as well as the other, such as a server that fails half of its requests, the work is the same.
+/// Describes cells of a group that are answered with different statuses, if there are any: a redirect is not the same
+/// work as its target. If both get both statuses, as from a server that fails half of its requests, the work is the
+/// same.
 fn different_answers(group: &[&CellSummary]) -> Option<String> {
     let usual = |cell: &CellSummary| cell.statuses.iter().max_by_key(|(_, n)| **n).map(|(status, _)| *status);
     let share = |cell: &CellSummary, status: u16| {
@@ -148,14 +150,14 @@ fn different_answers(group: &[&CellSummary]) -> Option<String> {
     ))
 }
 
-/// Bodies whose lengths differ by less are of the same work: a date or a token is in them.
+/// Bodies whose lengths differ by less than this belong to the same work: they may contain a date or a token.
 const LENGTH_SHARE: f64 = 1.1;
 /// The same in bytes.
 const LENGTH_BYTES: u64 = 64;
 
-/// That cells of a group get responses of different lengths, if so: that is not the same work. Where both get the short as well as the
-/// long ones, as of a mix of requests, the work may be the same: so the longer ones' lower quartile is compared with the upper one of the
-/// others.
+/// Describes cells of a group that get responses of different lengths, if there are any: that is not the same work. If
+/// both get short and long responses, as with a mix of requests, the work may be the same. So the lower quartile of the
+/// longer ones is compared with the upper quartile of the others.
 fn different_lengths(group: &[&CellSummary]) -> Option<String> {
     let of = |cell: &&CellSummary| Some((cell.label.clone(), cell.body_quartiles?));
     let lengths: Vec<(String, [u64; 3])> = group.iter().filter_map(of).collect();
@@ -202,7 +204,8 @@ pub(crate) fn time_floor(baseline: &CellSummary, candidate: &CellSummary) -> std
     verdict::floor(baseline, candidate)
 }
 
-/// The response time that at least `share` (0 to 1) of a repetition's measured requests were at or below; zero if it has none.
+/// The response time such that at least `share` (0 to 1) of a repetition's measured requests were at or below it; zero
+/// if it has none.
 pub fn response_quantile(measured: &CellRecord, share: f64) -> std::time::Duration {
     tallied::RESPONSE.quantile(measured, share)
 }
@@ -212,7 +215,8 @@ pub fn repetitions_of(run: &RunRecord, index: u32) -> Vec<&CellRecord> {
     repetitions_by_cell(&run.repetitions).remove(&index).unwrap_or_default()
 }
 
-/// The repetitions of each cell. Of several attempts at one repetition the last counts: the earlier ones were invalid.
+/// The repetitions of each cell. If a repetition was attempted several times, the last attempt counts: the earlier ones
+/// were invalid.
 pub fn repetitions_by_cell(repetitions: &[CellRecord]) -> BTreeMap<u32, Vec<&CellRecord>> {
     let mut last: BTreeMap<(u32, u32), &CellRecord> = BTreeMap::new();
     for measured in repetitions {

@@ -1,8 +1,9 @@
-//! The same cell under another value of one setting: congestion control, sysctls, the parties, the engines of client and server.
+//! The same cell with another value of one setting: congestion control, sysctls, the parties, the engines of client and
+//! server.
 //!
-//! Cells of one group are compared with the group's baseline (`verdict.rs`); these are of different groups. Each cell is compared with
-//! the first one of the run that differs from it in one setting and in nothing else. Link and work are what is asked about and no
-//! settings: their values are not compared.
+//! Cells of one group are compared with the group's baseline (`verdict.rs`); the pairs here are from different groups.
+//! Each cell is compared with the first cell of the run that differs from it in exactly one setting. Link and work are
+//! the question, not settings: their values are not compared.
 
 use super::{CellSummary, CellVerdict, correction, verdict};
 use h2lab_model::scenario::{Cell, Sysctls, Target};
@@ -33,7 +34,8 @@ impl Setting {
         self.into()
     }
 
-    /// The cell as far as it is alike whatever this setting is. Repetitions of two cells of one seed have the same request seed.
+    /// The cell without this setting, for comparison with others. Repetitions of two cells with one seed have the same
+    /// request seed.
     fn without(self, cell: &Cell) -> Cell {
         let mut alike = Cell { index: 0, group: 0, seed: 0, ..cell.clone() };
         match self {
@@ -72,14 +74,14 @@ pub(super) fn compare(cells: &[CellSummary], seed: u64) -> Vec<Pair> {
     found.into_iter().map(pair).collect()
 }
 
-/// Each cell after the first one that is alike but for `setting`.
+/// Each cell with the first one that is equal except for `setting`.
 fn of_setting(cells: &[CellSummary], setting: Setting) -> Vec<(Setting, &CellSummary, &CellSummary)> {
     let mut firsts: Vec<(Cell, &CellSummary)> = Vec::new();
     let mut pairs = Vec::new();
     for summary in cells {
         let alike = setting.without(&summary.cell);
         match firsts.iter().find(|(known, _)| *known == alike) {
-            // Within a group, targets are compared by its own verdicts.
+            // Within a group, targets are compared by the group's own verdicts.
             Some((_, first)) if first.cell.group == summary.cell.group => {}
             Some((_, first)) => pairs.push((setting, *first, summary)),
             None => firsts.push((alike, summary)),
@@ -95,7 +97,7 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
-    /// Two cells of two groups, the second under bbr and so many times as slow.
+    /// Two cells of two groups; the second uses bbr and is `slow` times as slow.
     fn under_bbr(slow: f64, change: impl Fn(&mut Cell)) -> Vec<Pair> {
         let mut cubic = cell(0, 0, Protocol::H2c, 1, 0.0);
         cubic.congestion = Some("cubic".to_owned());

@@ -1,4 +1,4 @@
-//! Whether it was the number of the client's connections that limited an open loop.
+//! Whether the number of the client's connections limited an open loop.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use super::tallied;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Arrival;
 
-/// Waits that are shorter are in no figure.
+/// Shorter waits do not count.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// A server that takes longer per response, times this, while all connections are in use than when it had least to do is itself what they
-/// wait for: more connections would only make it slower.
+/// If a server takes more than this many times longer per response while all connections are in use than when it had
+/// least to do, requests wait for the server itself: more connections would only make it slower.
 const SLOWED: u32 = 2;
 
-/// That requests waited for a connection, for longer than they took on it, while the server answered as fast as ever.
+/// Requests waited for a connection, and for longer than they took on it, while the server answered as fast as ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolLimit {
     /// The connections, all in use.
     pub connections: u32,
-    /// For how long requests waited for one, on average.
+    /// For how long requests waited for a connection, on average.
     pub waited: Duration,
-    /// How long the usual request took on it.
+    /// How long the median request took on it.
     pub service: Duration,
 }
 
-/// See [`PoolLimit`]. Of HTTP/1.1 only: how many streams a multiplexed connection has is also up to the server. A closed loop never has
-/// more requests than connections.
+/// See [`PoolLimit`]. Only for HTTP/1.1: the number of streams on a multiplexed connection also depends on the server.
+/// A closed loop never has more requests than connections.
 pub(super) fn limit(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<PoolLimit> {
     let generated = summary.cell.as_generated();
     let connections = generated.max_connections;
@@ -41,7 +41,7 @@ pub(super) fn limit(summary: &CellSummary, repetitions: &[&CellRecord]) -> Optio
     (is_longer && service <= quickest * SLOWED).then_some(PoolLimit { connections, waited, service })
 }
 
-/// The shortest time on a connection, where it is known also of the warm-up, in which few connections were in use.
+/// The shortest time on a connection, including the warm-up if it was recorded: few connections were in use then.
 fn quickest(repetition: &CellRecord) -> Option<Duration> {
     if !repetition.tallies.is_empty() {
         let kept = tallied::SERVICE.of(&[repetition]);
@@ -57,7 +57,8 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
-    /// Of a clean repetition each request waited for a connection for so long, and all but the first took so many tenths of its time there.
+    /// The limit of a clean repetition in which each request waited this long for a connection, and all but the first
+    /// took `tenths` tenths of their time on it.
     fn of(protocol: Protocol, waited: u64, tenths: u32, more: u32) -> Option<PoolLimit> {
         let mut record = one_repetition(&cell(0, 0, protocol, 32, 0.0), 0, &Model::CLEAN);
         record.cell.max_connections = record.connections.len() as u32 + more;

@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 pub struct ProcessTotals {
     /// `origin`, `haproxy` …
     pub name: String,
-    /// As it says itself.
+    /// As reported by the process.
     pub version: String,
     /// CPU time per request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// The most memory that was resident at a time, in bytes; null if it could not be seen.
+    /// The most memory that was resident at any time, in bytes; null if it could not be read.
     pub rss_peak_bytes: Option<u64>,
 }
 
 impl ProcessTotals {
-    /// The process that `which` finds in a repetition; `None` where there is none.
+    /// The process that `which` selects in a repetition; `None` if there is none.
     pub(super) fn of(
         repetitions: &[&CellRecord],
         tallies: &Tallies<'_>,

@@ -1,4 +1,5 @@
-//! A load whose rate changes, step by step: what was offered and served at each rate, and from which rate on it was too much.
+//! A load whose rate changes, step by step: what was offered and served at each rate, and the rate above which it was
+//! too much.
 
 use std::time::Duration;
 
@@ -6,25 +7,26 @@ use super::CellSummary;
 use super::Latency;
 use h2lab_model::workload::{Arrival, due_within};
 
-/// A line is cut into so many steps, and none of them is shorter than [`SHORTEST`].
+/// A linear ramp is divided into this many steps, if none of them is then shorter than [`SHORTEST`].
 const STEPS: u32 = 10;
-/// Below a second a rate rests on too few requests.
+/// Below a second, a rate rests on too few requests.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Below this share of what was offered a step is not carried.
+/// A step is not carried if less than this share of what was offered was served.
 const SERVED_SHARE: f64 = 0.98;
-/// So many requests of a step and repetition may end in the next one.
+/// This many requests of a step and repetition may end in the next step.
 const SERVED_SLACK: f64 = 2.0;
-/// Nor is a step carried whose p95 is so many times the least one before it, and by [`SLOWER_BY`] longer.
+/// Nor is a step carried if its p95 is this many times the least one before it, and longer by [`SLOWER_BY`].
 const SLOWER: u32 = 3;
 const SLOWER_BY: Duration = Duration::from_millis(10);
 
-/// Failures are of the rate if their share is more than so many times that of the steps before, with one more there.
+/// Failures are due to the rate if their share is more than this many times that of the steps before, with one failure
+/// added there.
 const MORE_FAILURES: f64 = 3.0;
 
-/// A time in which the offered rate was (nearly) the same.
+/// A time in which the offered rate was (nearly) constant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RampStep {
-    /// When it began, since measuring began.
+    /// When it began, from the beginning of the measured time.
     pub from: Duration,
     /// When it ended.
     pub until: Duration,
@@ -32,7 +34,7 @@ pub struct RampStep {
     pub offered_rps: f64,
     /// Requests per second that were answered successfully.
     pub served_rps: f64,
-    /// Requests that failed in another way than by a time-out or a refusal of the load, however high the rate was.
+    /// Requests that failed in another way than by a timeout or a refusal because of the load.
     pub failed: u64,
     /// Half of the requests that were due here took this or less; `None` if none of them was answered.
     pub p50: Option<Duration>,
@@ -44,14 +46,14 @@ pub struct RampStep {
     pub why: Option<Overload>,
 }
 
-/// How a step shows that it was too much.
+/// How a step shows that its rate was too high.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Overload {
     /// Fewer requests were served than were due.
     Served,
-    /// So many of them failed, of a much larger share than at lower rates.
+    /// This many of them failed, a much larger share than at lower rates.
     Failed(u64),
-    /// They took much longer than in the best step before: this is its p95.
+    /// They took much longer than in the best step before; this is the p95 of that step.
     Slower(Duration),
 }
 
@@ -78,7 +80,7 @@ impl RampSteps {
         (!found.is_empty()).then_some(Self { steps: found })
     }
 
-    /// The first step that was too much, if the one after it was, too: a single one may be an accident.
+    /// The first step that was too much, if the next one was, too: a single one may be an accident.
     pub fn knee(&self) -> Option<&RampStep> {
         let k = self.knee_place()?;
         self.steps.get(k)
@@ -98,11 +100,11 @@ impl RampSteps {
     }
 }
 
-/// The beginnings of steps and the end of the last, since measuring began.
+/// The beginnings of the steps and the end of the last, from the beginning of the measured time.
 fn bounds(over: Duration, steps: u32, warmup: Duration, measured: Duration) -> Vec<Duration> {
     let mut bounds = vec![Duration::ZERO];
     if steps > 0 {
-        // What is shorter than a hundredth of the time is a remainder of the warm-up's step.
+        // A step shorter than a hundredth of the time is a remainder of the warm-up's step.
         let least = measured / 100;
         let ends = (1..=steps).map(|k| (over * k / steps).saturating_sub(warmup));
         bounds.extend(ends.filter(|end| *end > least && *end + least < measured));
@@ -139,7 +141,8 @@ fn step(summary: &CellSummary, from: Duration, until: Duration) -> Option<RampSt
     })
 }
 
-/// Whether the rate of a step was too much. Requests that fail as often at each rate are no matter of the rate.
+/// Whether the rate of a step was too high. Requests that fail equally often at each rate do not fail because of the
+/// rate.
 fn overload(step: &RampStep, before: &[RampStep], repetitions: usize) -> Option<Overload> {
     let least = before.iter().filter_map(|step| step.p95).min();
     let due = |step: &RampStep| {
@@ -150,7 +153,7 @@ fn overload(step: &RampStep, before: &[RampStep], repetitions: usize) -> Option<
     let is_of_rate = carried().next().is_some() && step.failed as f64 / due(step) > MORE_FAILURES * usual;
     let seconds = step.until.saturating_sub(step.from).as_secs_f64() * repetitions as f64;
     let missing = (step.offered_rps - step.served_rps) * seconds - step.failed as f64;
-    // Those in flight at its end are answered in the next step.
+    // Requests in flight at its end are answered in the next step.
     let late = step.p50.unwrap_or_default().as_secs_f64().min(seconds) * step.offered_rps;
     let is_served = missing <= (1.0 - SERVED_SHARE) * step.offered_rps * seconds
         || missing <= (SERVED_SLACK + late) * repetitions as f64;
@@ -170,8 +173,8 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
-    /// A cell of three seconds whose rate goes up in so many steps, answered in `took` after each request was due; nothing from
-    /// `dead` on.
+    /// A cell of three seconds whose rate rises in `steps` steps; each request is answered `took` after it was due, and
+    /// nothing is answered from `dead` on.
     fn ramped(steps: u32, took: impl Fn(Duration) -> Duration, dead: Duration) -> CellSummary {
         let base = one_repetition(&cell(0, 0, Protocol::H1, 32, 0.0), 0, &Model::CLEAN);
         let mut summary = CellSummary::of(&[&base]);
@@ -229,7 +232,7 @@ mod tests {
         assert_eq!((steps.knee(), steps.last_carried()), (None, Some(&steps.steps[2])));
     }
 
-    /// The same, of which every `nth` request fails at once, once it is due after `from`.
+    /// The same, where every `nth` request that is due after `from` fails at once.
     fn failing(nth: usize, from: Duration) -> RampSteps {
         let mut summary = ramped(3, QUICK, Duration::MAX);
         let series = &mut summary.series[0];

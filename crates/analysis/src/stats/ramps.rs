@@ -1,33 +1,35 @@
 //! Ramps: requests that were sent one after the other and answered together, because they waited for the same thing.
 //!
-//! In a picture of response times over the time of sending they lie on a line of slope −1: a request sent a millisecond later
-//! waited a millisecond less. A lost segment makes one of all requests of its connection: head-of-line blocking made visible.
-//! Requests that each wait for a loss of their own, as in HTTP/1.1, lie anywhere.
+//! In a plot of response time against the time of sending they are on a line of slope −1: a request sent a millisecond
+//! later waited a millisecond less. A lost segment puts all requests of its connection on such a line: this makes
+//! head-of-line blocking visible. Requests that each wait for a loss of their own, as in HTTP/1.1, are scattered.
 
 use std::time::Duration;
 
 use super::RepetitionSeries;
 
-/// How straight a line must be not to be chance, by how many requests are on it: the fewer, the straighter. Chosen on recorded
-/// runs of HTTP/1.1 without sidecars, of whose delayed requests these find at most 3 % on lines.
+/// How straight a line of how many requests must be not to be chance: the fewer requests, the straighter. Chosen on
+/// recorded runs of HTTP/1.1 without sidecars: at most 3 % of their delayed requests are on lines by these criteria.
 const LINES: [Line; 2] =
     [Line { fewest: 5, slope: 0.1, gap: 0.4 }, Line { fewest: 3, slope: 0.02, gap: 0.7 }];
 /// A shorter ramp cannot be distinguished from one wake-up of a busy machine.
 const SHORTEST: Duration = Duration::from_millis(5);
 /// A request is delayed if it takes more than twice as long as the quickest twentieth of its repetition, and by more than this.
 const DELAYED: Duration = Duration::from_millis(10);
-/// A request may lie on a ramp, although it is not delayed enough to be counted, that takes longer than those by this.
+/// A request that is not delayed enough to be counted may be on a ramp, too, if it takes longer than the quickest
+/// twentieth by this.
 const LATER: Duration = Duration::from_millis(1);
 
 /// The criteria for a ramp of requests that are answered one after the other.
 #[derive(Debug, Clone, Copy)]
 struct Line {
-    /// So many requests at the least.
+    /// At least this many requests.
     fewest: usize,
-    /// The slope is −1 within this: from the first to the last answer no more time passes than this share of the time from the
-    /// first to the last sending.
+    /// The slope is −1 within this tolerance: the time from the first to the last answer is at most this share of the
+    /// time from the first to the last sending.
     slope: f64,
-    /// No gap between two sendings is longer than this share of it: two clusters of requests make a line between any points.
+    /// No gap between two sendings is longer than this share of the latter: two clusters of requests would form a line
+    /// between any points.
     gap: f64,
 }
 
@@ -36,13 +38,13 @@ struct Line {
 pub struct Ramps {
     /// Delayed requests.
     pub delayed: u64,
-    /// Those of them that lie on a ramp.
+    /// Those of them that are on a ramp.
     pub delayed_on_ramps: u64,
     /// Ramps.
     pub ramps: u64,
 }
 
-/// A request: when it was due, and when it was answered, in seconds since measuring began.
+/// A request: when it was due, and when it was answered, in seconds from the beginning of the measured time.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     due: f64,
@@ -60,7 +62,7 @@ impl Ramps {
         })
     }
 
-    /// The share of the delayed requests that lie on ramps; `None` if none is delayed.
+    /// The share of the delayed requests that are on ramps; `None` if none is delayed.
     pub fn share(&self) -> Option<f64> {
         (self.delayed > 0).then(|| self.delayed_on_ramps as f64 / self.delayed as f64)
     }
@@ -106,16 +108,17 @@ fn candidates(repetition: &RepetitionSeries) -> Vec<Point> {
     points
 }
 
-/// For so many seconds after a point another one can be on a line with it. From the first to the last answer no more time
-/// passes than a share of the line's length; and the earliest on it was sent no longer before the first answer than the
-/// longest of all takes. (Looking only at those answered so far would miss one that was sent before all of them.)
+/// For how many seconds after a point another one can be on a line with it. The time from the first to the last answer
+/// is at most a share of the line's length; and the earliest request on it was sent no longer before the first answer
+/// than the longest response time. (A limit from only those answered so far would miss one that was sent before all of
+/// them.)
 fn reach(points: &[Point]) -> f64 {
     let longest = points.iter().map(|point| point.answered - point.due).fold(0.0, f64::max);
     let slope = LINES[0].slope;
     slope / (1.0 - slope) * longest
 }
 
-/// How many of these points, from the first on, make a ramp: as many as possible. None on it is answered later than
+/// How many of these points, counted from the first, form a ramp: the most possible. None on it is answered later than
 /// `reach` seconds after the first.
 fn ramp(points: &[Point], reach: f64) -> Option<usize> {
     let (mut earliest, mut latest) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -134,7 +137,7 @@ fn ramp(points: &[Point], reach: f64) -> Option<usize> {
     lines.into_iter().rev().find(|&(n, gap)| has_no_gap(&points[..n], gap)).map(|(n, _)| n)
 }
 
-/// Whether no two neighbours of these were sent further apart than `longest` seconds.
+/// Whether no two consecutive ones of these were sent more than `longest` seconds apart.
 fn has_no_gap(points: &[Point], longest: f64) -> bool {
     let mut due: Vec<f64> = points.iter().map(|point| point.due).collect();
     due.sort_by(f64::total_cmp);
@@ -147,7 +150,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A repetition of 2 s with a request each millisecond, answered after 25 ms, or when `answered` says, in milliseconds.
+    /// A repetition of 2 s with one request every millisecond, answered after 25 ms, or at the time from `answered`, in
+    /// milliseconds.
     fn repetition(answered: impl Fn(u32) -> Option<f64>) -> RepetitionSeries {
         let point = |k: u32| {
             let at = answered(k).unwrap_or(f64::from(k) + 25.0);
@@ -175,7 +179,7 @@ mod tests {
 
     #[test]
     fn every_fourth_request_that_waits_for_one_moment_is_a_ramp() {
-        // One of four connections stands still for 225 ms; of its 56 requests those are delayed that wait 50 ms more.
+        // One of four connections is stalled for 225 ms; of its 56 requests, those that wait 50 ms longer are delayed.
         let stalled = |from: u32| {
             move |k: u32| {
                 (k.is_multiple_of(4) && (from..from + 225).contains(&k)).then_some(f64::from(from) + 250.0)
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn requests_that_wait_each_for_itself_are_delayed_and_on_no_ramp() {
-        // HTTP/1.1: one of 17 waits for its own timeout, which is not always as long.
+        // HTTP/1.1: one in 17 requests waits for its own timeout, whose length varies.
         let own = |k: u32| k.is_multiple_of(17).then(|| f64::from(k) + 230.0 + f64::from(k * 7 % 40));
         let found = ramps(own);
         assert!(found.delayed == 118 && found.share() <= Some(0.05), "{found:?}");
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_fewer_requests_the_straighter_the_line() {
-        // One in 20 ms waits, and each further one is answered `later` ms after the one before.
+        // One request every 20 ms waits, and each further one is answered `later` ms after the one before.
         let found = |n: u32, later: f64| {
             let waits = move |k: u32| k >= 500 && k < 500 + 20 * n && k.is_multiple_of(20);
             ramps(move |k| waits(k).then(|| 800.0 + f64::from((k - 500) / 20) * later)).delayed_on_ramps
@@ -222,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_request_that_was_sent_before_all_others_makes_their_line_longer_although_it_is_answered_last() {
-        // The second answer by itself is too late for a line from 690 to 700; with those from 500 on it is not.
+        // The second answer alone is too late for a line from 690 to 700; together with those from 500 on it is not.
         let answered = |k: u32| match k {
             690 => Some(750.0),
             700 => Some(758.0),

@@ -59,7 +59,7 @@ pub(super) fn ratio(
     let at = |share: f64| replicates[nearest_rank(share, REPLICATES as u64) as usize - 1];
     let stretch =
         stretch(base.blocks().min(cand.blocks()), base.repetitions.len().min(cand.repetitions.len()));
-    // Where all was served in a few slices, resampling them shows no variation: nothing is known of it.
+    // If everything was served in a few slices, resampling them shows no variation, so that it is unknown.
     let is_known = [baseline, candidate].iter().all(|side| slices(side) >= MIN_SLICES);
     if !is_known {
         let ratio = estimate.exp();
@@ -77,9 +77,9 @@ pub(super) fn ratio(
     })
 }
 
-/// Of fewer slices than a measurement of the least number of blocks has, nothing is concluded.
+/// With fewer slices than a measurement of the least number of blocks has, nothing is concluded.
 const MIN_SLICES: usize = MIN_BLOCKS as usize * STEPS;
-/// An interval that is wider than its ratio by this factor, each way, says nothing.
+/// An interval that is wider than its ratio by this factor in both directions is meaningless.
 const UNKNOWN: f64 = 1e6;
 
 /// In how many slices of time a side served something.
@@ -132,7 +132,7 @@ impl Pieces {
             }
             seconds += length;
         }
-        // A replicate without successes has no logarithm; it is an extreme either way.
+        // A replicate without successes has no logarithm; it is an extreme in either case.
         served.max(f64::MIN_POSITIVE) / seconds
     }
 }
@@ -144,8 +144,8 @@ fn pieces(repetition: &RepetitionSeries, block: Duration) -> Vec<f64> {
 }
 
 impl RepetitionSeries {
-    /// The successes in each of `n` equal pieces of the measured time. Those of a slice lie evenly between its beginning
-    /// and the next one's, as far as is known.
+    /// The successes in each of `n` equal pieces of the measured time. The successes of a slice are assumed to be
+    /// evenly spread between its beginning and that of the next one.
     pub fn served_in_pieces(&self, n: usize) -> Vec<f64> {
         spread(self, n)
     }
@@ -154,7 +154,7 @@ impl RepetitionSeries {
 fn spread(repetition: &RepetitionSeries, n: usize) -> Vec<f64> {
     let seconds = repetition.duration.as_secs_f64();
     let mut pieces = vec![0.0; n];
-    // The shortest distance of two slices is their width: those between without successes are left out.
+    // The shortest distance between two slices is their width: slices without successes are left out.
     let begins: Vec<f64> = repetition.served.iter().map(|(at, _)| at.as_secs_f64()).collect();
     let width = begins.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
     let piece = seconds / n as f64;

@@ -1,8 +1,8 @@
 //! Two runs against each other: whether what changed between them made a difference.
 //!
-//! Cells correspond if they have the same label and the same place among those with it; so do the only cells of two runs with one
-//! each. Their figures are compared as those of one run are (`verdict.rs`), with one more doubt: the runs were not interleaved,
-//! so that other changes in between are in the ratio and in no interval.
+//! Cells correspond if they have the same label and the same position among those with that label; the only cells of
+//! two runs with one cell each correspond, too. Their figures are compared like those of one run (`verdict.rs`), with
+//! one more doubt: the runs were not interleaved, so that other changes in between are in the ratio but in no interval.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct CellComparison {
     pub cell: u32,
     /// The ratio of the medians; `None` if either cell has no latency.
     pub median: Option<RatioInterval>,
-    /// Which percentile stands for the tail: that of the cell with fewer requests.
+    /// Which percentile represents the tail: that of the cell with fewer requests.
     pub tail: Tail,
     /// The ratio of the tails.
     pub tail_ratio: Option<RatioInterval>,
@@ -34,7 +34,7 @@ pub struct CellComparison {
     /// The conclusions on the median, the tail and the throughput: [`Conclusion::Faster`] is less time, or more
     /// throughput.
     pub conclusions: [Conclusion; 3],
-    /// Why no difference is claimed of each of these; `None` if one is, or if a state decided.
+    /// Why no difference is claimed for each of these; `None` if one is claimed, or if a state decided.
     pub unclaimed: [Option<Unclaimed>; 3],
     /// Differences of times below this are not claimed.
     pub floor: Duration,
@@ -67,7 +67,7 @@ pub struct RunsComparison {
     pub only_second: Vec<String>,
 }
 
-/// Compares `second` with `first`. The intervals are drawn from the second run's seed.
+/// Compares `second` with `first`. The bootstrap uses the second run's seed.
 pub fn compare_runs(first: (&RunRecord, &Analysis), second: (&RunRecord, &Analysis)) -> RunsComparison {
     let is_pair = first.1.cells.len() == 1 && second.1.cells.len() == 1;
     let name = |summary: &CellSummary| if is_pair { String::new() } else { summary.label.clone() };
@@ -100,11 +100,11 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
     let tail = baseline.response.tail().min(candidate.response.tail());
     let seed = seed.wrapping_add(u64::from(candidate.cell.index));
     let ratio = |share| bootstrap::of_cells(share, baseline, candidate, seed);
-    // The same run twice: its resampled parts would differ, and it does not.
+    // The same run twice: resampling would show a difference where there is none.
     let is_same = baseline.series == candidate.series;
     let exact = |of: RatioInterval| if is_same { RatioInterval { low: 1.0, high: 1.0, ..of } } else { of };
     let (median, tail_ratio) = (ratio(0.5).map(exact), ratio(tail.share()).map(exact));
-    // An open loop serves what it is offered: other arrivals are another question.
+    // An open loop serves what it is offered: another load cannot be compared.
     let is_same_load = baseline.cell.work.arrival == candidate.cell.work.arrival || {
         let is_closed = |summary: &CellSummary| summary.cell.work.arrival.rate().is_none();
         is_closed(baseline) && is_closed(candidate)
@@ -150,8 +150,8 @@ fn difference(baseline: &CellSummary, candidate: &CellSummary, seed: u64) -> Cel
     }
 }
 
-/// The conclusion that the states force. The figures of a cell that cannot carry its load are still worth comparing between
-/// runs: they are of the same load.
+/// The conclusion that the states require. The figures of a cell that cannot carry its load are still worth comparing
+/// between runs: the load is the same.
 fn doubtful(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
     let is = |of: fn(&CellState) -> bool| of(&baseline.state) || of(&candidate.state);
     match () {
@@ -287,7 +287,7 @@ mod tests {
         );
         assert_eq!(difference.throughput, None, "half the rate was asked for");
         assert_eq!(difference.conclusions[2], Conclusion::NoDifference);
-        // Its schedule is that of an open loop; only what the cell says matters here.
+        // The schedule in the record is that of an open loop; only the arrival in the cell matters here.
         let closed = |concurrency| {
             let mut run = of(&Model::CLEAN, |_| ());
             for repetition in &mut run.repetitions {

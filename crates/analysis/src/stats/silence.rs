@@ -1,7 +1,8 @@
-//! Times in which nothing arrived from a server, although requests waited for it. A closed loop hides them: it sends nothing more until
-//! it has an answer, so that one long pause of the server is one slow request on each connection, however many users would have come in
-//! it (coordinated omission). An open loop has them in its percentiles, but not what they are of. One that lasts to the end, and behind
-//! it, is a server that stopped answering.
+//! Times in which nothing arrived from a server, although requests waited for it. A closed loop hides them: it sends
+//! nothing more until it has an answer. So one long pause of the server appears as one slow request on each connection,
+//! however many users would have come during the pause (coordinated omission). An open loop has them in its
+//! percentiles, but without their cause. A silence that lasts until the end of the measured time and beyond means that
+//! the server stopped answering.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,32 +14,34 @@ use h2lab_base::units::{Time, measured_time};
 use h2lab_model::record::{CellRecord, LinkSummary, Outcome, Sample};
 use h2lab_model::workload::Arrival;
 
-/// Shorter ones are those of any loaded machine; our own generator may pause for as long (see `state.rs`).
+/// Shorter silences occur on any loaded machine; our own generator may pause for as long (see `state.rs`).
 const SHORTEST: Duration = Duration::from_millis(100);
-/// A silence is longer than this many times the p99 of the requests that were not in it: a server that is always slow, or slow to one in
-/// fifty, is as silent between its answers, and that is in the percentiles.
+/// A silence is longer than this many times the p99 of the requests that were not in it: a server that is always slow,
+/// or slow for one request in fifty, is just as silent between its answers, and the percentiles show that.
 const TIMES_P99: u32 = 10;
-/// A server has stopped answering only if it was silent for this long until the end, or for [`GONE_SHARE`] of the time: a shorter silence
-/// may be a pause that the end of measuring cut.
+/// A server has stopped answering only if it was silent for this long until the end, or for [`GONE_SHARE`] of the time:
+/// a shorter silence may be a pause that the end of the measured time cut off.
 const GONE: Duration = Duration::from_secs(1);
 /// See [`GONE`].
 const GONE_SHARE: f64 = 0.05;
 
-/// A pause of a server makes all wait that is under way. So many requests must be: what fewer wait for may be a slow response.
+/// A pause of a server delays all requests in flight. There must be at least this many: if fewer wait, it may be a slow
+/// response.
 const LEAST_WAITING: f64 = 3.0;
 
-/// A time in which no connection received anything, since measuring began; of several the longest.
+/// A time in which no connection received anything, counted from the beginning of the measured time; if there are
+/// several, the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silence {
-    /// When the last thing before it arrived.
+    /// When the last data before it arrived.
     pub from: Duration,
-    /// When the first thing after it arrived, or measuring ended.
+    /// When the first data after it arrived, or the measured time ended.
     pub until: Duration,
     /// In which repetition, from 1, if there are several.
     pub repetition: Option<u32>,
     /// How many there were, of all repetitions.
     pub times: u32,
-    /// How long they were together.
+    /// Their total length.
     pub total: Duration,
 }
 
@@ -65,7 +68,7 @@ impl fmt::Display for Silence {
     }
 }
 
-/// The longest silence of a cell, if it has one that is no part of how the server always answers, and how many more it has.
+/// The longest silence of a cell, unless the server always answers like this, and the number of others.
 pub(super) fn of(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Silence> {
     let of_one = |(n, repetition): (usize, &&CellRecord)| {
         let nth = (repetitions.len() > 1).then_some(n as u32 + 1);
@@ -76,19 +79,20 @@ pub(super) fn of(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<S
     };
     let all: Vec<Silence> = repetitions.iter().enumerate().flat_map(of_one).collect();
     let longest = all.iter().copied().max_by_key(|silence| silence.length())?;
-    // One is judged by what was not in it, several by what was in none of them, if each made all requests wait.
+    // A single silence is judged by the requests that were not in it; several are judged by the requests that were in
+    // none of them, if each made all requests wait.
     let several: Vec<Silence> = all.into_iter().filter(|silence| makes_all_wait(summary, *silence)).collect();
     let is_exception = several.len() > 1 && is_exception(summary, &several);
     let several = if is_exception { several } else { Vec::new() };
     [several, vec![longest]].into_iter().find_map(|candidates| unusual(summary, &candidates))
 }
 
-/// Whether less than half of the requests waited in these: else it is how the server always answers.
+/// Whether less than half of the requests waited in these: otherwise the server always answers like this.
 fn is_exception(summary: &CellSummary, silences: &[Silence]) -> bool {
     1.0 - usual_share(summary, silences) / 0.99 < 0.5
 }
 
-/// Whether so many requests wait in a silence that it is no slow response.
+/// Whether so many requests wait in a silence that it is not just a slow response.
 fn makes_all_wait(summary: &CellSummary, silence: Silence) -> bool {
     let waiting = match summary.cell.work.arrival {
         Arrival::Closed { concurrency } => f64::from(concurrency),
@@ -97,7 +101,7 @@ fn makes_all_wait(summary: &CellSummary, silence: Silence) -> bool {
     silence.length() >= SHORTEST && waiting >= LEAST_WAITING
 }
 
-/// The longest of these, with how many there are, without those that are no longer than responses usually take.
+/// The longest of these and their number, without those that are no longer than responses usually take.
 fn unusual(summary: &CellSummary, candidates: &[Silence]) -> Option<Silence> {
     let share = usual_share(summary, candidates);
     let least = SHORTEST.max(summary.response.quantile(share) * TIMES_P99);
@@ -107,7 +111,7 @@ fn unusual(summary: &CellSummary, candidates: &[Silence]) -> Option<Silence> {
     Some(Silence { times: found.len() as u32, total: total(&found), ..longest })
 }
 
-/// The warning about it.
+/// The warning about the silence of a cell.
 pub(super) fn warning(summary: &CellSummary) -> Option<String> {
     let silence = summary.silence?;
     Some(match summary.cell.work.arrival {
@@ -123,7 +127,7 @@ pub(super) fn warning(summary: &CellSummary) -> Option<String> {
     })
 }
 
-/// How many requests of a closed loop wait at a time.
+/// How many requests of a closed loop wait at the same time.
 fn waiting(concurrency: u32, sent: u64) -> u64 {
     u64::from(concurrency).min(sent)
 }
@@ -138,9 +142,9 @@ fn total(silences: &[Silence]) -> Duration {
     silences.iter().map(|silence| silence.length()).sum()
 }
 
-/// The p99 of the requests that did not wait in a silence, as a share of all: of few requests those that did are more than one in a
-/// hundred. `silent` is the share of the time in which an open loop has as many of its requests; a closed loop has its own in each of
-/// so many silences.
+/// The p99 of the requests that did not wait in a silence, as a share of all requests: if there are few, those that
+/// waited are more than one in a hundred. `silent` is the share of the time that was silent, and so the share of an
+/// open loop's requests that waited; in a closed loop all requests in flight wait in each of `times` silences.
 fn usual_share_of(arrival: Arrival, sent: u64, silent: f64, times: u64) -> f64 {
     let waited = match arrival {
         Arrival::Closed { concurrency } => (waiting(concurrency, sent) * times) as f64 / sent.max(1) as f64,
@@ -149,7 +153,8 @@ fn usual_share_of(arrival: Arrival, sent: u64, silent: f64, times: u64) -> f64 {
     0.99 * (1.0 - waited.min(1.0))
 }
 
-/// That a server stopped answering: nothing of it arrived from some time to the end, nor while the last requests were waited for.
+/// Whether a server stopped answering, as a sentence: nothing arrived from it from some time to the end, nor while the
+/// last requests were waited for.
 pub(super) fn to_the_end(repetition: &CellRecord) -> Option<String> {
     let (from, until) = window(repetition);
     let measured = until.since(from);
@@ -172,8 +177,8 @@ pub(super) fn to_the_end(repetition: &CellRecord) -> Option<String> {
     })
 }
 
-/// Whether anything arrived from the server after this time, or may have: of a response that had begun and was cut nothing is known of
-/// its bytes.
+/// Whether anything arrived from the server after this time, or may have: for a response that had begun and was cut,
+/// the arrival of its bytes is unknown.
 fn is_heard_after(repetition: &CellRecord, until: Time) -> bool {
     let of_sample = |sample: Sample| {
         let has_begun = sample.first_byte_at.happened();
@@ -184,7 +189,7 @@ fn is_heard_after(repetition: &CellRecord, until: Time) -> bool {
         || repetition.tallies.iter().any(|tally| tally.at >= until && is_heard(tally.class.outcome))
 }
 
-/// Whether a request that ended so ended with something that arrived.
+/// Whether a request with this outcome was ended by something that arrived.
 const fn is_heard(outcome: Outcome) -> bool {
     use Outcome::{Cancelled, Connect, Timeout, Unanswered, Unfinished};
     !matches!(outcome, Cancelled | Connect | Timeout | Unanswered | Unfinished)
@@ -195,8 +200,8 @@ fn shown(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
-/// The silences of a repetition after its first response. None where we did not run ourselves, the link lost packets, or
-/// what we know is from a capture, which may have holes: then the server may have sent.
+/// The silences of a repetition after its first response. Empty if our generator was stopped, if the link lost packets,
+/// or if the record is from a capture, which may have holes: then the server may have sent something.
 fn silences(repetition: &CellRecord) -> Vec<Silence> {
     let lost = |link: &LinkSummary| link.up.dropped() + link.down.dropped() > 0;
     if repetition.is_of_packets() || repetition.link.as_ref().is_some_and(lost) {
@@ -212,7 +217,8 @@ fn silences(repetition: &CellRecord) -> Vec<Silence> {
     silences
 }
 
-/// Whether a request that was due in a silence was sent so late that the generator itself stood still for half of it.
+/// Whether a request that was due in a silence was sent so late that the generator itself was stopped for half of the
+/// silence.
 fn is_generator_late(repetition: &CellRecord, silence: Silence) -> bool {
     let (begin, _) = window(repetition);
     let (from, until) = (begin + silence.from, begin + silence.until);
@@ -222,8 +228,8 @@ fn is_generator_late(repetition: &CellRecord, silence: Silence) -> bool {
     })
 }
 
-/// Of requests that were all kept: nothing is known of the bytes between the first and the last of a response, so that no time in which
-/// one was under way counts, and none in which no request waited for an answer.
+/// For requests that were all kept. The bytes between the first and the last of a response are unknown, so no time
+/// counts in which a response was in progress, nor one in which no request waited for an answer.
 fn of_samples(repetition: &CellRecord) -> Vec<Silence> {
     let mut busy: Vec<(Time, Time)> = repetition
         .samples
@@ -238,7 +244,7 @@ fn of_samples(repetition: &CellRecord) -> Vec<Silence> {
     between(busy.into_iter(), window(repetition))
 }
 
-/// The times between requests, in which no server has anything to answer.
+/// The times between requests, in which the server has nothing to answer.
 fn idle(repetition: &CellRecord) -> Vec<(Time, Time)> {
     let sent = repetition.samples.iter().filter(|sample: &Sample| sample.sent_at.happened());
     let mut waits: Vec<(Time, Time)> =
@@ -254,7 +260,7 @@ fn idle(repetition: &CellRecord) -> Vec<(Time, Time)> {
     times
 }
 
-/// Of counted requests: slices of time in which none ended with something that arrived.
+/// For requests that were only counted: slices of time in which no request was ended by something that arrived.
 fn of_tallies(repetition: &CellRecord) -> Vec<Silence> {
     let slices_of = |which: fn(Outcome) -> bool| {
         let tallies = repetition.tallies.iter().filter(|tally| which(tally.class.outcome));
@@ -269,7 +275,8 @@ fn of_tallies(repetition: &CellRecord) -> Vec<Silence> {
     between(slices.into_iter().map(|at| (at, at + width)), window(repetition))
 }
 
-/// The times inside the window that lie between these, which are sorted, and behind the last of them, without those that are too short.
+/// The times inside the window that are between these sorted times, and after the last of them; those that are too
+/// short are left out.
 fn between(busy: impl Iterator<Item = (Time, Time)>, (from, until): (Time, Time)) -> Vec<Silence> {
     let mut silences: Vec<Silence> = Vec::new();
     let mut heard: Option<Time> = None;
@@ -294,7 +301,8 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::workload::Protocol;
 
-    /// A closed loop of which nothing arrives for so many milliseconds from one second on: what was due to arrive then arrives after it.
+    /// A closed loop in which nothing arrives for `millis` milliseconds, starting at one second: what was due to arrive
+    /// then arrives afterwards.
     fn paused(millis: u64) -> CellRecord {
         let mut record = one_repetition(&cell(0, 0, Protocol::H1, 25, 0.0), 0, &Model::CLEAN);
         record.cell.work.arrival = Arrival::Closed { concurrency: 25 };
@@ -344,8 +352,8 @@ mod tests {
         assert!(said(&counted(open)).is_some());
     }
 
-    /// An open loop of 50 requests per second, each answered after a millisecond, except while the server pauses for so many milliseconds
-    /// at the beginning of each of so many half seconds after the first.
+    /// An open loop of `rate` requests per second, each answered after a millisecond, except while the server pauses:
+    /// for `millis` milliseconds at the beginning of each of `times` half seconds after the first.
     fn paused_often(millis: u64, times: u64, rate: u64) -> CellRecord {
         let mut record = one_repetition(&cell(0, 0, Protocol::H1, 25, 0.0), 0, &Model::CLEAN);
         record.cell.work.arrival = Arrival::Constant { rate: rate as f64 };
@@ -387,7 +395,8 @@ mod tests {
         assert_eq!(said(&record), None);
     }
 
-    /// A closed loop whose server stops so many milliseconds before the end, and answers what waits `later`, if ever.
+    /// A closed loop whose server stops `before` milliseconds before the end, and answers what waits after `later`, if
+    /// ever.
     fn stopped(before: u64, later: Option<Duration>) -> CellRecord {
         let mut record = paused(0);
         let (_, until) = window(&record);

@@ -1,4 +1,4 @@
-//! Whether a cell's figures may be trusted: ok, unstable, failed, invalid or unsupported.
+//! Whether a cell's figures can be trusted: ok, unstable, failed, invalid or unsupported.
 
 #[cfg(test)]
 mod tests;
@@ -18,42 +18,44 @@ use h2lab_model::record::{
 };
 use h2lab_model::workload::Arrival;
 
-/// Below this share of the offered requests served inside the measured time, a cell is unstable.
+/// A cell is unstable if less than this share of the offered requests was served inside the measured time.
 pub(super) const SERVED_SHARE: f64 = 0.98;
-/// So many requests per repetition may be missing whatever their share: they straddle the end of the window.
+/// This many requests per repetition may be missing whatever their share: they are in flight at the end of the window.
 const SERVED_SLACK: f64 = 2.0;
-/// A server may stop for so long at the end of the measured time, as we may ([`PAUSE`]): what was due then is answered behind it.
+/// A server may stop for this long at the end of the measured time, as our generator may ([`PAUSE`]): requests due then
+/// are answered after the end.
 const EDGE: Duration = PAUSE;
-/// The second half's mean response time may exceed the first half's by this or two round trips.
+/// The second half's mean response time may exceed the first half's by this, or by two round trips.
 const GROWTH: Duration = Duration::from_millis(100);
-/// The link's lateness p99 may be this or 5 % of the round trip.
+/// The p99 of the link's lateness may be this, or 5 % of the round trip.
 const LINK_LATE: Duration = Duration::from_micros(250);
-/// Of a shorter run the handshakes at its beginning are a large part.
+/// In a shorter run, the handshakes at its beginning are a large part.
 const SHORT: Duration = Duration::from_secs(1);
-/// A run that is shorter is busy from its first to its last request, and says nothing of a load. In a closed loop a time slice of
-/// another program makes all its requests late: only a pause makes it invalid.
+/// A shorter run is busy from its first to its last request, which shows nothing about a load. In a closed loop, a time
+/// slice of another program makes all its requests late: only a pause makes it invalid.
 const SHORTEST_BUSY: Duration = Duration::from_millis(100);
-/// The generator's lateness p99 may be this or 5 % of the median response time.
+/// The p99 of the generator's lateness may be this, or 5 % of the median response time.
 const GENERATOR_LATE: Duration = Duration::from_millis(1);
-/// The generator may fail to run for so long, or at a time for 5 % of the median response time. What is shorter happens on virtual
-/// machines; the lateness of an open loop has it.
+/// The generator may fail to run for this long in total, or at a time for this or 5 % of the median response time.
+/// Shorter pauses happen on virtual machines; in an open loop they are in the lateness.
 const PAUSE: Duration = Duration::from_millis(100);
-/// It may fail to run for this share of its time: more, and a p99 may be of answers that waited for it.
+/// The generator may fail to run for this share of its time: above it, a p99 may consist of answers that waited for the
+/// generator.
 const PAUSED_SHARE: f64 = 0.01;
-/// A server that was able to run for this share of its time may be what limited the load.
+/// A server that was runnable for this share of its time may have limited the load.
 const LOADED: f64 = 0.5;
-/// Other programs may have taken this share of the time in which such a server was able to run.
+/// Other programs may have taken this share of the time in which such a server was runnable.
 const TAKEN_SHARE: f64 = 0.1;
-/// The share of those larger bounds.
+/// The share in those bounds that depend on another time.
 const LATE_SHARE: f64 = 0.05;
-/// A core of ours that is busier than this may be what was measured.
+/// A core of ours that is at least this busy may be what was measured.
 const BUSY: f64 = 0.95;
-/// The share of stolen CPU time that is worth reporting.
+/// The share of stolen CPU time above which it is reported.
 const STOLEN: f64 = 0.02;
 
 /// The state of a cell. States that invalidate figures precede those that only qualify them.
 pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellState {
-    // A server that is gone may have answered nothing, and still it is not one that does not speak the protocol.
+    // A server that is gone may have answered nothing; that does not mean that it does not speak the protocol.
     if let Some(why) = repetitions.iter().find_map(|repetition| failed(repetition)) {
         return CellState::Failed { why, how: Failed::ServerEnded };
     }
@@ -61,7 +63,7 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };
     }
-    // That is known however late we were; why nothing was answered is not.
+    // This is certain even if we were late; the reason for a missing answer is not.
     if let Some(why) = summary.no_success() {
         return CellState::Failed { why, how: Failed::NoSuccess };
     }
@@ -89,13 +91,13 @@ fn servers(repetition: &CellRecord) -> impl Iterator<Item = &ServerSummary> {
     repetition.server.iter().chain(repetition.sidecar.as_ref().map(|sidecar| &sidecar.process))
 }
 
-/// What stopped or ended them.
+/// What stopped or ended these processes.
 fn disturbances(repetition: &CellRecord) -> impl Iterator<Item = &Disturbance> {
     servers(repetition).filter_map(|process| process.disturbance.as_ref())
 }
 
-/// That the server ended by itself, or could no longer be reached or stopped answering after it had responded, if so. Of a server that we
-/// started we know what became of it.
+/// Why the server failed, if it did: it ended by itself, or it could no longer be reached or stopped answering after it
+/// had responded. For a server that we started, its end is known.
 fn failed(repetition: &CellRecord) -> Option<String> {
     let own = disturbances(repetition).find(|disturbance| disturbance.is_of_the_server());
     let is_watched = repetition.server.is_some();
@@ -111,7 +113,7 @@ fn failed(repetition: &CellRecord) -> Option<String> {
 
 /// Why the cell has no result: no request got any answer of the protocol.
 fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<String> {
-    // A server that closes every connection before a request is on it does not speak the protocol.
+    // A server that closes every connection before it has received a request does not speak the protocol.
     let is_never_asked = summary.connections.requests == 0;
     let hopeless = |kind| match kind {
         Outcome::Connect | Outcome::Tls | Outcome::Protocol => true,
@@ -136,7 +138,7 @@ fn unsupported(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Str
     }
 }
 
-/// How the cell shows that it cannot carry its load, if it does.
+/// The symptom that the cell cannot carry its load, if there is one.
 fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Instability> {
     let open_loop = !matches!(summary.cell.work.arrival, Arrival::Closed { .. });
     let share = summary.served_share();
@@ -151,9 +153,10 @@ fn instability(summary: &CellSummary, repetitions: &[&CellRecord]) -> Option<Ins
     (second.saturating_sub(first) > allowed).then_some(Instability::Growing { first, second })
 }
 
-/// Whether a stall at the end is all that keeps a cell from having served its load: what cannot carry a load is as far behind when the
-/// measured time is shorter by [`EDGE`], and a server that only stopped for a moment is not. Of requests that were only counted it is not
-/// known when each was due; there are too many of them for a moment to matter.
+/// Whether a stall at the end is the only reason why a cell did not serve its load. A cell that cannot carry its load
+/// is just as far behind if the measured time is shorter by [`EDGE`]; a server that only stopped for a moment is not.
+/// For requests that were only counted, the times when they were due are unknown; there are too many of them for a
+/// moment to matter.
 fn is_missing_at_the_end(repetitions: &[&CellRecord]) -> bool {
     let (mut due, mut served) = (0, 0);
     for repetition in repetitions {
@@ -175,8 +178,9 @@ fn is_missing_at_the_end(repetitions: &[&CellRecord]) -> bool {
     missing <= SERVED_SLACK * repetitions.len() as f64 || missing <= (1.0 - SERVED_SHARE) * due as f64
 }
 
-/// Mean response times of the requests due in the first and in the second half of the measured time. Not of those with which a
-/// closed loop begins: they come all at once, and the k-th of them waits only for those before it. All later ones wait alike.
+/// Mean response times of the requests due in the first and in the second half of the measured time. The first requests
+/// of a closed loop are left out: they come all at once, and the k-th of them waits only for those before it. All later
+/// ones wait equally.
 fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
     let half = |part: TallyPhase| {
         let (mut sum_ns, mut n) = (0_u128, 0_u64);
@@ -207,7 +211,7 @@ fn halves(repetitions: &[&CellRecord]) -> (Duration, Duration) {
     (half(TallyPhase::First), half(TallyPhase::Second))
 }
 
-/// When the last of the requests was due with which a closed loop begins; before all requests in an open loop.
+/// When the last of the first requests of a closed loop was due; before all requests in an open loop.
 fn filled(repetition: &CellRecord) -> Option<Time> {
     let Arrival::Closed { concurrency } = repetition.cell.work.arrival else { return None };
     let mut due: Vec<Time> = repetition.samples.iter().map(|sample| sample.scheduled_at).collect();
@@ -215,10 +219,10 @@ fn filled(repetition: &CellRecord) -> Option<Time> {
     due.get(concurrency.saturating_sub(1) as usize).or(due.last()).copied()
 }
 
-/// Why a repetition must not be believed, in sentences; empty if it may be. The runner repeats such a cell.
+/// Why a repetition cannot be trusted, in sentences; empty if it can. The runner repeats such a cell.
 pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     let mut reasons = Vec::new();
-    // It is the result, however late we were: another try might not show it.
+    // A failed server is the result, however late we were: another attempt might not show it.
     if failed(repetition).is_some() {
         return reasons;
     }
@@ -228,14 +232,14 @@ pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     generator_reasons(repetition, &mut reasons);
     reasons.extend(disturbances(repetition).map(Disturbance::to_string));
     reasons.extend(servers(repetition).filter_map(|process| starved(process, repetition)));
-    // By itself it is no reason: a generator that needs no more time was not late.
+    // Stolen time alone is no reason: a generator that needs no more time was not late.
     if !reasons.is_empty() {
         reasons.extend(theft(&repetition.generator));
     }
     reasons
 }
 
-/// The stolen CPU time, if it is large: another machine or another hour helps then.
+/// The stolen CPU time, if it is large: then another machine or another time of day helps.
 fn theft(generator: &GeneratorSummary) -> Option<String> {
     let share = generator.stolen_ns as f64 / generator.wall_ns.max(1) as f64;
     (share >= STOLEN).then(|| {
@@ -243,7 +247,7 @@ fn theft(generator: &GeneratorSummary) -> Option<String> {
     })
 }
 
-/// Why the times over a link that was emulated are not to be trusted: it was late itself. Empty if they are.
+/// Why the times over an emulated link are not to be trusted: the link itself was late. Empty if they are.
 pub fn link_doubts(link: &LinkSummary, rtt: Duration) -> Vec<String> {
     let mut reasons = Vec::new();
     link_reasons(link, rtt, &mut reasons);
@@ -259,7 +263,7 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
             measured_time(allowed)
         ));
     }
-    // Fewer than a hundredth of the packets may have waited for all of a pause.
+    // Fewer than a hundredth of the packets may have waited for the whole length of a pause.
     let (latest, allowed) = (Duration::from_nanos(link.late_max_ns), PAUSE.max(rtt.mul_f64(LATE_SHARE)));
     if latest > allowed {
         reasons.push(format!(
@@ -289,14 +293,15 @@ fn link_reasons(link: &LinkSummary, rtt: Duration, reasons: &mut Vec<String>) {
     }
 }
 
-/// That a server waited for CPUs that other programs used, if that is in its figures: one long wait is a stall, as a pause of the
-/// generator is; many delay each response; and a server that is the limit of the load serves less.
+/// Whether a server waited for CPUs that other programs used, as a sentence, if that affects its figures: one long wait
+/// is a stall, like a pause of the generator; many waits delay each response; and a server that limits the load serves
+/// less.
 fn starved(process: &ServerSummary, repetition: &CellRecord) -> Option<String> {
     let delay = &process.run_delay;
     let [longest, taken] = [delay.longest_ns, delay.taken_ns()].map(Duration::from_nanos);
     let relative = tallied::RESPONSE.quantile(repetition, 0.5).mul_f64(LATE_SHARE);
     let requests: u32 = repetition.connections.iter().map(|connection| connection.requests).sum();
-    // Of bulk work a response lasts for as long as the measurement.
+    // In bulk work, a response lasts as long as the measurement.
     let delays = repetition.bulk.is_none() && taken / requests.max(1) > GENERATOR_LATE.max(relative);
     let able = (delay.ran_ns + delay.waited_ns) as f64;
     let is_loaded = able >= process.wall_ns as f64 * LOADED;
@@ -317,7 +322,7 @@ fn starved(process: &ServerSummary, repetition: &CellRecord) -> Option<String> {
     })
 }
 
-/// That the generator did not run when it had to, if so for long.
+/// Whether the generator did not run when it had to, as a sentence, if that lasted long.
 fn paused(generator: &GeneratorSummary, median: Duration) -> Option<String> {
     let longest = Duration::from_nanos(generator.longest_pause_ns);
     let sum = Duration::from_nanos(generator.paused_ns);
@@ -336,9 +341,10 @@ fn is_closed(repetition: &CellRecord) -> bool {
     matches!(repetition.cell.work.arrival, Arrival::Closed { .. })
 }
 
-/// The share of requests, the most punctual ones, by which the generator's lateness is judged: 99 %. A closed loop begins with all
-/// requests that it has in flight due at once, and writing these takes time that says nothing of how punctual the others are:
-/// of a short run they are more than a hundredth, of a very short one all. So as many as begin it may be late.
+/// The share of requests, the most punctual ones, by which the generator's lateness is judged: 99 %. At the beginning
+/// of a closed loop, all requests that it has in flight are due at once, and writing them takes time that says nothing
+/// about how punctual the others are. In a short run they are more than a hundredth, in a very short one all of them.
+/// So that many requests may be late.
 fn judged_share(repetition: &CellRecord) -> f64 {
     let Arrival::Closed { concurrency } = repetition.cell.work.arrival else { return 0.99 };
     let requests: u64 = repetition.connections.iter().map(|connection| u64::from(connection.requests)).sum();
@@ -351,7 +357,7 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
     let late = tallied::LATENESS.quantile(repetition, share);
     let median = tallied::RESPONSE.quantile(repetition, 0.5);
     let is_over_at_once = is_closed(repetition) && repetition.generator.wall_ns < nanos(SHORTEST_BUSY);
-    // None is left to judge where all requests are those that begin the loop.
+    // If all requests are the first ones of the loop, none is left to judge.
     let floor = if is_over_at_once || share <= 0.0 { PAUSE } else { GENERATOR_LATE };
     let allowed = floor.max(median.mul_f64(LATE_SHARE));
     if late > allowed {
@@ -380,7 +386,7 @@ fn generator_reasons(repetition: &CellRecord, reasons: &mut Vec<String>) {
     let wall_ns = generator.wall_ns.max(1) as f64;
     let all = generator.cpu_ns.saturating_sub(generator.awake_ns) as f64
         / (wall_ns * f64::from(generator.threads.max(1)));
-    // One busy thread makes its requests late, however idle the others are.
+    // One busy thread makes its requests late, even if the others are idle.
     let busiest = all.max(generator.busiest_ns as f64 / wall_ns);
     if busiest >= BUSY && generator.wall_ns >= nanos(SHORTEST_BUSY) {
         let which = match generator.threads {

@@ -1,18 +1,19 @@
-//! Statuses that are no success: what is probably not as it was meant.
+//! Statuses that are not a success: what is probably not as intended.
 
 use std::collections::BTreeMap;
 
 use h2lab_base::counts::count;
 use h2lab_wire::h1::reason_phrase;
 
-/// `404 Not Found: measured as it is; is the path right?`; `None` of a success.
+/// `404 Not Found: measured as it is; is the path right?`; `None` for a success.
 pub fn doubt_of_status(status: u16) -> Option<String> {
     (!(200..400).contains(&status))
         .then(|| format!("{}: measured as it is{}", words(status), question(status)))
 }
 
-/// That no response of a cell was a success, and what the figures are therefore of: `http://a/ answers 404 Not Found to every request:
-/// all times are of that answer; is the path right?` `statuses` are those of its responses, with how many there were of each.
+/// A sentence that no response of a cell was a success, and what the figures therefore describe: `http://a/ answers 404
+/// Not Found to every request: all times are of that answer; is the path right?` `statuses` has the number of responses
+/// by status.
 pub fn refusal(target: &str, statuses: &BTreeMap<u16, u64>) -> Option<String> {
     let (&most, _) = statuses.iter().max_by_key(|(_, n)| **n)?;
     if statuses.len() == 1 {
@@ -30,10 +31,10 @@ pub fn refusal(target: &str, statuses: &BTreeMap<u16, u64>) -> Option<String> {
     ))
 }
 
-/// Statuses that lead elsewhere (RFC 9110 §15.4). 304 does not: it says that what the client has is current.
+/// Redirects to another URL (RFC 9110 §15.4). 304 is none: it says that the client's copy is current.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// The most frequent redirect, where most responses are redirects. `statuses` are as those of [`refusal`].
+/// The most frequent redirect, if most responses are redirects. `statuses` as in [`refusal`].
 pub fn redirect(statuses: &BTreeMap<u16, u64>) -> Option<u16> {
     let redirects = || REDIRECTS.iter().filter_map(|status| Some((*status, *statuses.get(status)?)));
     let n: u64 = redirects().map(|(_, n)| n).sum();

@@ -1,4 +1,5 @@
-//! A study: every configuration beside every other, under every condition, and how many connections HTTP/2 needs.
+//! A study: every configuration compared with every other, under every condition, and how many connections HTTP/2
+//! needs.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use h2lab_model::workload::Protocol;
 pub struct Study {
     /// The conditions, in the order of the matrix.
     pub conditions: Vec<Condition>,
-    /// The configurations, in the order in which they come first.
+    /// The configurations, in the order of their first cells.
     pub configurations: Vec<Configuration>,
     /// How many connections each multiplexed protocol needs between the same parties.
     pub needs: Vec<Need>,
@@ -25,9 +26,9 @@ pub struct Study {
 /// several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Condition {
-    /// The index of its first cell, which has all of it but the seed.
+    /// The index of its first cell, which has everything of it but the seed.
     pub first: u32,
-    /// The one of the scenario's seeds; `None` if it has no other.
+    /// The seed, one of the scenario's; `None` if there is only one.
     pub seed: Option<u64>,
     /// Both one-way delays.
     pub rtt: Duration,
@@ -44,7 +45,7 @@ pub struct Configuration {
     pub parties: String,
     /// The label of its cells among those of these parties.
     pub label: String,
-    /// The index of its cell in each condition, in their order; `None` where there is none.
+    /// The index of its cell in each condition, in their order; `None` if there is none.
     pub cells: Vec<Option<u32>>,
 }
 
@@ -66,7 +67,7 @@ pub struct Need {
 pub enum Needed {
     /// The least number tried that is enough.
     Connections(u32),
-    /// So many are enough; whether fewer are, of those that were tried, was not measured soundly.
+    /// This many are enough; whether fewer of the numbers tried are enough was not measured soundly.
     AtMost(u32),
     /// More than the most that were tried.
     MoreThan(u32),
@@ -133,8 +134,8 @@ impl Study {
         put(&mut self.configurations[at].cells, place, Some(summary.cell.index), None);
     }
 
-    /// The needs of the multiplexed protocols of one group, each against the HTTP/1.1 beside it. Cells that differ in
-    /// something else than their connections, in the limit of requests for instance, are needs of their own.
+    /// The needs of the multiplexed protocols of one group, each compared with the HTTP/1.1 beside it. Cells that
+    /// differ in something other than their connections, for instance in the limit of requests, have separate needs.
     fn add_needs(&mut self, place: usize, group: &[&CellSummary]) {
         let is_shared = |summary: &&CellSummary| summary.cell.protocol.is_multiplexed();
         let mut shared: Vec<&CellSummary> = group.iter().copied().filter(is_shared).collect();
@@ -155,7 +156,7 @@ impl Study {
     }
 }
 
-/// Puts a value into its place, with others before it if it is the first that far.
+/// Puts a value at its position, and fills the gap before it with `absent`.
 fn put<T: Clone>(values: &mut Vec<T>, place: usize, value: T, absent: T) {
     if values.len() <= place {
         values.resize(place + 1, absent);
@@ -180,7 +181,7 @@ fn is_same_condition(one: &Cell, other: &Cell) -> bool {
         && one.work == other.work
 }
 
-/// The first HTTP/1.1 of the group that the same target speaks under the same limit of requests per connection.
+/// The first HTTP/1.1 cell of the group that the same target speaks with the same limit of requests per connection.
 fn http1_beside<'a>(group: &[&'a CellSummary], of: &CellSummary) -> Option<&'a CellSummary> {
     let parties = |cell: &Cell| (cell.target.clone(), cell.max_requests_per_connection);
     let is_beside = |one: &&CellSummary| {
@@ -194,7 +195,7 @@ fn is_spoken(summary: &CellSummary) -> bool {
     !matches!(summary.state, CellState::Unsupported { .. })
 }
 
-/// See [`Needed`]: of cells of a group that differ in their connections only.
+/// See [`Needed`]: for cells of a group that differ only in their connections.
 fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
     let mut tried: Vec<&CellSummary> = cells.iter().copied().filter(|summary| is_spoken(summary)).collect();
     tried.sort_by_key(|summary| summary.cell.connections);
@@ -253,7 +254,7 @@ mod tests {
         Study::of(&analyse(&run), &run.scenario)
     }
 
-    /// The same behind two sidecars of this program, the client's with so many connections over the link.
+    /// The same behind two sidecars of this program; the client's has `held` connections over the link.
     fn behind(mut record: CellRecord, program: &str, held: u32) -> CellRecord {
         let sidecar = Sidecar { name: program.to_owned(), warm_pool: 32, max_connections: 512 };
         record.cell.target = Target::Sut { name: program.to_owned() };
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(study(vec![http1.clone(), one.clone()]).needs[0].found, [Needed::Unknown]);
         let two = made(2, 0, Protocol::H2c, 2, 1.0);
         assert_eq!(study(vec![http1.clone(), one.clone(), two.clone()]).needs[0].found, [Needed::AtMost(2)]);
-        // An unsound cell beyond the number does not count.
+        // An unsound cell with more connections than the answer does not count.
         let sound = made(1, 0, Protocol::H2c, 1, 1.5);
         let mut four = made(3, 0, Protocol::H2c, 4, 1.0);
         four.link.as_mut().unwrap().device_drops = 1;

@@ -86,7 +86,7 @@ impl CellSummary {
         };
         // Those checks are about requests; bulk work may have a single one that does not end.
         if !repetitions.is_empty() && !summary.cell.work.bulk {
-            // Of a server that ended it is known, and in the state.
+            // For a server that ended, the reason is known, and is in the state.
             let is_there = !matches!(summary.state, CellState::Failed { .. });
             summary.silence = silence::of(&summary, repetitions).filter(|_| is_there);
             summary.warnings.extend(checks::warnings(&summary, repetitions, &tallies));
@@ -99,7 +99,7 @@ impl CellSummary {
 
 /// See [`CellSummary::hop_connections`].
 fn hop_connections(repetitions: &[&CellRecord]) -> Option<u64> {
-    // The sum of none would be 0.
+    // The sum of no values would be 0.
     let _ = repetitions.first()?;
     repetitions
         .iter()
@@ -205,8 +205,8 @@ fn failed(repetition: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
     slices.into_iter().map(|(at, n)| (at.since(from), n)).collect()
 }
 
-/// Of an open loop, requests of the warm-up may stand for those that end after the measured time, but for no more than these:
-/// what had queued up before is no part of what was offered. It is answered first.
+/// In an open loop, requests of the warm-up may take the place of those that end after the measured time, but only as
+/// many: a backlog from before does not belong to what was offered. It is answered first.
 fn drop_backlog(slices: &mut BTreeMap<Time, u64>, counted: &[Tally]) {
     let measured = counted.iter().filter(|tally| tally.class.part.is_measured());
     let due =
@@ -220,9 +220,10 @@ fn drop_backlog(slices: &mut BTreeMap<Time, u64>, counted: &[Tally]) {
     }
 }
 
-/// Of an open loop whose warm-up is shorter than a response takes, requests that succeeded after the measured time and stand for those
-/// that could not be answered yet at its beginning: as many as are due while a quick response is on its way. The quick ones say how long
-/// that takes. Where more is missing than that explains, the cell is overloaded, and none is added to what it `served`.
+/// In an open loop whose warm-up is shorter than a response takes: requests that succeeded after the measured time and
+/// take the place of those that could not be answered yet at its beginning. These are as many as are due during a quick
+/// response; the quick responses show how long that is. If more is missing than this explains, the cell is overloaded,
+/// and none is added to what it `served`.
 fn on_their_way(repetition: &CellRecord, counted: &[Tally], served: u64) -> u64 {
     let lead = tallied::RESPONSE.quantile(repetition, 0.1).saturating_sub(repetition.cell.work.phases.warmup);
     let measured = || counted.iter().filter(|tally| tally.class.part.is_measured());
@@ -235,7 +236,7 @@ fn on_their_way(repetition: &CellRecord, counted: &[Tally], served: u64) -> u64 
     if explains_all { late } else { 0 }
 }
 
-/// How many requests a repetition of which each request was kept served, as [`RepetitionSeries::served`] has it.
+/// How many requests a repetition served of which every request was kept, in the sense of [`RepetitionSeries::served`].
 pub(super) fn served_by(repetition: &CellRecord) -> u64 {
     let tallies = Tallies::of(&[repetition]);
     tallies.by_repetition().flat_map(|counted| served(repetition, counted)).map(|(_, served)| served).sum()
@@ -256,8 +257,9 @@ fn served(repetition: &CellRecord, counted: &[Tally]) -> Vec<(Duration, u64)> {
     slices.into_iter().map(|(at, served)| (at.since(from), served)).collect()
 }
 
-/// See [`RepetitionSeries::longest_stall`]. Requests that wait for a connection count under the one that they got. If not every
-/// request was kept, which of them waited together is not known: then it is what the slowest may have shared.
+/// See [`RepetitionSeries::longest_stall`]. Requests that wait for a connection count under the one that they got. If
+/// not every request was kept, it is unknown which of them waited together: then it is the time that the slowest may
+/// have shared.
 fn longest_stall(repetition: &CellRecord) -> Duration {
     if !repetition.tallies.is_empty() {
         let slowest = tallied::RESPONSE.quantile(repetition, 1.0);
@@ -265,7 +267,7 @@ fn longest_stall(repetition: &CellRecord) -> Duration {
     }
     let counted = || repetition.samples.iter().filter(|s| s.measured && response_time(s).is_some());
     let median = tallied::RESPONSE.quantile(repetition, 0.5);
-    // Per connection: when the last of its requests so far ended. The last place is for requests that never got one.
+    // Per connection: when its latest request so far ended. The last place is for requests that never got a connection.
     let none = repetition.connections.len();
     let mut ended = vec![Time::ZERO; none + 1];
     let mut longest = Duration::ZERO;
@@ -282,7 +284,7 @@ fn longest_stall(repetition: &CellRecord) -> Duration {
 fn congestion(repetitions: &[&CellRecord]) -> Option<String> {
     let first = repetitions.first()?;
     if let Some(quic) = QuicEnd::of(repetitions) {
-        return Some(quic.congestion_control); // what the namespace says is about TCP
+        return Some(quic.congestion_control); // the namespace's value is about TCP
     }
     let read_back = &first.environment.congestion_client;
     if read_back.is_empty() { first.cell.congestion.clone() } else { Some(read_back.clone()) }
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!((summary.repetitions, summary.measured), (0, Duration::ZERO));
         assert_eq!(summary.hop_connections, None, "a sidecar that never ran held none");
         assert_eq!(summary.warnings, Vec::<String>::new());
-        // One existing repetition counts more than a missing one.
+        // An existing repetition takes precedence over a missing one.
         assert_eq!(CellSummary::of(&[&record, &clean()]).state, CellState::Ok);
     }
 
@@ -419,7 +421,7 @@ mod tests {
         let (from, until) = window(&record);
         let inside = |sample: &Sample| sample.completed_at >= from && sample.completed_at < until;
         let steady = CellSummary::of(&[&record]);
-        // All of the warm-up is answered as measuring begins.
+        // All requests of the warm-up are answered when the measured time begins.
         for sample in record.samples.edit().iter_mut().filter(|sample| !sample.measured) {
             sample.completed_at = from + Duration::from_millis(1);
         }
@@ -430,7 +432,7 @@ mod tests {
         assert!((bytes_each(&summary) - bytes_each(&steady)).abs() < 1e-6);
         let series = summary.series[0].served.iter().map(|(_, served)| served).sum::<u64>();
         assert_eq!(series, 3_000);
-        // A closed loop is offered what it serves.
+        // In a closed loop, what is offered is what it serves.
         record.cell.work.arrival = Arrival::Closed { concurrency: 32 };
         assert!(CellSummary::of(&[&record]).served_rps > 1_130.0);
     }
@@ -447,7 +449,7 @@ mod tests {
         let share = summary.served_rps / summary.offered_rps;
         assert!((0.98..1.02).contains(&share), "{share}");
         assert_eq!(summary.state, CellState::Ok);
-        // All of it after the end: that is still what was asked for.
+        // All answers come after the end: still the offered load was served.
         record.samples.edit().iter_mut().for_each(|sample| sample.completed_at += Duration::from_secs(3));
         let summary = CellSummary::of(&[&record]);
         assert!(summary.served_rps > summary.offered_rps * 0.98 && summary.goodput_bytes_per_s > 0.0);

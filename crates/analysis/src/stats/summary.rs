@@ -28,11 +28,11 @@ pub struct RequestCounts {
     pub succeeded: u64,
     /// Got another status, or none.
     pub failed: u64,
-    /// Still under way when the cell was cut.
+    /// Still in flight when the cell was cut.
     pub unfinished: u64,
-    /// How often requests were sent again that a server had left unprocessed.
+    /// How often requests were sent again after a server had left them unprocessed.
     pub replayed: u64,
-    /// Of those counted in `sent`, the ones of which nothing was sent: they found no connection, or none in time.
+    /// Of those counted in `sent`, the ones that were not sent at all: they found no connection, or none in time.
     #[serde(default)]
     pub unsent: u64,
 }
@@ -45,13 +45,13 @@ pub struct ErrorCount {
     pub kind: Outcome,
     /// The status of `status`, else the HTTP/2 error code or 0.
     pub code: u32,
-    /// Whose fault it was.
+    /// Who caused it.
     pub fault: Fault,
     /// How many.
     pub count: u64,
 }
 
-/// The measured requests of one repetition, by when they were due: what a block bootstrap resamples.
+/// The measured requests of one repetition, by when they were due: the data that a block bootstrap resamples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepetitionSeries {
     /// The measured time.
@@ -59,15 +59,17 @@ pub struct RepetitionSeries {
     /// The longest time for which two requests of one connection waited together, beyond the median response time: they
     /// are one event. A request that waits alone is an event of its own, however long it waits.
     pub longest_stall: Duration,
-    /// (time since measuring began, response time) of each successful or unfinished request, in the order due.
+    /// (time since measuring began, response time) of each successful or unfinished request, in the order in which they
+    /// were due.
     pub points: Packed<(Duration, Duration), 2>,
-    /// (beginning since measuring began, successes) of slices of the measured time, in order; those without any are left out.
+    /// (beginning since measuring began, successes) of slices of the measured time, in order; slices without any are
+    /// left out.
     pub served: Vec<(Duration, u64)>,
-    /// The same of requests that ended in a failure by which a server does not say that it has too much to do.
+    /// The same for requests with a failure by which a server does not indicate overload.
     pub failed: Vec<(Duration, u64)>,
 }
 
-/// The trust in a cell's figures.
+/// Whether a cell's figures can be trusted.
 #[derive(Debug, Clone, PartialEq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum CellState {
@@ -82,7 +84,7 @@ pub enum CellState {
         /// The symptom.
         why: Instability,
     },
-    /// There is no work whose speed could be told: that is the result.
+    /// There is no work whose speed could be measured: that is the result.
     Failed {
         /// What happened, in a sentence.
         why: String,
@@ -104,12 +106,12 @@ pub enum CellState {
 /// How a cell failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failed {
-    /// The server ended by itself while it was measured, could no longer be reached, or stopped answering: a figure of all of the time
-    /// says nothing of its speed.
+    /// The server ended by itself while it was measured, could no longer be reached, or stopped answering: a figure for
+    /// the whole time says nothing about its speed.
     ServerEnded,
     /// No request got a complete response.
     NoResponse,
-    /// Responses came, and none was a success.
+    /// Responses arrived, and none was a success.
     NoSuccess,
 }
 
@@ -123,7 +125,8 @@ impl CellState {
 /// How a cell showed that it cannot carry its load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Instability {
-    /// It served less than 98 % inside the measured time. `failed` says how much of the offer failed, 0 to 1.
+    /// It served less than 98 % inside the measured time. `failed` is the share of the offered requests that failed, 0
+    /// to 1.
     Served {
         /// Served over offered, 0 to 1.
         share: f64,
@@ -140,7 +143,7 @@ pub enum Instability {
 }
 
 impl Instability {
-    /// Whether what is missing are failures, and not requests that wait: then it is no overload.
+    /// Whether the missing requests failed rather than waited: then it is not overload.
     pub fn is_of_failures(&self) -> bool {
         matches!(self, Self::Served { share, failed } if *failed * 2.0 >= 1.0 - *share)
     }
@@ -166,7 +169,7 @@ impl fmt::Display for Instability {
 /// All figures of a cell, its repetitions pooled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellSummary {
-    /// The cell, as of its first repetition: protocol, connections, link, work.
+    /// The cell, from its first repetition: protocol, connections, link, work.
     pub cell: Cell,
     /// How tables name it within its group: `h1`, `h2c × 4`, and further differences from the others there.
     pub label: String,
@@ -174,8 +177,8 @@ pub struct CellSummary {
     pub naming: Naming,
     /// How many repetitions are pooled; 0 if the target does not speak the protocol, so that none was made.
     pub repetitions: u32,
-    /// Congestion control as read back from the kernel, or of our end of QUIC; as asked if it could not be read; `None` leaves
-    /// the system's.
+    /// Congestion control as read back from the kernel, or of our end of QUIC; the configured one if it could not be
+    /// read; `None` means the system's default.
     pub congestion: Option<String>,
     /// The measured time of all repetitions.
     pub measured: Duration,
@@ -183,20 +186,20 @@ pub struct CellSummary {
     pub requests: RequestCounts,
     /// Complete responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Quartiles of the lengths of successful responses' bodies, in bytes as they came; `None` where not every request was kept, or none
-    /// succeeded.
+    /// Quartiles of the lengths of successful responses' bodies, in bytes as received; `None` if not every request was
+    /// kept, or none succeeded.
     pub body_quartiles: Option<[u64; 3]>,
     /// Failures by kind, code and fault, the most frequent first.
     pub errors: Vec<ErrorCount>,
     /// Requests per second that were due inside the measured time.
     pub offered_rps: f64,
     /// Successful responses per second that were complete inside the measured time, whenever their request was due.
-    /// What completes in the drain is not served: a backlog would hide there.
+    /// What completes in the drain is not served: otherwise it would hide a backlog.
     pub served_rps: f64,
     /// Body bytes per second of those responses.
     pub goodput_bytes_per_s: f64,
-    /// Completed − scheduled of successful requests; of unfinished ones their age at the cut. Failures are in the
-    /// counts, not in here: a quick error would look like a quick answer.
+    /// Completed − scheduled of successful requests; for unfinished ones their age at the cut. Failures are only in the
+    /// counts: a quick error would look like a quick answer.
     pub response: Latency,
     /// Completed − sent of successful requests.
     pub service: Latency,
@@ -208,17 +211,17 @@ pub struct CellSummary {
     pub connections: ConnectionTotals,
     /// Our end of TCP.
     pub tcp_client: Option<TcpEnd>,
-    /// The server's end, where we can see it.
+    /// The server's end, if it is visible to us.
     pub tcp_server: Option<TcpEnd>,
-    /// Our end of QUIC. The server's cannot be seen.
+    /// Our end of QUIC. The server's is not visible.
     pub quic_client: Option<QuicEnd>,
-    /// How long responses take, and what came of those that did not end in time.
+    /// How long responses take, and the data on those that did not end in time.
     pub transfers: Transfers,
     /// The totals of the emulated link; `None` over a real network.
     pub link: Option<LinkTotals>,
-    /// How the generator did.
+    /// The figures of the generator.
     pub generator: GeneratorTotals,
-    /// The server that we started; a proxy's is its own, without what is behind it.
+    /// The server that we started; for a proxy its own figures, without the servers behind it.
     pub server: Option<ProcessTotals>,
     /// The client's sidecar.
     pub sidecar: Option<ProcessTotals>,
@@ -226,13 +229,14 @@ pub struct CellSummary {
     pub hop_connections: Option<u64>,
     /// Bytes and segments of one request: they decide the figures, so they are printed.
     pub per_request: PerRequest,
-    /// What was recorded of each request, at the least: below [`Level::Full`] percentiles are known to three digits.
+    /// The coarsest level at which requests were recorded: below [`Level::Full`], percentiles are accurate to three
+    /// digits.
     pub level: Level,
     /// Whether the client's connections were what limited an open loop.
     pub pool: Option<PoolLimit>,
-    /// The longest time in which nothing arrived from the server, if its percentiles do not show what it is.
+    /// The longest time in which nothing arrived from the server, if the percentiles do not show it.
     pub silence: Option<Silence>,
-    /// Whether the figures may be trusted and compared.
+    /// Whether the figures can be trusted and compared.
     pub state: CellState,
     /// Warnings about the measurement, in sentences.
     pub warnings: Vec<String>,
@@ -244,14 +248,15 @@ impl CellSummary {
         self.connections.requests as f64 / self.connections.opened.max(1) as f64
     }
 
-    /// Whether requests were made and none succeeded: then the ages of unfinished ones are no latencies. A server that still answered
-    /// requests of the warm-up, so that none of the measured ones came to its turn, is overloaded and not dead.
+    /// Whether requests were made and none succeeded: then the ages of unfinished ones are not latencies. A server that
+    /// still answered requests of the warm-up, so that it reached none of the measured ones, is overloaded and not
+    /// dead.
     pub fn is_dead(&self) -> bool {
         self.requests.sent > 0 && self.requests.succeeded == 0 && self.served_rps <= 0.0
     }
 
-    /// That responses came of which none was a success, if so: that is not the work that was to be measured. Bulk work says by itself
-    /// what came of it.
+    /// A sentence if responses arrived and none was a success: that is not the work that was to be measured. Bulk work
+    /// reports its own outcome.
     pub fn no_success(&self) -> Option<String> {
         if self.cell.work.bulk || self.requests.succeeded > 0 || self.statuses.is_empty() {
             return None;
@@ -261,11 +266,11 @@ impl CellSummary {
         Some(format!("no response was a success: {}", statuses.join(", ")))
     }
 
-    /// That not one request got a complete response, whatever its status, if so. What we cancelled ourselves does not count against the
-    /// server.
+    /// A sentence if not a single request got a complete response, whatever its status. Requests that we cancelled
+    /// ourselves do not count against the server.
     pub fn no_response(&self) -> Option<String> {
         let first = self.errors.iter().find(|error| error.kind != Outcome::Cancelled);
-        // Those that were served were due in the warm-up, and are as much an answer.
+        // Those that were served were due in the warm-up, and count as answers, too.
         let is_answered = self.requests.succeeded > 0 || !self.statuses.is_empty() || self.served_rps > 0.0;
         if self.cell.work.bulk || is_answered || (first.is_none() && self.requests.unfinished == 0) {
             return None;
@@ -279,7 +284,7 @@ impl CellSummary {
         })
     }
 
-    /// That no request of a cell succeeded, whatever became of them, if so.
+    /// A sentence if no request of a cell succeeded, whatever their outcomes.
     pub fn without_success(&self) -> Option<String> {
         if self.cell.work.bulk || !self.is_dead() {
             return None;
@@ -288,7 +293,7 @@ impl CellSummary {
         Some(why.unwrap_or_else(|| format!("none of {} succeeded", plural(self.requests.sent, "request"))))
     }
 
-    /// Whether it is no sound measurement.
+    /// Whether it is not a sound measurement.
     pub const fn is_invalid(&self) -> bool {
         matches!(self.state, CellState::Invalid { .. })
     }

@@ -1,7 +1,7 @@
 //! The requests of repetitions in whichever form they were recorded: each as a sample, or counted in tallies.
 //!
-//! Counts come from tallies in either case, so that there is one definition of each: if every request was kept, they
-//! are made of the samples here. Latencies are exact there, and else those of the histograms.
+//! Counts come from tallies in either case, so that each has one definition: if every request was kept, the tallies are
+//! made from the samples here. Then latencies are exact; otherwise they come from the histograms.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use h2lab_base::units::{Time, nanos};
 use h2lab_model::record::tally::Tallier;
 use h2lab_model::record::{CellRecord, Histogram, Outcome, Sample, Tally};
 
-/// When the repetition began and ended measuring.
+/// When the measured time of the repetition began and ended.
 pub(super) fn window(repetition: &CellRecord) -> (Time, Time) {
     let phases = &repetition.cell.work.phases;
     (phases.measure_from(repetition.started_at), phases.measure_until(repetition.started_at))
 }
 
-/// The tallies of a repetition: its own, or those that its samples make.
+/// The tallies of a repetition: its own, or made from its samples.
 fn tallies(repetition: &CellRecord) -> Cow<'_, [Tally]> {
     if !repetition.tallies.is_empty() {
         return Cow::Borrowed(&repetition.tallies);
@@ -29,18 +29,18 @@ fn tallies(repetition: &CellRecord) -> Cow<'_, [Tally]> {
     Cow::Owned(tallier.finish(0))
 }
 
-/// The tallies of some repetitions, by repetition: made once, since where every request was kept it takes a pass over all of
-/// them.
+/// The tallies of some repetitions, by repetition. They are made once, since if every request was kept it takes a pass
+/// over all requests.
 #[derive(Debug)]
 pub(super) struct Tallies<'a>(Vec<Cow<'a, [Tally]>>);
 
 impl<'a> Tallies<'a> {
-    /// Those of these repetitions.
+    /// The tallies of these repetitions.
     pub fn of(repetitions: &[&'a CellRecord]) -> Self {
         Self(repetitions.iter().map(|repetition| tallies(repetition)).collect())
     }
 
-    /// Those of each repetition, in the order of the repetitions.
+    /// The tallies of each repetition, in the order of the repetitions.
     pub fn by_repetition(&self) -> impl Iterator<Item = &[Tally]> {
         self.0.iter().map(|of_repetition| &**of_repetition)
     }
@@ -50,7 +50,7 @@ impl<'a> Tallies<'a> {
         self.0.iter().flat_map(|of_repetition| of_repetition.iter())
     }
 
-    /// Those of requests that were due inside the measured time.
+    /// The tallies of requests that were due inside the measured time.
     pub fn measured(&self) -> impl Iterator<Item = &Tally> {
         self.all().filter(|tally| tally.class.part.is_measured())
     }
@@ -61,13 +61,13 @@ pub fn replays(repetition: &CellRecord) -> u64 {
     Tallies::of(&[repetition]).measured().map(|tally| tally.counts.replays).sum()
 }
 
-/// Whether the response time of a request that ended like this is a latency: of a success, and of an unfinished one
-/// with its age at the cut.
+/// Whether the response time of a request with this outcome is a latency: that of a success is, and so is the age of an
+/// unfinished one at the cut.
 pub(super) const fn is_latency(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Succeeded | Outcome::Unfinished)
 }
 
-/// The response time that counts for latency: of a success, or the age that an unfinished request reached.
+/// The response time that counts as latency: that of a success, or the age that an unfinished request reached.
 pub(super) fn response_time(sample: &Sample) -> Option<Duration> {
     is_latency(sample.outcome).then(|| sample.response_time())
 }
@@ -87,7 +87,7 @@ pub(super) const RESPONSE: Kind = Kind {
     of_tally: |tally| &tally.response,
 };
 
-/// Completed − scheduled of failures: no latency, but time in which they were in flight.
+/// Completed − scheduled of failures: not a latency, but time in which they were in flight.
 pub(super) const FAILURE: Kind = Kind { counts: Outcome::is_failure, ..RESPONSE };
 
 /// Completed − sent of successes.
@@ -109,8 +109,8 @@ pub(super) const LATENESS: Kind =
     Kind { of_sample: Sample::lateness, counts: |_| true, of_tally: |tally| &tally.lateness };
 
 impl Kind {
-    /// The latencies of all measured requests of these repetitions. As soon as one repetition has only histograms, all are
-    /// counted.
+    /// The latencies of all measured requests of these repetitions. If one repetition has only histograms, all are
+    /// counted in histograms.
     pub fn of(self, repetitions: &[&CellRecord]) -> Latency {
         if repetitions.iter().all(|repetition| repetition.tallies.is_empty()) {
             return Latency::new(repetitions.iter().flat_map(|repetition| self.of_samples(repetition)));
@@ -126,7 +126,7 @@ impl Kind {
         Latency::counted(all)
     }
 
-    /// [`Latency::quantile`] of one repetition, for less: nothing has to be sorted for a single one.
+    /// [`Latency::quantile`] of one repetition, at lower cost: a single quantile needs no sorting.
     pub fn quantile(self, repetition: &CellRecord, share: f64) -> Duration {
         if !repetition.tallies.is_empty() {
             return self.of(&[repetition]).quantile(share);
@@ -154,11 +154,12 @@ impl Kind {
     }
 }
 
-/// Points that stand for the response times of a repetition that has only histograms: for each slice so many of its quantiles,
-/// evenly spaced, as are its share of all. They lie at the time in which the requests ended, a response time after they
-/// were due, which moves none of them out of a block of 250 ms that matters.
+/// Points that represent the response times of a repetition that has only histograms: for each slice, evenly spaced
+/// quantiles, as many as its share of all requests. Their time is the time at which the requests ended, one response
+/// time after they were due; this moves none of them out of a block of 250 ms that matters.
 pub(super) fn points(repetition: &CellRecord) -> Packed<(Duration, Duration), 2> {
-    /// Points in all: those of three minutes at 1,000 requests per second, which a bootstrap takes in a second.
+    /// The number of points in total: as many as three minutes have at 1,000 requests per second; a bootstrap processes
+    /// them in a second.
     const POINTS: u64 = 200_000;
     let counted =
         || repetition.tallies.iter().filter(|t| t.class.part.is_measured() && is_latency(t.class.outcome));
@@ -168,7 +169,7 @@ pub(super) fn points(repetition: &CellRecord) -> Packed<(Duration, Duration), 2>
     for tally in counted() {
         let n = tally.response.n();
         let wanted = (u128::from(n) * u128::from(POINTS)).div_ceil(u128::from(all.max(POINTS))) as u64;
-        // What ends in the drain was due before the end.
+        // Requests that end in the drain were due before the end.
         let at = tally.at.max(from).min(until - Duration::from_nanos(1)).since(from);
         let ranks = (0..wanted).map(|k| (2 * k + 1) * n / (2 * wanted) + 1);
         points.extend(tally.response.at_ranks(ranks).map(|time| (at, time)));
@@ -183,7 +184,7 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::workload::Protocol;
 
-    /// A lossy repetition with some failures, and the same one with tallies only.
+    /// A lossy repetition with some failures, and the same with tallies only.
     fn both() -> [CellRecord; 2] {
         let mut full = one_repetition(&cell(0, 0, Protocol::H2c, 4, 0.02), 0, &Model::LOSSY_SHARED);
         for (n, sample) in full.samples.edit().iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! How long a response is under way. Where that is as long as what was measured, the figures are of few responses or of none, and
-//! a cause that shows in them may be no more than that.
+//! How long a response takes. If that is as long as the measured time, the figures rest on few responses or none, and a
+//! cause that they suggest may be only an effect of that.
 
 use std::time::Duration;
 
@@ -11,37 +11,39 @@ use h2lab_model::record::{CellRecord, Outcome, Sample};
 use h2lab_model::scenario::Target;
 use h2lab_model::workload::{Arrival, Phases};
 
-/// Shorter responses are no matter of the time that is measured.
+/// The measured time does not matter for shorter responses.
 const LONG: Duration = Duration::from_millis(500);
-/// So many responses, one after the other, are to fit into the measured time: with fewer the figures are of its beginning and its end.
+/// At least this many responses, one after the other, should fit into the measured time: with fewer, its beginning and
+/// end dominate the figures.
 const FIT: u32 = 2;
-/// As many as that are advised.
+/// The number that is advised.
 const ADVISED: u32 = 5;
-/// Nine of ten responses arrive at a rate this near to that of the middle one where something limits each of them.
+/// If something limits each response, nine in ten arrive at a rate this close to the median.
 const STEADY: f64 = 0.1;
-/// The share of responses that may be quicker where a response "takes" so long.
+/// The share of responses that may be quicker than the time that a response "takes".
 const QUICKEST: f64 = 0.05;
-/// Of fewer responses nothing is said about a rate.
+/// With fewer responses, no rate is reported.
 const LEAST_RESPONSES: usize = 3;
 
-/// How long responses take, and what came of those that did not end in time.
+/// How long responses take, and the data on those that did not end in time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Transfers {
-    /// Requests that count, whose response had begun and was never complete.
+    /// Counted requests whose response had begun and was never complete.
     pub begun: u64,
     /// Those of them that the end of the measurement or the timeout cut.
     pub cut: u64,
-    /// Body bytes that arrived of these.
+    /// Body bytes that arrived of these responses.
     pub begun_bytes: u64,
-    /// From sending a request to the last byte of its response: nineteen of twenty responses that were complete, those of the warm-up
-    /// too, take as long or longer; `None` without any. The middle one would be that of a queue where a cell is overloaded.
+    /// From sending a request to the last byte of its response: nineteen in twenty complete responses, including those
+    /// of the warm-up, take this long or longer; `None` without any. In an overloaded cell the median would be that of
+    /// a queue.
     pub takes: Option<Duration>,
-    /// Body bytes per second of a long response, where that is the same for each; `None` where it differs, or nothing is known.
+    /// Body bytes per second of a long response, if it is the same for each; `None` if it differs, or is unknown.
     pub steady_rate: Option<f64>,
 }
 
 impl Transfers {
-    /// Of these repetitions.
+    /// From these repetitions.
     pub(super) fn of(repetitions: &[&CellRecord]) -> Self {
         let samples = || repetitions.iter().flat_map(|repetition| repetition.samples.iter());
         let cut: Vec<Sample> = samples()
@@ -105,18 +107,19 @@ fn steady_rate(complete: &[Sample]) -> Option<f64> {
     (is_most && is_steady).then_some(middle)
 }
 
-/// The flags that make room for responses that take so long: `-z 20s --drain 5s`.
+/// The flags that give responses of this length enough time: `-z 20s --drain 5s`.
 pub fn longer_flags(takes: Duration) -> String {
     let seconds = |time: Duration| time.as_secs_f64().ceil();
     format!("-z {}s --drain {}s", seconds(takes * ADVISED), seconds(takes.mul_f64(1.25)))
 }
 
-/// Whether responses that take so long leave no figures of a measurement of these phases.
+/// Whether responses that take this long leave no sound figures for a measurement with these phases.
 pub fn is_too_long(takes: Duration, phases: &Phases) -> bool {
     takes >= LONG && takes * FIT > phases.measure
 }
 
-/// Why the figures are those of no response that was complete in the measured time, in a sentence; `None` if there are such.
+/// Why no response was complete in the measured time to give figures, in a sentence; `None` if there are such
+/// responses.
 pub(super) fn too_short(summary: &CellSummary) -> Option<String> {
     if summary.cell.work.bulk || summary.repetitions == 0 {
         return None;
@@ -135,11 +138,11 @@ pub(super) fn too_short(summary: &CellSummary) -> Option<String> {
     })
 }
 
-/// The warning about responses that take almost as long as what is measured, or longer.
+/// The warning about responses that take almost as long as the measured time, or longer.
 pub(super) fn warning(summary: &CellSummary) -> Option<String> {
     let takes = summary.transfers.takes?;
     let phases = &summary.cell.work.phases;
-    // Where that made it invalid it is told already.
+    // If that made the cell invalid, it is already reported.
     let is_told = too_short(summary).is_some();
     (is_too_long(takes, phases) && !is_told).then(|| {
         format!(
@@ -152,8 +155,8 @@ pub(super) fn warning(summary: &CellSummary) -> Option<String> {
     })
 }
 
-/// The observation that every long response of live servers arrives at one rate, in each cell that has any: however many are under way,
-/// and in whatever protocol.
+/// The observation that all long responses of live servers arrive at the same rate, in each cell that has any: however
+/// many are in flight, and with any protocol.
 pub(super) fn limited(cells: &[CellSummary]) -> Option<String> {
     let answered = || cells.iter().filter(|cell| cell.transfers.takes.is_some());
     let rates: Vec<f64> = answered().filter_map(|cell| cell.transfers.steady_rate).collect();
@@ -177,7 +180,7 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
-    /// Three requests at once of a closed loop, each answered so long after it was sent; `rates` are bytes per second.
+    /// Three requests of a closed loop at once, each answered `takes` after it was sent; `rates` are bytes per second.
     fn closed(takes: Duration, measure: Duration, rates: [f64; 3]) -> CellRecord {
         let mut record = one_repetition(&cell(0, 0, Protocol::H1, 3, 0.0), 0, &Model::CLEAN);
         record.cell.work.arrival = Arrival::Closed { concurrency: 3 };
@@ -228,7 +231,7 @@ mod tests {
         assert!(warning.contains("(-z 9s --drain 3s)"), "{warning}");
         assert_eq!(told(1.4), None);
         assert_eq!(told(3.1), None, "the reason why it is invalid says it");
-        // Requests that are short beside any measured time need nothing.
+        // Requests that are short compared with any measured time need no advice.
         let short = CellSummary::of(&[&seconds(0.4, 0.5)]).warnings;
         assert!(!short.iter().any(|warning| warning.starts_with("a response takes")), "{short:?}");
     }

@@ -22,12 +22,12 @@ pub struct TcpEnd {
     pub rtt_us_p50: u32,
     /// Median congestion window, in segments.
     pub cwnd_p50: u32,
-    /// Congestion control as the kernel says.
+    /// Congestion control as reported by the kernel.
     pub congestion_control: String,
 }
 
 impl TcpEnd {
-    /// The client's or the server's end; `None` if no connection could see it.
+    /// The client's or the server's end; `None` if no connection has data on it.
     pub(super) fn of(repetitions: &[&CellRecord], server: bool) -> Option<Self> {
         let ends: Vec<&TcpSummary> = repetitions
             .iter()
@@ -40,7 +40,7 @@ impl TcpEnd {
             .filter(|tick| tick.server == server)
             .map(|tick| (tick.rtt_us, tick.cwnd))
             .collect();
-        // Final values stand in if nothing was sampled while the cell ran.
+        // Final values are used if nothing was sampled while the cell ran.
         let seen =
             if ticks.is_empty() { ends.iter().map(|end| (end.rtt_us, end.cwnd)).collect() } else { ticks };
         let names: std::collections::BTreeSet<&str> =
@@ -57,9 +57,9 @@ impl TcpEnd {
 /// Our end of the cell's QUIC connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuicEnd {
-    /// Packets that it sent, acknowledgements among them.
+    /// Packets that it sent, including acknowledgements.
     pub packets_sent: u64,
-    /// Those of them that it declared lost; what was in them went again in others.
+    /// Those of them that it declared lost; their contents were sent again in other packets.
     pub packets_lost: u64,
     /// UDP datagrams sent.
     pub datagrams_sent: u64,
@@ -69,7 +69,7 @@ pub struct QuicEnd {
     pub rtt_us_p50: u32,
     /// Median over connections of the congestion window when they ended, in bytes.
     pub cwnd_bytes_p50: u64,
-    /// The longest datagram that the path was found to carry, in bytes of UDP payload.
+    /// The longest datagram that the path can carry, as discovered, in bytes of UDP payload.
     pub mtu: u16,
     /// Congestion control of this end.
     pub congestion_control: String,
@@ -99,7 +99,7 @@ impl QuicEnd {
     }
 }
 
-/// The lower median; 0 of nothing.
+/// The lower median; 0 if there are no values.
 fn median<T: Copy + Ord + Default>(values: impl Iterator<Item = T>) -> T {
     let mut values: Vec<T> = values.collect();
     values.sort_unstable();
@@ -113,11 +113,11 @@ pub struct LinkTotals {
     pub dropped_up: u64,
     /// The same, downlink.
     pub dropped_down: u64,
-    /// Those of both directions that found the queue full.
+    /// Those of both directions that were dropped because the queue was full.
     pub tail_dropped: u64,
     /// Packets that entered, both directions.
     pub packets: u64,
-    /// How late packets left against their due time: the worst repetition's 99th percentile.
+    /// How late packets left, relative to their due time: the worst repetition's 99th percentile.
     pub late_p99: Duration,
 }
 
@@ -135,27 +135,28 @@ impl LinkTotals {
     }
 }
 
-/// How the generator did.
+/// The figures of the generator.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GeneratorTotals {
     /// CPU time per request begun, in microseconds.
     pub cpu_us_per_request: f64,
     /// Of that, time in which it busy-waited for the request to be due.
     pub awake_us_per_request: f64,
-    /// How late requests were sent due to the generator itself, without waiting for a connection or a slot.
+    /// By how much the generator itself delayed requests, without the wait for a connection or a slot.
     pub lateness: Latency,
     /// Threads that generated load.
     pub threads: u32,
     /// Its peak memory, in bytes; 0 if unknown.
     pub peak_bytes: u64,
-    /// Of that, bytes for each connection before the first request, and for each request in flight of a closed loop: if
-    /// there are so many that the rest of the process does not matter.
+    /// Of that, bytes for each connection before the first request, and for each request in flight of a closed loop;
+    /// only if there are so many that the rest of the process does not matter.
     pub bytes_each: (Option<u64>, Option<u64>),
 }
 
-/// Connections from which on the memory of each can be distinguished from that of all else, such as threads and tables.
+/// The number of connections from which on their memory can be distinguished from everything else, such as threads and
+/// tables.
 const MANY_CONNECTIONS: u32 = 100;
-/// The same of requests in flight.
+/// The same for requests in flight.
 const MANY_REQUESTS: u32 = 1_000;
 
 /// See [`GeneratorTotals::bytes_each`].
@@ -199,17 +200,17 @@ impl GeneratorTotals {
 /// The size of one request on the wire, on average.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PerRequest {
-    /// Bytes of a request, head and body, as handed to the transport; `None` if too many were cut to know.
+    /// Bytes of a request, head and body, as passed to the transport; `None` if too many were cut to know.
     pub bytes_up: Option<f64>,
     /// TCP data segments, or UDP datagrams, per request, client to server: from the packet log, else from the client's
-    /// `TCP_INFO` or QUIC. Retransmissions count too, and with QUIC acknowledgements, which cannot be distinguished.
-    /// `None` if neither is known.
+    /// `TCP_INFO` or QUIC. Retransmissions are included, and with QUIC also acknowledgements, which cannot be
+    /// distinguished. `None` if neither source is available.
     pub segments_up: Option<f64>,
 }
 
 impl PerRequest {
-    /// The average over the requests of these repetitions, warm-up included. Where more than a hundredth was cut, as uploads are
-    /// that a server does not take, only connections count on which none was.
+    /// The average over the requests of these repetitions, including the warm-up. If more than a hundredth of them was
+    /// cut, such as uploads that a server does not read, only connections without cut requests count.
     pub(super) fn of(repetitions: &[&CellRecord]) -> Self {
         let mut sums = Sums::default();
         for repetition in repetitions {
@@ -245,7 +246,7 @@ impl Sums {
         self.bytes += connections.iter().map(|c| c.bytes_sent).sum::<u64>();
         let is_data = |p: &&PacketRecord| p.direction == Direction::Up && p.payload > 0;
         if repetition.packets.iter().any(|packet| is_data(&packet)) {
-            // Without ports, as behind a sidecar, a packet may be of any.
+            // Without ports, as behind a sidecar, a packet may belong to any connection.
             let all = connections.len() == repetition.connections.len();
             let ports: BTreeSet<u16> = connections.iter().map(|c| c.local_port).collect();
             let of_these = |p: &&PacketRecord| is_data(p) && (all || ports.contains(&p.client_port));
@@ -259,7 +260,7 @@ impl Sums {
     }
 }
 
-/// The round-trip time of the path: the link's, else the smallest that any of our sockets saw; zero if unknown.
+/// The round-trip time of the path: the link's, else the smallest that any of our sockets measured; zero if unknown.
 pub(super) fn round_trip(repetitions: &[&CellRecord]) -> Duration {
     if let Some(link) = repetitions.iter().find_map(|repetition| repetition.cell.link.as_ref()) {
         return link.rtt();
@@ -312,7 +313,7 @@ mod tests {
         let record = lossy(true);
         let usual = PerRequest::of(&[&record]);
         let size = usual.bytes_up.unwrap();
-        // The uploads of one connection are begun and not taken.
+        // The uploads of one connection are begun and not read.
         let stuck = |share: usize, connections: std::ops::Range<u32>| {
             let mut record = record.clone();
             let of_these = |sample: &&mut Sample| connections.contains(&sample.connection);

@@ -1,10 +1,10 @@
 //! Verdicts: each cell of a group against the group's baseline.
 //!
-//! A difference is claimed only if the interval of the ratio excludes 1 AND the difference is relevant: at least
-//! 10 %, and above what our own lateness could cause. For tails the interval must be sound, too: its repetitions long enough for
-//! the stalls in them. A median is moved little by the few requests of a stall, and a cell in which most requests stall
-//! is unstable; `calibration.rs` shows that its interval holds. Everything else is "no difference resolved", which is a good
-//! verdict.
+//! A difference is claimed only if the interval of the ratio excludes 1 AND the difference is relevant: at least 10 %,
+//! and above what our own lateness could cause. For tails the interval must be sound, too: its repetitions long enough
+//! for the stalls in them. The few requests of a stall hardly change a median, and a cell in which most requests stall
+//! is unstable; `calibration.rs` shows that the median's interval holds. Everything else is "no difference resolved",
+//! which is a good verdict.
 
 use std::time::Duration;
 
@@ -15,10 +15,11 @@ use h2lab_model::scenario::Cell;
 
 /// A ratio nearer to 1 than this is not worth acting on.
 pub(super) const EFFECT: f64 = 0.10;
-/// A difference below this is none, whatever its ratio: timers, wake-ups and caches of a loaded machine differ as much.
+/// A difference below this is not claimed, whatever its ratio: timers, wake-ups and caches of a loaded machine cause as
+/// much.
 const FLOOR: Duration = Duration::from_micros(200);
-/// Nor is one below this many times our own lateness (generator and link, p99, of either cell): half of it could be
-/// the one cell's bad luck and half the other's good luck.
+/// Nor is one below this many times our own lateness (generator and link, p99, of either cell): one cell may have been
+/// unlucky with half of it, and the other lucky with the other half.
 const LATENESS_FACTOR: u32 = 2;
 
 /// The conclusion on a cell against its baseline.
@@ -85,7 +86,7 @@ pub enum Unclaimed {
 }
 
 impl Unclaimed {
-    /// Whether the figures are known to be alike; if not, another measurement may find a difference.
+    /// Whether the figures are known to be equal; if not, another measurement may find a difference.
     pub const fn is_alike(self) -> bool {
         matches!(self, Self::BelowFloor | Self::Small)
     }
@@ -102,15 +103,15 @@ pub struct CellVerdict {
     pub cell: u32,
     /// The conclusion from the tail.
     pub conclusion: Conclusion,
-    /// Which percentile stands for the tail: that of the cell with fewer requests.
+    /// Which percentile represents the tail: that of the cell with fewer requests.
     pub tail: Tail,
-    /// The ratio of the tails; `None` where the state of a cell forbids it.
+    /// The ratio of the tails; `None` if the state of a cell rules it out.
     pub tail_ratio: Option<RatioInterval>,
     /// The ratio of the medians, likewise.
     pub median_ratio: Option<RatioInterval>,
-    /// The conclusion from the medians only: the usual request may differ where the tail does not.
+    /// The conclusion from the medians only: medians may differ even if tails do not.
     pub median_conclusion: Option<Conclusion>,
-    /// The ratio of the throughputs of two closed loops, where latencies are compared; an open loop offers what its
+    /// The ratio of the throughputs of two closed loops, if latencies are compared; an open loop offers what its
     /// schedule says, whatever the server does.
     pub throughput: Option<RateRatio>,
     /// Differences below this are not claimed.
@@ -118,7 +119,7 @@ pub struct CellVerdict {
 }
 
 impl CellVerdict {
-    /// With intervals so many times wider, and the conclusions that these support.
+    /// The same with intervals `by` times as wide, and the conclusions that these support.
     pub(super) fn widened(mut self, by: f64) -> Self {
         let wider = |ratio: RatioInterval| RatioInterval {
             low: correction::widened(ratio.ratio, ratio.low, by),
@@ -145,13 +146,13 @@ impl CellVerdict {
         matches!(self.conclusion, Conclusion::Slower | Conclusion::Unstable { .. })
     }
 
-    /// Whether its usual request is known to be slower, and its tail is not.
+    /// Whether its median is known to be slower, and its tail is not.
     pub fn is_slower_in_median_only(&self) -> bool {
         let is_tail = matches!(self.conclusion, Conclusion::NoDifference | Conclusion::Faster);
         is_tail && self.median_conclusion == Some(Conclusion::Slower)
     }
 
-    /// Whether the cell is known not to be slower: neither its tail nor its usual request.
+    /// Whether the cell is known not to be slower, neither in its tail nor in its median.
     pub fn is_no_slower(&self) -> bool {
         if self.median_conclusion == Some(Conclusion::Slower) {
             return false;
@@ -167,7 +168,7 @@ impl CellVerdict {
     pub fn unclaimed(&self) -> Option<Unclaimed> {
         match self.tail_ratio {
             _ if self.conclusion != Conclusion::NoDifference => None,
-            // Cells without a success are no difference, but `Failed`.
+            // Cells without a success are not "no difference", but `Failed`.
             None => Some(Unclaimed::TooFew),
             Some(tail) if !tail.is_sound() => Some(Unclaimed::Unsound),
             Some(tail) => unclaimed(&tail, self.floor),
@@ -175,9 +176,10 @@ impl CellVerdict {
     }
 }
 
-/// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none. What
-/// the target does not speak is a baseline only where there is nothing else. Cells under another limit of requests per
-/// connection are compared with themselves under the first one: that is the cost of the limit, for any protocol.
+/// Compares the cells of one group with its baseline: the first HTTP/1.1 cell, or the first cell if there is none. A
+/// cell whose protocol the target does not speak is a baseline only if there is no other. A cell with another limit of
+/// requests per connection is compared with the same cell with the first limit: that shows the cost of the limit, for
+/// any protocol.
 pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<CellVerdict> {
     // Bulk work is judged by bytes over time, not by requests.
     if group.iter().any(|summary| summary.cell.work.bulk) {
@@ -191,8 +193,8 @@ pub(super) fn compare(group: &[&CellSummary], seed: u64) -> Vec<CellVerdict> {
     others.map(|candidate| one(beside(candidate), candidate, seed)).collect()
 }
 
-/// The first cell of the group that differs from `candidate` in the limit of requests per connection and in nothing else.
-/// `None` if that is the candidate itself, or no cell that was measured.
+/// The first cell of the group that differs from `candidate` only in the limit of requests per connection. `None` if
+/// that is the candidate itself, or a cell that was not measured.
 fn under_first_limit<'a>(group: &[&'a CellSummary], candidate: &CellSummary) -> Option<&'a CellSummary> {
     let but_for_limit = |summary: &CellSummary| {
         let cell = &summary.cell;
@@ -239,14 +241,14 @@ pub(super) fn one(baseline: &CellSummary, candidate: &CellSummary, seed: u64) ->
     verdict
 }
 
-/// The conclusion that the states force: latencies are compared only between two cells that both carry the load.
+/// The conclusion that the states require: latencies are compared only between two cells that both carry the load.
 fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusion> {
     use CellState::{Failed, Invalid, Ok, Unstable, Unsupported};
     match (&baseline.state, &candidate.state) {
         (Unsupported { .. }, _) | (_, Unsupported { .. }) => Some(Conclusion::Unsupported),
         (Failed { .. }, _) | (_, Failed { .. }) => Some(Conclusion::Failed),
         (Invalid { .. }, _) | (_, Invalid { .. }) => Some(Conclusion::Invalid),
-        // The ages of unfinished requests are no latencies.
+        // The ages of unfinished requests are not latencies.
         _ if baseline.is_dead() || candidate.is_dead() => Some(Conclusion::Failed),
         (Ok, Ok) => None,
         (Unstable { .. }, Unstable { .. }) => Some(Conclusion::BothUnstable),

@@ -1,9 +1,10 @@
 //! A/A end to end: cells that differ only in their seed must not be called different.
 //!
 //! `stats::calibration` checks the same for synthetic latencies, which can be given exactly the shapes that are hard to
-//! judge (a p99 in the gap before a timeout, repetitions that differ) and a real difference to find. Here latencies come out
-//! of engines, TCP and link together: what a model of latencies would have to assume (how stalls cluster, how one
-//! backlog runs into the next, what a connection dialled in between does) happens. Both are kept.
+//! judge (a p99 in the gap before a timeout, repetitions that differ) and a real difference to find. Here latencies
+//! result from engines, TCP and link together: what a model of latencies would have to assume (how stalls cluster, how
+//! one backlog overlaps the next, how a connection behaves that is dialled in between) actually happens. Both tests are
+//! kept.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ const RUNS: u64 = 40;
 /// How many of them may claim a difference: 5 %.
 const ALLOWED: usize = 2;
 
-/// The verdict of `protocol` against itself under one seed, two repetitions each as `compare` makes them, at `loss` and with
-/// this much more delay for the second.
+/// The verdict of `protocol` compared with itself for one seed, with two repetitions each as in `compare`, at `loss`
+/// and with this much additional delay for the second.
 fn verdict(protocol: Protocol, loss: f64, handicap: Duration, seed: u64) -> CellVerdict {
     let mut scenario = trial::one(protocol, 1, loss);
     scenario.repetitions = 2;
@@ -63,7 +64,7 @@ fn http1_does_not_differ_from_itself_at_3_percent_loss() {
     assert!(claims.len() <= ALLOWED, "seeds {claims:?}");
 }
 
-/// 0.05 %: about one loss a second, which delays all requests of the connection, which still carries its load.
+/// 0.05 %: about one loss a second. It delays all requests of the connection, which still carries its load.
 #[test]
 fn one_http2_connection_does_not_differ_from_itself_at_a_loss_that_it_bears() {
     let claims = claims(Protocol::H2c, 0.0005);

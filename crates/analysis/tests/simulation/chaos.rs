@@ -1,4 +1,4 @@
-//! Client engine against server engine under every kind of disturbance: every request ends, and ends once.
+//! Client engine with server engine under every kind of disturbance: every request ends, and ends once.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use h2lab_wire::ErrorCode;
 use crate::model::{self, Answer, Disturbance, DisturbanceKind, Repetition, Setup, Side};
 use crate::trial;
 
-/// Repetitions of each kind. Both kinds held over 2,000 seeds when this was written.
+/// Repetitions of each kind. Both kinds passed for 2,000 seeds when this was written.
 const SEEDS: std::ops::Range<u64> = 0..120;
-/// Longer than any number of timeouts on the way: a request not over then hangs.
+/// Longer than any sequence of timeouts: a request that has not ended by then hangs.
 const FOREVER: Duration = Duration::from_secs(3_600);
 
 /// The error codes of our disturbances.
@@ -50,7 +50,7 @@ impl Dice {
     }
 }
 
-/// Some 75 requests over a bad link, or 4 at a time.
+/// About 75 requests over a bad link, or 4 at a time.
 fn cell(dice: &mut Dice, seed: u64) -> Cell {
     let protocol = dice.one_of(&[Protocol::H1, Protocol::H2c, Protocol::H2c]);
     let mut scenario = trial::one(protocol, 1 + dice.below(3) as u32, 0.0);
@@ -87,12 +87,12 @@ fn setup(dice: &mut Dice) -> Setup<'static> {
         engine.flow.update_threshold_percent = dice.one_of(&[1, 50, 100]);
         engine.header_table_size = dice.one_of(&[0, 100, 4_096]);
         engine.send_buffer = dice.one_of(&[7, 1_000, 256 << 10]);
-        // A timeout long enough for the worst link, on which 3 kB may well take a minute: that is no attack, and a handshake that
-        // exceeds its own limit is another test.
+        // A timeout long enough for the worst link, on which 3 kB may take a minute: that is not an attack, and a
+        // handshake that exceeds its own limit is another test.
         engine.peer_timeout = FOREVER;
         let limits = &mut engine.limits;
         (limits.stall, limits.head, limits.body_period, limits.idle) = (None, None, None, None);
-        // Windows of 100 bytes are no attack here either.
+        // Windows of 100 bytes are not an attack here either.
         limits.small_data_frames = u32::MAX;
     }
     setup.server.max_concurrent_streams = dice.one_of(&[Some(1), Some(7), None]);
@@ -131,8 +131,8 @@ fn repetition(seed: u64, disturbed: bool) -> (Repetition, u64) {
     if disturbed {
         setup.disturbances = disturbances(&mut dice);
         setup.server.max_requests = dice.one_of(&[None, None, Some(1), Some(10)]);
-        // A dead process sends one RST. If that is lost, a client that waits for an answer waits for ever: TCP is like that, and
-        // the generator has its timeout for it, which here would hide real hangs.
+        // A dead process sends one RST. If that is lost, a client that waits for an answer waits forever: that is how
+        // TCP works. The generator has its timeout for it; here the timeout would hide real hangs.
         if setup.disturbances.iter().any(|disturbance| matches!(disturbance.kind, DisturbanceKind::Abort(_)))
         {
             let link = cell.link.as_mut().expect("a link");
@@ -148,7 +148,7 @@ fn repetition(seed: u64, disturbed: bool) -> (Repetition, u64) {
     (model::repetition(&cell, &Setup { application: &application, ..setup }), body_bytes)
 }
 
-/// The invariants under any disturbance. That no request ends twice is asserted where they end.
+/// The invariants under any disturbance. Where requests end, an assertion checks that none ends twice.
 fn check(repetition: &Repetition, body_bytes: u64) {
     let record = &repetition.record;
     assert!(record.samples.len() >= 4);
@@ -164,7 +164,7 @@ fn check(repetition: &Repetition, body_bytes: u64) {
     assert!(link.up.adds_up() && link.down.adds_up());
 }
 
-/// Neither engine reports a protocol violation of the other: every code and every reason is one of ours.
+/// Neither engine reports a protocol violation by the other: every code and every reason is one of ours.
 fn check_peace(connection: &ConnectionRecord) {
     let goaways = connection.goaways.iter().map(|goaway| goaway.code);
     for code in goaways.chain(connection.resets_received.iter().map(|(code, _)| *code)) {

@@ -1,5 +1,5 @@
-//! The main claim of `compare`, in the model: at 3 % loss one HTTP/2 connection cannot carry the load that HTTP/1.1 carries on
-//! many and sixteen carry; without loss there is no difference.
+//! The main claim of `compare`, in the model: at 3 % loss one HTTP/2 connection cannot carry the load that HTTP/1.1
+//! carries on many connections and HTTP/2 on sixteen; without loss there is no difference.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ fn p99(summary: &CellSummary) -> f64 {
     millis_f64(summary.response.quantile(0.99))
 }
 
-/// A figure of the model beside the range measured with the kernel's TCP (`results/`, verify, request shape mesh). The
-/// model is kept within a factor of two: further off it would be of no use.
+/// Compares a figure of the model with the range measured with the kernel's TCP (`results/`, verify, request shape
+/// mesh). The model must stay within a factor of two: otherwise it would be of no use.
 fn compare(what: &str, model: f64, (low, high): (f64, f64)) {
     println!("{what}: the model {model:.0}, measured {low:.0}-{high:.0}");
     assert!((low / 2.0..high * 2.0).contains(&model), "{what}: {model:.0} against {low:.0}-{high:.0}");

@@ -1,4 +1,4 @@
-//! Windows against the bandwidth-delay product: examples of such tests.
+//! Windows compared with the bandwidth-delay product: examples of such tests.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ fn bulk(rtt: Duration) -> Cell {
     trial::cell(&scenario)
 }
 
-/// Fetches once with stream windows of this size, and a reader of this pace.
+/// Fetches once with stream windows of this size, and a reader of this speed.
 fn fetch(rtt: Duration, window: u32, reader: Option<Bandwidth>) -> Repetition {
     let mut setup = Setup::new();
     setup.client.flow.stream_window = window;
-    setup.server_tcp.send_buffer = 4 << 20; // or it is the socket that holds the sender back
+    setup.server_tcp.send_buffer = 4 << 20; // otherwise the socket holds the sender back
     let application = at_once(BYTES);
     let setup = Setup { application: &application, reader, ..setup };
     model::repetition(&bulk(rtt), &setup)
@@ -48,7 +48,7 @@ fn a_window_below_the_body_stalls_its_sender_once_per_round_trip_and_a_larger_on
         let wide = fetch(rtt, 4 << 20, None);
         assert!(narrow.servers[0].stalled_stream_window > rtt, "{:?}", narrow.servers[0]);
         assert_eq!(wide.servers[0].stalled_stream_window, Duration::ZERO);
-        // Credit is returned by halves of the window: 64 halves, and a round trip for every one or two of them.
+        // Credit is returned by halves of the window: 64 halves, and a round trip for each one or two of them.
         let trips = duration(&narrow).as_secs_f64() / rtt.as_secs_f64();
         assert!((30.0..66.0).contains(&trips), "{trips} round trips at {rtt:?}");
         assert!(duration(&wide) < duration(&narrow) / 3, "{:?}", duration(&wide));

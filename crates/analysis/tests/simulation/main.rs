@@ -1,11 +1,11 @@
 //! Engines and link against each other in virtual time: no sockets, no clock, no waiting (test level T2).
 //!
-//! `model` measures a cell as a lab does, with our client engine, our server engine and `h2lab_link` as they are, and with
-//! a model of TCP (`h2lab_link::tcp`) between them where a lab has the kernel's. The outcome is a `CellRecord`, so that statistics,
-//! rules and reports take it like any other. The model of TCP is small; its page lists what it leaves out. Figures
-//! from here are the model's: they are compared with measured ones in `claim`, and never mixed with them.
+//! `model` measures a cell as a lab does, with our client engine, our server engine and `h2lab_link` unchanged, and
+//! with a model of TCP (`h2lab_link::tcp`) between them in place of the kernel's. The outcome is a `CellRecord`, so
+//! that statistics, rules and reports process it like any other. The model of TCP is small; its page lists what it
+//! leaves out. The figures are the model's: they are compared with measured ones in `claim`, and never mixed with them.
 //!
-//! # To write such a test
+//! # How to write such a test
 //!
 //! ```ignore
 //! let mut scenario = trial::scenario();                 // compare's: RTT 25 ms, 1,000 POSTs of 1 KiB per second
@@ -21,10 +21,10 @@
 //! }
 //! ```
 //!
-//! The link is the cell's: delay, jitter, loss, bandwidth, queue, per direction. What goes wrong on purpose is a list of
+//! The link is the cell's: delay, jitter, loss, bandwidth, queue, per direction. Deliberate faults are a list of
 //! `Disturbance`s. Assert on `repetition.record` (samples, frames of the Tap, connections, packet log) and on
-//! `repetition.servers`, the counters of the server's engines, which know its stalls. `flow_control` is the example to start
-//! from.
+//! `repetition.servers`, the counters of the server's engines, which include its stalls. `flow_control` is a good
+//! example to start from.
 //!
 //! It is in `tests/` and not in a layer of the crate: it uses only the public interface, and
 //! nothing that ships may depend on it.

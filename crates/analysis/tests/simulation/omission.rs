@@ -1,5 +1,5 @@
-//! Coordinated omission: a server that sleeps once, seen by clients that send on schedule, and by clients that wait for an
-//! answer before they send again.
+//! Coordinated omission: a server that sleeps once, as measured by clients that send on schedule, and by clients that
+//! wait for an answer before they send again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const MEASURED: Duration = Duration::from_secs(3);
 const SLEEP: Duration = Duration::from_millis(500);
 /// The server's time per request when it is awake.
 const WORK: Duration = Duration::from_millis(1);
-/// A request that took longer met the sleep.
+/// A request that took longer was in flight during the sleep.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// Sleeps once, 1.5 s after everything began.
@@ -52,8 +52,8 @@ fn percentile(times: &[Duration], share: f64) -> f64 {
     times[(times.len() as f64 * share).ceil() as usize - 1].as_secs_f64() * 1e3
 }
 
-/// 500 of 3,000 requests are due while the server sleeps, evenly: a tenth of all waits for 200 ms and longer, a hundredth for
-/// 470 ms. The backlog that the connections work off afterwards adds 60 ms.
+/// 500 of 3,000 requests are due while the server sleeps, evenly: a tenth of all requests waits for 200 ms and longer,
+/// a hundredth for 470 ms. Working off the backlog afterwards adds 60 ms.
 #[test]
 fn from_the_schedule_a_sleep_is_as_long_as_it_was_for_those_who_asked() {
     let mut scenario = scenario();
@@ -67,8 +67,8 @@ fn from_the_schedule_a_sleep_is_as_long_as_it_was_for_those_who_asked() {
     assert!((450..=560).contains(&slow), "{slow} waited");
 }
 
-/// The same requests, each counted from when it was sent: only the ten that the connections carried into the sleep were
-/// slow. That is 0.3 % of them, so that p99 is an ordinary answer.
+/// The same requests, each measured from when it was sent: only the ten that were on the connections when the sleep
+/// began were slow. That is 0.3 % of them, so that p99 is an ordinary answer.
 #[test]
 fn from_sending_the_same_run_hides_it() {
     let mut scenario = scenario();
@@ -80,8 +80,8 @@ fn from_sending_the_same_run_hides_it() {
     assert_eq!(times.iter().filter(|time| **time > SLOW).count(), CONNECTIONS as usize);
 }
 
-/// A naive generator: ten clients, each of which sends again when it was answered. None sends while all ten wait, so that ten
-/// of some twenty thousand requests were slow, and not even p99.9 shows them.
+/// A naive generator: ten clients, each of which sends again when it has been answered. None sends while all ten wait,
+/// so that ten of about twenty thousand requests were slow, and not even p99.9 shows them.
 #[test]
 fn a_closed_loop_reports_ten_slow_requests_however_long_the_server_slept() {
     let mut scenario = scenario();

@@ -13,7 +13,8 @@ use crate::model::{self, Setup};
 pub fn scenario() -> Scenario {
     let text = include_str!("../../../../scenarios/compare.toml");
     let mut scenario = Scenario::from_toml(text).expect("the shipped scenario");
-    // The file has less, so that a run takes less than a minute of real time; here time costs nothing.
+    // The scenario file has a shorter time, so that a run takes less than a minute of real time; here time costs
+    // nothing.
     scenario.work.measure = Axis::one(Duration::from_secs(3));
     scenario
 }

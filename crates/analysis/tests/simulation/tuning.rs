@@ -1,8 +1,8 @@
-//! Auto-tuned windows against the actual bandwidth-delay product of the link.
+//! Auto-tuned windows compared with the actual bandwidth-delay product of the link.
 //!
-//! The sender can always send: only the window or its own buffers limit it, which are just large enough to
-//! keep the link full. (With larger ones it would fill them as fast as credit comes, and count a stall although the link
-//! is never idle.)
+//! The sender always has data: it is limited only by the window or its own buffers, which are just large enough to keep
+//! the link full. (With larger buffers it would fill them as fast as credit arrives, and count a stall although the
+//! link is never idle.)
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use h2lab_wire::trace::{Direction, FrameKind};
 use crate::model::{self, Disturbance, DisturbanceKind, Repetition, Setup, Side, at_once};
 use crate::trial;
 
-/// What every window begins with: RFC 9113's own.
+/// The initial size of every window: the default of RFC 9113.
 const INITIAL: u32 = 65_535;
 
 /// More than any test needs.
 const AMPLE: Option<u32> = Some(1 << 30);
 
-/// Segments in a bandwidth-delay product, at most: as with offload, larger paths have larger ones. The model of TCP looks
-/// at all that are in flight for each that it sends.
+/// The most segments in a bandwidth-delay product: as with offload, larger paths have larger segments. The model of TCP
+/// visits all that are in flight for each segment that it sends.
 const MOST_SEGMENTS: u64 = 1_000;
 
 /// A link.
@@ -74,7 +74,7 @@ impl Path {
     }
 }
 
-/// Fetches so many bandwidth-delay products of bytes, once.
+/// Fetches `products` bandwidth-delay products of bytes, once.
 fn fetch(path: Path, setup: &Setup<'_>, products: u64) -> Repetition {
     let bytes = products * path.product();
     let application = at_once(bytes);
@@ -90,8 +90,8 @@ fn trips(path: Path, repetition: &Repetition, until: Time) -> f64 {
         / path.rtt.as_secs_f64()
 }
 
-/// The credit that the peer had by what the client had sent and received, frame by frame: of the connection or of
-/// stream 1.
+/// The credit that the peer had according to the client's sent and received frames, after each frame: for the
+/// connection or for stream 1.
 fn credit(repetition: &Repetition, stream: StreamId) -> impl Iterator<Item = (Time, u64)> {
     let mut window = i64::from(INITIAL);
     repetition.record.frames.iter().filter_map(move |frame| {
@@ -117,7 +117,7 @@ fn pings(repetition: &Repetition) -> u64 {
     repetition.servers[0].frames_received[usize::from(FrameKind::PING.0)]
 }
 
-/// No stall after so many round trips, and no window above 4 products.
+/// No stall after `most` round trips, and no window above 4 products.
 fn keeps_its_promise(path: Path, setup: &Setup<'_>, most: f64) {
     let repetition = fetch(path, setup, 24);
     let stalled = trips(path, &repetition, repetition.stalled_until[0]);
@@ -137,7 +137,7 @@ fn paths() -> impl Iterator<Item = Path> {
 #[test]
 fn a_tuned_window_stalls_nobody_after_10_round_trips_and_stays_below_4_products() {
     for path in paths() {
-        // TCP's own slow start has been done before.
+        // TCP's own slow start is already over.
         let mut setup = path.setup(AMPLE);
         setup.server_tcp.initial_window = (path.product() / setup.server_tcp.segment as u64) as u32;
         keeps_its_promise(path, &setup, 10.0);
@@ -149,8 +149,9 @@ fn on_a_connection_that_has_just_begun_the_window_is_four_round_trips_behind_tcp
     for path in paths().chain([Path::new(250, 20)]) {
         let setup = path.setup(AMPLE);
         let first = setup.server_tcp.initial_window as usize * setup.server_tcp.segment;
-        // TCP doubles from its first window to the product. What that calls for is known here when it has arrived, and there
-        // half a round trip later. The larger products take longer than ten round trips for that alone.
+        // TCP doubles its window from the first one to the product. The client notices the need for a larger window
+        // when the data has arrived, and the server half a round trip later. For the larger products this alone takes
+        // longer than ten round trips.
         let slow_start = (path.product() as f64 / first as f64).log2();
         keeps_its_promise(path, &setup, (slow_start + 4.0).max(10.0));
     }
@@ -182,7 +183,7 @@ fn a_window_ends_at_the_limit_that_it_was_given() {
     let path = Path::new(25, 100);
     for limit in [100_000, 300_000] {
         let window = largest(&fetch(path, &path.setup(Some(limit)), 24), |_| true);
-        // Bytes in flight when it has grown are seen only as they arrive.
+        // The bytes in flight after it has grown become visible only as they arrive.
         assert!((u64::from(limit) * 9 / 10..=u64::from(limit)).contains(&window), "{window} of {limit}");
     }
 }
@@ -205,7 +206,7 @@ fn a_window_shrinks_when_memory_is_short_and_grows_again_when_it_is_not() {
     let between =
         |from: Duration, to: Duration| largest(&repetition, |at| begun + from < at && at < begun + to);
     assert!(between(path.rtt * 15, short) > 2 * path.product());
-    // Credit granted before memory ran short takes its time to be used.
+    // It takes some time to use up credit granted before memory became short.
     assert!(between(short + 4 * path.rtt, ample) <= u64::from(limit));
     assert!(between(ample + 10 * path.rtt, ample + 20 * path.rtt) > 2 * path.product());
 }

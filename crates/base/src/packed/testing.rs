@@ -1,11 +1,11 @@
-//! Changes records of a [`Packed`] list, which only tests do: the product measures, and keeps what it measured.
+//! Changes records of a [`Packed`] list. Only tests do this: h2lab itself keeps what it measured as it is.
 
 use std::ops::{Deref, DerefMut};
 
 use super::{Pack, Packed};
 
 impl<T: Pack<N>, const N: usize> Packed<T, N> {
-    /// The records as they are, to change them. They are packed again when this is dropped.
+    /// The records unpacked, so that they can be changed. They are packed again when this is dropped.
     pub fn edit(&mut self) -> Edit<'_, T, N> {
         Edit { records: self.iter().collect(), packed: self }
     }

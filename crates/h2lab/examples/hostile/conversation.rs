@@ -1,4 +1,4 @@
-//! One connection of a hostile server: requests are read as any server would, and answered as the row has it.
+//! One connection of a hostile server: it reads requests as any server would, and answers them as its row says.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -39,7 +39,7 @@ impl Request {
 
 /// What carries a connection.
 pub trait Transport: Read + Write {
-    /// Says, where that can be said, that nothing follows.
+    /// Sends `close_notify` over TLS; does nothing in clear.
     fn close_notify(&mut self) -> io::Result<()>;
 }
 
@@ -71,7 +71,7 @@ pub struct Conversation<'a, S> {
     stream: BufReader<S>,
     is_attacked: bool,
     requests: u64,
-    /// HTTP/2: how the client's field blocks are read, and what is not complete yet.
+    /// HTTP/2: decodes the client's field blocks, and holds those that are not complete yet.
     blocks: FieldBlocks,
     pending: BTreeMap<u32, Request>,
 }
@@ -83,7 +83,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
         Self { plan, socket, stream: BufReader::new(stream), is_attacked, requests: 0, blocks, pending }
     }
 
-    /// Keeps to the row until either side closes.
+    /// Follows the row until either side closes.
     pub fn hold(mut self) -> io::Result<()> {
         if self.begin()? == Next::Nothing {
             return Ok(());
@@ -119,7 +119,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
         }
     }
 
-    /// Takes the steps in order, as far as they leave a connection.
+    /// Runs the steps in order, until one of them ends the connection.
     fn steps(&mut self, steps: &[Step], request: &Request) -> io::Result<Next> {
         for step in steps {
             if self.step(step, request)? == Next::Nothing {
@@ -177,13 +177,13 @@ impl<'a, S: Transport> Conversation<'a, S> {
         Ok(Next::Step)
     }
 
-    /// Ends the connection in one of the ways there are.
+    /// Ends the connection in the way that the step names.
     fn leave(&mut self, how: &Step) -> io::Result<()> {
         match how {
             Step::Hold => drain(&mut self.stream),
             Step::Reset => {
                 SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))?;
-                // Of the two handles to the socket the last one closes it: both go with us.
+                // The socket has two handles, and is closed with the second: both are dropped with `self`.
             }
             Step::Cut => self.socket.shutdown(Shutdown::Write)?,
             _ => {
@@ -213,7 +213,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
         self.send(&raw::frame(kind::HEADERS, flag::END_HEADERS, request.stream, &block))
     }
 
-    /// Bytes of a body, for who did not ask for the head alone.
+    /// Sends bytes of a body, unless the request was a HEAD.
     fn body(&mut self, request: &Request, bytes: &[u8]) -> io::Result<()> {
         const FRAME: usize = 16_384;
         if request.is("HEAD") {
@@ -241,7 +241,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
         self.end(request)
     }
 
-    /// The next request, once all of it has come; `None` where there is none.
+    /// The next request, once all of it has arrived; `None` if there is none.
     fn next_request(&mut self) -> io::Result<Option<Request>> {
         if self.plan.speech.is_http2() { self.next_http2() } else { self.next_http1() }
     }
@@ -278,7 +278,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
 
     fn skip_body(&mut self, request: &Request) -> io::Result<()> {
         if request.field("transfer-encoding").is_some() {
-            // All up to the last chunk and what follows it.
+            // Everything up to the last chunk and the empty line after it.
             loop {
                 let mut line = String::new();
                 self.stream.read_line(&mut line)?;
@@ -334,7 +334,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
         Ok((header, payload))
     }
 
-    /// Reads a field block to its end: that of a request, or of its trailers.
+    /// Reads a field block to its end: of a request, or of its trailers.
     fn note_head(&mut self, header: FrameHeader, mut block: Vec<u8>) -> io::Result<()> {
         let mut flags = header.flags;
         while flags & flag::END_HEADERS == 0 {

@@ -1,4 +1,4 @@
-//! A server of one file, which keeps to its word or does not.
+//! A server of one file, correct or with quirks.
 //!
 //! A file is words of eight bytes: its version in the upper half, the word's index in the lower one. So what arrived shows by
 //! itself whether it is one version, whole and in order.
@@ -8,7 +8,7 @@ use h2lab_transfer::{Algorithm, Digest};
 
 use super::conversation::Request;
 
-/// What is not as it should be.
+/// One way in which the server is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quirk {
     /// The whole file, whatever range is asked for.

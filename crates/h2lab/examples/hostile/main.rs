@@ -1,8 +1,8 @@
 //! One hostile server of `servers.toml`, as a process: `cargo xtask verify faults` lets every command meet each of them.
 //!
 //! `hostile NAME --speak h1|h1s|h2|h2c|h3 --seed N` prints one line of JSON when it listens (its port, and what was drawn at
-//! random), and does what its row says to each connection until it is ended. The integration tests have this file as a module of theirs,
-//! and let the servers be instances of a sidecar.
+//! random), and does what its row says to each connection until it is stopped. The integration tests include this file
+//! as a module and use the servers as instances of a sidecar.
 
 mod conversation;
 mod file;
@@ -27,7 +27,8 @@ use script::Step;
 
 pub use script::Draws;
 
-/// A client that takes nothing for so long is gone, or waits for its own end: this server must not outlive it by much.
+/// Timeout of reads and writes. A client that takes nothing for this long is gone or waits to be stopped itself: this
+/// server must not outlive it by much.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is spoken to the client.
@@ -63,7 +64,7 @@ struct Arguments {
     /// What it speaks.
     #[arg(long)]
     speak: Speech,
-    /// Of all that is random in its row.
+    /// The seed of everything random in its row.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Listen here, to be found again after a restart.
@@ -84,23 +85,23 @@ pub struct Row {
     alpn: Option<String>,
 }
 
-/// What is done to whom.
+/// What is done, and to which connections.
 #[derive(Debug)]
 pub struct Plan {
     speech: Speech,
-    /// On a connection before anything is read; `None`: as the protocol has it.
+    /// Steps on a connection before anything is read; `None`: as the protocol requires.
     begin: Option<Vec<Step>>,
     /// After each request that was read whole.
     each: Vec<Step>,
-    /// Requests of a connection that are served well before.
+    /// How many requests of a connection are served correctly before.
     first: u64,
-    /// Connections that are attacked; all others are served well.
+    /// How many connections are attacked; all others are served correctly.
     attacked: u64,
     tls: Option<Arc<ServerConfig>>,
-    /// Whether what a client sends is given back to its windows.
+    /// Whether bytes that a client sends are returned to its flow-control windows.
     gives_windows: bool,
     accepted: AtomicU32,
-    /// Responses that were given of a file.
+    /// How many responses of a file were sent.
     answers: AtomicU32,
 }
 
@@ -126,7 +127,7 @@ impl Plan {
         })
     }
 
-    /// Takes one connection to its end.
+    /// Serves one connection to its end.
     fn meet(&self, socket: TcpStream) -> io::Result<()> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -144,7 +145,7 @@ impl Plan {
     }
 }
 
-/// A certificate of our own, which the clients are told not to look at.
+/// A certificate of our own, which the clients are configured not to verify.
 fn tls(alpn: &str) -> Result<Arc<ServerConfig>> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
@@ -192,7 +193,7 @@ pub fn start(row: &Row, speech: Speech, port: u16, draws: &mut Draws) -> Result<
     std::thread::spawn(move || {
         for socket in listener.incoming().map_while(Result::ok) {
             let plan = Arc::clone(&plan);
-            // A client that breaks off is no affair of the server.
+            // A client that aborts its connection is no error of the server.
             std::thread::spawn(move || plan.meet(socket).unwrap_or_default());
         }
     });

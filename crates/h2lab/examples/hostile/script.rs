@@ -27,11 +27,11 @@ pub enum Step {
     Serve,
     /// A response of a server of files.
     File(FileManner),
-    /// A step so many times, or until the client takes no more.
+    /// A step repeated this many times, or until the client takes no more.
     Times(u64, Box<Self>),
-    /// Silence for so long.
+    /// Silence for this long.
     Pause(Duration),
-    /// A step after such a silence.
+    /// A step after this long a silence.
     Slowly(Duration, Box<Self>),
     /// Reads until the client closes.
     Hold,
@@ -45,7 +45,7 @@ pub enum Step {
     Exit,
 }
 
-/// A stream: one by number, or that of the request and so many above it.
+/// A stream: one by number, or an offset from that of the request.
 #[derive(Debug, Clone, Copy)]
 pub enum StreamWord {
     Number(u32),
@@ -53,7 +53,7 @@ pub enum StreamWord {
 }
 
 impl StreamWord {
-    /// The number, where the request came on stream `request`.
+    /// The number of the stream, for a request on stream `request`.
     pub fn number(self, request: u32) -> u32 {
         match self {
             Self::Number(number) => number,
@@ -216,7 +216,7 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Those of the row called `name`.
+    /// The draws of the row called `name`.
     pub fn new(seed: u64, name: &str) -> Self {
         Self { counter: Counter::new(seed, name), drawn: Vec::new() }
     }
@@ -231,7 +231,7 @@ impl Draws {
         if text.is_empty() { Ok(otherwise) } else { Ok(self.fill(text)?.parse()?) }
     }
 
-    /// `{A..B}` becomes a number from A to B, `{X*N}` the text X so many times; the inner ones first.
+    /// `{A..B}` becomes a number from A to B, `{X*N}` the text X repeated N times; the inner ones first.
     fn fill(&mut self, text: &str) -> Result<String> {
         let mut filled = text.to_owned();
         while let Some(end) = filled.find('}') {

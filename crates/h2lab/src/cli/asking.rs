@@ -21,7 +21,7 @@ use h2lab_roles::client::ConnectError;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::load::{LoadError, LoadSpec};
 
-/// What is asked.
+/// Which requests are made, and to where.
 #[derive(Debug, Clone, Args)]
 pub struct AskArgs {
     /// Timeout of a request, and of a server that sends nothing
@@ -33,11 +33,11 @@ pub struct AskArgs {
     pub reach: Flags<ReachArgs>,
 }
 
-/// Longer than any trace: the requests end the work, not the clock.
+/// Longer than any trace: the work ends with the last request, not by the clock.
 const NO_END: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 impl AskArgs {
-    /// A GET in this protocol, with no more than a client has to say.
+    /// A GET in this protocol, with default flags otherwise.
     pub fn plain(protocol: Protocol, timeout: Duration) -> Self {
         let client = ClientArgs { protocol: ProtocolArgs::named(protocol), ..ClientArgs::default() };
         Self { timeout, client: client.into(), reach: Flags::default() }
@@ -58,14 +58,14 @@ impl AskArgs {
         self.client.apply(&mut scenario)?;
         super::flags::check(&scenario)?;
         let mut spec = discover::one_cell(text, url, &self.reach, &scenario)?;
-        spec.tap = false; // who watches reads for itself
+        spec.tap = false; // callers that need frames read them themselves
         spec.cell.work.phases =
             Phases { warmup: Duration::ZERO, measure: NO_END, drain: Duration::from_secs(1) };
         Ok(spec)
     }
 }
 
-/// What is tried next when `error` came of the first of `protocols`, if anything is.
+/// The protocol to try after the first of `protocols` failed with `error`, if any.
 pub fn next_choice(protocols: &[Protocol], error: &LoadError) -> Option<Protocol> {
     let LoadError::Unreachable { why, .. } = error else { return None };
     protocols.get(1).copied().filter(|_| speaks_something_else(why))
@@ -83,7 +83,7 @@ const fn speaks_something_else(why: &ConnectError) -> bool {
     )
 }
 
-/// What it means for the exit code that no request could be made.
+/// The failure, with its exit code, when no request could be made.
 pub fn failure(error: &LoadError) -> Failure {
     let kind = match error {
         LoadError::Unreachable { why, .. } => why.into(),

@@ -1,10 +1,10 @@
-//! The flags of what is made of the link's packets.
+//! The flags for recording and evaluating the link's packets.
 
 use super::values::whole;
 use clap::Args;
 use h2lab_model::scenario::CaptureOptions;
 
-/// What is kept of packets, and what is made of them.
+/// What is kept of packets, and what is computed from them.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Packets")]
 pub struct CaptureArgs {
@@ -35,7 +35,7 @@ pub struct SnaplenArgs {
 }
 
 impl CaptureArgs {
-    /// Puts the flags in place of what the scenario says.
+    /// Overrides the scenario's values with the flags.
     pub fn apply(&self, capture: &mut CaptureOptions) {
         capture.pcap |= self.pcap;
         capture.causes |= self.causes;

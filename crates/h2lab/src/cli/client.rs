@@ -1,4 +1,4 @@
-//! What our client says, whichever command makes the requests: the flags that all of them have in common.
+//! What our client sends, whichever command makes the requests: the flags that all these commands share.
 
 use clap::Args;
 use h2lab_model::scenario::Scenario;
@@ -22,7 +22,7 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// Puts the flags in place of what the scenario says.
+    /// Overrides the scenario's values with the flags.
     pub fn apply(&self, scenario: &mut Scenario) -> Result<(), Usage> {
         self.protocol.apply(&mut scenario.matrix);
         self.request.apply(&mut scenario.work)?;

@@ -79,7 +79,7 @@ pub fn main(args: &CompareArgs, command_line: Vec<String>) -> Result<Exit> {
     CheckedScenario { scenario, live, out, quiet, unfinished, command_line }.run(&args.output)
 }
 
-/// That a URL is given more than once: it is a test of the method, and a slip more often.
+/// A note if a URL is given more than once: that may be a test of the method, and is more often a mistake.
 fn twice(urls: &[String]) -> Option<String> {
     let again = urls.iter().enumerate().find(|(place, url)| urls[..*place].contains(url));
     again.map(|(_, url)| {
@@ -87,7 +87,7 @@ fn twice(urls: &[String]) -> Option<String> {
     })
 }
 
-/// Refuses a comparison of one thing, which nobody asked for by name.
+/// Refuses a comparison of a single cell, if no protocol was named.
 fn has_pair(scenario: &Scenario) -> Result<(), Failure> {
     let plan = scenario.plan();
     let is_beside =
@@ -107,7 +107,7 @@ fn has_pair(scenario: &Scenario) -> Result<(), Failure> {
     Err(Failure { kind: FailureKind::Unreachable, message })
 }
 
-/// The work over an emulated link: of a resumed run its own.
+/// The scenario over an emulated link; of a resumed run, its own.
 fn emulated(args: &CompareArgs, unfinished: Option<&Unfinished>) -> Result<Scenario> {
     args.reach.refuse(&[], "is for live servers: give a URL")?;
     let scenario = match unfinished {

@@ -78,7 +78,7 @@ impl Source {
     }
 }
 
-/// The same with all that is concluded from it.
+/// A source with all that is concluded from it.
 enum Side<'a> {
     Run(Box<Concluded<'a>>),
     Printed(&'a PrintedRun),
@@ -118,7 +118,7 @@ pub fn main(args: &DiffArgs) -> Result<Exit> {
     judge(&diff, checked)
 }
 
-/// What a condition says of the two runs.
+/// The result of a condition for the two runs.
 fn check(diff: &Diff<'_>, condition: &Threshold) -> Result<Checked, Usage> {
     condition.check_against(&diff.pairs()).map_err(|error| Usage(format!("--fail-if: {error}")))
 }

@@ -66,7 +66,7 @@ pub fn find(
     // The servers are entered before the check, so that what a live server rules out is refused before any request to one.
     scenario.matrix.live = urls.iter().zip(&parsed).map(|(text, url)| unasked(text, url)).collect();
     flags::check(scenario)?;
-    // Where the cells have it, their records say so, and an experiment can change it.
+    // If the cells have the setting, their records contain it, and an experiment can change it.
     scenario.client.policy.no_tls_resumption |= reach.tls.no_tls_resumption;
     let mut live = Live { servers: Vec::new(), tls: Trust { full_handshakes: false, ..reach.tls.trust()? } };
     for (place, (text, url)) in urls.iter().zip(&parsed).enumerate() {
@@ -80,7 +80,7 @@ pub fn find(
     Ok(live)
 }
 
-/// A server that was not asked yet what it speaks: it has one protocol, which any has.
+/// A server that was not asked yet which protocols it speaks: it gets the one that every server speaks.
 fn unasked(text: &str, url: &Url) -> LiveTarget {
     LiveTarget {
         url: text.to_owned(),
@@ -89,12 +89,12 @@ fn unasked(text: &str, url: &Url) -> LiveTarget {
     }
 }
 
-/// The protocols that `asked` names of servers with or without TLS, as far as there are such among `urls`.
+/// The protocols that `asked` names for servers with or without TLS, as far as `urls` has such servers.
 fn wanted(urls: &[Url], asked: impl Fn(bool) -> Option<Axis<Protocol>>) -> Option<Axis<Protocol>> {
     let schemes = [true, false].into_iter().filter(|is_tls| urls.iter().any(|url| url.is_tls() == *is_tls));
     let mut all: Vec<Protocol> = Vec::new();
     for axis in schemes.filter_map(asked) {
-        // One named twice is an A/A run, one that both schemes have is not.
+        // A protocol named twice is an A/A run; one that both schemes have is not.
         let new: Vec<Protocol> = axis.values().iter().copied().filter(|one| !all.contains(one)).collect();
         all.extend(new);
     }
@@ -102,7 +102,7 @@ fn wanted(urls: &[Url], asked: impl Fn(bool) -> Option<Axis<Protocol>>) -> Optio
 }
 
 /// Refuses a wanted protocol that no URL's scheme allows, and a URL whose scheme allows none of them: either would be
-/// missing from the results without a word.
+/// missing from the results silently.
 fn fitting(urls: &[Url], wanted: Option<&Axis<Protocol>>) -> Result<(), String> {
     let Some(wanted) = wanted else { return Ok(()) };
     let fits = |protocol: &Protocol, url: &Url| protocol.is_tls() == url.is_tls();
@@ -122,8 +122,9 @@ fn all_of(targets: &[LiveTarget]) -> Axis<Protocol> {
     Axis::new(Protocol::ALL.into_iter().filter(has).collect()).expect("each target speaks at least one")
 }
 
-/// The protocols that have cells at a server: those that it speaks, or, of those wanted, those that its scheme allows. Wanted
-/// ones that it does not speak are noted in `server`. That it speaks none at all is an error with the result of each attempt.
+/// The protocols that have cells at a server: those that it speaks, or, of those wanted, those that its scheme allows.
+/// Wanted ones that it does not speak are noted in `server`. If it speaks none at all, that is an error with the result
+/// of each attempt.
 fn asked(
     url: &Url,
     server: &mut LiveServer,
@@ -134,7 +135,7 @@ fn asked(
     // HTTP/3 must be named: a server without it does not answer, which would cost every run a timeout.
     let candidates = wanted.map_or(&Protocol::OVER_TCP[..], Axis::values);
     let fits = candidates.iter().copied().filter(|protocol| protocol.is_tls() == url.is_tls());
-    // One named twice is an A/A run.
+    // A protocol named twice is an A/A run.
     let tried: Vec<Protocol> =
         Protocol::ALL.into_iter().filter(|protocol| fits.clone().any(|one| one == *protocol)).collect();
     let discovery = discover(&probe(url, server, tls, scenario), url.is_tls(), &tried);
@@ -156,7 +157,7 @@ fn asked(
     Ok(Axis::new(protocols).expect("it speaks at least one"))
 }
 
-/// What to tell at once of a server that answers with no success in any protocol: it is measured all the same.
+/// The warning to print at once about a server that answers with success in no protocol; it is measured all the same.
 fn doubt(url: &str, mut statuses: impl Iterator<Item = u16>) -> Option<String> {
     let first = statuses.next()?;
     let doubt =
@@ -164,7 +165,8 @@ fn doubt(url: &str, mut statuses: impl Iterator<Item = u16>) -> Option<String> {
     Some(format!("{url} answers {doubt}"))
 }
 
-/// Why the answers of `live` leave too little time in what `scenario` measures, if they do: told before anything is measured.
+/// Why the measured time of `scenario` is too short for the response time of `live`, if it is: reported before anything
+/// is measured.
 pub fn too_long(scenario: &Scenario, live: &Live) -> Option<String> {
     let takes = live.takes()?;
     let plan = scenario.plan();
@@ -217,15 +219,15 @@ pub fn single(text: &str) -> Result<LoadSpec<'static>> {
     Ok(spec)
 }
 
-/// The work of `scenario` as one cell at the server of `url`, reached as `args` say; what its protocol and its numbers are
-/// is left to the caller.
+/// The work of `scenario` as one cell at the server of `url`, reached as `args` say; the caller sets the protocol and
+/// the numbers.
 pub fn one_cell(text: &str, url: &Url, args: &ReachArgs, scenario: &Scenario) -> Result<LoadSpec<'static>> {
     let cell = flags::only_cell(&in_one_protocol(text, url, scenario))?;
     let address = reach::answering(&args.endpoints(text, url)?);
     Ok(spec(cell, url, address, &args.tls.trust()?))
 }
 
-/// Finds the address: of several the first that answers.
+/// Finds the address: of several, the first that answers.
 fn resolve(text: &str, url: &Url, args: &ReachArgs) -> Result<LiveServer> {
     Ok(LiveServer {
         url: text.to_owned(),
@@ -315,7 +317,7 @@ mod tests {
             let reported = |wanted: Option<Axis<Protocol>>| wanted.unwrap().to_string();
             (reported(wanted(&urls, version)), reported(wanted(&urls, named)))
         };
-        // An A/A run stays one, and what both schemes have is there once.
+        // An A/A run remains one; a protocol that both schemes have is listed once.
         assert_eq!(of(&["http://a/"]), ("h1".to_owned(), "h1,h1,h2".to_owned()));
         assert_eq!(of(&["http://a/", "https://a/"]), ("h1s,h1".to_owned(), "h1s,h1s,h2,h1,h1".to_owned()));
     }

@@ -117,7 +117,7 @@ fn list(out: &mut String, title: &str, checks: &[DoctorCheck]) {
                 line(out, "", "", &format!("without it: {}", check.consequence));
                 line(out, "", "", &format!("still works: {}", check.still_works));
                 if let Some(remedy) = &check.remedy {
-                    // A command is to be copied: it is not broken.
+                    // A command is to be copied: it is not wrapped.
                     let beside = format!("           {:18} to enable: {remedy}", "");
                     if beside.chars().count() <= output::style().width {
                         let _ = writeln!(out, "{beside}");

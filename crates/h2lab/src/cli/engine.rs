@@ -54,7 +54,7 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Puts the flags in place of `settings`.
+    /// Overrides `settings` with the flags.
     pub fn apply(&self, settings: &mut EngineSettings) {
         settings.stream_window = self.stream_window.or(settings.stream_window);
         settings.connection_window = self.connection_window.or(settings.connection_window);

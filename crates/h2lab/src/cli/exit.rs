@@ -29,8 +29,8 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The codes by what counts first where several apply: what our side could not do, then what the server did not, then whether the
-    /// figures are valid, then what they say. `--help` has the same order.
+    /// The codes in order of precedence, where several apply: what our side could not do, then what the server did not,
+    /// then whether the figures are valid, then what they say. `--help` has the same order.
     const ORDER: [Self; 7] = [
         Self::Environment,
         Self::Interrupted,
@@ -41,7 +41,7 @@ impl Exit {
         Self::Done,
     ];
 
-    /// The one of `codes` that counts.
+    /// The one of `codes` with the highest precedence.
     pub fn first(codes: impl IntoIterator<Item = Self>) -> Self {
         let place = |code: &Self| Self::ORDER.iter().position(|other| other == code);
         codes.into_iter().min_by_key(place).unwrap_or(Self::Done)
@@ -58,7 +58,7 @@ pub struct Usage(pub String);
 #[error("{0}")]
 pub struct MissingRequirement(pub String);
 
-/// The exit code that an error deserves: that of the first cause in its chain that has one.
+/// The exit code of an error: that of the first cause in its chain that has one.
 pub fn exit_of(error: &Error) -> Exit {
     for cause in error.chain() {
         if cause.is::<Usage>() || cause.is::<ScenarioError>() {
@@ -101,7 +101,7 @@ mod tests {
             line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
         let mut order: Vec<u8> =
             Exit::ORDER.iter().map(|code| *code as u8).filter(|code| *code > 0).collect();
-        // The one of a server that ended stands before that of an invalid measurement.
+        // The code of a server that ended comes before that of an invalid measurement.
         order.insert(order.iter().position(|code| *code == Exit::Invalid as u8).unwrap(), 1);
         assert_eq!(numbers, order);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The files of `-o`: which form an ending means, what it has room for, and how it is written.
+//! The files of `-o`: which form a file's extension means, what the form can hold, and how it is written.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -36,7 +36,7 @@ pub enum ResultFormat {
     HistogramLog,
 }
 
-/// The ending of each form. Longer ones precede those that they end with.
+/// The extension of each form. Longer ones precede those that they end with.
 const ENDINGS: [(&str, ResultFormat); 8] = [
     (".html", ResultFormat::Html),
     (".json", ResultFormat::Json),
@@ -49,7 +49,7 @@ const ENDINGS: [(&str, ResultFormat); 8] = [
 ];
 
 impl ResultFormat {
-    /// The form that the ending of `path` means.
+    /// The form that the extension of `path` means.
     pub fn of(path: &Path) -> Result<Self> {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let known = ENDINGS.iter().find(|(ending, _)| name.len() > ending.len() && name.ends_with(ending));
@@ -59,7 +59,7 @@ impl ResultFormat {
         })
     }
 
-    /// Refuses a run whose cells do not fit in: a distribution is of one cell.
+    /// Refuses a run with more cells than the form can hold: a distribution is of one cell.
     pub fn check_cells(self, path: &Path, cells: &[Cell]) -> Result<()> {
         let different = cells.iter().map(|cell| cell.index).collect::<std::collections::BTreeSet<_>>().len();
         if self == Self::Percentiles && different != 1 {
@@ -85,7 +85,7 @@ impl ResultFormat {
     }
 }
 
-/// Writes these runs to `path` in the form that its ending means.
+/// Writes these runs to `path` in the form that its extension means.
 pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
     let format = ResultFormat::of(path)?;
     format.check_runs(path, reports.len())?;
@@ -111,7 +111,7 @@ pub fn write(path: &Path, reports: &[Report<'_>]) -> Result<()> {
     put(path, &text)
 }
 
-/// The page of commands whose `-o` is a file that they move.
+/// The page of commands whose `-o` is a file to transfer.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PageArg {
     /// Also write the report as an HTML page: one file that loads nothing
@@ -120,7 +120,7 @@ pub struct PageArg {
 }
 
 impl PageArg {
-    /// Refuses a file that could not be written, before anything is moved.
+    /// Refuses a file that could not be written, before anything is transferred.
     pub fn validate(&self) -> Result<()> {
         self.html.as_deref().map_or(Ok(()), |path| check_place("--html", path))
     }
@@ -140,7 +140,8 @@ pub fn json(reports: &[Report<'_>]) -> Result<String> {
     Ok(text + "\n")
 }
 
-/// Refuses the file of `flag` that could not be written, before anything is measured. What happens to the disk meanwhile is not known.
+/// Refuses the file of `flag` that could not be written, before anything is measured. The disk may still fill up
+/// afterwards.
 pub fn check_place(flag: &str, path: &Path) -> Result<()> {
     check_folder(flag, path)?;
     if path.is_dir() {
@@ -150,7 +151,7 @@ pub fn check_place(flag: &str, path: &Path) -> Result<()> {
     if path.exists() { check_rights(flag, path, path) } else { Ok(()) }
 }
 
-/// The same of a file that replaces one of its name: all that counts is the folder.
+/// The same for a file that replaces an existing one of the same name: only the folder matters.
 pub fn check_folder(flag: &str, path: &Path) -> Result<()> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
@@ -158,7 +159,7 @@ pub fn check_folder(flag: &str, path: &Path) -> Result<()> {
         let why = format!("{flag} {path}: there is no folder {folder}; create it first (mkdir -p {folder})");
         return Err(Usage(why).into());
     }
-    // A file that is there may be written where none may be added.
+    // An existing file may be writable in a folder where no file may be created.
     if path.exists() { Ok(()) } else { check_rights(flag, path, folder) }
 }
 
@@ -169,7 +170,7 @@ fn check_rights(flag: &str, path: &Path, written: &Path) -> Result<()> {
     Ok(rustix::fs::access(written, Access::WRITE_OK).map_err(refused)?)
 }
 
-/// Writes a file. Where the disk is full nothing is left of it: half a report may look like one.
+/// Writes a file. If the disk is full, the file is removed: half a report may look like a whole one.
 pub fn put(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let written = ownership::write(path, content);
@@ -209,7 +210,7 @@ fn what_is_missing(reports: &[Report<'_>]) -> Option<String> {
     Some(format!("it is a sample{of}, {kept} of {all} requests: {what}; --record full keeps all"))
 }
 
-/// When the clock of each run began, in nanoseconds of the epoch, as far as that was kept: to a second.
+/// When the clock of each run began, in nanoseconds of the epoch, to the second: more was not recorded.
 fn began(reports: &[Report<'_>]) -> Result<Vec<u64>> {
     let began = |report: &Report<'_>| {
         let started = &report.run.started;

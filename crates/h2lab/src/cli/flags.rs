@@ -1,5 +1,5 @@
-//! What clap knows about flags: which were given, which a command does not take and why, and which one fills a key of a
-//! scenario.
+//! What clap reports about flags: which were given, which a command does not take and why, and which one sets a key of
+//! a scenario.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -11,8 +11,8 @@ use h2lab_model::scenario::{Cell, Scenario, ScenarioError};
 
 use super::exit::Usage;
 
-/// The flags of `T`, and which of them were given. Those that a command never takes, as `R` says, are not in its help, and
-/// are refused with the reason: they mean something to its neighbours.
+/// The flags of `T`, and which of them were given. Those that a command never takes, as `R` says, are not in its help,
+/// and are refused with the reason, since similar commands take them.
 #[derive(Debug, Clone, Default)]
 pub struct Flags<T, R = TakesAll> {
     values: T,
@@ -120,8 +120,8 @@ pub fn written(arg: &Arg) -> String {
     }
 }
 
-/// Checks a scenario into which flags went. A file was checked by itself before, so that what is wrong now came from a
-/// flag, and the error names it.
+/// Checks a scenario to which flags were applied. The file was checked before, so any error now comes from a flag, and
+/// the message names it.
 pub fn check(scenario: &Scenario) -> Result<(), Usage> {
     scenario.validate().map_err(|error| in_flags(&error))
 }
@@ -131,8 +131,8 @@ fn in_flags(error: &ScenarioError) -> Usage {
     Usage(error.rendered(|key| flag(&command, key)))
 }
 
-/// The flag that fills a scenario's `key`, which is clap's word for it: that of `compare`, else of another subcommand. A flag has
-/// one spelling in all of them.
+/// The flag that sets a scenario's `key`, which is also clap's id of it: that of `compare`, else of another subcommand.
+/// A flag has one spelling in all of them.
 fn flag(command: &Command, key: &str) -> String {
     let called = |key: &str| {
         let id = key.replace(['-', '.'], "_");
@@ -155,8 +155,9 @@ pub fn only_cell(scenario: &Scenario) -> Result<Cell, Usage> {
     Ok(plan.swap_remove(0))
 }
 
-/// Drops the claim of `file` if flags have made another scenario of it: it would stand beside figures that it is not about.
-/// Longer or more repetitions and other seeds measure the same, and so does a run whose packets are kept.
+/// Drops the claim of `file` if flags have made another scenario of it: the claim would be printed beside figures that
+/// it is not about. Longer or more repetitions and other seeds measure the same, and so does a run whose packets are
+/// kept.
 pub fn keep_claim(scenario: &mut Scenario, file: &Scenario) {
     let mut same = file.clone();
     (same.repetitions, same.seed, same.work.measure, same.capture) =

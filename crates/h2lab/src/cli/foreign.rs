@@ -1,6 +1,6 @@
-//! What people type who come from another tool, or leave the command out: what it is here. A flag that means the same as one of
-//! ours is an alias beside it; the others are refused with ours named. Where tools disagree about a letter, curl's meaning wins,
-//! then h2load's.
+//! Command lines of people who are used to another tool, or who omit the command: what to type here instead. A flag
+//! that means the same as one of ours is an alias of it; the others are refused, and the message names ours. If tools
+//! disagree about a letter, curl's meaning wins, then h2load's.
 
 mod table;
 
@@ -20,13 +20,13 @@ use super::servers::ServerArgs;
 use super::values::{duration, is_number};
 use table::FOREIGN;
 
-/// What is written here instead of `flag`.
+/// What to type here instead of `flag`.
 fn instead(flag: &str) -> Option<&'static str> {
     FOREIGN.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, here)| *here)
 }
 
-/// `args` where a value that begins with a minus and a digit is joined to its flag: clap takes it for a flag otherwise, and does not
-/// say which value is expected.
+/// `args` with each value that begins with a minus and a digit joined to its flag: otherwise clap reads it as a flag,
+/// and does not say which value is expected.
 pub fn with_negative_values(command: &Command, args: &[OsString]) -> Vec<OsString> {
     let own = own(command, args);
     let mut joined: Vec<OsString> = Vec::with_capacity(args.len());
@@ -70,7 +70,8 @@ fn is_short(arg: &Arg, letter: &str) -> bool {
     arg.get_short() == Some(letter) || arg.get_all_short_aliases().is_some_and(|all| all.contains(&letter))
 }
 
-/// Refuses flags with one hyphen that have the name of a long one, ours or another tool's, and a time behind ours for silence.
+/// Refuses flags with one hyphen that have the name of a long one, ours or another tool's, and a time after `-s`, which
+/// means silence here.
 pub fn refuse_others(command: &Command, args: &[OsString]) -> Result<(), clap::Error> {
     let words: Vec<_> =
         args.iter().map(|arg| arg.to_string_lossy()).take_while(|word| word != "--").collect();
@@ -90,7 +91,7 @@ pub fn refuse_others(command: &Command, args: &[OsString]) -> Result<(), clap::E
     Ok(())
 }
 
-/// What a word that may be another tool's long flag would be here, taken letter by letter: help, or a body.
+/// What clap would read a word as, which may be another tool's long flag, letter by letter: help, or a body.
 fn glued(name: &str) -> Option<String> {
     match name.split_at_checked(1)? {
         ("h" | "l", _) if is_word(name) => {
@@ -108,7 +109,7 @@ fn is_word(name: &str) -> bool {
     name.len() > 2 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
 }
 
-/// The word that clap took for a letter and this value.
+/// The word that clap read as a letter and this value.
 fn taken_apart(args: &[OsString], value: &str) -> Option<String> {
     let words = args.iter().map(|arg| arg.to_string_lossy()).take_while(|word| word != "--");
     let name = |word: &str| word.strip_prefix('-').filter(|name| is_word(name)).map(str::to_owned);
@@ -116,7 +117,7 @@ fn taken_apart(args: &[OsString], value: &str) -> Option<String> {
     Some(format!("-{name}: there is no such flag, and -{} {value} is not possible", &name[..1]))
 }
 
-/// That more threads than CPUs were asked for, which makes sense as a time in other tools.
+/// A note if more threads than CPUs were asked for: in other tools, such a value of `-t` is a time.
 pub fn doubtful_threads(threads: u32, cpus: usize) -> Option<String> {
     (usize::try_from(threads).is_ok_and(|threads| threads > cpus)).then(|| {
         format!(
@@ -126,7 +127,7 @@ pub fn doubtful_threads(threads: u32, cpus: usize) -> Option<String> {
     })
 }
 
-/// `error` with what to type instead, if we know.
+/// `error` with what to type instead, if that is known.
 pub fn explained(mut error: clap::Error, command: &Command, args: &[OsString]) -> clap::Error {
     keep_shown(&mut error, own(command, args));
     let text = |kind| match error.get(kind) {
@@ -134,7 +135,7 @@ pub fn explained(mut error: clap::Error, command: &Command, args: &[OsString]) -
         _ => String::new(),
     };
     let told = match error.kind() {
-        // Clap has a proposal for a mistyped command. A host's name may resemble one, too.
+        // Clap suggests a command for a mistyped one. The name of a host may resemble a command, too.
         ErrorKind::InvalidSubcommand
             if error.get(ContextKind::SuggestedSubcommand).is_some()
                 && url_of(&text(ContextKind::InvalidSubcommand)).is_none() =>
@@ -153,7 +154,7 @@ pub fn explained(mut error: clap::Error, command: &Command, args: &[OsString]) -
             let there = || other_command(command, args, &flag);
             let is_load = matches!(own(command, args).get_name(), "load" | "compare" | "run");
             let told = if is_load { here().or_else(there) } else { there().or_else(here) };
-            // Clap has a proposal, or says how to pass it as a value, which nobody meant.
+            // Clap suggests another flag, or says how to pass the word as a value, which nobody meant.
             let has_proposal = error.get(ContextKind::SuggestedArg).is_some() || !flag.starts_with('-');
             let absent = || format!("{flag}: there is no such flag; `--help` lists those there are");
             told.or_else(|| (!has_proposal).then(absent))
@@ -168,7 +169,8 @@ pub fn explained(mut error: clap::Error, command: &Command, args: &[OsString]) -
     told.map_or(error, |told| refusal(&told))
 }
 
-/// Leaves clap's proposals of commands and flags out that the help of `own` does not have: nobody should call them.
+/// Removes from clap's suggestions the commands and flags that the help of `own` does not show: users should not call
+/// them.
 fn keep_shown(error: &mut clap::Error, own: &Command) {
     let is_shown = |name: &String| own.find_subcommand(name).is_some_and(|inner| !inner.is_hide_set());
     let proposed = match error.remove(ContextKind::SuggestedSubcommand) {
@@ -193,9 +195,9 @@ fn refusal(told: &str) -> clap::Error {
     clap::Error::raw(ErrorKind::UnknownArgument, format!("{told}\n"))
 }
 
-/// A value that makes sense as that of the same letter in another tool.
+/// What to type instead of a value that would make sense for the same letter in another tool.
 fn meant_otherwise(flag: &str, value: &str) -> Option<&'static str> {
-    // A number alone is a number that is out of range.
+    // A bare number is one that is out of range.
     let is_time = duration(value).is_ok() && !is_number(value);
     let is_method = value.bytes().all(|byte| byte.is_ascii_uppercase());
     let is_url = value.contains("://");
@@ -222,7 +224,7 @@ fn meant_otherwise(flag: &str, value: &str) -> Option<&'static str> {
     }
 }
 
-/// The command of `args`, or ours if they name none.
+/// The subcommand that `args` name, or `command` itself if they name none.
 fn own<'a>(command: &'a Command, args: &[OsString]) -> &'a Command {
     let mut own = command;
     for arg in args.iter().skip(1) {
@@ -238,7 +240,7 @@ fn is_without_command(command: &Command, args: &[OsString]) -> bool {
     own(command, args).get_name() == command.get_name()
 }
 
-/// The URL that a word is, without what may be a secret.
+/// The URL in a word, without what may be a secret.
 fn url_of(word: &str) -> Option<String> {
     let url = reach::with_scheme(word);
     let is_url = url.starts_with("http://") || url.starts_with("https://");
@@ -247,7 +249,7 @@ fn url_of(word: &str) -> Option<String> {
 
 /// What can be done with a URL.
 fn missing_command(url: &str) -> String {
-    // As a shell takes it for one word.
+    // A shell reads this as one word.
     let is_plain = url.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":/.-_~%,@".contains(&byte));
     let url = &if is_plain { url.to_owned() } else { format!("'{url}'") };
     format!(
@@ -260,7 +262,7 @@ fn missing_command(url: &str) -> String {
     )
 }
 
-/// That a flag belongs to other commands of ours, and why not to this one.
+/// The note that a flag belongs to other commands of ours, and why not to this one.
 fn other_command(command: &Command, args: &[OsString], flag: &str) -> Option<String> {
     let own = own(command, args);
     let name = flag.trim_start_matches('-');
@@ -304,7 +306,7 @@ fn commands<'a>(command: &'a Command, path: &str) -> Vec<(String, &'a Command)> 
         .collect()
 }
 
-/// What flags are about that not every command has.
+/// The reason why a command does not have a flag that other commands have.
 fn why(id: &str) -> Option<&'static str> {
     fn has<T: Args>(id: &str) -> bool {
         T::augment_args(Command::new("flags")).get_arguments().any(|arg| arg.get_id() == id)

@@ -80,7 +80,7 @@ pub fn main(args: &GenArgs) -> Result<Exit> {
 }
 
 fn completions(shell: Shell) -> Vec<u8> {
-    // It panics where it cannot write, so it gets a buffer.
+    // The generator panics if it cannot write, so it writes to a buffer.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut super::command(), "h2lab", &mut script);
     script

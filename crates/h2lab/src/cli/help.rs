@@ -29,7 +29,7 @@ pub fn after(examples: &[(&str, &str)]) -> String {
     after_with(examples, EXIT_CODES)
 }
 
-/// The same of a command whose exit codes mean less, or other things.
+/// The same for a command whose exit codes are fewer, or mean something else.
 pub fn after_with(examples: &[(&str, &str)], exit_codes: &str) -> String {
     let mut text = "Examples:\n".to_owned();
     for (command, what) in examples {
@@ -38,7 +38,8 @@ pub fn after_with(examples: &[(&str, &str)], exit_codes: &str) -> String {
     format!("{text}\n{exit_codes}")
 }
 
-/// The flags that matter of the commands that have so many that nobody reads them all: the ids of clap, in the order of the help.
+/// Commands that have too many flags for anyone to read them all, each with its most important flags: clap's ids, in
+/// the order of the help.
 const FIRST: [(&str, &[&str]); 3] = [
     (
         "compare",
@@ -97,7 +98,7 @@ pub fn asked_for_all(args: &[OsString]) -> (Vec<OsString>, bool) {
     (if is_all { args.iter().map(plain).collect() } else { args.to_vec() }, is_all)
 }
 
-/// `command` whose help has, of the subcommands of [`FIRST`], the flags that matter only.
+/// `command` with only the important flags in the help of the subcommands of [`FIRST`].
 pub fn shortened(command: Command) -> Command {
     command.mut_subcommands(|subcommand| {
         match FIRST.iter().find(|(name, _)| subcommand.get_name() == *name) {
@@ -110,7 +111,7 @@ pub fn shortened(command: Command) -> Command {
 fn shortened_to(subcommand: Command, first: &[&str]) -> Command {
     let number = subcommand.get_arguments().filter(|arg| !arg.is_hide_set()).count();
     let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this help");
-    // Its action is never taken: `asked_for_all` sees it first.
+    // This action never runs: `asked_for_all` handles the flag first.
     let all = Arg::new("help_all").long(&ALL[2..]).action(ArgAction::HelpLong);
     let all = all.help(format!("Print all {number} flags, in groups"));
     let ending = ending(&subcommand);
@@ -122,7 +123,7 @@ fn shortened_to(subcommand: Command, first: &[&str]) -> Command {
         .after_help(ending)
 }
 
-/// `arg` with the value that it replaces, where the flags themselves have none.
+/// `arg` with the default from `values`, since the flag itself has none.
 fn with_default(arg: Arg, values: &BTreeMap<&str, String>) -> Arg {
     match (values.get(arg.get_id().as_str()), arg.get_help()) {
         (Some(value), Some(help)) => {
@@ -133,7 +134,7 @@ fn with_default(arg: Arg, values: &BTreeMap<&str, String>) -> Arg {
     }
 }
 
-/// What the long help says before and after the flags: a screen of help begins with these.
+/// The description and the ending of the long help, for the end of the short help.
 fn ending(command: &Command) -> String {
     let text =
         |styled: Option<&clap::builder::StyledStr>| styled.map(ToString::to_string).unwrap_or_default();
@@ -144,7 +145,7 @@ fn ending(command: &Command) -> String {
 
 const HEADING: &str = "Most used flags";
 
-/// Those of `first` stand first, in its order; others only in the help of [`ALL`].
+/// Flags in `first` come first, in its order; others are only in the help of [`ALL`].
 fn shown_if_first(arg: Arg, first: &[&str]) -> Arg {
     match first.iter().position(|id| arg.get_id() == id) {
         _ if arg.is_positional() => arg,

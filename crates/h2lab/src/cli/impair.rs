@@ -1,4 +1,4 @@
-//! The flags of the emulated link, and how one direction is distinguished from the other.
+//! The flags of the emulated link, and how the two directions can differ.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub struct LinkArgs {
 }
 
 impl LinkArgs {
-    /// Puts the flags in place of what the scenario says.
+    /// Overrides the scenario's values with the flags.
     pub fn apply(&self, scenario: &mut Scenario) {
         let link = &mut scenario.link;
         replace(&mut link.delay, self.delay.as_ref());

@@ -1,4 +1,4 @@
-//! The processes that h2lab starts of itself; they are not called by hand.
+//! The processes that h2lab itself starts; users do not call them.
 
 use std::net::SocketAddr;
 use std::time::Duration;

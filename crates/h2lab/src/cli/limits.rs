@@ -28,7 +28,7 @@ impl LimitArg {
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').ok_or(format!("`{text}` is not NAME=VALUE"))?;
         let limit = Self { name: name.to_owned(), value: value.to_owned() };
-        // The values that it is tried on do not matter.
+        // A trial, which checks name and value: the limits that it is applied to do not matter.
         limit.apply(&mut Limits::new(h2lab_wire::Role::Server))?;
         Ok(limit)
     }

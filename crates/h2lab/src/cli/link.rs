@@ -121,7 +121,7 @@ struct Ends {
 /// Runs the commands; the client's exit code.
 pub fn main(args: &LinkCommandArgs) -> Result<u8> {
     let (link, congestion, sysctls) = link(&args.link)?;
-    // Without the flag the ends are as those of any program on this machine.
+    // Without the flag the ends have the defaults of any program on this machine.
     let congestion = congestion.filter(|_| args.link.congestion.is_some());
     let packets = args.packets.as_deref().map(create).transpose()?;
     let pcap = args.pcap.as_deref().map(create_secret).transpose()?;

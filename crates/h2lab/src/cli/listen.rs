@@ -41,9 +41,10 @@ pub struct ListenArgs {
     engine: EngineArgs,
 }
 
-/// Prints a line for each socket that listens. A server that nobody can find does not serve: where that fails, `stop` is set.
+/// Prints a line for each socket that listens. If that fails, `stop` is set: a server that nobody can find is of no
+/// use.
 pub fn announce(sockets: &[impl Display], stop: &AtomicBool) -> io::Result<()> {
-    crate::stderr::flush(); // what was said before comes before them
+    crate::stderr::flush(); // earlier messages come before these lines
     let mut out = io::stdout().lock();
     let announced =
         sockets.iter().try_for_each(|socket| writeln!(out, "listening {socket}")).and_then(|()| out.flush());
@@ -51,7 +52,7 @@ pub fn announce(sockets: &[impl Display], stop: &AtomicBool) -> io::Result<()> {
     announced
 }
 
-/// Why a server has ended that could not [`announce`] its sockets.
+/// The error of a server that has ended because it could not [`announce`] its sockets.
 pub fn unannounced(error: &io::Error) -> MissingRequirement {
     MissingRequirement(format!(
         "standard output cannot be written, and nobody knows where it listens: {error}"
@@ -59,7 +60,8 @@ pub fn unannounced(error: &io::Error) -> MissingRequirement {
 }
 
 impl ListenArgs {
-    /// A server that listens there. `for_tls` are further flags that mean something with TLS only, and whether they are given.
+    /// The configuration of a server that listens there. `for_tls` are further flags that have an effect only with TLS,
+    /// and whether they are given.
     pub fn config(&self, for_tls: &[(bool, &str)]) -> Result<OriginConfig> {
         if self.listen.is_empty() && self.tls_listen.is_empty() {
             let words = "give --listen ADDR, --tls-listen ADDR or both (such as 127.0.0.1:8080)";
@@ -79,7 +81,7 @@ impl ListenArgs {
         Ok(config)
     }
 
-    /// Puts the flags of the engine in place of what `config` has: the last word, after the defaults of a role.
+    /// Overrides `config` with the engine's flags, after the defaults of a role were set.
     pub fn tune(&self, config: &mut OriginConfig) -> EngineSettings {
         let mut settings = EngineSettings::default();
         self.engine.apply(&mut settings);

@@ -1,4 +1,5 @@
-//! Which flags have an effect in which protocols: a run that has none of these would ignore them, and is refused.
+//! Which flags have an effect in which protocols. A run with none of these protocols would ignore the flag, and is
+//! refused.
 
 use std::collections::BTreeMap;
 
@@ -90,13 +91,13 @@ pub fn check_tables(scenario: &Scenario) -> Result<(), Usage> {
     })
 }
 
-/// That `what`, a flag or a key, has no effect in `protocols`.
+/// The error that `what`, a flag or a key, has no effect in `protocols`.
 fn refusal(what: &str, need: &Need, protocols: &[Protocol]) -> Usage {
     let (needed, add) = (need.what, need.add);
     Usage(format!("{what} has no effect: it needs {needed}, and this is {}; add {add}", listed(protocols)))
 }
 
-/// The flags that have no effect in `protocol`, in a sentence, if there are any: of a run that fell back to it.
+/// The flags that have no effect in `protocol`, in a sentence, if any: for a run that fell back to it.
 pub fn without_effect<T, R>(flags: &Flags<T, R>, protocol: Protocol) -> Option<String> {
     let given = flags.given().iter().filter(|(id, _)| unmet(id, &[protocol]).is_some());
     let names: Vec<&str> = given.map(|(_, flag)| flag.as_str()).collect();
@@ -104,7 +105,7 @@ pub fn without_effect<T, R>(flags: &Flags<T, R>, protocol: Protocol) -> Option<S
     (!names.is_empty()).then(|| format!("{} {verb} no effect in {protocol}", names.join(", ")))
 }
 
-/// The protocols that our client speaks in a scenario: to a sidecar its own.
+/// The protocols that our client speaks in a scenario; to a sidecar, those that the sidecar accepts.
 pub fn protocols(scenario: &Scenario) -> Vec<Protocol> {
     of_cells(scenario, |cell| cell.as_generated().protocol)
 }

@@ -79,7 +79,7 @@ pub struct OriginArgs {
     /// Limits after which a client is cut off (resets, floods, slowness), repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = LimitArg::parse, long_help = limits::HELP)]
     limits: Vec<LimitArg>,
-    // The last: the heading of the engine's flags goes for all that follow them.
+    // Last, since the heading of the engine's flags applies to all flags that follow.
     #[command(flatten)]
     server: ListenArgs,
 }
@@ -140,7 +140,7 @@ pub fn main(args: &OriginArgs) -> Result<Exit> {
         limit.apply(&mut config.engine.limits).map_err(Usage)?;
     }
     config.on_exceeded = Some(report_exceeded);
-    // A line that nobody takes is lost.
+    // A line that nobody reads is lost.
     config.on_quic_sample = args.quic_samples.then_some(|line| drop(writeln!(std::io::stdout(), "{line}")));
     serve(&config)
 }

@@ -53,7 +53,7 @@ pub fn threshold(text: &str) -> Result<Threshold, String> {
 }
 
 impl OutputArgs {
-    /// Refuses report files whose ending says nothing or that cannot be written, before anything is measured.
+    /// Refuses report files with an unknown extension or that cannot be written, before anything is measured.
     pub fn validate(&self) -> Result<()> {
         self.files.iter().try_for_each(|path| {
             ResultFormat::of(path)?;
@@ -61,7 +61,7 @@ impl OutputArgs {
         })
     }
 
-    /// Refuses thresholds that name none of these cells of a run, and forms that have no place for all of them, before
+    /// Refuses thresholds that name none of these cells of a run, and forms that cannot hold all of them, before
     /// anything is measured or printed.
     pub fn check_names(&self, cells: &[Cell]) -> Result<()> {
         self.files.iter().try_for_each(|path| ResultFormat::of(path)?.check_cells(path, cells))?;
@@ -74,7 +74,8 @@ impl OutputArgs {
     }
 }
 
-/// What slow requests waited for, as the folder has it. A table that cannot be read costs this part of the report alone.
+/// What slow requests waited for, from the run folder. If that table cannot be read, only this part of the report is
+/// missing.
 fn causes(folder: &Path) -> Vec<Explained> {
     store::read_waits(folder).unwrap_or_else(|error| {
         let why = with_causes(&error);
@@ -89,13 +90,13 @@ pub struct Concluded<'a> {
     run: &'a RunRecord,
     analysis: Analysis,
     findings: Vec<Finding>,
-    /// What slow requests waited for, of each repetition where that was asked.
+    /// What slow requests waited for, for each repetition in which causes were asked for.
     causes: Vec<Explained>,
     /// Where the run folder is, if it is kept.
     folder: Option<&'a Path>,
     folder_name: Option<String>,
     page_name: Option<String>,
-    /// Of a client of the user's: whether something was found that is about our own server alone.
+    /// For a user's client: whether something was found that is only about our own server.
     pub has_limits_of_ours: bool,
 }
 
@@ -115,7 +116,8 @@ impl<'a> Concluded<'a> {
         }
     }
 
-    /// Of a capture, with what cannot be known from it. Warnings about a cell are of how it was measured, and nothing was.
+    /// Conclusions from a capture, with what cannot be known from it. Warnings about cells are dropped: they are about
+    /// how a cell was measured, and nothing was measured.
     pub fn of_capture(run: &'a RunRecord, notes: Vec<String>) -> Self {
         let mut concluded = Self::new(run, None);
         concluded.analysis.cells.iter_mut().for_each(|cell| cell.warnings.clear());
@@ -124,7 +126,7 @@ impl<'a> Concluded<'a> {
         concluded
     }
 
-    /// Of a running sidecar, seen at its own connections. `own`: what is configured for the instance of a cell.
+    /// Conclusions from the connections of a running sidecar. `own`: what is configured for the instance of a cell.
     pub fn of_sidecar(
         run: &'a RunRecord,
         notes: Vec<String>,
@@ -142,7 +144,7 @@ impl<'a> Concluded<'a> {
         concluded
     }
 
-    /// Of a client of the user's, seen at its connections. Whether it carries a load is not asked.
+    /// Conclusions from the connections of a user's client. Whether it carries a load is not examined.
     pub fn of_client(run: &'a RunRecord, notes: Vec<String>, client: &diagnose::client::Client<'_>) -> Self {
         let mut concluded = Self::of_capture(run, notes);
         for cell in &mut concluded.analysis.cells {
@@ -160,13 +162,13 @@ impl<'a> Concluded<'a> {
         concluded
     }
 
-    /// With what was found before anything was measured.
+    /// Adds a remark on what was found before anything was measured.
     pub fn warned(mut self, remark: Option<String>) -> Self {
         self.analysis.warnings.extend(remark);
         self
     }
 
-    /// With findings about cells as they are compared in these verdicts, in place of the run's own.
+    /// Replaces the run's findings with findings about cells as these verdicts compare them.
     pub fn compared(mut self, verdicts: &[CellVerdict]) -> Self {
         self.findings = diagnose::findings(&self.run.repetitions, verdicts);
         self
@@ -177,7 +179,7 @@ impl<'a> Concluded<'a> {
         &self.analysis.verdicts
     }
 
-    /// With the cause of a cell that was found before it was measured, unless it was found again.
+    /// Adds the cause of a cell that was found before it was measured, unless it was found again.
     pub fn found_before(mut self, found: Option<Finding>, cell: u32) -> Self {
         let is_again = |found: &Finding| {
             self.findings.iter().any(|finding| finding.cell == cell && finding.rule == found.rule)
@@ -187,7 +189,7 @@ impl<'a> Concluded<'a> {
         self
     }
 
-    /// As reports have it.
+    /// The run as input of a report.
     pub fn report(&self) -> Report<'_> {
         Report {
             run: self.run,
@@ -200,7 +202,7 @@ impl<'a> Concluded<'a> {
         }
     }
 
-    /// Stores `report.html` beside the data, if they are kept. A disk that is full is the machine's fault.
+    /// Stores `report.html` beside the data, if they are kept. A full disk is an error of this machine.
     pub fn store(&self) -> Result<()> {
         self.store_page(|| h2lab_report::html(&[self.report()]))
     }
@@ -210,14 +212,15 @@ impl<'a> Concluded<'a> {
         let Some(path) = self.folder.map(|folder| folder.join(PAGE)) else { return Ok(()) };
         let kept = ownership::write(&path, page());
         kept.map_err(|error| {
-            // Half a page would be mentioned as the report. There may be none at all.
+            // Otherwise half a page would be named as the report. There may be no file at all.
             let _ = std::fs::remove_file(&path);
             let message = format!("cannot write {}: {error}", path.display());
             Failure { kind: FailureKind::Environment, message }.into()
         })
     }
 
-    /// With what the run folder lacks, once the page was `stored`: whoever is told of the folder must not look for that.
+    /// Adds a warning about what the run folder lacks, once the page was `stored`: users must not look for it in the
+    /// folder.
     pub fn lacking(self, stored: &Result<()>) -> Self {
         let Some(folder) = self.folder else { return self };
         let page = stored.is_err().then(|| PAGE.to_owned());
@@ -234,7 +237,7 @@ impl<'a> Concluded<'a> {
         self.warned((!is_whole).then_some(said))
     }
 
-    /// What these conditions say, for a report. One that cannot be applied is refused by [`judge`].
+    /// The results of these conditions, for a report. One that cannot be applied is refused by [`judge`].
     fn conditions(&self, thresholds: &[Threshold]) -> Vec<Condition> {
         let report = self.report();
         let all = thresholds.iter().filter_map(|threshold| threshold.judge(&self.analysis).ok()).flatten();
@@ -258,11 +261,11 @@ impl<'a> Concluded<'a> {
     }
 }
 
-/// What precedes a condition of `--fail-if` that is true: that is why the command fails.
+/// The text before a condition of `--fail-if` that is true: it is why the command fails.
 pub const IS_TRUE: &str = "failed, since this is true";
 
-/// Prints what these runs say, and writes the report files asked for. What is printed comes first: it needs no disk. A run that
-/// has just ended ends with its answer; a report begins with it.
+/// Prints the reports of these runs, then writes the report files asked for: printing needs no disk. A run that has
+/// just ended is printed with its answer at the end; a report begins with it.
 pub fn write_out(runs: &[Concluded<'_>], output: &OutputArgs, answer: AnswerPlace) -> Result<()> {
     let conditions: Vec<_> = runs.iter().map(|run| run.conditions(&output.fail_if)).collect();
     let reports: Vec<Report<'_>> =
@@ -273,7 +276,7 @@ pub fn write_out(runs: &[Concluded<'_>], output: &OutputArgs, answer: AnswerPlac
     output.files.iter().try_for_each(|path| files::write(path, &reports))
 }
 
-/// The same of a load: one cell, in full; on stderr if something else has stdout.
+/// The same for a load: one cell, in full; on stderr if something else is written to stdout.
 pub fn write_load(run: &Concluded<'_>, output: &OutputArgs, aside: bool) -> Result<()> {
     let conditions = run.conditions(&output.fail_if);
     let report = Report { conditions: &conditions, ..run.report() };
@@ -298,7 +301,7 @@ pub fn print(text: &str) -> Result<()> {
     Ok(printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))?)
 }
 
-/// What came of a write to stdout. That its reader went away is no error of ours.
+/// The result of a write to stdout. It is not an error that the reader went away.
 pub fn printed(written: io::Result<()>) -> Result<(), MissingRequirement> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -308,10 +311,10 @@ pub fn printed(written: io::Result<()>) -> Result<(), MissingRequirement> {
     }
 }
 
-/// Prints the last line of a command that has served. Where stdout's reader is gone or does not read, the line is lost: work that is done
-/// has not failed, and a process that is to end must not wait for it.
+/// Prints the last line of a command that has served. If stdout's reader is gone or does not read, the line is lost:
+/// the work has not failed for that, and a process that is to end must not wait for it.
 pub fn print_last(line: &impl Display) {
-    crate::stderr::flush(); // what was said before comes before it
+    crate::stderr::flush(); // earlier messages come before this line
     if let Ok(mut writer) = TextWriter::start(io::stdout()) {
         writer.put(&format!("{line}\n"));
         writer.waiting().wait();
@@ -323,7 +326,7 @@ pub fn show(text: &str) -> Result<()> {
     print(&Terminal::stdout().printable(text))
 }
 
-/// The exit code that finished runs deserve. Of figures that measured ourselves a threshold says nothing.
+/// The exit code of finished runs. Thresholds do not apply to figures that measured h2lab itself.
 pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
     let mut is_over = false;
     for run in runs {
@@ -332,7 +335,8 @@ pub fn judge(runs: &[Concluded<'_>], output: &OutputArgs) -> Result<Exit> {
     judge_endings(&runs.iter().flat_map(|run| Ending::of(&run.analysis)).collect(), is_over)
 }
 
-/// The exit code of runs that ended so: of several the first counts. `is_over` says that a condition of `--fail-if` held.
+/// The exit code of runs that ended in these ways: of several, the code with the highest precedence. `is_over`: a
+/// condition of `--fail-if` was true.
 pub fn judge_endings(endings: &BTreeSet<Ending>, is_over: bool) -> Result<Exit> {
     for ending in endings {
         if let Ending::NoSuccess(why) = ending {
@@ -349,7 +353,7 @@ pub fn judge_endings(endings: &BTreeSet<Ending>, is_over: bool) -> Result<Exit> 
     }
 }
 
-/// The exit code of a run that ended so.
+/// The exit code of a run that ended in this way.
 const fn deserved(ending: &Ending) -> Exit {
     match ending {
         Ending::NoResponse(_) => Exit::Unreachable,
@@ -362,7 +366,7 @@ const fn deserved(ending: &Ending) -> Exit {
 /// The report's name in the run folder.
 const PAGE: &str = "report.html";
 
-/// As wide as the terminal, within limits; in colour and beyond ASCII only where that is wanted.
+/// As wide as the terminal, within limits; colour and characters beyond ASCII only where they are wanted.
 pub fn style() -> TextStyle {
     Terminal::stdout().style()
 }

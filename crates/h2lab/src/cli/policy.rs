@@ -1,4 +1,5 @@
-//! The flags of what is dialled, kept, given up and sent again, the same in `load`, `compare` and `run`.
+//! The flags for how connections are dialled and kept, and when requests are cancelled or sent again, the same in
+//! `load`, `compare` and `run`.
 
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Puts the flags in place of what the scenario says.
+    /// Overrides the scenario's values with the flags.
     pub fn apply(&self, scenario: &mut Scenario) {
         let matrix = &mut scenario.matrix;
         replace(&mut matrix.dial_policy, self.dial_policy.as_ref());
@@ -76,7 +77,7 @@ pub struct CongestionArgs {
 }
 
 impl CongestionArgs {
-    /// What our sockets need root's rights for.
+    /// The capabilities that our sockets need.
     pub fn rights(&self) -> CapabilitySet {
         self.congestion.as_deref().map_or(privileges::NONE, StreamSocket::rights_for_congestion)
     }

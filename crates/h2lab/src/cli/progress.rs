@@ -1,4 +1,4 @@
-//! Shows how a run goes: a bar on a terminal, a line per repetition when piped. Everything goes to stderr.
+//! Shows the progress of a run: a bar on a terminal, a line per repetition when piped. Everything goes to stderr.
 
 use std::time::Duration;
 
@@ -17,19 +17,20 @@ use h2lab_net::clock::Clock;
 /// Columns of a bar.
 const BAR: usize = 24;
 
-/// A line on stderr that says how far something is, and is gone with this value. Nothing where none can be drawn over.
+/// A progress line on stderr, which is removed when this value is dropped. Nothing is shown where a line cannot be
+/// overwritten.
 #[derive(Debug)]
 pub struct ProgressLine {
     is_hidden: bool,
 }
 
 impl ProgressLine {
-    /// A line, unless it is not wanted or would not be seen.
+    /// A line, unless it is not wanted or not visible.
     pub fn new(is_quiet: bool) -> Self {
         Self { is_hidden: is_quiet || !Terminal::stderr().takes_escapes }
     }
 
-    /// Whether nobody sees it.
+    /// Whether it is not visible.
     pub const fn is_hidden(&self) -> bool {
         self.is_hidden
     }
@@ -102,7 +103,7 @@ impl PlanProgressBar {
         self.shown.clear();
     }
 
-    /// Shows how far the run is: the time that has passed, of that and the time that is left.
+    /// Shows the progress of the run: the time that has passed, as a share of that and the time that is left.
     fn show(&self, words: &str) {
         let left = self.estimate.left(self.clock.now().since(self.began));
         let passed = self.clock.now().since(Time::ZERO).as_secs_f64();
@@ -112,7 +113,7 @@ impl PlanProgressBar {
     }
 }
 
-/// How long the repetitions of `plan` take that `run` has not.
+/// How long the repetitions of `plan` take that `run` does not have yet.
 pub fn estimate(plan: &[Cell], run: &RunRecord) -> Estimate {
     let mut estimate = Estimate::new(plan);
     let made = plan.iter().enumerate().filter(|(_, cell)| run.has(cell));
@@ -120,7 +121,7 @@ pub fn estimate(plan: &[Cell], run: &RunRecord) -> Estimate {
     estimate
 }
 
-/// A time that is not meant exactly: `84 s`, `12 min`, `3.5 h`.
+/// An approximate time: `84 s`, `12 min`, `3.5 h`.
 pub fn about(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 99.5 {

@@ -56,7 +56,7 @@ impl ProtocolArgs {
         Self { protocols: Some(Axis::one(protocol)), ..Self::default() }
     }
 
-    /// The protocols that were asked for by name, of a server with or without TLS; `None` if none was.
+    /// The protocols that were asked for by name, for a server with or without TLS; `None` if none was.
     pub fn asked(&self, is_tls: bool) -> Option<Axis<Protocol>> {
         let by_scheme = |tls, clear| Some(Axis::one(if is_tls { tls } else { clear }));
         match self {
@@ -71,7 +71,8 @@ impl ProtocolArgs {
         }
     }
 
-    /// The same of a server whose URL says whether it has TLS: h1 is HTTP/1.1 over TLS there, unless h1s is named beside it.
+    /// The same for a server whose URL says whether it has TLS: h1 means HTTP/1.1 over TLS there, unless h1s is named
+    /// beside it.
     pub fn asked_at(&self, is_tls: bool) -> Option<Axis<Protocol>> {
         let asked = self.asked(is_tls)?;
         if !is_tls || asked.values().contains(&Protocol::H1s) {
@@ -110,7 +111,7 @@ impl ProtocolArgs {
         Usage(format!("{} does not fit the URL: {SCHEMES}", self.flag()))
     }
 
-    /// Refuses `--h2c-mode` where `protocol` is another than h2c.
+    /// Refuses `--h2c-mode` if `protocol` is not h2c.
     pub fn check_mode(&self, protocol: Protocol) -> Result<(), Usage> {
         if self.h2c_mode.is_some() && protocol != Protocol::H2c {
             let words = "--h2c-mode is about HTTP/2 in clear; give --proto h2c and http://";
@@ -119,7 +120,7 @@ impl ProtocolArgs {
         Ok(())
     }
 
-    /// The protocol that was asked for by name, where one is spoken at a time.
+    /// The protocol that was asked for by name, for commands that speak one at a time.
     pub fn single(&self, is_tls: bool) -> Result<Option<Protocol>, Usage> {
         Self::only(self.asked(is_tls).as_ref())
     }
@@ -150,7 +151,7 @@ impl ProtocolArgs {
         Ok(vec![asked])
     }
 
-    /// How h2c begins, if that was said.
+    /// How h2c begins, if a flag says so.
     pub fn h2c_mode(&self) -> Option<H2cMode> {
         match self.h2c_mode {
             Some(H2cModeArg::PriorKnowledge) => Some(H2cMode::PriorKnowledge),
@@ -165,7 +166,7 @@ impl ProtocolArgs {
         protocol == Protocol::H2c && self.h2c_mode() == Some(H2cMode::Upgrade)
     }
 
-    /// Puts the flags in place of what the scenario says, over TLS if that is what it has.
+    /// Overrides the scenario's protocols with the flags, over TLS if the scenario uses TLS.
     pub fn apply(&self, matrix: &mut MatrixAxes) {
         let is_tls = |protocol: &Protocol| protocol.is_tls() && !protocol.is_quic();
         let asked = self.asked(matrix.protocols.values().iter().any(is_tls));
@@ -178,7 +179,7 @@ impl ProtocolArgs {
     }
 }
 
-/// Refuses streams where there are none.
+/// Refuses streams for protocols that have none.
 pub fn check_streams(protocol: Protocol, streams: Option<u32>) -> Result<(), Usage> {
     if !protocol.is_multiplexed() && streams.is_some_and(|streams| streams > 1) {
         return Err(Usage(format!(

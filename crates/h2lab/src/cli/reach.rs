@@ -1,4 +1,4 @@
-//! Where a URL leads: by flags, else by the system's resolver; and which certificates to trust there.
+//! Where a URL leads: as flags say, else as the system's resolver says; and which certificates to trust there.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -44,7 +44,8 @@ pub struct ReachArgs {
 }
 
 impl ReachArgs {
-    /// The same as in the run that this command line made, as far as that is no secret and no file: whether certificates are verified.
+    /// The flags of the run that this command line made, except secrets and files: only whether certificates are
+    /// verified.
     pub fn as_in(&self, command: &[String]) -> Self {
         let is_it = |word: &String| {
             let switches = word.strip_prefix('-').filter(|rest| rest.chars().all(|c| "ks46".contains(c)));
@@ -56,8 +57,8 @@ impl ReachArgs {
     }
 }
 
-/// `text` with a scheme if it is HOST:PORT, as curl takes it: https:// for the ports that are TLS by custom. Anything else is left
-/// as it is, a host without a port, too: it may be the name of a file.
+/// `text` with a scheme if it is HOST:PORT, as curl reads it: https:// for the ports that are conventionally TLS.
+/// Anything else is left as it is, also a host without a port: it may be the name of a file.
 pub fn with_scheme(text: &str) -> String {
     let network = text.split(['/', '?', '#']).next().unwrap_or_default();
     let port = network.rsplit_once(':').and_then(|(host, port)| {
@@ -71,7 +72,7 @@ pub fn with_scheme(text: &str) -> String {
     }
 }
 
-/// The same where nothing but a URL is expected: a host may stand alone, too.
+/// The same where only a URL is expected: a host without a port is accepted, too.
 pub fn as_url(text: &str) -> String {
     let whole = with_scheme(text);
     let host = whole.split(['/', '?', '#']).next().unwrap_or_default();
@@ -85,19 +86,19 @@ pub fn url_text() -> impl TypedValueParser<Value = String> {
     StringValueParser::new().map(|text| as_url(&text))
 }
 
-/// The URL that `text` is.
+/// Parses `text` as a URL.
 pub fn url(text: &str) -> Result<Url, Usage> {
     read_url(text, str::parse)
 }
 
-/// The same where `--template` may have been given: then its path may have placeholders.
+/// The same where `--template` may have been given: then the path may have placeholders.
 pub fn template_url(text: &str, is_template: bool) -> Result<Url, Usage> {
     read_url(text, if is_template { Url::with_placeholders } else { str::parse })
 }
 
 fn read_url(text: &str, parse: fn(&str) -> Result<Url, UrlError>) -> Result<Url, Usage> {
     parse(text).map_err(|error| {
-        // Without a scheme, too, what stands before an `@` may be a password.
+        // Also without a scheme, the part before an `@` may be a password.
         let begin = if text.contains("://") { "" } else { "://" };
         let url = [begin, text].concat();
         Usage(format!("{}: {error}", &without_url_secrets(&url)[begin.len()..]))
@@ -107,7 +108,7 @@ fn read_url(text: &str, parse: fn(&str) -> Result<Url, UrlError>) -> Result<Url,
 /// How long one of several addresses of a name may take to accept a connection.
 const ADDRESS_TRIAL: Duration = Duration::from_secs(2);
 
-/// The first of `endpoints`, which are not none, that accepts a connection; the first one, if none does. `localhost` is often
+/// The first of `endpoints` (at least one) that accepts a connection; the first one, if none does. `localhost` is often
 /// `::1` first, while most services listen on 127.0.0.1.
 pub fn answering(endpoints: &[Endpoint]) -> Endpoint {
     let answers = |endpoint: &&Endpoint| match endpoint {
@@ -122,7 +123,7 @@ pub fn answering(endpoints: &[Endpoint]) -> Endpoint {
 }
 
 impl ReachArgs {
-    /// Where a URL's server is to be looked for, in the order in which to try; at least one. `text` is the URL as given.
+    /// The addresses to try for a URL's server, in order; at least one. `text` is the URL as given.
     pub fn endpoints(&self, text: &str, url: &Url) -> Result<Vec<Endpoint>, Failure> {
         let unreachable =
             |why: String| Failure { kind: FailureKind::Unreachable, message: format!("{text}: {why}") };
@@ -138,7 +139,7 @@ impl ReachArgs {
         Ok(())
     }
 
-    /// The same as a value.
+    /// These flags as a [`Reach`].
     pub fn reach(&self) -> Reach {
         Reach {
             resolve: self.resolve.clone(),

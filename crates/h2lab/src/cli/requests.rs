@@ -1,4 +1,4 @@
-//! The flags of what a request is, by curl's names.
+//! The flags that describe a request, by curl's names.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -65,7 +65,7 @@ pub struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// Puts the flags in place of what `work` says.
+    /// Overrides the values of `work` with the flags.
     pub fn apply(&self, work: &mut WorkAxes) -> Result<(), Usage> {
         replace(&mut work.shape, self.shape.as_ref());
         replace(&mut work.method, self.method.as_ref());
@@ -94,12 +94,12 @@ impl RequestArgs {
         Ok(())
     }
 
-    /// A URL as output has it.
+    /// A URL as output shows it.
     pub fn url_as_shown<'a>(&self, url: &'a str) -> Cow<'a, str> {
         if self.secrets { Cow::Borrowed(url) } else { without_url_secrets(url) }
     }
 
-    /// What frames that are shown hide: credentials, the values of the flags' fields, queries.
+    /// What is hidden in frames that are shown: credentials, the values of the flags' fields, queries.
     pub fn hidden(&self) -> Result<Secrets, Usage> {
         let fields = self.fields()?;
         let names = fields.iter().map(|(name, _)| name.as_str()).filter(|name| *name != "host");
@@ -159,7 +159,7 @@ pub fn header(line: &str) -> Result<(String, String), Usage> {
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 
-/// The value of `-d`. For wrk it is the time of the run: nobody means to send that.
+/// The value of `-d`. A time is refused: wrk's `-d` is the time of the run, and nobody means to send that.
 fn data(text: &str) -> Result<String, String> {
     match duration(text) {
         Ok(_) => Err("a duration? use -z TIME; for the text itself --data-raw".to_owned()),
@@ -167,8 +167,8 @@ fn data(text: &str) -> Result<String, String> {
     }
 }
 
-/// Text, or the bytes of a file after `@`, of standard input after `@-`. For h2load it is the name of a file: nobody means to send
-/// that.
+/// Text, or the bytes of a file after `@`, of standard input after `@-`. The name of a file without `@` is refused: it
+/// is what h2load's `-d` takes, and nobody means to send that.
 fn read_data(data: &str) -> Result<Body, Usage> {
     let Some(path) = data.strip_prefix('@') else {
         if Path::new(data).is_file() {

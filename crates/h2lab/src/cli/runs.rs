@@ -71,7 +71,7 @@ fn read(dir: &Path) -> Result<HistoryDocument> {
     }
     let mut history = HistoryDocument { runs: Vec::new(), unreadable: Vec::new() };
     for path in history::folders(dir)? {
-        // Who packed an archive of runs chose the names in it.
+        // The names in an archive of runs were chosen by whoever packed it.
         let folder = quotable(&path.display().to_string());
         match store::read_figures(&path) {
             Ok(run) => {

@@ -12,7 +12,7 @@ use h2lab_report::{TextStyle, hanging};
 use super::exit::Usage;
 use super::progress::about;
 
-/// Each by the name of its file in `scenarios/`, in the order of a list.
+/// The scenarios by their file names in `scenarios/`, in the order of a list.
 const SHIPPED: [(&str, &str); 12] = [
     ("compare", include_str!("../../../../scenarios/compare.toml")),
     ("h3", include_str!("../../../../scenarios/h3.toml")),
@@ -28,12 +28,12 @@ const SHIPPED: [(&str, &str); 12] = [
     ("early-push", include_str!("../../../../scenarios/early-push.toml")),
 ];
 
-/// Whether one of this name ships.
+/// Whether a scenario of this name is shipped.
 pub fn is_shipped(named: &Path) -> bool {
     SHIPPED.iter().any(|(name, _)| Path::new(name) == named)
 }
 
-/// The name of the one that ships whose name is spelled most like this word.
+/// The name of the shipped scenario that is spelled most like this word.
 pub fn near(word: &str) -> &'static str {
     let apart = |name: &str| {
         // `sidecar` is a beginning of `sidecar-chaos`, and not far from `h3`.
@@ -43,7 +43,7 @@ pub fn near(word: &str) -> &'static str {
     SHIPPED.iter().map(|(name, _)| *name).min_by_key(|name| apart(name)).unwrap_or_default()
 }
 
-/// The scenario that `named` is: a file, or one that ships.
+/// The scenario that `named` is: a file, or a shipped one.
 pub fn text_of(named: &Path) -> Result<String, Usage> {
     let read = std::fs::read_to_string(named);
     let shipped = SHIPPED.iter().find(|(name, _)| Path::new(name) == named);

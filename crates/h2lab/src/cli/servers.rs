@@ -31,7 +31,7 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// Puts the flags in place of what the scenario says.
+    /// Overrides the scenario's values with the flags.
     pub fn apply(&self, scenario: &mut Scenario) {
         let matrix = &mut scenario.matrix;
         if self.origin.is_some() || self.topology.is_some() || self.sidecar.is_some() {

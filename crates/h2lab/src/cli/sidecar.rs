@@ -33,7 +33,7 @@ use confine::Confinement;
 
 /// The schema of the file, as a test makes sure.
 const SCHEMA: &str = include_str!("../../../../docs/schema/sidecar-config.schema.json");
-/// For so long the first answers of registries are waited for before it listens.
+/// How long it waits for the first answers of registries before it listens.
 const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// A proxy between services: HTTP/1.1, HTTP/2 and HTTP/3 on either side
@@ -179,7 +179,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             stop.store(true, Ordering::Relaxed);
             return;
         }
-        // Not before: until then the process before answers.
+        // Not earlier: until now the previous process answers.
         admin = bound.take().map(|bound| bound.serve(Arc::clone(&live))).transpose();
         let is_admin = admin.as_ref().ok().and_then(Option::as_ref);
         reported = announce(listening, &stop).and_then(|()| is_admin.map_or(Ok(()), admin::Admin::announce));
@@ -200,7 +200,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
             stop.store(true, Ordering::Relaxed);
             return;
         }
-        // After the change of user: threads have their own rights.
+        // After the change of user: each thread has its own credentials.
         reload::look_up_again(&live);
         if let Some((registries, reload, before)) = follow.take()
             && let Err(error) = reload::start(path, args.watch, before, Arc::clone(&live), registries, reload)
@@ -228,7 +228,7 @@ pub fn main(args: &SidecarArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Prints the rules that bring connections to the transparent listeners.
+/// Prints the rules that redirect connections to the transparent listeners.
 fn print_nft(args: &SidecarArgs, file: &Config) -> Result<Exit> {
     let uid = confine::user_of(args, file)?.map(h2lab_net::privileges::User::uid);
     let rules = nft::rules(file, nft::Exempt { mark: file.mark, uid });
@@ -236,7 +236,7 @@ fn print_nft(args: &SidecarArgs, file: &Config) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Sockets that the service manager has opened, or that the process before has.
+/// Takes the sockets that the service manager or the previous process has opened.
 fn take_sockets(config: &mut SidecarConfig, path: Option<&Path>) -> Result<Option<Predecessor>> {
     // SAFETY: at the start of the command nothing else has taken descriptors that were passed to the process.
     let mut given = unsafe { handover::from_service_manager() };
@@ -256,14 +256,14 @@ fn shown(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string()).unwrap_or_default()
 }
 
-/// The process before may end; the one after may ask.
+/// Lets the previous process end, and the next one ask for the sockets.
 fn take_over(
     sockets: &Sockets,
     predecessor: Option<Predecessor>,
     path: &Path,
     stop: &Arc<AtomicBool>,
 ) -> std::io::Result<()> {
-    // First the place where the next one asks: who finds it there finds us.
+    // First the socket at which the next process asks: if it finds the socket, it reaches this process.
     let offer = Offer::at(path)?;
     let passing = sockets.passing().clone();
     let (sockets, stop) = (sockets.clone(), Arc::clone(stop));
@@ -284,14 +284,14 @@ fn take_over(
                 .name("takeover".to_owned())
                 .spawn(move || passing.take_over(before))?;
         }
-        // Its sockets are here.
+        // Its sockets have arrived.
         Err(error) => say!("note: the previous process ended before the hand-over was complete: {error}"),
     }
     Ok(())
 }
 
 impl SidecarArgs {
-    /// What is to be given beside the flags that there are.
+    /// What must be given in addition to the flags that are given.
     fn missing(&self) -> String {
         match (self.listen, self.to.first()) {
             (Some(listen), _) => {
@@ -304,7 +304,7 @@ impl SidecarArgs {
         }
     }
 
-    /// Refuses flags about a file where there is none: clap does not where --listen excludes --config.
+    /// Refuses flags about a configuration file without one: clap does not do this, since --listen excludes --config.
     fn of_file(&self) -> Result<()> {
         let flags = [("--check", self.check), ("--print-nft", self.print_nft), ("--watch", self.watch)];
         match flags.into_iter().find(|(_, is_set)| *is_set && self.config.is_none()) {
@@ -313,7 +313,7 @@ impl SidecarArgs {
         }
     }
 
-    /// Puts the flags of log and admin listener in place of what the file says.
+    /// Overrides the file's values for log and admin listener with the flags.
     fn observe(&self, file: &mut Config) {
         if let Some(log) = &self.access_log {
             file.log.file = Some(log.clone());
@@ -325,8 +325,8 @@ impl SidecarArgs {
     }
 }
 
-/// Opens the access log. A file of the configuration is relative to its folder; one of a flag too, which is the working folder without a
-/// configuration.
+/// Opens the access log. Its name is relative to the folder of the configuration, whether the file or a flag gives it;
+/// without a configuration, to the working folder.
 fn open_log(
     config: &mut SidecarConfig,
     folder: &Path,
@@ -359,7 +359,7 @@ fn prepared(path: &Path, file: Config) -> Result<SidecarConfig> {
         let path = folder.join(name);
         std::fs::read(&path).map_err(|source| confine::unreadable(&path, source))
     };
-    // Files are told as they are opened: relative to the working folder, or absolute.
+    // Messages name files as they are opened: relative to the working folder, or absolute.
     let shown = |name: &String| folder.join(name).display().to_string();
     let of_folder = |error| match error {
         SidecarError::Pem { paths, source } => {

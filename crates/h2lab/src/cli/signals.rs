@@ -7,17 +7,19 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 
-/// A flag that the signals set. A Ctrl-C after that removes what is drawn and ends the program at once. Another SIGTERM or SIGHUP does not: `timeout` sends
-/// its signal twice, to the program and to its group, and who cannot wait has SIGKILL.
+/// A flag that the signals set. A further Ctrl-C removes what is drawn and ends the program at once. A further SIGTERM
+/// or SIGHUP does not: `timeout` sends its signal twice, to the program and to its group. To end the program at once,
+/// use SIGKILL.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = interrupted()?;
     signal_hook::flag::register(SIGHUP, Arc::clone(&stop)).context("cannot catch signals")?;
     Ok(stop)
 }
 
-/// For what serves until it is stopped: the same, and two flags that SIGHUP sets, which stops nothing here: one to open the log again,
-/// and one to read the configuration again. SIGUSR1 sets the first of them, as nginx does; to `HAProxy` it is a soft stop, which SIGTERM is
-/// here. SIGUSR2 would end the process without a drain, and is of no use: that is said. SIGPIPE is ignored by the runtime of Rust.
+/// For commands that serve until they are stopped: the same flag, and two flags that SIGHUP sets, which stops nothing
+/// here: one to open the log again, and one to read the configuration again. SIGUSR1 sets the first of these two, as in
+/// nginx; in `HAProxy` it is a soft stop, which is SIGTERM here. SIGUSR2 would end the process without a drain, and has
+/// no use here: a message says so. SIGPIPE is ignored by the runtime of Rust.
 pub fn serving() -> Result<(Arc<AtomicBool>, [Arc<AtomicBool>; 2])> {
     let (stop, hangups) = (interrupted()?, [Arc::default(), Arc::default()]);
     for hangup in &hangups {
@@ -27,7 +29,7 @@ pub fn serving() -> Result<(Arc<AtomicBool>, [Arc<AtomicBool>; 2])> {
     let say = || {
         let words =
             b"h2lab: SIGUSR2 is ignored; SIGHUP reloads, SIGUSR1 reopens the access log, SIGTERM stops\n";
-        // It runs in whatever thread, also in one that serves, and must not wait for who reads this.
+        // The handler runs in any thread, also in one that serves, and must not wait for the reader of stderr.
         let stderr = rustix::stdio::stderr();
         let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -60,8 +62,8 @@ fn interrupted() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// A file that would become larger than this process may write (`ulimit -f`) is an error of that write and does not end the
-/// program, as SIGXFSZ would.
+/// A write beyond the file size limit of this process (`ulimit -f`) becomes an error of that write, and SIGXFSZ does
+/// not end the program.
 pub fn ignore_file_size_limit() -> Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context("cannot catch signals").map(drop)
 }

@@ -29,7 +29,7 @@ pub struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// What the flags mean, once the files that they name are known to hold what they should.
+    /// The trust that the flags set, once the files that they name were checked.
     pub fn trust(&self) -> Result<Trust, Usage> {
         let ca_pem = self.cacert.as_deref().map(|path| authorities("--cacert", path)).transpose()?;
         let identity = self
@@ -57,7 +57,7 @@ impl IdentityArgs {
         self.cert.is_some()
     }
 
-    /// The files' contents, if any are given, once they are known to belong together.
+    /// The files' contents, if any are given, once certificate and key are known to match.
     pub fn read(&self) -> Result<Option<Identity>, Usage> {
         let Some(cert) = &self.cert else { return Ok(None) };
         let certificates_pem = text("--cert", cert)?;
@@ -89,7 +89,7 @@ pub fn authorities(flag: &str, path: &Path) -> Result<String, Usage> {
     Ok(pem)
 }
 
-/// What is in a PEM file. Only the text between the items may be something else than ASCII.
+/// The text of a PEM file. Only the text between the items may be non-ASCII.
 fn text(flag: &str, path: &Path) -> Result<String, Usage> {
     let bytes = fs::read(path)
         .map_err(|error| Usage(format!("{flag} {}: cannot read it: {error}", path.display())))?;

@@ -1,4 +1,4 @@
-//! What values of flags are read by, the same for every subcommand.
+//! Parsers of flag values, the same for every subcommand.
 
 use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;
@@ -18,7 +18,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(seconds.as_deref().unwrap_or(text)).map_err(|error| error.to_string())
 }
 
-/// The same for several with commas. The times of a link have no such form: netem's are milliseconds.
+/// The same for several, separated by commas. The times of a link do not accept a bare number: netem's are
+/// milliseconds.
 pub fn durations(text: &str) -> Result<Axis<Duration>, String> {
     let with_unit = |text: &str| if is_number(text) { format!("{text}s") } else { text.to_owned() };
     axis(&text.split(',').map(with_unit).collect::<Vec<_>>().join(","))
@@ -53,7 +54,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|error| error.to_string())
 }
 
-/// The values of an axis: one, or several with commas.
+/// The values of an axis: one, or several separated by commas.
 pub fn axis<T: AxisValue>(text: &str) -> Result<Axis<T>, String> {
     value(text)
 }

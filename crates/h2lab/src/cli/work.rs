@@ -1,4 +1,4 @@
-//! The flags of how much is sent, over how much, and how often. A flag replaces what the scenario says.
+//! The flags for how much is sent, over how many connections, and how often. A flag overrides the scenario.
 
 use std::time::Duration;
 
@@ -63,12 +63,12 @@ pub enum ArrivalArg {
 }
 
 impl WorkArgs {
-    /// The scenario of a file as long as it is wanted, before flags replace what it says.
+    /// The scenario of a file, quick or in full, before flags override it.
     pub fn chosen(&self, file: &Scenario) -> Result<Scenario> {
         Ok(if self.quick { file.quickened()? } else { file.in_full() })
     }
 
-    /// Puts the flags in place of what the scenario says.
+    /// Overrides the scenario's values with the flags.
     pub fn apply(&self, scenario: &mut Scenario) {
         let work = &mut scenario.work;
         replace(&mut work.warmup, self.warmup.as_ref());
@@ -79,12 +79,12 @@ impl WorkArgs {
             (work.rate, work.concurrency, work.ramp) = (rate.clone(), None, None);
         }
         if let Some(ramp) = self.ramp {
-            // Rates of a file would be the same cell again and again.
+            // With several rates of a file, the same cell would be repeated.
             (work.ramp, work.concurrency, work.rate) = (Some(ramp), None, Axis::one(work.rate.values()[0]));
             work.arrival = ArrivalShape::Constant;
         }
         if let Some(concurrency) = self.concurrency {
-            // Rates of a file would be the same cell again and again.
+            // With several rates of a file, the same cell would be repeated.
             (work.concurrency, work.rate) = (Some(concurrency), Axis::one(work.rate.values()[0]));
             work.ramp = None;
         }

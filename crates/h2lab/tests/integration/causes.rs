@@ -1,6 +1,6 @@
 //! `--causes`: what slow requests waited for is named in the report, and kept.
 //!
-//! Which packet is dropped is scripted, so that what must be found is known before.
+//! Which packet is dropped is scripted, so that the expected result is known.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn dropped(folder: &Path, more: &[&str]) -> (Value, PacketRecord) {
         "--down=script=data 260 of flow 1",
         "-q=100",
         "-z=2s",
-        // Proxies need a while until their connection is as wide as it needs to be.
+        // Proxies need some time until their connection carries enough.
         "--warmup=1500ms",
         "--repetitions=1",
     ];
@@ -47,8 +47,9 @@ fn names(interval: &Value, packet: &PacketRecord) -> bool {
     interval["drop"]["direction"] == "down" && interval["drop"]["index"] == packet.index
 }
 
-/// Fails unless the slowest request waited most for the dropped packet, and no request for another one. The round trip that its repair
-/// takes is longer than what may stop anything in a cell that is measured soundly; in one that is not, requests wait for that.
+/// Fails unless the slowest request waited most for the dropped packet, and no request waited for another one.
+/// Repairing the loss takes a round trip, which is longer than any pause in a cell that is measured soundly; in other
+/// cells, requests may wait for the machine.
 #[track_caller]
 fn assert_named(cell: &Value, packet: &PacketRecord) {
     let slowest = cell["causes"]["slowest"].as_array().expect("there are latency breakdowns");
@@ -65,7 +66,7 @@ fn assert_named(cell: &Value, packet: &PacketRecord) {
     for interval in slowest.iter().flat_map(waits).filter(|interval| !interval["drop"].is_null()) {
         assert!(names(&interval, packet), "no other packet was lost: {interval:#}");
     }
-    // The parts of a latency breakdown are all of its time.
+    // The parts of a latency breakdown add up to all of its time.
     for breakdown in slowest {
         let sum: f64 = waits(breakdown).iter().map(|interval| interval["ms"].as_f64().unwrap()).sum();
         assert!((sum - breakdown["response_ms"].as_f64().unwrap()).abs() < 0.1, "{breakdown:#}");
@@ -97,7 +98,7 @@ fn over_http_3_each_drop_that_is_named_is_one_and_nothing_is_unknown() {
     let named = intervals.iter().filter(|interval| interval["drop"]["direction"] == "down");
     let named: Vec<u64> = named.filter_map(|interval| interval["drop"]["index"].as_u64()).collect();
     assert!(named.iter().all(|index| lost.contains(index)), "{named:?} of {lost:?}");
-    // In a cell that is not measured soundly requests wait for the machine.
+    // In a cell that is not measured soundly, requests may wait for the machine instead.
     assert!(cell["state"] != "ok" || !named.is_empty(), "{breakdowns:#?}");
 }
 

@@ -42,7 +42,7 @@ fn server(treat: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     address
 }
 
-/// Reads until the peer ends: what a server does that has nothing to say.
+/// Reads until the peer closes, as a server does that sends nothing.
 fn swallow(stream: &mut TcpStream) {
     let mut buffer = [0; 4096];
     while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}
@@ -53,13 +53,13 @@ fn answering(bytes: &'static [u8]) -> SocketAddr {
     server(move |mut stream| {
         let mut buffer = [0; 4096];
         if stream.read(&mut buffer).is_ok_and(|n| n > 0) {
-            let _ = stream.write_all(bytes); // the client may be gone, which is its right
+            let _ = stream.write_all(bytes); // the client may have closed, which is allowed
             swallow(&mut stream);
         }
     })
 }
 
-/// A TLS server with a certificate of its own that never answers a request: it only has to be TLS.
+/// A TLS server with a certificate of its own that never answers a request: only the handshake matters.
 fn tls_server() -> SocketAddr {
     let signed =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a self-signed certificate");

@@ -35,8 +35,8 @@ impl Graded {
         }
     }
 
-    /// Fails unless it acknowledged settings that changed, or was late for all that was sent to it, as on a busy machine, and ended before
-    /// anything of it was heard.
+    /// Fails unless the client acknowledged settings that changed. On a busy machine it may instead have ended before
+    /// anything that was sent to it had an answer.
     #[track_caller]
     fn assert_acknowledges(&self) {
         let check = self.check("CLNT112");
@@ -76,7 +76,7 @@ fn curl_in_clear_by_prior_knowledge_and_over_http_1_1() {
     let old = format!("{} -q -s {{url}}", curl.display());
     let graded = Graded::new(&old, &cases);
     graded.assert("unsupported", &["CLNT101"]);
-    // What cannot be graded is not played.
+    // Test cases that cannot be graded are not run.
     assert_eq!(graded.0["spent"]["requests"], 1, "{:#}", graded.0);
 }
 
@@ -94,7 +94,7 @@ fn curl_uploads_through_small_windows() {
 #[test]
 fn a_daemon_that_the_command_leaves_behind_does_not_live_on() {
     let Some(curl) = need("curl") else { return };
-    // It leaves the process group, and its number is no one else's.
+    // It leaves the process group; the number identifies it, since no other process has it.
     let seconds = 1_000_000 + std::process::id();
     let command =
         format!("setsid sleep {seconds} & {} -q -s --http2-prior-knowledge {{url}}", curl.display());
@@ -120,11 +120,12 @@ fn gos_client_replays_what_a_goaway_left_and_returns_credit_too_often() {
     graded.assert_acknowledges();
     graded.assert("fail", &["CLNT102", "CLNT104", "CLNT114", "CLNT115", "CLNT116"]);
     assert_eq!(graded.check("CLNT104")["fix"][0]["product"], "Go");
-    // That its callers dial all at once is a race among them, which a quick server lets the first of them win now and then.
+    // Whether all callers dial at once is a race among them: with a fast server, the first one sometimes wins it.
     let together =
         Graded::new(&format!("{command} together"), &["--case", "plain,stream-quota,graceful-goaway"]);
     together.assert("fail", &["CLNT105"]);
-    // Many at a time begin on a new connection while its SETTINGS come, and some of them go out behind the acknowledgement.
+    // Many requests at once begin on a new connection while its SETTINGS arrive, and some of them are sent after the
+    // acknowledgement.
     let command = format!("{} {{url}} 3", client.display());
     Graded::new(&command, &["--case", "plain,one-stream"]).assert("pass", &["CLNT111"]);
 }

@@ -1,4 +1,4 @@
-//! h2spec against the origin and h2specd against our client: the suites that the field goes by.
+//! h2spec against the origin and h2specd against our client: the usual conformance suites.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,7 +7,8 @@ use std::path::Path;
 use crate::origin::Origin;
 use crate::support::{binary, folder, free_ports, need, run_program};
 
-/// Seconds for an answer, in both suites: their 2 are what a busy machine may take. No case of them waits for silence.
+/// Seconds for an answer, in both suites: a busy machine may take the 2 that are their default. No case waits for
+/// silence.
 const PATIENT: [&str; 2] = ["-o", "30"];
 
 /// What a suite's last line says: `145 tests, 145 passed, 0 skipped, 0 failed`.
@@ -36,9 +37,9 @@ pub fn assert_all_passed(said: &str, least: u32) {
     println!("{passed} of {tests} cases");
 }
 
-/// Fails unless every one of at least `least` cases of h2specd passes in one of three runs. It has races of its own: a PING of ours that
-/// measures the round trip is taken for the acknowledgement of its own one, and where it writes to a connection that we have ended, the
-/// kernel's reset may overtake the GOAWAY that it waits for.
+/// Fails unless every one of at least `least` cases of h2specd passes in one of three runs. It has races of its own: it
+/// mistakes a PING of ours, which measures the round trip, for the acknowledgement of its own one; and if it writes to
+/// a connection that we have ended, the kernel's RST may overtake the GOAWAY that it waits for.
 #[track_caller]
 pub fn assert_each_passes(run: impl Fn() -> String, least: u32) {
     let mut never: Option<BTreeSet<String>> = None;
@@ -80,9 +81,9 @@ fn the_origin_passes_every_case_of_h2spec_in_clear_and_over_tls() {
 fn our_client_passes_every_case_of_h2specd() {
     let Some(program) = need("h2specd") else { return };
     let client = format!("{} __get", binary().display());
-    // One for each case.
+    // One port for each case.
     let first = free_ports(80).to_string();
-    // What it says on the other stream, of its sockets, is endless.
+    // What it prints about its sockets, on the other stream, is endless.
     let arguments = [&["-h", "127.0.0.1", "-f", &first, "-e", &client], &PATIENT[..]].concat();
     assert_each_passes(|| run_program(&program, folder().path(), &arguments).stdout, 57);
 }

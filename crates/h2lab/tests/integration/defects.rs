@@ -1,5 +1,5 @@
-//! What users of hey, its live fork, h2load and vegeta have found wrong with them: each has a test here that shows `load` free
-//! of it. Named are the tool and, where there is one, its public issue.
+//! Defects that users of hey, its live fork, h2load and vegeta have found in them. Each has a test here that shows that
+//! `load` does not have it. The comment names the tool and, if there is one, its public issue.
 //!
 //! Shown elsewhere:
 //! - errors in every level of recording (hey): `load::tests::threads::errors_are_counted_as_errors_in_every_level_…`;
@@ -8,7 +8,8 @@
 //! - streams per connection can be set (vegeta #513): `load::tests::a_closed_loop_keeps_its_number_in_flight_and_never_more`;
 //! - a server that closes is dialled again (h2load after nginx's "http2 flood detected"):
 //!   `load::tests::a_connection_that_breaks_fails_what_it_carried_and_nothing_is_lost`;
-//! - figures that cannot be (the study's 145 busy of 100 workers): `stats::checks::tests::the_figures_of_the_study_are_found_out`.
+//! - impossible figures (the study's 145 busy of 100 workers):
+//!   `stats::checks::tests::the_figures_of_the_study_are_found_out`.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
@@ -179,16 +180,17 @@ fn a_timeout_ends_requests_to_a_silent_server_and_the_run_with_them() {
     assert_eq!(document["requests"]["failed"], 6, "{}", finished.transcript());
     let errors = document["errors"].as_array().expect("a list");
     assert!(errors.iter().all(|error| error["kind"] == "timeout"), "{errors:?}");
-    // It had them all, as its TCP says.
+    // It received all requests, as its TCP acknowledged.
     assert!(errors.iter().any(|error| error["fault"] == "sut"), "{errors:?}");
-    // Its SETTINGS do not come either: ours would wait for them for 10 s.
+    // Its SETTINGS do not arrive either: our client would wait 10 s for them.
     let prior = ["load", "--no-store", "-n6", "--http2-prior-knowledge", "--timeout=3s", &url];
     let finished = h2lab(&prior);
     assert_eq!(finished.code, Some(3), "{}", finished.transcript());
     assert!(finished.stderr.contains("does not respond within 3s"), "{}", finished.transcript());
 }
 
-/// hey: of a number that connections do not divide, the rest is dropped. Its fork: results that come last are lost.
+/// hey: if the connections do not divide the number of requests, the rest is not sent. Its fork: the last results are
+/// lost.
 #[test]
 fn each_request_is_sent_and_reported_whatever_divides_their_number() {
     let origin = Origin::start(&[]);
@@ -227,12 +229,12 @@ fn more_than_500_connections_are_so_many() {
     );
 }
 
-/// vegeta #660: connections of HTTP/2 are invisible, and as fast as it can their number is not kept to; no row says which
+/// vegeta #660: connections of HTTP/2 are invisible, and at full speed their number is not kept; no row says which
 /// connection or protocol it was.
 #[test]
 fn connections_are_as_many_as_asked_for_and_each_row_says_which_it_was() {
     let origin = Origin::start(&[]);
-    // It lasts for so long that each connection is there before the others have had all requests.
+    // It lasts long enough that every connection is established before the others have had all requests.
     let url = format!("http://{}/delay/200", origin.clear);
     let cell = record(&["--proto=h2c", "-c3", "-m5", "-n300", &url]);
     assert_eq!((cell.connections.len(), cell.cell.protocol.to_string()), (3, "h2c".to_owned()));

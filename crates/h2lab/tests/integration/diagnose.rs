@@ -1,5 +1,5 @@
-//! `h2lab diagnose`: what it measures, what it changes, and that it reports no more than that. Whether a change helps depends on the
-//! machine, and decides no test.
+//! `h2lab diagnose`: what it measures, what it changes, and that it reports no more than that. Whether a change helps
+//! depends on the machine, and no test depends on it.
 
 use serde_json::{Value, json};
 
@@ -131,11 +131,11 @@ fn a_diagnosis_is_a_page_and_documents_for_ci_and_so_is_its_run_folder() {
         file("a.html").contains(title) && file("h2lab-runs/first/report.html").contains(title),
         "{title}"
     );
-    // The folder says the same: the document, but for where it is, and what CI gets.
+    // The folder gives the same: the document except its place, and the files for CI.
     let again = ["diagnose", "latest", "--junit", "-o=b.sarif", "-o=b.json", "-o=b.html"];
     let read = run_program(&binary(), folder.path(), &again);
     assert_eq!(read.code, Some(0), "{}", read.transcript());
-    // How long the command took is known of the first alone; the other has the time of measuring.
+    // The duration of the command is only in the first one; the other has the measuring time.
     let without_time = |junit: &str| {
         let (before, rest) = junit.split_once(" time=\"").expect("a time");
         format!("{before}{}", rest.split_once('"').expect("its end").1)
@@ -225,7 +225,7 @@ fn a_live_server_is_asked_as_often_as_it_answers_in_a_ramp() {
     let arguments = ["diagnose", "--json", "--out=run", "--budget=1ms", "-z1s", "--max-connections=2", &url];
     let finished = run_program(&binary(), folder.path(), &arguments);
     finished.assert_measured();
-    // Two connections carry 20 requests per second, one after the other.
+    // Two connections carry 20 requests per second, with one after the other on each.
     assert!(finished.stderr.contains("was too much over at most 2 connections"), "{}", finished.stderr);
     let rate =
         finished.stderr.split("rate: ").nth(1).and_then(|rest| rest.split("/s").next()).expect("it is told");

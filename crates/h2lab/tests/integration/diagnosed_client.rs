@@ -23,7 +23,8 @@ fn document(flags: &[&str], command: &str) -> Value {
     done.json()
 }
 
-/// Fails unless the client was seen: on a busy machine the times are not to be trusted, which is told and decides no test.
+/// Fails unless the client was seen. On a busy machine the times cannot be trusted, which is reported and fails no
+/// test.
 #[track_caller]
 fn assert_read(done: &Finished) {
     assert!(matches!(done.code, Some(0 | 5)), "{}", done.transcript());
@@ -59,7 +60,7 @@ fn a_client_that_dials_for_each_request_is_told_to_keep_its_connection() {
 #[test]
 fn over_tls_a_client_that_resumes_no_session_is_told_to_and_one_without_h2_that_it_did_not_offer_it() {
     let Some(_) = need("curl") else { return };
-    // Near by, where a full handshake's CPU time is much of a request.
+    // With a short delay, where the CPU time of a full handshake is a large part of a request.
     let near = ["--tls", "--delay=1ms"];
     let found = document(&near, &six("curl -sS -o /dev/null --http2 --cacert {ca} {url}"));
     assert_eq!(protocols(&found), ["h2"], "{found:#}");
@@ -85,7 +86,7 @@ fn a_client_that_shares_one_connection_has_no_finding_about_connections() {
 #[test]
 fn a_client_with_small_windows_is_told_to_raise_them() {
     let Some(_) = need("nghttp") else { return };
-    // A stop counts that lasts no longer than a round trip and a quarter: long enough for a busy machine.
+    // A stop counts if it lasts at most a round trip and a quarter, which is long enough for a busy machine.
     let found = document(&["--delay=100ms"], "nghttp -n -w 14 -W 14 {url}bytes/128k");
     assert!(rules(&found).iter().any(|rule| rule.starts_with("FLOW10")), "{found:#}");
 }
@@ -160,7 +161,7 @@ fn a_command_that_hangs_is_killed_and_what_it_had_sent_is_reported() {
     assert_eq!(left(folder.path()), 0, "nothing is left behind");
 }
 
-/// Interrupts a client that has made one request and hangs, by a signal to the process that was started alone.
+/// Interrupts a client that has made one request and hangs, by a signal to the started process only.
 #[track_caller]
 fn interrupted(folder: &Path, signal: Signal) -> (Option<i32>, String) {
     let command =
@@ -178,7 +179,7 @@ fn interrupted(folder: &Path, signal: Signal) -> (Option<i32>, String) {
     let until = Instant::now() + DEADLINE;
     while !folder.join("asked").exists() {
         assert!(Instant::now() < until, "the client made no request");
-        sleep(Duration::from_millis(5)); // the pace of looking
+        sleep(Duration::from_millis(5)); // polling interval
     }
     kill_process(Pid::from_child(&run), signal).expect("it is ours");
     let output = run.wait_with_output().expect("it ends");

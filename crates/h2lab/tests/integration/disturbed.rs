@@ -1,4 +1,5 @@
-//! What others do to a measurement while it runs: processes that are killed, stopped, or crash. None of it becomes a verdict.
+//! Disturbances of a measurement while it runs: processes that are killed, stopped, or crash. None of them becomes a
+//! verdict.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -19,7 +20,8 @@ use crate::support::{DEADLINE, Finished, binary, folder, need};
 const CHECK_FAILED: i32 = 1;
 const INVALID: i32 = 5;
 
-/// How long a process is stopped: most of a second of measuring, which no schedule of a busy machine amounts to.
+/// How long a process is stopped: most of a second of measured time. Scheduling on a busy machine does not add up to
+/// that.
 const STOP: Duration = Duration::from_millis(700);
 
 /// A run of h2lab that something happens to.
@@ -81,7 +83,7 @@ impl Run {
         let until = Instant::now() + DEADLINE;
         while !self.said("stderr").contains(words) && self.child.try_wait().expect("it is ours").is_none() {
             assert!(Instant::now() < until, "it does not say {words:?}");
-            sleep(Duration::from_millis(5)); // the pace of looking
+            sleep(Duration::from_millis(5)); // polling interval
         }
     }
 
@@ -92,7 +94,7 @@ impl Run {
                 break status;
             }
             assert!(Instant::now() < until, "it does not end");
-            sleep(Duration::from_millis(5)); // the pace of looking
+            sleep(Duration::from_millis(5)); // polling interval
         };
         Finished { code: status.code(), stdout: self.said("stdout"), stderr: self.said("stderr") }
     }
@@ -229,7 +231,7 @@ fn a_timed_transfer_that_was_stopped_has_no_valid_rate() {
         let url = server.url(Protocol::H1, "/bytes/1M");
         let run = Run::begin(&[&["bulk", "get", "--http1.1"], flags, &[&url]].concat());
         let client = Pid::from_child(&run.child);
-        server.wait_for_requests(1); // until it transfers
+        server.wait_for_requests(1); // until it begins to transfer
         kill_process(client, Signal::STOP).expect("it is ours");
         sleep(4 * STOP); // more than a tenth of its time
         kill_process(client, Signal::CONT).expect("it is ours");
@@ -265,7 +267,7 @@ fn a_server_that_waits_for_a_cpu_that_others_use_is_measured_again() {
     let mut run = Run::comparison();
     let origin = run.serving("origin").as_raw_nonzero().to_string();
     let origin = origin.as_str();
-    // It yields to every other program, and others never rest on its CPU.
+    // It yields to every other program, and other programs keep its CPU busy without a pause.
     for words in
         [&["taskset", "-a", "-c", "-p", cpu, origin][..], &["chrt", "-a", "--idle", "-p", "0", origin]]
     {
@@ -279,7 +281,7 @@ fn a_server_that_waits_for_a_cpu_that_others_use_is_measured_again() {
     assert_measured_again(&run.end(), "for a CPU used by other programs");
 }
 
-/// What `h2lab` with these flags does whose request a server answers only after it was stopped for [`STOP`].
+/// Runs `h2lab` with these flags, and stops it for [`STOP`] before the server answers its request.
 fn stopped_while_it_waits(flags: &[&str]) -> Finished {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.set_nonblocking(true).expect("a socket");

@@ -1,5 +1,5 @@
-//! The commands of README.md and docs/: each is run as it is written, in a network of its own where the servers of the examples
-//! are. `tests/documented.toml` has those that cannot be, each with its reason.
+//! The commands of README.md and docs/: each is run as it is written, in a network of its own with the servers of the
+//! examples. `tests/documented.toml` lists those that cannot be run, each with its reason.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! How runs end: in the middle of their plan, with cells that could not be measured, and reported again from their folders.
 //!
-//! The server is made here, so that it decides by the requests it has seen, and not by the clock, when something happens.
+//! The server is made here, so that the requests that it has seen, and not the clock, decide when something happens.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -41,12 +41,12 @@ impl Http1 {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if is_gone.load(Ordering::SeqCst) {
-                    return; // and with it the listener goes
+                    return; // and the listener is closed with it
                 }
                 let (seen, happening, is_gone) = (seen.clone(), happening.clone(), is_gone.clone());
                 thread::spawn(move || {
                     let mut answered = 0;
-                    // A client that breaks off is no affair of the server.
+                    // A client that aborts its connection is no error of the server.
                     let _ = serve(stream, &mut |head| {
                         seen.lock().unwrap().push(head);
                         answered += 1;
@@ -132,7 +132,7 @@ fn a_folder_that_cannot_be_written_ends_the_run_after_what_was_measured_is_repor
     let folder = folder();
     let out = folder.path().join("run");
     let parts = out.join("visits");
-    // As full as a disk can be: the next table finds no place.
+    // The disk is full: the next table finds no room.
     let server = Http1::start(move |answered| {
         if answered == IN_THE_FIRST_REPETITION {
             fs::remove_dir_all(&parts).expect("the run has begun");

@@ -1,4 +1,4 @@
-//! The flags that every command which makes requests has: one spelling, one meaning.
+//! The flags that every command has which makes requests: one spelling, one meaning.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -49,17 +49,17 @@ fn answer(mut stream: impl Read + Write, tell: &Sender<String>) {
         let mut buffer = [0; 4096];
         match stream.read(&mut buffer) {
             Ok(n) if n > 0 => head.extend_from_slice(&buffer[..n]),
-            _ => return, // who only tries whether somebody listens
+            _ => return, // a probe that only checks whether somebody listens
         }
     }
-    // The test may know enough, and the client have gone.
+    // The test may have enough, and the client may have gone.
     let _ = tell.send(String::from_utf8_lossy(&head).to_ascii_lowercase());
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\nx");
 }
 
 fn next_head(heads: &Receiver<String>) -> String {
     let head = heads.recv().expect("a request");
-    while heads.try_recv().is_ok() {} // of those that ask more than once
+    while heads.try_recv().is_ok() {} // for commands that request more than once
     head
 }
 

@@ -16,7 +16,7 @@ fn the_published_schemas_are_those_of_this_program() {
         let text = fs::read_to_string(&published).unwrap_or_default();
         let name = published.display();
         let written = fs::read_to_string(entry.path()).expect("it was just written");
-        // Both are thousands of lines: git shows better than a failure where they differ.
+        // Both are thousands of lines: git shows the difference better than a failed test.
         assert!(
             text == written,
             "{name} lags behind: run `cargo run --features schema -- gen schema docs/schema`"

@@ -7,7 +7,7 @@ use crate::support::{DEADLINE, folder, h2lab, need, run_program};
 /// `SETTINGS_HEADER_TABLE_SIZE` on both sides of each boundary.
 const SIZES: [&str; 5] = ["0", "1", "4095", "4096", "65536"];
 
-/// Requests on one connection: enough that what the first one put into the tables is referred to.
+/// Requests on one connection: enough that later ones refer to table entries of the first.
 const REQUESTS: usize = 8;
 
 /// Fields that repeat, that are large, and that have bytes beyond ASCII.

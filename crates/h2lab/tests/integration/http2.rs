@@ -126,8 +126,9 @@ fn an_urgent_answer_overtakes_the_others_that_are_under_way() {
     let urgent = client.ask(&format!("/bytes/{URGENT}"), "u=1");
     client.read_until(|received| received.get(&urgent) == Some(&URGENT));
     let others: usize = large.iter().map(|stream| client.received[stream]).sum();
-    // Shared, they would have had 80 MiB meanwhile; first come, first served, all of their 160. What they did have is what
-    // was in the buffers of both sockets when the urgent one was asked for.
+    // If all streams shared the bandwidth, the others would have received 80 MiB meanwhile; first come, first served,
+    // all of their 160. What they did receive was in the buffers of both sockets when the urgent response was
+    // requested.
     assert!(others < 60 << 20, "{} MiB", others >> 20);
 }
 

@@ -35,7 +35,7 @@ fn errors(document: &Value) -> Vec<(String, u64)> {
     errors.iter().map(one).collect()
 }
 
-/// How many requests were given up, whoever is to blame; fails if others failed.
+/// How many requests were given up, whoever caused it; fails if others failed.
 #[track_caller]
 fn timeouts(document: &Value) -> u64 {
     let errors = errors(document);
@@ -43,7 +43,7 @@ fn timeouts(document: &Value) -> u64 {
     errors.iter().map(|(_, count)| count).sum()
 }
 
-/// Fails unless so many requests were made and all of them succeeded.
+/// Fails unless this many requests were made and all of them succeeded.
 #[track_caller]
 fn assert_all(document: &Value, count: u64) {
     let requests = &document["requests"];
@@ -121,7 +121,7 @@ fn a_request_that_is_not_answered_in_time_is_given_up_and_the_others_go_on() {
     let document = given_up.json();
     assert_eq!(timeouts(&document), 6, "{document:#}");
     assert_eq!(document["connections_opened"], 1, "{document:#}");
-    // Those that are answered share its connection, before and behind the ones that are not.
+    // The requests that are answered share its connection, before and after those that are not.
     let document = load(&[&flags[..], &["-n", "24", &slow, &quick]].concat());
     let succeeded = document["requests"]["succeeded"].as_u64().expect("a count");
     assert!((1..24).contains(&succeeded), "{document:#}");
@@ -156,8 +156,8 @@ fn a_server_that_is_stopped_answers_what_it_was_asked_and_says_goodbye() {
 
 #[test]
 fn the_last_answer_of_a_connection_arrives_whole_on_a_slow_path() {
-    // It takes six seconds, and the server has handed everything to QUIC in the first: a client that acknowledges nothing is
-    // waited for for five, and one that keeps acknowledging for as long as that takes.
+    // It takes six seconds, and the server has handed everything to QUIC in the first. QUIC waits five seconds for a
+    // client that acknowledges nothing, and as long as it takes for one that keeps acknowledging.
     let program = binary().display().to_string();
     let sockets = "--listen 0.0.0.0:8080 --tls-listen 0.0.0.0:8443";
     let server = format!("{program} origin {sockets} --h3 --max-requests-per-connection 1");
@@ -190,7 +190,7 @@ fn whoever_does_not_speak_http_3_is_distinguished_from_the_others() {
     let finished = h2lab(&["trace", "-k", "--proto=h3", "--json", "--timeout=3s", &url]);
     assert_eq!(finished.code, Some(UNREACHABLE), "{}", finished.transcript());
     assert!(finished.stderr.contains("no response over UDP within 3s"), "{}", finished.transcript());
-    // A comparison says which of the protocols are not there.
+    // A comparison reports which of the protocols are missing.
     let url = format!("https://{}/", over_tcp.tls);
     let finished = h2lab(&[
         "compare",
@@ -352,7 +352,7 @@ fn quic_goes_over_the_emulated_link_and_recovers_what_it_loses() {
         "--loss=5%",
         "--congestion=cubic,bbr",
         "-c=1",
-        // Longer than a busy machine stops a process: a generator that sleeps through its whole time has no response.
+        // Longer than a busy machine stops a process: a generator that is stopped for its whole time gets no response.
         "-q=100",
         "-z=4s",
         "--repetitions=1",
@@ -372,8 +372,8 @@ fn quic_goes_over_the_emulated_link_and_recovers_what_it_loses() {
         assert!(cell["quic"]["packets_lost"].as_u64() > Some(0), "{}", cell["quic"]);
         assert_eq!(cell["quic"]["congestion_control"], link["congestion_control"]);
         assert!(cell["quic"]["mtu"].as_u64() > Some(1_200), "the link carries more: {}", cell["quic"]);
-        // Streams of QUIC share a congestion window as those of TCP do (LOSS102), which shows where a busy
-        // machine makes them come in bursts; what one lost segment does to all of them does not.
+        // Streams of QUIC share a congestion window as those of TCP do (LOSS102), which is found where a busy machine
+        // makes requests come in bursts. That one lost segment delays all streams must not be found.
         for finding in cell["findings"].as_array().expect("findings") {
             assert_eq!(finding["rule"], "LOSS102", "what is found is about TCP: {finding:#}");
         }

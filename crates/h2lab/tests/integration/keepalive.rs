@@ -1,7 +1,7 @@
 //! Proxies that end connections after a number of requests: short versions of the shipped scenarios, run by the binary.
 //!
-//! Everything asserted is a count that does not depend on the machine's speed: for any number of requests, so many connections
-//! must have been opened.
+//! Everything asserted is a count that does not depend on the machine's speed: for any number of requests, a certain
+//! number of connections must have been opened.
 
 use serde_json::Value;
 
@@ -54,7 +54,8 @@ impl Proxy {
             "-z=3s",
             "--warmup=0s",
             "--repetitions=1",
-            // CONN101 counts ends that follow their last request within a quarter of a round trip: long enough for a busy machine.
+            // CONN101 counts ends that follow the last request within a quarter of a round trip, which is long enough
+            // for a busy machine.
             "--delay=25ms",
             DRAIN,
             &concurrency,
@@ -80,7 +81,7 @@ fn number(cell: &Value, path: &str) -> u64 {
     cell.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} of {cell:#}"))
 }
 
-/// The finding of the rule about limits, if it has spoken.
+/// The finding of the rule about limits, if there is one.
 fn finding(cell: &Value) -> Option<&Value> {
     cell["findings"]
         .as_array()
@@ -89,7 +90,7 @@ fn finding(cell: &Value) -> Option<&Value> {
         .find(|finding| finding["rule"] == "CONN101")
 }
 
-/// Whether the report says that a busy machine decided: the generator was late, or the cell is invalid.
+/// Whether the report says that the machine was too busy: the generator was late, or the cell is invalid.
 fn is_disturbed(cell: &Value) -> bool {
     if cell["state"] == "invalid" {
         return true;
@@ -104,7 +105,8 @@ fn not_established(cell: &Value) -> u64 {
     closed.iter().filter(|end| end["reason"] == "not-established").map(|end| number(end, "/count")).sum()
 }
 
-/// What the limit must do to HTTP/2 and to nothing else. `most` are the requests that a connection may carry under it.
+/// The effect that the limit must have on HTTP/2 and on nothing else. `most`: the requests that a connection may carry
+/// under it.
 #[track_caller]
 fn check(proxy: &Proxy, most: u64) {
     if need(proxy.program).is_none() {
@@ -128,14 +130,15 @@ fn check(proxy: &Proxy, most: u64) {
     }
 }
 
-/// What holds of a cell whose connections are used up.
+/// Checks a cell whose connections reach the limit.
 #[track_caller]
 fn limited(proxy: &Proxy, most: u64, cell: &Value) {
     let (sent, opened) = (number(cell, "/requests/sent"), number(cell, "/connections_opened"));
     let asked = opened - number(cell, "/useless_dials");
-    // The work may end while dials are under way: in those that TCP had connected TLS was not, and they carried nothing.
+    // The work may end while dials are under way: connections that TCP had established, but not TLS, carried nothing.
     let used = asked.saturating_sub(not_established(cell))..=asked;
-    // The last connection may have been used up by the very last requests, which the client cannot know to be the last.
+    // The last connection may have reached its limit with the very last requests, which the client cannot know to be
+    // the last.
     let needed = sent.div_ceil(most)..=sent / LIMIT + 1;
     assert!(
         used.start() <= needed.end() && used.end() >= needed.start(),
@@ -145,7 +148,7 @@ fn limited(proxy: &Proxy, most: u64, cell: &Value) {
         assert!(number(cell, "/useless_dials") <= 1, "a dial serves all that wait: {cell:#}");
     }
     let Some(finding) = finding(cell) else {
-        // The rule asks for ends that follow their last request at once, which a busy generator does not see.
+        // The rule needs ends that follow the last request at once, which a busy generator does not see.
         assert!(is_disturbed(cell), "CONN101 is silent: {cell:#}");
         return;
     };
@@ -191,7 +194,8 @@ fn what_nginx_refuses_is_lost_where_nothing_is_sent_again() {
     if need(NGINX.program).is_none() {
         return;
     }
-    // No multiple of the concurrency: the requests of a round would all go to one connection, and none would be refused.
+    // Not a multiple of the concurrency: otherwise all requests of a round would go to one connection, and none would
+    // be refused.
     let limit = format!("--max-requests-per-connection={}", LIMIT - 3);
     for cell in NGINX.run(&["--origin=nginx-proxy", "--proto=h2", "--no-replay", &limit]) {
         assert!(number(&cell, "/requests/failed") > 0, "{cell:#}");

@@ -1,9 +1,9 @@
 //! Nothing outlives us: no process, no namespace, no device, after success, failure, a panic and every signal, at any moment.
 //!
-//! Every process that a run starts is found while it lives, as a descendant of the run, and remembered with its start
-//! time and its namespaces. Afterwards none of the processes may live, none may carry the run's mark in its environment,
-//! and no process may be in one of the namespaces: an anonymous namespace without a process or a mount is gone.
-//! Counting the machine's namespaces instead was rejected: other programs make and leave their own meanwhile.
+//! Every process that a run starts is found while it lives, as a descendant of the run, and recorded with its start
+//! time and its namespaces. Afterwards none of the processes may live, none may carry the run's mark in its
+//! environment, and no process may be in one of the namespaces: an anonymous namespace without a process or a mount is
+//! gone. Counting the machine's namespaces instead was rejected: other programs make and leave their own meanwhile.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,14 +24,14 @@ const CLEARING: Duration = Duration::from_secs(60);
 /// How often the processes of a run are listed.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// The environment variable by which the processes of one run are known even if no glance fell on them.
+/// The environment variable that marks the processes of one run, also those that no listing found.
 const MARK: &str = "H2LAB_TEST_MARK";
 
 /// A run that lasts as long as a test needs: several cells of several seconds.
 const LONG_COMPARE: [&str; 8] =
     ["compare", "--json", "--proto=h1,h2c", "-c=1,4", "--loss=3%", "-q=200", "-z=20s", "--origin=origin"];
 
-/// A process: its id and the moment it was started, which together never come again.
+/// A process: its id and its start time, which together are unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Process {
     pid: i32,
@@ -58,7 +58,7 @@ fn all_pids() -> Vec<i32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The network, PID and user namespaces of `pid`, as far as we may look.
+/// The network, PID and user namespaces of `pid`, as far as we may read them.
 fn namespaces(pid: i32) -> BTreeSet<Namespace> {
     let read = |kind: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok();
     ["net", "pid", "user"].into_iter().filter_map(read).map(|link| link.display().to_string()).collect()
@@ -74,8 +74,8 @@ pub struct Watched {
     _folder: tempfile::TempDir,
 }
 
-/// A program that becomes the one its arguments name, with every signal at its default: a shell starts background jobs with SIGINT
-/// ignored, and these tests may be part of one.
+/// A program that becomes the one its arguments name, with every signal at its default: a shell starts background jobs
+/// with SIGINT ignored, and these tests may be part of one.
 fn with_default_signals() -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal");
@@ -117,7 +117,7 @@ impl Watched {
         i32::try_from(self.child.id()).expect("process ids are positive and small")
     }
 
-    /// Remembers the processes that descend from the run right now, and their namespaces.
+    /// Records the processes that descend from the run right now, and their namespaces.
     fn glance(&mut self) {
         let root = self.pid();
         let mut members = BTreeSet::from([root]);
@@ -142,16 +142,16 @@ impl Watched {
         }
     }
 
-    /// Looks on for `moment`, or until the run ends.
+    /// Watches for `moment`, or until the run ends.
     pub fn look_for(&mut self, moment: Duration) {
         let until = Instant::now() + moment;
         while Instant::now() < until && self.child.try_wait().expect("our child").is_none() {
             self.glance();
-            thread::sleep(GLANCE); // the pace of looking, not a wait for something to happen
+            thread::sleep(GLANCE); // polling interval, not a wait for something to happen
         }
     }
 
-    /// Looks on until the run has made its lab: a descendant in a network namespace that is not ours.
+    /// Watches until the run has made its lab: a descendant in a network namespace that is not ours.
     fn look_until_it_has_a_lab(&mut self) {
         let until = Instant::now() + DEADLINE;
         while !self.namespaces.iter().any(|one| one.starts_with("net:") && !self.ours.contains(one)) {
@@ -220,13 +220,13 @@ impl Watched {
                 return;
             }
             assert!(Instant::now() < until, "left behind: {remains:?}");
-            thread::sleep(GLANCE); // the pace of looking
+            thread::sleep(GLANCE); // polling interval
         }
     }
 }
 
 impl Drop for Watched {
-    /// A failed assertion must not leave what it complains about.
+    /// A failed assertion must not leave behind what it reports.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -239,11 +239,12 @@ impl Drop for Watched {
     }
 }
 
-/// Moments after the start of a run, in no order, from 1 ms on: within setting up, measuring and between cells.
-/// `cargo xtask verify` asks for more rounds than a test run wants to wait for.
+/// Moments after the start of a run, in no order, from 1 ms on: during setup, during measurement and between cells.
+/// `cargo xtask verify` uses more rounds than a test run should take.
 fn moments() -> impl Iterator<Item = Duration> {
     let rounds: u64 = rounds().unwrap_or(6);
-    // The golden ratio's fractions spread evenly for any number of rounds; a seedless sequence that repeats.
+    // Fractions of the golden ratio are spread evenly for any number of rounds; the sequence has no seed and is the
+    // same each time.
     (1..=rounds).map(|round| Duration::from_micros(1_000 + (round * 1_618_034) % 4_000_000))
 }
 
@@ -336,7 +337,7 @@ fn a_lab_that_dies_takes_everything_with_it_and_is_an_error() {
 
 #[test]
 fn a_panic_leaves_nothing() {
-    // It panics on request while the server's command runs; there is no other sure way to one.
+    // It panics on request while the server's command runs; there is no other reliable way to cause a panic.
     let mut run =
         Watched::start(&["link", "--panic", "--wait=0s", "--server=sleep 600", "--client=sleep 600"]);
     let code = run.wait();
@@ -358,7 +359,8 @@ fn files(folder: &Path, matches: fn(&str) -> bool) -> Vec<PathBuf> {
     files.into_iter().filter(is_meant).chain(deeper).collect()
 }
 
-/// Starts what `arguments` say, ends it by `signal` when its key log is in `folder`, and fails if that is still there then.
+/// Starts what `arguments` say, ends it by `signal` when its key log is in `folder`, and fails if the key log is still
+/// there afterwards.
 #[track_caller]
 fn no_secrets_are_left(arguments: &[&str], folder: &Path, signal: Signal, expected: Option<i32>) {
     let is_key_log = |name: &str| name.starts_with("keys-");

@@ -28,7 +28,7 @@ fn packet_log(text: &str, column: &str) -> Vec<(String, String, String)> {
 #[test]
 fn names_resolve_and_the_clients_output_and_exit_code_are_ours() {
     let Some(_) = need("ping") else { return };
-    // A ping of several packets waits no longer for the last than two round trips.
+    // A ping of several packets waits for the last one no longer than two round trips.
     let client =
         "for i in 1 2 3; do ping -c 1 server || exit 9; done; ping -c 1 client && cat /etc/hosts && exit 7";
     let done = h2lab(&["link", DELAY, "--client", client]);
@@ -59,7 +59,7 @@ fn labs_that_begin_together_all_have_their_names() {
     }
 }
 
-/// A server on a port that is root's outside.
+/// A server on a port that only root may use outside.
 const HTTPS_PORT: [&str; 8] = [
     "link",
     "--wait=60s",
@@ -258,7 +258,7 @@ fn interrupted(client: &str, kill: impl FnOnce(Pid)) -> (std::process::Output, S
 
 #[test]
 fn an_interrupt_of_the_process_outside_alone_ends_the_client_too() {
-    // A shell that waits for its program, which it does not end at a signal.
+    // A shell that waits for its program, which it does not end on a signal; and a program in place of its shell.
     let clients = ["echo up; sleep 600; echo goes on", "echo up; exec sleep 600"];
     for client in clients {
         let (output, errors) = interrupted(client, |run| kill_process(run, Signal::INT).expect("it is ours"));
@@ -270,7 +270,7 @@ fn an_interrupt_of_the_process_outside_alone_ends_the_client_too() {
 
 #[test]
 fn ctrl_c_ends_the_client_and_the_summary_still_comes() {
-    // The whole group, as a terminal does it.
+    // The signal goes to the whole group, as from a terminal.
     let (output, errors) = interrupted("echo up; exec sleep 600", |run| {
         kill_process_group(run, Signal::INT).expect("it is ours");
     });

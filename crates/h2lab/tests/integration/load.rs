@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::{DEADLINE, Finished, binary, closed_port, folder, h2lab, run_program};
 
-/// A running origin, which ends with the value.
+/// A running origin, which ends when the value is dropped.
 struct Origin {
     _child: process::Child,
     clear: String,
@@ -52,7 +52,7 @@ pub fn load(arguments: &[&str]) -> Value {
     finished.json()
 }
 
-/// The same, however it ends.
+/// The same, whatever its exit code.
 pub fn attempt(arguments: &[&str]) -> Finished {
     h2lab(&[&["load", "--json", "--no-store", "-k"], arguments].concat())
 }
@@ -193,7 +193,7 @@ fn a_unix_socket_takes_the_place_of_the_network() {
         for mut stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
                 let mut buffer = [0; 4096];
-                // Requests are small and come one at a time: each read is one.
+                // Requests are small and arrive one at a time: each read is one.
                 while stream.read(&mut buffer).is_ok_and(|n| n > 0) {
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
                 }
@@ -364,7 +364,7 @@ fn progress_is_lines_where_nothing_can_be_drawn_and_nothing_with_quiet() {
     let lines = receiver.stderr.lines().filter(|line| line.contains("answered"));
     let seconds = |line: &str| line.split_once(" s: ").and_then(|(seconds, _)| seconds.parse::<f64>().ok());
     let reported: Vec<f64> = lines.map(|line| seconds(line).expect("a time")).collect();
-    // By the times in them, which are rounded to a tenth.
+    // By the times that they print, which are rounded to a tenth.
     let is_seldom = reported.windows(2).all(|pair| pair[1] - pair[0] > 0.85);
     assert!(!reported.is_empty() && is_seldom, "one a second at most\n{}", receiver.transcript());
     assert!(
@@ -376,9 +376,10 @@ fn progress_is_lines_where_nothing_can_be_drawn_and_nothing_with_quiet() {
     assert_eq!(quiet.stderr, "", "{}", quiet.transcript());
 }
 
-/// The server pauses once, for 500 ms of 3 s at 1,000/s: 500 of 3,000 requests are due in the pause (wherever the load begins, 3
-/// s have one), 450 of which wait for longer than 50 ms. Ten connections carry ten of them through it, the others are sent at its
-/// end: counted from there, as a closed loop counts, the pause is ten slow requests.
+/// The server pauses once, for 500 ms of 3 s at 1,000/s: 500 of 3,000 requests are due in the pause (3 s contain one,
+/// wherever the load begins), and 450 of them wait for longer than 50 ms. Ten connections carry ten requests through
+/// the pause; the others are sent at its end. Counted from there, as a closed loop counts, the pause is ten slow
+/// requests.
 #[test]
 fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending() {
     let (origin, folder) = (Origin::start(), folder());
@@ -391,7 +392,7 @@ fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending(
     assert_eq!(document["requests"]["sent"], 3_000, "none is skipped: {document:#}");
     let percentile =
         |of: &str, name: &str| document["latency_us"][of][name].as_f64().expect("it is reported");
-    // At least every tenth of the 3,000 took so long; the truth is 200 ms. A busy machine only adds to it.
+    // At least every tenth of the 3,000 took that long; the true value is 200 ms. A busy machine can only increase it.
     assert!(percentile("response", "p90") > 50_000.0, "{document:#}");
     assert!(percentile("service", "max") > 50_000.0, "the ten that were under way: {document:#}");
     let samples =
@@ -399,7 +400,7 @@ fn a_pause_of_the_server_is_in_the_response_times_and_not_in_those_from_sending(
     let most_at_a_time = |from: fn(&Sample) -> Time| {
         let turns = samples.iter().flat_map(|sample| [(from(&sample), 1), (sample.completed_at, -1)]);
         let mut turns: Vec<(Time, i32)> = turns.collect();
-        turns.sort_unstable(); // an end before a beginning of the same moment
+        turns.sort_unstable(); // an end before a beginning at the same time
         let open = turns.iter().scan(0, |open, (_, turn)| {
             *open += turn;
             Some(*open)

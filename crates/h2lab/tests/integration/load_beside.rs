@@ -19,8 +19,8 @@ use crate::support::{DEADLINE, Finished, binary, folder, h2lab, run_program};
 /// Requests of each load.
 const REQUESTS: u64 = 50;
 
-/// A server of HTTP/1.1 for one connection that answers all requests but the last at once, every tenth of them with 503; the last
-/// when the sender says so.
+/// A server of HTTP/1.1 for one connection that answers all requests but the last at once, every tenth of them with
+/// 503; the last when the sender is used.
 fn withholding() -> (String, Sender<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
@@ -29,7 +29,7 @@ fn withholding() -> (String, Sender<()>) {
         let (mut stream, _) = listener.accept().expect("a connection");
         let mut buffer = [0; 4096];
         for number in 1..=REQUESTS {
-            // Requests are small and come one at a time: each read is one.
+            // Requests are small and arrive one at a time: each read is one.
             assert!(stream.read(&mut buffer).expect("a request") > 0);
             if number == REQUESTS {
                 released.recv().expect("the test says when");
@@ -37,7 +37,7 @@ fn withholding() -> (String, Sender<()>) {
             let status = if number % 10 == 0 { "503 Service Unavailable" } else { "200 OK" };
             write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok").expect("the client reads");
         }
-        // Until the client has gone: a close would race with its reading.
+        // Until the client has closed: closing first would race with its reading.
         while matches!(stream.read(&mut buffer), Ok(1..)) {}
     });
     (url, release)
@@ -56,7 +56,7 @@ fn start(folder: &Path, url: &str, more: &[&str]) -> std::process::Child {
         .expect("the binary is there")
 }
 
-/// Asks until `report` is content with the answer, and returns that.
+/// Asks until `report` accepts the answer, and returns it.
 #[track_caller]
 fn until<T>(mut ask: impl FnMut() -> T, report: impl Fn(&T) -> bool) -> T {
     let end = Instant::now() + DEADLINE;
@@ -115,7 +115,7 @@ fn scrape(address: &str) -> BTreeMap<String, f64> {
     samples(body)
 }
 
-/// Requests of an outcome and status.
+/// How many requests ended with an outcome and status.
 fn ended(metrics: &BTreeMap<String, f64>, outcome: &str, status: u16) -> f64 {
     let series = format!("h2lab_requests_total{{outcome=\"{outcome}\",status=\"{status}\"}}");
     metrics.get(&series).copied().unwrap_or(0.0)

@@ -54,7 +54,7 @@ impl Reports {
     }
 }
 
-/// Fails unless `theirs` is `ours` but for `share` of it.
+/// Fails unless `theirs` differs from `ours` by at most `share` of it.
 #[track_caller]
 fn assert_near(what: &str, theirs: f64, ours: f64, share: f64) {
     assert!((theirs - ours).abs() <= ours.abs() * share, "{what}: {theirs} where --json has {ours}");
@@ -85,7 +85,7 @@ fn vegeta_reads_the_requests_in_its_columns_and_counts_the_same() {
     );
     let succeeded = reported.number("/requests/succeeded") / REQUESTS as f64;
     assert_near("success", all["success"].as_f64().expect("a share"), succeeded, 1e-9);
-    // Their latencies are of failures too, one of which may be the slowest, ours of successes.
+    // Their latencies include failures, one of which may be the slowest; ours are of successes only.
     let slowest = all["latencies"]["max"].as_f64().expect("ns");
     assert!(slowest >= reported.response_ns("max") * 0.999, "{slowest}");
     let from = reported.folder.path().join("run.vegeta.csv");
@@ -96,7 +96,7 @@ fn vegeta_reads_the_requests_in_its_columns_and_counts_the_same() {
     let theirs = |name: &str| latencies[name].as_f64().expect("ns");
     assert_near("mean", theirs("mean"), reported.response_ns("mean"), 1e-3);
     assert_near("max", theirs("max"), reported.response_ns("max"), 1e-3);
-    // Its percentiles are estimates of a t-digest, which in so few results are off by a few ranks.
+    // Its percentiles are estimates of a t-digest; with so few results they are off by a few ranks.
     for (name, low, high) in [("50th", "min", "p90"), ("95th", "p90", "p99"), ("99th", "p95", "max")] {
         let (low, high) = (reported.response_ns(low), reported.response_ns(high));
         assert!((low..=high).contains(&theirs(name)), "{name}: {} in {low}..{high}", theirs(name));
@@ -136,7 +136,7 @@ fn duckdb_reads_the_requests_as_parquet_and_as_a_table_and_finds_the_same_figure
     assert_near("p50_us", reported_p50, p50, 1e-3);
 }
 
-/// Of a percentile distribution in `HdrHistogram`'s text: the lines of figures, and how many results it says to have.
+/// A percentile distribution in `HdrHistogram`'s text: its rows, and the number of results that it states.
 struct Distribution {
     /// (value, share of the results up to it)
     rows: Vec<(f64, f64)>,
@@ -156,7 +156,7 @@ impl Distribution {
         Self { rows, total: total.unwrap_or_else(|| panic!("no total\n{text}")) }
     }
 
-    /// The value below which at least this share lies.
+    /// The value below which at least this share of the results lies.
     fn at(&self, share: f64) -> f64 {
         self.rows.iter().find(|(_, up_to)| *up_to >= share).expect("it goes up to 1").0
     }
@@ -183,7 +183,7 @@ fn the_histograms_hold_every_success_and_its_percentiles() {
         assert_near(kind, decoded.total, succeeded, 0.0);
         let ns = |name: &str| reported.number(&format!("/latency_us/{kind}/{name}")) * 1e3;
         assert_near("max", decoded.at(1.0), ns("max"), 2e-3);
-        // Its rows are at values of its own: the nearest one below and the nearest one above are around ours.
+        // Its rows are at values of its own: the nearest row below and the nearest one above must enclose our value.
         for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
             let below =
                 decoded.rows.iter().rev().find(|(_, up_to)| *up_to < share).expect("it begins at 0").0;
@@ -202,7 +202,7 @@ fn reports_for_people_and_scripts_hold_the_figures_of_json() {
     let row = reported.text("md").lines().find(|line| line.starts_with("| h1 |")).map(str::to_owned);
     let row = row.expect("a row of the cell");
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-    // A machine that was too busy is described in the place of the figures, here and in the document alike.
+    // If the machine was too busy, a description replaces the figures, here and in the document alike.
     match reported.document["state"].as_str().expect("a word") {
         "ok" => {
             let p50 = reported.response_ns("p50") / 1e6;
@@ -223,7 +223,8 @@ fn reports_for_people_and_scripts_hold_the_figures_of_json() {
     assert!(page.contains(&failed) && page.contains("</html>"));
 }
 
-/// Below `full` the counts are complete and single requests are a sample, or none at all; each file says so, or the note does.
+/// Below `full` the counts are complete, and single requests are a sample or missing; each file says so, or the note
+/// does.
 #[test]
 fn what_was_not_kept_one_by_one_is_counted_all_the_same_and_said_to_be_missing() {
     for (level, share) in [("tail", 0.5), ("hist", 0.0)] {

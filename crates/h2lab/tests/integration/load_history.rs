@@ -95,9 +95,10 @@ fn a_damaged_or_empty_folder_is_named_and_hides_no_other() {
     assert!(cut.stderr.contains("all/cut/run.json is damaged"), "{}", cut.transcript());
 }
 
-/// A server's second against its 10 ms is far above what any machine adds to most requests. What is the same is a copy of the run, not
-/// a second one: a busy machine makes a real difference between two loads, which is rightly reported. Both last for 3 s at least,
-/// a dozen blocks of the bootstrap: of two, one with a stall in it makes the interval as wide as the difference.
+/// The server's delays are 1 s and 10 ms, which differ by far more than any machine adds to most requests. The run that
+/// must be the same is a copy and not a second run: on a busy machine two loads really differ, which is rightly
+/// reported. Both last at least 3 s, a dozen blocks of the bootstrap: with two blocks, a stall in one makes the
+/// interval as wide as the difference.
 #[test]
 fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
     let (origin, folder) = (Origin::start(&[]), folder());
@@ -129,14 +130,14 @@ fn two_runs_differ_where_the_server_does_and_not_where_it_is_the_same() {
         );
     }
     if states.contains(&"invalid") {
-        // Too busy: then nothing may be claimed, however large the difference is.
+        // Too busy: then no difference may be claimed, however large it is.
         assert_eq!((&slower["real"], &slower["median_verdict"]), (&false.into(), &"invalid".into()));
     }
     if states != ["ok"; 2] {
-        return; // a server that stood still may have fallen behind, too
+        return; // a server that did not run may also have fallen behind
     }
     if slower["median"]["blocks"].as_u64() < Some(6) {
-        // Blocks are twice as long as the longest stall, and so few mean one of a good part of a second.
+        // Blocks are twice as long as the longest stall, so this few blocks mean a stall of a good part of a second.
         assert!(
             ["slower", "no-difference"].contains(&slower["median_verdict"].as_str().unwrap()),
             "{slower:#}"
@@ -159,7 +160,7 @@ fn run_diff(folder: &Path, arguments: &[&str]) -> Finished {
     finished
 }
 
-/// Half of the server's 2 s is a bound that no machine adds to half of the 300 requests which take a millisecond.
+/// Half of the server's 2 s is a bound that no machine reaches with half of the 300 requests that take a millisecond.
 #[test]
 fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_documents() {
     let (origin, folder) = (Origin::start(&[]), folder());
@@ -170,7 +171,7 @@ fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_doc
         document["state"] == "ok"
     });
     let diff = |arguments: &[&str]| run_program(&binary(), folder.path(), &[&["diff"], arguments].concat());
-    // Of an invalid run a condition decides nothing.
+    // For an invalid run, the condition does not set the exit code.
     let assert_code = |finished: &Finished, code: i32| {
         finished.assert_code_unless_busy(code);
         assert!(!finished.is_busy() || is_sound != [true; 2], "{}", finished.transcript());
@@ -191,7 +192,7 @@ fn a_condition_on_two_runs_decides_the_exit_code_whether_they_are_folders_or_doc
     let printed = diff(&["quick.json", "slow"]);
     assert_code(&printed, 0);
     let flat = printed.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    // No tail is shown of what was not measured soundly.
+    // No tail is shown for a run that was not measured soundly.
     let tail = if is_sound == [true; 2] { ": p95 is " } else { "" };
     assert!(
         flat.contains(&format!("slow against quick.json, 1 pair of cells{tail}"))

@@ -27,10 +27,10 @@ fn recorder() -> (SocketAddr, Receiver<String>) {
             let sender = sender.clone();
             std::thread::spawn(move || {
                 let mut buffer = [0; 4096];
-                // Requests are small and come one at a time: each read is one.
+                // Requests are small and arrive one at a time: each read is one.
                 while let Ok(n @ 1..) = stream.read(&mut buffer) {
-                    let _ = sender.send(String::from_utf8_lossy(&buffer[..n]).into_owned()); // nobody may listen any more
-                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"); // or be gone
+                    let _ = sender.send(String::from_utf8_lossy(&buffer[..n]).into_owned()); // the receiver may be gone
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"); // the client, too
                 }
             });
         }
@@ -38,7 +38,8 @@ fn recorder() -> (SocketAddr, Receiver<String>) {
     (address, receiver)
 }
 
-/// Five standard deviations of a binomial distribution: one run in a million is outside by chance.
+/// Fails if the share is off by more than five standard deviations of a binomial distribution: by chance, one run in a
+/// million is.
 fn assert_share(what: &str, n: u64, of: u64, share: f64) {
     let expected = of as f64 * share;
     let allowed = 5.0 * (expected * (1.0 - share)).sqrt();
@@ -131,8 +132,8 @@ fn connections_end_after_the_number_of_requests_that_they_may_carry() {
     }
 }
 
-/// A timeout is the client's doing, in the manner of each protocol: HTTP/2 cancels the stream and keeps the connection, HTTP/1.1
-/// has only the connection to close (RFC 9113 §5.4.2, RFC 9112 §9.6).
+/// The client ends a request that times out, in the way of each protocol: HTTP/2 cancels the stream and keeps the
+/// connection; HTTP/1.1 can only close the connection (RFC 9113 §5.4.2, RFC 9112 §9.6).
 #[test]
 fn who_cancels_resets_the_stream_with_cancel_and_keeps_the_connection() {
     let origin = Origin::start(&[]);
@@ -158,9 +159,10 @@ fn who_cancels_resets_the_stream_with_cancel_and_keeps_the_connection() {
         assert_eq!(in_clear["requests"]["failed"], 4, "{flag}");
         assert_eq!(in_clear["connections_opened"], 4, "{flag}: each took its connection with it");
     };
-    // All at once, since each waits for most of its time: a request has to dial before it is given up, whatever stops the machine.
+    // All at once, since each waits for most of its time: a request must have dialled before it is given up, however
+    // long the machine stops.
     std::thread::scope(|scope| {
-        // Where all were cancelled none succeeded; a server that completes nothing in time counts as unreachable.
+        // If all were cancelled, none succeeded; a server that completes nothing in time counts as unreachable.
         for (flag, kind, code) in [("--cancel-after=5s", "cancelled", 1), ("--timeout=5s", "timeout", 3)] {
             scope.spawn(move || cancelled(flag, kind, code));
             scope.spawn(move || closed(flag));

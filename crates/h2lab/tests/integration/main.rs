@@ -1,6 +1,6 @@
 //! Tests that drive the `h2lab` binary as a user does: real sockets, real namespaces, real servers.
 //!
-//! Timing never decides one of them: figures belong to `cargo xtask verify`. A test whose program is missing fails with
+//! No test depends on timing: figures belong to `cargo xtask verify`. A test whose program is missing fails with
 //! the line that installs it (`support::need`).
 
 /// Helpers: where the binary is, running it with a deadline, programs that a test needs. No tests.
@@ -15,7 +15,7 @@ mod causes;
 /// `h2lab probe client`: clients that are not ours, graded.
 mod client_under_test;
 
-/// What a user did wrong or finds broken: one clear error, the right exit code, never a panic. A new kind of bad input
+/// Mistakes of users and broken input: one clear error, the right exit code, never a panic. A new kind of bad input
 /// goes here.
 mod cli_errors;
 
@@ -25,13 +25,13 @@ mod conformance;
 /// curl as an independent client. No tests.
 mod curl;
 
-/// What other load generators are known to get wrong.
+/// Defects of other load generators that `load` does not have.
 mod defects;
 
 /// The commands of README.md and docs/, run as they are written.
 mod documented;
 
-/// Processes of a measurement that are killed or stopped while it runs: none of it becomes a verdict.
+/// Processes of a measurement that are killed or stopped while it runs: none of that becomes a verdict.
 mod disturbed;
 
 /// Runs that end before their plan does, cells that cannot be measured, several runs in one report.

@@ -57,7 +57,7 @@ impl Origin {
         stream
     }
 
-    /// A client that behaves: its whole answer, or how the connection broke.
+    /// A well-behaved client: its whole answer, or how the connection broke.
     fn ask(&self) -> io::Result<String> {
         let mut stream = self.connect();
         stream.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")?;
@@ -66,12 +66,12 @@ impl Origin {
         Ok(answer)
     }
 
-    /// Whether a client that behaves is served.
+    /// Whether a well-behaved client is served.
     pub fn is_served(&self) -> bool {
         self.ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
     }
 
-    /// Fails unless a client that behaves is served.
+    /// Fails unless a well-behaved client is served.
     #[track_caller]
     pub fn assert_serves(&self) {
         let answer = self.ask().unwrap_or_else(|error| panic!("{error}: {}", self.child.log()));
@@ -150,7 +150,8 @@ fn bodies_larger_than_any_window_are_taken_and_echoed_intact() {
         let payload: Vec<u8> = (0..3_000_000_u32).map(|k| (k % 251) as u8).collect();
         std::fs::write(&file, &payload).unwrap();
         let data = format!("@{}", file.display());
-        // Above 1 MiB curl waits for the server's 100 over HTTP/1.1; without one it continues after a second.
+        // For bodies above 1 MiB curl waits for the server's 100 over HTTP/1.1; without one it continues after a
+        // second.
         for expect in ["Expect: 100-continue", "Expect:"] {
             let upload = ["--data-binary", &data, "-H", expect];
             let answer = curl.get("/", &upload);
@@ -188,8 +189,9 @@ fn one_connection_cannot_make_the_server_hold_more_than_its_share() {
     let Some(nghttp) = need("nghttp") else { return };
     let origin = Origin::start(&[]);
     let mut command = Command::new(&nghttp);
-    // Twenty bodies of more than 1 MiB each, asked for at once, of which little can leave at a time. Not more: the server writes
-    // them all before it acknowledges SETTINGS, and nghttp closes the connection if that takes 10 s.
+    // Twenty bodies of more than 1 MiB each are requested at once, of which only a part can be sent at a time. Not
+    // more: the server writes them all before it acknowledges SETTINGS, and nghttp closes the connection if that takes
+    // 10 s.
     command
         .args(["-n", "-s", "-m", "20", "-w", "16", "-W", "16", "--timeout=60s"])
         .arg(format!("http://{}/stream/100000", origin.clear));
@@ -348,14 +350,15 @@ fn pipelined_requests_are_answered_in_order() {
     assert_eq!(statuses, ["200", "404"], "{answer}");
 }
 
-/// Sends so many requests, the first of which is for `first`, without waiting for an answer, and no more; returns the statuses of
-/// the answers.
+/// Sends this many requests, the first of which is for `first`, without waiting for an answer, and then no more;
+/// returns the statuses of the answers.
 fn pipeline(origin: &Origin, first: &str, count: usize) -> Vec<u16> {
     let mut stream = origin.connect();
     let mut reader = stream.try_clone().expect("a second handle");
     let request = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
     let requests = [request(first), request("/status/204").repeat(count - 1)].concat();
-    // Both at a time: a client that only writes would wait for a server that waits for its answers to be read.
+    // Writes and reads at the same time: a client that only writes would wait for a server that waits for its answers
+    // to be read.
     let answers = std::thread::scope(|scope| {
         scope.spawn(move || {
             stream.write_all(requests.as_bytes()).expect("all is taken in the end");
@@ -403,14 +406,14 @@ fn clients_that_misbehave_never_take_the_server_down() {
         let mut stream = origin.connect();
         stream.write_all(bytes).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        // It may answer or not, and close in order or by a reset; the connection must end.
+        // It may answer or not, and close in order or by a reset; in any case the connection must end.
         let _ = stream.read_to_end(&mut Vec::new());
         origin.assert_serves();
     }
     let mut tls = TcpStream::connect(origin.tls).unwrap();
     tls.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
     let _ = tls.read_to_end(&mut Vec::new());
-    // One that asks for much and never reads, and one that is gone before its answer.
+    // One client that requests much and never reads, and one that closes before its answer.
     let mut idle = origin.connect();
     idle.write_all(b"GET /bytes/1G HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
     let mut gone = origin.connect();
@@ -425,7 +428,8 @@ fn when_file_descriptors_run_out_it_goes_on_once_there_are_some() {
     let script = "ulimit -n 24; exec \"$0\" origin --listen 127.0.0.1:0 --tls-listen 127.0.0.1:0";
     command.args(["-c", script]).arg(binary());
     let origin = Origin::run(command);
-    // More than it may have open. Those that find no descriptor wait, as does the next one, and none is turned away.
+    // More connections than it may have open. Those that get no descriptor wait, as does the next one, and none is
+    // refused.
     let many: Vec<TcpStream> = (0..40).map(|_| origin.connect()).collect();
     drop(many);
     origin.assert_serves();
@@ -482,7 +486,7 @@ fn a_polite_signal_warns_http2_clients_and_lets_their_streams_finish() {
             _ => {}
         }
     }
-    // The second request came before the last word or after it: served or left unprocessed, never half.
+    // The second request came before the final GOAWAY or after it: served or left unprocessed, never half.
     assert!(last == 1 || last == 3, "{last}");
     assert_eq!(bytes, [1000, if last == 3 { 10 } else { 0 }]);
     assert_eq!(ended.join().unwrap(), Some(0));

@@ -38,7 +38,7 @@ fn a_configuration_is_measured_and_a_fix_is_written_beside_it() {
     assert!(finished.stderr.contains("listen 10.1.2.3:81"), "{}", finished.transcript());
     let document = finished.json();
     let fix = &document["fix"];
-    // Whether HTTP/2 was known to be as good after two rounds is a matter of time.
+    // Whether HTTP/2 was known to be as good after two rounds depends on time.
     if fix["setting"].is_null() {
         return assert!(
             fix["says"][0].as_str().is_some_and(|says| says.contains("No fix was made")),

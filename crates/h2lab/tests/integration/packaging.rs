@@ -58,7 +58,7 @@ impl Job {
         fs::metadata(self.path(name)).is_ok_and(|file| file.len() > 0)
     }
 
-    /// Runs shell steps one after the other, as a runner does: the first that fails is the last.
+    /// Runs shell steps one after the other, as a runner does: it stops at the first that fails.
     fn run(&self, yaml: &str, variables: &[(&str, &str)]) -> Finished {
         let steps = steps(&fs::read_to_string(workspace().join(yaml)).expect("it ships"));
         let path = std::env::var("PATH").unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::support::{DRAIN, Finished, binary, folder, h2lab, need, run_program};
 #[track_caller]
 fn table(tshark: &Path, file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let mut command = Command::new(tshark);
-    // The ports of a lab, which Wireshark does not know.
+    // The ports of a lab, for which Wireshark has no protocol.
     command.args(["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE"]);
     command.args([
         "-n",
@@ -46,7 +46,7 @@ fn interfaces(tshark: &Path, file: &Path) -> BTreeMap<String, u64> {
     counts
 }
 
-/// Statuses that were read out of TLS.
+/// The statuses that were decrypted from TLS.
 fn statuses(tshark: &Path, file: &Path) -> Vec<Vec<String>> {
     table(tshark, file, "tls && http2.headers.status && frame.interface_id == 2", &["http2.headers.status"])
 }
@@ -97,9 +97,9 @@ fn what_curl_and_a_server_said_is_read_and_a_dropped_packet_is_only_where_it_ent
             .len()
     };
     assert_eq!(out("ip.id", &dropped[0][3]), 0, "it did not come");
-    // A busy machine may delay its acknowledgement for so long that it is sent once more.
+    // A busy machine may delay its acknowledgement so long that it is sent once more.
     assert!(out("tcp.seq_raw", &dropped[0][2]) >= 1, "its retransmission did");
-    // Checksums are those that a receiver would have checked, whether computed or offloaded.
+    // Checksums are those that a receiver would check, whether computed or offloaded.
     let wrong =
         table(&tshark, &file, "tcp.checksum.status == 0 || ip.checksum.status == 0", &["frame.number"]);
     assert!(wrong.is_empty());
@@ -136,7 +136,7 @@ fn captured(folder: &Path, more: &[&str]) -> (Vec<PathBuf>, Vec<CellRecord>) {
     (files, repetitions)
 }
 
-/// Fails unless the file is decrypted and has each packet of the packet log wherever it was.
+/// Fails unless the file is decrypted and has each packet of the packet log on each interface that it passed.
 #[track_caller]
 fn assert_whole(tshark: &Path, file: &Path, repetition: &CellRecord) {
     let counted = interfaces(tshark, file);
@@ -179,7 +179,7 @@ fn tls_between_two_proxies_is_decrypted() {
     }
 }
 
-/// Fails if a log that stays in the run folder has what opens the capture, or if there is none.
+/// Fails if a log that stays in the run folder contains the secrets of the capture, or if there is no log.
 #[track_caller]
 fn assert_no_secrets(logs: &Path) {
     let mut folders = vec![logs.to_owned()];

@@ -35,8 +35,8 @@ impl Peer {
 
     /// Apache, whose port speaks HTTP/1.1 and upgrades to HTTP/2.
     pub fn apache() -> Option<Self> {
-        // Not mpm_event: Apache 2.4.71 with that one says GOAWAY on every second upgraded connection as soon as its first
-        // response is sent ("timeout"), and whether a request is faster than that is a matter of luck.
+        // Not mpm_event: with it, Apache 2.4.71 sends GOAWAY on every second upgraded connection as soon as its first
+        // response is sent ("timeout"), and whether a request is faster than that is a matter of chance.
         const MODULES: [(&str, &str); 3] = [
             ("mpm_worker_module", "mpm_worker"),
             ("authz_core_module", "authz_core"),
@@ -68,7 +68,8 @@ impl Peer {
         Some(Self::start(&|documents, address| {
             let user = if is_root() { "user root;" } else { "" };
             let place = documents.display();
-            // `-e`: else it opens its compiled-in log before it has read a line, which is not ours to write.
+            // `-e`: otherwise it opens its compiled-in log before it has read a line of the configuration; we may not
+            // write to that log.
             let configuration = format!(
                 "{user} daemon off; master_process off; pid nginx.pid; error_log stderr; events {{}}
                  http {{
@@ -91,7 +92,7 @@ impl Peer {
         Some(Self::start(&|documents, address| {
             let mut command = Command::new(&program);
             command.args(["file-server", "--listen", &address.to_string(), "--root"]).arg(documents);
-            // What it keeps for itself must not be the user's.
+            // Its own files must not be in the user's folders.
             command.env("XDG_DATA_HOME", documents).env("XDG_CONFIG_HOME", documents);
             command
         }))
@@ -140,15 +141,16 @@ impl Peer {
         fs::read(self.documents.path().join(name)).expect("it is there")
     }
 
-    /// Starts the command that `make` makes of a folder with the documents and of an address, once that accepts.
+    /// Starts the command that `make` makes from a folder with the documents and an address; returns once that accepts.
     fn start(make: &dyn Fn(&Path, SocketAddr) -> Command) -> Self {
         let documents = folder();
-        // Started by root they serve as another user.
+        // If started by root, they serve as another user.
         fs::set_permissions(documents.path(), fs::Permissions::from_mode(0o755)).expect("our own folder");
         fs::write(documents.path().join("file"), vec![b'f'; FILE]).expect("a temporary file");
         let until = Instant::now() + DEADLINE;
         while Instant::now() < until {
-            // They do not say which port they took for 0, so they are given one that was free a moment ago, and that no other test is.
+            // They do not report which port they got for 0. So they are given one that was free a moment ago and that
+            // no other test uses.
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(1)));
             let mut child = Child::spawn(make(documents.path(), address), None).expect("the server starts");
             while child.wait(std::time::Duration::ZERO).is_ok_and(|ended| ended.is_none()) {

@@ -1,4 +1,4 @@
-//! Text of peers and of foreign files: whatever is in it, what is printed or written into a report is printable.
+//! Text of peers and of foreign files: whatever it contains, output and reports are printable.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,13 +10,13 @@ use h2lab_wire::h2::frame::{PREFACE, flag, kind};
 use crate::hostile::attacker::{frame, read_frame};
 use crate::support::{DEADLINE, Finished, binary, folder, run_program};
 
-/// What a terminal obeys, what turns the direction of text or hides it, and what is no UTF-8. A C1 control, a change of
-/// direction and an invalid byte are legal in a field's value (RFC 9110 §5.5).
+/// Characters that a terminal interprets, that change the direction of text or hide it, and invalid UTF-8. A C1
+/// control, a change of direction and an invalid byte are legal in a field's value (RFC 9110 §5.5).
 const LEGAL: &[u8] = b"evil\xc2\x9b31m\xe2\x80\xaecod\xe2\x80\x8b\xff\xc2\x85.";
-/// What is not.
+/// Characters that are not legal there.
 const ILLEGAL: &[u8] = b"evil\x1b]0;title\x07\x1b[2J\x00\x7f\x08\xc2\x9b\xff.";
 
-/// Fails if a terminal would obey something in `text`.
+/// Fails if a terminal would interpret something in `text`.
 #[track_caller]
 fn assert_printable(what: &str, text: &str) {
     let is_bad = |character: &char| {
@@ -29,7 +29,7 @@ fn assert_printable(what: &str, text: &str) {
     }
 }
 
-/// What a server says, and where.
+/// What a server sends, and where.
 #[derive(Debug, Clone, Copy)]
 enum Evil {
     /// In the status line, fields and body of a response.
@@ -74,7 +74,8 @@ impl Evil {
         Ok(())
     }
 
-    /// Answers one connection of HTTP/2: by a response with the text in its fields, behind it a push and a GOAWAY with debug data.
+    /// Answers one connection of HTTP/2: a response with the text in its fields, and then a push and a GOAWAY with
+    /// debug data.
     fn serve_http2(self, mut stream: TcpStream) -> io::Result<()> {
         stream.read_exact(&mut [0; PREFACE.len()])?;
         let settings = [frame(kind::SETTINGS, 0, 0, &[]), frame(kind::SETTINGS, flag::ACK, 0, &[])].concat();
@@ -95,7 +96,7 @@ impl Evil {
                 .concat();
             let block = [literal(":status", status.as_bytes()), fields].concat();
             let debug = [&header.stream.to_be_bytes()[..], &[0, 0, 0, 11], text].concat();
-            // A frame of no known type, too.
+            // Also a frame of an unknown type.
             let frames = [
                 frame(0xb7, 0, 0, text),
                 frame(kind::HEADERS, flag::END_HEADERS, header.stream, &block),
@@ -117,7 +118,7 @@ impl Evil {
                     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
                     let mut first = [0; 3];
                     let is_http2 = stream.peek(&mut first).is_ok() && first == PREFACE[..3];
-                    // A client that breaks off is no affair of the server.
+                    // A client that aborts its connection is no error of the server.
                     let _ = if is_http2 { self.serve_http2(stream) } else { self.serve_http1(stream) };
                 });
             }
@@ -126,7 +127,7 @@ impl Evil {
     }
 }
 
-/// Runs h2lab in `folder`; its output and all files there but what was fetched must be printable.
+/// Runs h2lab in `folder`; its output and all files there except those that were fetched must be printable.
 #[track_caller]
 fn run(folder: &Path, words: &[&str]) -> Finished {
     let finished = run_program(&binary(), folder, words);

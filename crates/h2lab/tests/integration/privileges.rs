@@ -7,7 +7,7 @@ use crate::support::{
     run_program,
 };
 
-/// The environment cannot do it.
+/// The exit code for a machine that cannot do it.
 const CANNOT: i32 = 4;
 
 /// Fails unless a comparison was made: every cell has a state and a figure. A cell may be doubtful on a busy machine
@@ -33,7 +33,7 @@ fn a_user_without_any_privilege_can_compare() {
     let Some(_) = need("setpriv") else { return };
     if is_root() {
         assert_compared(&as_nobody(&SHORT_COMPARE));
-    } // else the test above was this one: only root can become somebody else
+    } // otherwise the test above was this one: only root can change to another user
 }
 
 /// Runs h2lab where no namespace can be made and only these capabilities are granted.
@@ -118,7 +118,7 @@ fn where_nothing_is_allowed_the_reason_and_the_next_step_are_given() {
     assert!(!finished.stderr.contains("panicked"), "{shown}");
 }
 
-/// Listens on the ports of a lab's servers, on every address, as long as the command of its arguments runs.
+/// Listens on the ports of a lab's servers, on every address, as long as the command in its arguments runs.
 const BUSY: &str = "import socket, subprocess, sys\n\
                     held = [socket.create_server(('', port)) for port in (8080, 8081, 8443)]\n\
                     sys.exit(subprocess.call(sys.argv[1:]))";
@@ -131,7 +131,7 @@ fn with_nothing_but_net_admin_servers_keep_off_the_ports_of_others() {
     }
     let machine = on_a_hardened_machine(",+net_admin");
     let mut words: Vec<&str> = machine.iter().map(String::as_str).collect();
-    // Where the namespace has been made, and before it is hardened.
+    // After the namespace has been made, and before it is hardened.
     let made = words.iter().position(|word| *word == "sh").expect("a script hardens the machine");
     words.splice(made..made, ["python3", "-c", BUSY]);
     words.extend(SHORT_COMPARE);

@@ -15,7 +15,7 @@ use crate::go::GoProgram;
 use crate::origin::Origin;
 use crate::support::{DEADLINE, Finished, folder, free_ports, h2lab, need};
 
-/// Bounds that keep a test short: an idle connection is not watched for a minute.
+/// Limits that keep a test short: an idle connection is not watched for a minute.
 const SHORT: [&str; 3] = ["probe", "-k", "--idle=50ms"];
 
 fn probe(arguments: &[&str]) -> Finished {
@@ -168,7 +168,7 @@ fn an_upgrade_is_a_finding_only_when_a_second_request_is_answered_behind_it() {
     let origin = Origin::start(&["--h2c-upgrade"]);
     let found = probe(&["--json", &format!("http://{}/", origin.clear)]).json();
     assert_verdict(&found, "PROT105", "pass");
-    assert_verdict(&found, "MIGR107", "undecided"); // it goes on in HTTP/1.1, which takes any
+    assert_verdict(&found, "MIGR107", "undecided"); // it continues in HTTP/1.1, which accepts any
     assert_verdict(&found, "MIGR109", "pass");
     let marks: Vec<&str> = found["checklist"]
         .as_array()
@@ -222,7 +222,7 @@ fn without_the_flag_a_host_gets_a_hundred_requests_and_a_mebibyte_at_most() {
     assert_eq!(found["limits"]["requests_per_connection"]["value"], Value::Null);
 }
 
-/// Carries connections to `to` and counts what goes there in clear.
+/// Forwards connections to `to` and counts the bytes that go there in clear.
 fn relay(to: SocketAddr) -> (SocketAddr, Arc<AtomicU64>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it listens");
@@ -362,7 +362,7 @@ fn a_report_has_the_form_that_is_asked_for() {
     }
 }
 
-/// What is given to be sent is in the evidence of no format, whatever the protocol.
+/// Nothing that is given to be sent appears in the evidence, whatever the format and the protocol.
 #[test]
 fn no_format_has_the_credentials_that_were_sent() {
     const SECRETS: [&str; 4] =
@@ -384,7 +384,7 @@ fn no_format_has_the_credentials_that_were_sent() {
     }
 }
 
-/// `http.MaxBytesHandler` around x/net's h2c handler, as its documentation shows it, is three limits.
+/// `http.MaxBytesHandler` around x/net's h2c handler, as its documentation shows it, sets three different limits.
 #[test]
 fn a_limit_around_gos_h2c_handler_is_another_one_over_each_way_in() {
     static H2C_GO: GoProgram = GoProgram::new("h2c_go");

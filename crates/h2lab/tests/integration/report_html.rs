@@ -21,7 +21,7 @@ struct Seen {
     document: String,
 }
 
-/// Opens `page` in a browser that can resolve no name and has a profile of its own.
+/// Opens `page` in a browser that cannot resolve names and has a profile of its own.
 fn open(chromium: &Path, page: &Path) -> Seen {
     let profile = folder();
     let log = profile.path().join("net-log.json");
@@ -36,10 +36,10 @@ fn open(chromium: &Path, page: &Path) -> Seen {
         "--disable-component-update",
         "--disable-sync",
         "--host-resolver-rules=MAP * ~NOTFOUND",
-        // Scripts and timers of the page run to their end before the document is dumped, without waiting for real.
+        // Scripts and timers of the page run to their end before the document is dumped, without real waiting.
         "--virtual-time-budget=5000",
         "--enable-logging=stderr",
-        // As narrow as a window may be: pages show the forms that they have for phones.
+        // As narrow as a window may be: pages show their layout for phones.
         "--window-size=500,900",
         "--dump-dom",
     ]
@@ -129,7 +129,7 @@ fn the_report_opens_from_disk_with_no_network_and_a_silent_console() {
     assert!(beyond.parse::<i32>().unwrap() <= 0, "the page scrolls sideways by {beyond} px");
 }
 
-/// A page with another script before its end, as far as its policy lets it in.
+/// A page with another script before its end, as far as its content security policy allows.
 fn with_script(report: &Path, name: &str, script: &str) -> std::path::PathBuf {
     let text = fs::read_to_string(report).expect("the report is written");
     let changed = report.with_file_name(name);
@@ -137,7 +137,7 @@ fn with_script(report: &Path, name: &str, script: &str) -> std::path::PathBuf {
     changed
 }
 
-/// The same in a page that lets scripts of a test in, too: all that its own scripts do can then be tried.
+/// The same in a page that allows scripts of a test, too: then everything that its own scripts do can be tried.
 fn with_test(report: &Path, name: &str, script: &str) -> std::path::PathBuf {
     let text = fs::read_to_string(report).expect("the report is written");
     let open = report.with_file_name("open.html");

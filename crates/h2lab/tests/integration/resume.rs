@@ -34,8 +34,8 @@ fn stored(out: &Path) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Runs `arguments` into `out` and ends it by `signal` in the middle of its second repetition; nothing of it is left but the
-/// folder.
+/// Runs `arguments` into `out` and ends it by `signal` in the middle of its second repetition; only the folder remains
+/// of it.
 #[track_caller]
 fn ended_in_its_second_repetition(arguments: &[&str], out: &Path, signal: Signal) {
     let out_flag = format!("--out={}", out.display());
@@ -57,7 +57,7 @@ fn resume(out: &Path, words: &[&str]) -> Finished {
     h2lab(&[words, &["--resume", out.to_str().expect("UTF-8")]].concat())
 }
 
-/// Fails unless `done` says that the whole plan was measured; figures of a busy machine may be void.
+/// Fails unless `done` says that the whole plan was measured; on a busy machine the figures may be invalid.
 #[track_caller]
 fn assert_complete(done: &Finished, out: &Path) {
     done.assert_measured();

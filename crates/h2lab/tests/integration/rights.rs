@@ -1,5 +1,5 @@
-//! What root's processes may still do once they work, read from `/proc/PID/status`, and whose the files are that root makes.
-//! Who is not root has nothing to give up: `privileges.rs` has those users.
+//! What root's processes may still do once they work, read from `/proc/PID/status`, and who owns the files that root
+//! makes. Users other than root have nothing to give up: `privileges.rs` has those users.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const SETUID: u64 = 1 << 7;
 /// What a thread may do, by `/proc/PID/task/TID/status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Rights {
-    /// `CapInh`, `CapPrm`, `CapEff` and `CapAmb`, all in one.
+    /// `CapInh`, `CapPrm`, `CapEff` and `CapAmb` combined.
     held: u64,
     /// `CapBnd`.
     bound: u64,
@@ -50,7 +50,7 @@ impl Rights {
     }
 }
 
-/// A run that is killed with its value.
+/// A run that is killed when the value is dropped.
 struct Run(Child);
 
 impl Run {
@@ -84,7 +84,8 @@ impl Run {
         parents.keys().filter(descends).copied().collect()
     }
 
-    /// The rights of every thread, by what it is: the pump; or else its process, by the role of ours or by its program.
+    /// The rights of every thread, by name: the pump; otherwise its process, by its role if it is ours, else by its
+    /// program.
     fn rights(&self) -> Vec<(String, Rights)> {
         let mut all = Vec::new();
         for pid in self.family() {
@@ -102,8 +103,8 @@ impl Run {
         all
     }
 
-    /// Waits until each of `expected` is there and no thread of it has more than it may keep. The rights are given up a moment
-    /// after a process has begun.
+    /// Waits until each of `expected` exists and no thread of it has more than it may keep. The rights are given up a
+    /// moment after a process has begun.
     #[track_caller]
     fn assert_reduced(&mut self, expected: &[(&str, u64)]) {
         let until = Instant::now() + DEADLINE;
@@ -119,7 +120,7 @@ impl Run {
             if expected.iter().all(is_reduced) {
                 return;
             }
-            thread::sleep(GLANCE); // the pace of looking
+            thread::sleep(GLANCE); // polling interval
         }
     }
 }
@@ -152,7 +153,7 @@ fn servers_that_set_their_user_themselves_keep_only_the_right_to_that() {
     if [need("apache2"), need("h2o"), need("nginx")].iter().any(Option::is_none) || !is_root() {
         return;
     }
-    // Apache has no right left once it is another user; h2o remains root.
+    // Apache has no rights left once it has changed its user; h2o remains root.
     for (origin, program, kept) in
         [("--origin=nginx", "nginx", 0), ("--origin=apache", "apache2", 0), ("--origin=h2o", "h2o", SETGID)]
     {
@@ -202,7 +203,7 @@ fn a_users_own_commands_keep_their_rights() {
     assert_eq!(server.lines().collect::<Vec<_>>(), expected);
 }
 
-/// `nobody`, in place of who called sudo.
+/// `nobody`, in place of the user who called sudo.
 const CALLER: u32 = 65534;
 
 /// A folder of [`CALLER`] that nobody else may enter, root without capabilities included.
@@ -276,7 +277,7 @@ fn a_run_that_is_interrupted_under_sudo_is_the_callers_and_is_resumed_there() {
     let until = Instant::now() + DEADLINE;
     while !fs::read_to_string(out.join("run.json")).is_ok_and(|text| text.contains("\"attempt\"")) {
         assert!(Instant::now() < until, "no repetition was stored");
-        thread::sleep(GLANCE); // the pace of looking
+        thread::sleep(GLANCE); // polling interval
     }
     assert_eq!(fs::metadata(&out).unwrap().uid(), 0, "root's, while root's processes write in it");
     Run::signal(run.0.id(), Signal::INT);

@@ -30,7 +30,7 @@ fn server(script: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + Clone + '
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let script = script.clone();
-            // A client that breaks off is no affair of the server.
+            // A client that aborts its connection is no error of the server.
             std::thread::spawn(move || script(stream).unwrap_or_default());
         }
     });
@@ -64,10 +64,10 @@ fn accounted(document: &Value) -> Vec<(String, String, u64)> {
     errors
 }
 
-/// Far longer than a responsive server takes: only a wait for more than comes reaches it.
+/// Far longer than a responsive server takes: the timeout expires only if something is waited for that does not come.
 const PATIENT: &[&str] = &["-c2", "--timeout=60s"];
 
-/// Loads a server of HTTP/1.1 that does `script` after each request it reads, until that fails.
+/// Loads a server of HTTP/1.1 that runs `script` after each request that it reads, until the script fails.
 #[track_caller]
 fn meet(flags: &[&str], script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(String, String, u64)> {
     let address = server(move |mut stream| {
@@ -79,12 +79,13 @@ fn meet(flags: &[&str], script: fn(&mut TcpStream) -> io::Result<()>) -> Vec<(St
     let requests = REQUESTS.to_string();
     let arguments = ["load", "--json", "--quiet", "--no-store", "-n", &requests];
     let finished = h2lab(&[&arguments[..], flags, &[&format!("http://{address}/")]].concat());
-    // A server that completes nothing is as good as none. That nothing came may be our doing where we were not there to hear it.
+    // A server that completes nothing counts as unreachable. If nothing arrived, it may be our fault, when our process
+    // was not running to receive it.
     finished.assert_code_unless_busy(3);
     accounted(&finished.json())
 }
 
-/// All requests failed, in any way, and by the server's fault.
+/// All requests failed, with any of these kinds, and the server is at fault.
 #[track_caller]
 fn assert_all_its_fault(errors: &[(String, String, u64)], kinds: &[&str]) {
     assert_eq!(errors.iter().map(|(.., count)| count).sum::<u64>(), REQUESTS, "{errors:?}");
@@ -123,7 +124,7 @@ fn a_server_that_talks_nonsense_failed_every_request() {
 
 #[test]
 fn a_server_that_never_answers_runs_into_the_timeout_of_every_request() {
-    // In two rounds, at least one of which a machine that pauses leaves alone.
+    // In two rounds: a machine that pauses leaves at least one of them undisturbed.
     let errors = meet(&["-c10", "--timeout=3s"], |_| Ok(()));
     assert!(errors.iter().all(|(kind, ..)| kind == "timeout"), "{errors:?}");
     assert!(errors.iter().any(|(_, fault, _)| fault == "sut"), "{errors:?}");
@@ -134,7 +135,7 @@ fn a_body_that_trickles_beyond_the_timeout_is_cut_off_by_us() {
     // All at once: each is answered, and then begins to wait.
     let errors = meet(&["-c20", "--timeout=10s"], |stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")?;
-        // Until the client is gone.
+        // Until the client has closed.
         loop {
             stream.write_all(b"x")?;
             std::thread::park_timeout(Duration::from_millis(20));
@@ -145,7 +146,7 @@ fn a_body_that_trickles_beyond_the_timeout_is_cut_off_by_us() {
 
 #[test]
 fn a_server_without_tls_on_its_tls_port_costs_no_more_than_the_time_to_connect() {
-    // It accepts, reads nothing and says nothing, until the client is gone.
+    // It accepts, reads nothing and sends nothing, until the client has closed.
     let address = server(|mut stream| stream.read_to_end(&mut Vec::new()).map(drop));
     let url = format!("https://{address}/");
     for (arguments, why) in [
@@ -213,7 +214,7 @@ fn a_timeline_of_which_one_exchange_is_missing_is_none() {
 
 #[test]
 fn answers_behind_a_goaway_count_and_the_rest_is_asked_again_elsewhere() {
-    // Each connection announces its end with the first request and answers it all the same.
+    // Each connection announces its end with the first request and still answers it.
     let address = server(|mut stream| {
         stream.read_exact(&mut [0; PREFACE.len()])?;
         let greeting = [frame(kind::SETTINGS, 0, 0, &[]), frame(kind::SETTINGS, flag::ACK, 0, &[])].concat();
@@ -379,7 +380,7 @@ fn a_dump_to_a_full_disk_is_this_machines_fault() {
     assert!(finished.stdout.contains("2,000 succeeded"), "{}", finished.transcript());
 }
 
-/// What a script of sh with h2lab as `$0` and an origin as `$1` ends with.
+/// The result of a shell script with h2lab as `$0` and an origin as `$1`.
 #[track_caller]
 fn scripted(script: &str) -> Finished {
     let (origin, folder) = (Origin::start(&[]), folder());
@@ -435,7 +436,7 @@ fn what_cannot_be_printed_is_this_machines_fault_and_no_panic() {
 #[test]
 fn a_reader_that_has_closed_the_pipe_ends_a_page_quietly() {
     for command in ["--help", "--version", "explain", "doctor", "gen completions bash", "run --list"] {
-        // A pipe whose only reader is gone before anything is written.
+        // A pipe whose only reader closes before anything is written.
         let script = format!("mkfifo p && exec 3<>p 4>p 3<&- && exec \"$0\" {command} >&4");
         let finished = scripted(&script);
         assert_eq!(finished.code, Some(0), "{command}: {}", finished.transcript());
@@ -474,7 +475,7 @@ fn too_many_open_files_are_this_machines_fault_and_not_the_servers() {
 
 #[test]
 fn threads_that_cannot_be_started_are_this_machines_fault_and_no_panic() {
-    // prlimit is of the same package.
+    // prlimit is in the same package.
     let Some(_) = need("setpriv") else { return };
     let origin = Origin::start(&[]);
     let url = format!("http://{}/bytes/10000", origin.clear);
@@ -487,7 +488,7 @@ fn threads_that_cannot_be_started_are_this_machines_fault_and_no_panic() {
         "bulk serve --listen=127.0.0.1:0 --writable .",
     ] {
         let words = command.split(' ').chain(Some(url.as_str()).filter(|_| !command.contains("serve")));
-        // The process itself is the one that the limit allows.
+        // The limit allows only the process itself.
         let finished = as_nobody_behind(&["prlimit", "--nproc=1"], &words.collect::<Vec<_>>());
         assert_eq!(finished.code, Some(4), "{command}: {}", finished.transcript());
         assert!(finished.stderr.contains("Resource temporarily unavailable"), "{}", finished.transcript());
@@ -509,7 +510,8 @@ fn many_streams_are_held_open_at_once_in_little_memory() {
     const IN_FLIGHT: u64 = 100 * CONNECTIONS;
     let origin = Origin::start(&["--max-concurrent-streams=100"]);
     let folder = folder();
-    // So late that all connections are there before the first answer: whoever has an answer takes what waits for a connection.
+    // The answers are so late that all connections exist before the first one: a connection that has its answer takes
+    // requests that wait for another connection.
     let url = format!("http://{}/delay/3000", origin.clear);
     let (connections, requests) = (CONNECTIONS.to_string(), IN_FLIGHT.to_string());
     let arguments =

@@ -15,7 +15,7 @@ use crate::support::{DEADLINE, DRAIN, Finished, binary, folder, run_program};
 
 /// Part of every secret.
 const CANARY: &str = "c4n4ry";
-/// What the commands are given, in all ways that there are.
+/// What the commands are given, in every possible way.
 static GIVEN: [&str; 8] = [
     "-H",
     "X-Custom: c4n4ry-field",
@@ -27,7 +27,7 @@ static GIVEN: [&str; 8] = [
     "--quiet",
 ];
 
-/// Fails if a secret is in `text`, whose place is `what`.
+/// Fails if `text` contains a secret; `what` says where the text is.
 #[track_caller]
 fn assert_clean(what: &str, text: &str) {
     let encoded = base64(b"me:c4n4ry-password");
@@ -38,7 +38,7 @@ fn assert_clean(what: &str, text: &str) {
     }
 }
 
-/// The same of every file below `folder`, but for those that `given` names.
+/// The same for every file below `folder`, except those that `given` names.
 #[track_caller]
 fn assert_clean_files(folder: &Path, given: &[&str]) {
     for entry in fs::read_dir(folder).expect("the folder is there") {
@@ -46,7 +46,7 @@ fn assert_clean_files(folder: &Path, given: &[&str]) {
         let name = path.file_name().expect("it has a name").to_string_lossy().into_owned();
         if path.is_dir() {
             if path.join("run.json").exists() {
-                // Tables are compressed: what is in them is read as a report reads it.
+                // Tables are compressed: their contents are read as a report reads them.
                 let run = store::read(&path).expect("a run folder");
                 let tables = run.repetitions.iter().map(|one| format!("{:?}", one.connections));
                 assert_clean(&name, &tables.collect::<String>());
@@ -126,7 +126,7 @@ fn a_comparison_of_live_servers_and_its_folder_have_no_secret() {
     ];
     let more = ["--out=run", "-o=r.html", "-o=r.json", "-o=r.md", "-o=r.csv", "-o=r.vegeta.csv"];
     let shown = run(folder.path(), &[0, 5], &[&words[..], &more, aloud()].concat());
-    // Two URLs that differ in what is not shown are two servers.
+    // Two URLs that differ only in what is not shown are two servers.
     assert!(shown.stdout.contains("token=***2"), "{}", shown.stdout);
     run(folder.path(), &[0, 5], &["report", "run", "-o=again.html", "--json"]);
     assert_clean_files(folder.path(), &[]);
@@ -140,7 +140,7 @@ fn a_scenario_with_secrets_leaves_none_in_its_folder_and_is_resumed_with_its_fil
                     [[vary]]\nwork = { path = '/bytes/1k?token=c4n4ry', headers = [['x-other', 'c4n4ry']] }\n";
     fs::write(folder.path().join("s.toml"), scenario).expect("a temporary file");
     run(folder.path(), &[0, 5], &["run", "s.toml", "--out=run", "-o=r.html", "-o=r.json", "-b=sid=c4n4ry"]);
-    // As if it had been ended before its last repetition was over.
+    // As if the run had ended before its last repetition was over.
     let path = folder.path().join("run/run.json");
     let mut kept: Value = serde_json::from_slice(&fs::read(&path).expect("run.json")).expect("JSON");
     kept["interrupted"] = true.into();
@@ -170,7 +170,7 @@ fn traces_timelines_and_probes_show_no_secret_in_any_form() {
             ["-v", "-o=p.sarif", "-o=p.xml", "-o=p.json", "-o=p.txt", "--max-requests=20", "--idle=500ms"];
         run(folder.path(), &[0, 1], &[&["probe", &url, "-k", &proto][..], &outputs, aloud()].concat());
     }
-    // What the flag asks for is shown.
+    // A flag may ask for a secret to be shown.
     let url = format!("http://{}/?token=shown", origin.clear);
     let shown = run(
         folder.path(),

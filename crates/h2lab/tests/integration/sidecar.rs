@@ -54,16 +54,16 @@ impl Sidecar {
         stream
     }
 
-    /// What comes on a connection of its own until its end. The request says that it is the last.
+    /// All that arrives on a connection of its own until its end. The request says that it is the last.
     pub fn ask(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut response = Vec::new();
-        let _ = stream.read_to_end(&mut response); // a connection that is cut is what some tests are about
+        let _ = stream.read_to_end(&mut response); // some tests cut the connection on purpose
         String::from_utf8_lossy(&response).into_owned()
     }
 
-    /// Ends it in good order; its last line.
+    /// Stops it in good order; returns its last line.
     pub fn stop(mut self) -> String {
         let exit = self.child.stop(Signal::TERM, DEADLINE).expect("it ends");
         assert_eq!(exit.status.code(), Some(0), "{}", self.child.log());
@@ -77,19 +77,19 @@ pub fn post(url: &str, how_many: &[&str]) -> Finished {
     h2lab(&[&request, how_many].concat())
 }
 
-/// Every request of a load has succeeded.
+/// Fails unless every request of a load has succeeded.
 #[track_caller]
 pub fn assert_none_lost(finished: &Finished) {
     let requests = &finished.json()["requests"];
     assert_eq!((&requests["failed"], &requests["succeeded"]), (&0.into(), &requests["sent"]), "{requests}");
 }
 
-/// An HTTP/1.1 server that plays a part with each connection, and the first bytes of each.
+/// An HTTP/1.1 server that calls `play` for each connection, and the first bytes of each.
 pub fn scripted(play: fn(TcpStream)) -> (String, mpsc::Receiver<String>) {
     scripted_by_head(move |stream, _| play(stream))
 }
 
-/// The same where the part depends on these bytes.
+/// The same where `play` depends on these bytes.
 pub fn scripted_by_head(play: impl Fn(TcpStream, &str) + Send + 'static) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -199,7 +199,7 @@ fn no_request_is_lost_where_connections_end_after_a_quota() {
 
 #[test]
 fn what_an_instance_may_have_done_is_not_asked_twice_unless_that_is_the_same() {
-    // It reads the request, and is gone.
+    // It reads the request, and closes.
     let (url, heads) = scripted(drop);
     let sidecar = Sidecar::to(&[url], &[]);
     let request = |method: &str| {
@@ -221,7 +221,7 @@ fn what_an_instance_may_have_done_is_not_asked_twice_unless_that_is_the_same() {
 fn a_response_that_breaks_off_is_not_passed_on_as_a_whole_one() {
     let (url, _heads) = scripted(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
-        thread::sleep(Duration::from_secs(1)); // else nothing of it has been passed on, and 502 is
+        thread::sleep(Duration::from_secs(1)); // otherwise nothing of it has been passed on, and the answer is 502
     });
     let sidecar = Sidecar::to(&[url], &[]);
     let folder = folder();
@@ -369,7 +369,7 @@ fn one_who_does_not_read_holds_little_memory_and_nobody_else() {
                 "{scheme}: {} bytes",
                 told.len()
             );
-            thread::sleep(Duration::from_millis(20)); // the readers' responses go on until nobody takes more
+            thread::sleep(Duration::from_millis(20)); // the readers' responses continue until nobody takes more
         }
         let held = sidecar.child.resident_bytes().saturating_sub(before);
         assert!(held < 32 << 20, "{scheme}: {held} bytes for four who do not read");
@@ -425,7 +425,7 @@ fn a_response_that_does_not_come_is_not_waited_for_longer_than_was_said() {
 #[test]
 fn it_passes_on_what_it_has_begun_before_it_ends() {
     let (url, heads) = scripted(|mut stream| {
-        thread::sleep(Duration::from_millis(700)); // until it has been asked to end
+        thread::sleep(Duration::from_millis(700)); // until it has been told to end
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\none"));
     });
     let sidecar = Sidecar::to(&[url], &[]);
@@ -531,7 +531,7 @@ fn a_websocket_passes_over_either_version_and_its_bytes_are_nobodys_requests() {
         assert!(head.starts_with("http/1.1 101 ") && head.contains("\r\nupgrade: websocket\r\n"), "{head}");
         assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n"), "{head}");
         assert!(head.contains("sec-websocket-protocol: chat\r\n"), "{head}");
-        // More than any buffer on the way holds, of what looks like a request.
+        // More than all buffers on the path hold, of bytes that look like a request.
         let sent = b"GET / HTTP/1.1\r\nhost: b\r\n\r\n".repeat(100_000);
         let mut writer = stream.try_clone().expect("a descriptor");
         let copy = sent.clone();

@@ -1,4 +1,5 @@
-//! What the sidecar tells of its work: access log, trace context, admin listener, and the diagnosis of its own connections.
+//! What the sidecar reports about its work: access log, trace context, admin listener, and the diagnosis of its own
+//! connections.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -163,7 +164,7 @@ fn a_log_that_was_renamed_is_made_again_after_hangup() {
     watched.stop();
 }
 
-/// Name and labels, value of each line; every metric is announced before.
+/// The value of each line by name and labels; every metric must be announced before.
 fn parsed(text: &str) -> BTreeMap<String, String> {
     let mut kinds = BTreeMap::new();
     let mut values = BTreeMap::new();
@@ -277,7 +278,7 @@ fn a_hop_that_joins_traces_is_the_parent_of_what_follows_and_others_pass_them() 
         command.arg("sidecar").arg("--config").arg(path);
         Watched::run(command)
     };
-    // The origin says in its body what it was sent.
+    // The origin returns in its body what it received.
     let sent = |watched: &Watched, fields: &str| {
         exchange(
             watched.clear,
@@ -350,7 +351,7 @@ fn a_healthy_sidecar_has_no_finding_and_a_quota_of_the_instance_is_named() {
         if found(&document).contains(&"CONN101".to_owned()) {
             break;
         }
-        // A process that was stopped in between may have made an end look like an idle timeout.
+        // If a process was stopped in between, an end may have looked like an idle timeout.
         assert!(began.elapsed() < DEADLINE, "{document}");
     }
     watched.stop();

@@ -1,5 +1,6 @@
-//! Clients that attack the sidecar over both of its listeners, in clear and over TLS, before an instance of HTTP/1.1 and one of HTTP/2, all
-//! at once: each is ended, with the reason in the access log and counted, and a client that behaves is served all the while.
+//! Clients that attack the sidecar over both of its listeners, in clear and over TLS, with an instance of HTTP/1.1 and
+//! one of HTTP/2 behind it, all at once. Each is ended, with the reason in the access log, and counted; meanwhile a
+//! well-behaved client is served.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,7 +24,7 @@ use crate::support::{DEADLINE, allocated_bytes, binary, folder};
 const END: u8 = flag::END_STREAM;
 /// Far more than an attack needs to meet its bound.
 const FAR: usize = 20_000;
-/// How much the sidecar may grow while all of them attack.
+/// How much the sidecar may grow while all of them attack at once.
 const GROWTH: u64 = 64 << 20;
 
 /// A path on which bodies may be silent for 5 s. Everywhere else it is five minutes.
@@ -53,19 +54,20 @@ fn sidecar(folder: &Path, origin: &Origin, scheme: &str) -> (Watched, SocketAddr
 /// One of the two listeners.
 #[derive(Clone, Copy)]
 struct To {
-    /// It takes HTTP/2 here, and HTTP/1.1 there: what is sent in clear goes on over TLS where the listener wants it.
+    /// It takes HTTP/2 at `h2`, and HTTP/1.1 at `h1`: what is sent there in clear is forwarded over TLS if the listener
+    /// has TLS.
     h2: SocketAddr,
     h1: SocketAddr,
     /// The listener itself.
     listener: SocketAddr,
-    /// The one in clear, for who must have no tunnel between.
+    /// The listener in clear, for attacks that must not have a tunnel in between.
     clear: SocketAddr,
 }
 
 /// What an attack leaves open until all of them have been ended.
 type Open = Option<Attacker>;
 
-/// Words of the access log, and the attack that they tell of.
+/// Words of the access log, and the attack that they report.
 type Attack<'a> = (&'static str, &'a (dyn Fn(To) -> Open + Sync));
 
 /// Runs `attacks` against a sidecar before an instance of HTTP/1.1, and against one before an instance of HTTP/2.
@@ -78,10 +80,11 @@ fn attack(attacks: &[Attack<'_>], counted: usize) {
     });
 }
 
-/// Runs `attacks` against both listeners at once, and checks what holds for all of them. The words of each are in the log for either
-/// listener, as often as they stand here; `counted` of them are counted as bad requests, since no request of theirs was under way.
+/// Runs `attacks` against both listeners at once, and checks what holds for all of them. The words of each must be in
+/// the log for either listener, as often as they occur in the list; at least `counted` of the attacks are counted as
+/// bad requests, since they had no request under way.
 fn attack_before(scheme: &str, attacks: &[Attack<'_>], counted: usize) {
-    // Its own bound is not the one under test.
+    // The origin's own bound is not the one under test.
     let origin = Origin::start(&["--limit=stall=600s"]);
     let folder = folder();
     let (sidecar, tls) = sidecar(folder.path(), &origin, scheme);
@@ -98,7 +101,7 @@ fn attack_before(scheme: &str, attacks: &[Attack<'_>], counted: usize) {
         let all: Vec<_> = all.map(|(to, attack)| scope.spawn(move || attack(*to))).collect();
         open.extend(all.into_iter().map(|one| one.join().expect("each ends as it should")));
     });
-    // What is said of the bystander is left out.
+    // Lines about the bystander are left out.
     let log = || {
         let text = fs::read_to_string(folder.path().join("log")).expect("a log");
         text.lines().filter(|line| !line.contains("GET bystander ")).collect::<Vec<_>>().join("\n")
@@ -121,7 +124,7 @@ fn attack_before(scheme: &str, attacks: &[Attack<'_>], counted: usize) {
     sidecar.stop();
 }
 
-/// Sends `first`, and what `make` makes of 0, 1, 2 … until the sidecar says that it is too much, in these words.
+/// Sends `first`, and then the results of `make` for 0, 1, 2 … until the sidecar ends the connection with these words.
 fn flood(to: To, words: &str, first: &[u8], make: impl FnMut(u32) -> Vec<u8>) -> Open {
     let mut attacker = Attacker::new(to.h2);
     attacker.send(first);
@@ -136,10 +139,10 @@ const STREAM_ERRORS: &str = "stream-errors: more than 1024 stream errors";
 const SETTINGS: &str = "settings: more than 100 SETTINGS";
 const SHORT_DATA: &str = "short-data: more than 100000 DATA frames of less than 16 bytes";
 const NOISE: &str = "noise: more than 1100 frames that change nothing";
-/// A hundred for each stream that was begun, and a thousand.
+/// A hundred for each stream that was begun, plus a thousand.
 const NOISE_OF_TWO: &str = "noise: more than 1200 frames that change nothing";
 const IDLE_STREAM: &str = "a frame on an idle stream";
-/// Each of a thousand is refused before the connection is ended.
+/// The sidecar refuses each of a thousand before it ends the connection.
 const NAMES: &str = "an illegal field name";
 
 const RESETS: &str = "resets: more than 100 streams were begun and reset";
@@ -209,7 +212,7 @@ fn floods_over_both_listeners_are_ended_with_the_reason() {
             (EMPTY_DATA, &|to| {
                 flood(to, EMPTY_DATA, &request(1, 0, "POST", "/echo"), |_| frame(kind::DATA, 0, 1, &[]))
             }),
-            // More of them than a client may have under way.
+            // More of them than a client may have open.
             (STREAM_ERRORS, &|to| flood(to, STREAM_ERRORS, &[], |n| waits(nth(n)))),
             (UNREAD, &|to| {
                 // The kernel's buffers take megabytes before the first answer has to wait.
@@ -223,7 +226,7 @@ fn floods_over_both_listeners_are_ended_with_the_reason() {
             (NOISE, &|to| noise(to, &frame(0xbe, 0xff, 7, b"grease"))),
             (NOISE, &|to| noise(to, &frame(kind::SETTINGS, flag::ACK, 0, &[]))),
             (NOISE_OF_TWO, &|to| flood(to, NOISE_OF_TWO, &over, |_| reset(3))),
-            // What follows its GOAWAY is read for a bounded time.
+            // What follows the sidecar's GOAWAY is read for a bounded time.
             (IDLE_STREAM, &|to| {
                 const MOST: usize = 512 << 20;
                 let mut attacker = Attacker::not_reading(to.h2, None);
@@ -238,7 +241,7 @@ fn floods_over_both_listeners_are_ended_with_the_reason() {
     );
 }
 
-/// All that the sidecar says until it closes.
+/// All that the sidecar sends until it closes.
 fn until_closed(address: SocketAddr, begin: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
@@ -257,7 +260,7 @@ fn begin(to: To, frames: &[u8]) -> Frames {
     Frames(stream)
 }
 
-/// Reads on such a connection until stream 1 is reset: that is its end, and not the connection's.
+/// Reads on such a connection until stream 1 is reset: the stream ends, and not the connection.
 fn until_reset(to: To, frames: &[u8]) -> Open {
     let reset = begin(to, frames).find(|(header, _)| header.kind == kind::RST_STREAM);
     let (header, payload) = reset.expect("the stream is reset, and the connection is not ended before");
@@ -274,16 +277,16 @@ fn slow_head(to: To, bytes: &[u8]) -> Open {
 
 const SLOW_HEAD: &str = "slow-head: a head took more than 10000 ms";
 const STALL: &str = "stall: for more than 30000 ms the client took nothing";
-/// Of a request's body, over any version.
+/// About a request's body, over any version.
 const SLOW_BODY: &str = "the rest of the request body did not arrive within 5s";
 /// A head that never came, over HTTP/1.1.
 const NO_HEAD: &str = "\"- - - HTTP/1.1\" 408 ";
-/// Of a stream alone.
+/// About a stream only.
 const STALLED: &str = "its stream was reset (ENHANCE_YOUR_CALM)";
-/// What the log has of one that never said anything: nothing.
+/// A client that never sent anything has no line in the log.
 const NOTHING: &str = "";
 
-/// The bounds of time are those that users have, the longest of them 30 s: all run beside each other.
+/// The time limits are the defaults, the longest of them 30 s: all attacks run at the same time.
 #[test]
 fn those_who_are_too_slow_over_both_listeners_are_ended() {
     let head = frame(kind::HEADERS, END, 1, &block("GET", "/")[..5]);
@@ -294,7 +297,7 @@ fn those_who_are_too_slow_over_both_listeners_are_ended() {
                 assert_eq!(until_closed(to.listener, b""), b"");
                 None
             }),
-            // The beginning of a TLS record, and of no request.
+            // The beginning of a TLS record, and not of a request.
             (NOTHING, &|to| {
                 let _ = until_closed(to.listener, &[0x16, 3, 1]);
                 None

@@ -1,4 +1,5 @@
-//! The sidecar under attack of many clients while another one is served, and by h2spec. What one client alone does: `sidecar_attackers`.
+//! The sidecar under attack by many clients while another one is served, and tested by h2spec. Attacks of a single
+//! client: `sidecar_attackers`.
 //!
 //! The attacks are those on the origin (`hostile`). What is asserted: the sidecar ends them with the reason; the other client, whose
 //! requests go over the same connections to the instance, is served without a single failure; memory does not grow with the attack.
@@ -22,10 +23,10 @@ use crate::support::{DEADLINE, binary, folder, free_ports, need, rounds, run_pro
 const END: u8 = flag::END_STREAM;
 /// Far more than an attack needs to meet its bound.
 const FAR: usize = 20_000;
-/// How much the sidecar may grow under any attack of one connection, as the origin may.
+/// How much the sidecar may grow under any attack of one connection; the origin has the same limit.
 const GROWTH: u64 = 24 << 20;
 
-/// Runs `attack` against the address of a sidecar before an origin, over HTTP/1.1 and over HTTP/2.
+/// Runs `attack` against the address of a sidecar in front of an origin, over HTTP/1.1 and over HTTP/2.
 #[track_caller]
 fn attack(mut attack: impl FnMut(SocketAddr)) {
     let origin = Origin::start(&[]);
@@ -44,9 +45,9 @@ fn attack(mut attack: impl FnMut(SocketAddr)) {
     }
 }
 
-/// Asks through a sidecar to the URL that h2specd gives it: `$1` is `http://HOST:PORT/`. It sends no PING, whose ACK some cases would take
-/// for the frame that they wait for, and the request is none that is sent again on another connection, which h2specd would take for a
-/// second run of the case.
+/// Makes a request through a sidecar to the URL that h2specd gives it: `$1` is `http://HOST:PORT/`. The sidecar sends
+/// no PING, whose ACK some cases would mistake for the frame that they wait for. The request must not be sent again on
+/// another connection, which h2specd would count as a second run of the case.
 const THROUGH_A_SIDECAR: &str = r#"#!/bin/sh
 said=$(mktemp) file=$(mktemp)
 cat > "$file" <<END
@@ -104,7 +105,8 @@ fn every_case_of_h2spec_passes_on_both_listeners_whatever_the_instance_speaks() 
 
 #[test]
 fn resets_of_clients_do_not_end_what_others_have_under_way() {
-    // Several clients, each within its own bound: together they reset more than an instance takes on a connection.
+    // Several clients, each within its own limit: together they reset more streams than an instance accepts on a
+    // connection.
     attack(|address| {
         for _ in 0..15 {
             let mut attacker = Attacker::new(address);
@@ -148,13 +150,13 @@ fn fields_beyond_what_either_side_takes_are_answered_431_and_the_connection_goes
     let origin = Origin::start(&[]);
     for scheme in ["http", "h2c"] {
         let sidecar = Sidecar::to(&[format!("{scheme}://{}", origin.clear)], &[]);
-        // What the client is told about the instance's own limit is known once that has said it.
+        // The client can be told about the instance's own limit once the instance has announced it.
         sidecar.ask("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
         for value in [60_000, 65_100, 65_300, 66_000, 80_000] {
             let mut stream = sidecar.connect();
             let head =
                 format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\nconnection: close\r\n\r\n", "v".repeat(value));
-            let _ = stream.write_all(head.as_bytes()); // it may be answered before it has all
+            let _ = stream.write_all(head.as_bytes()); // it may be answered before it has sent all
             let mut told = Vec::new();
             let _ = stream.read_to_end(&mut told);
             let told = String::from_utf8_lossy(&told);
@@ -165,7 +167,8 @@ fn fields_beyond_what_either_side_takes_are_answered_431_and_the_connection_goes
         }
         let folder = folder();
         let Some(curl) = Curl::new(folder.path(), Protocol::H2c, sidecar.clear) else { return };
-        // More than 64 KiB as HTTP/2 counts them, with 32 bytes for each; curl sends no more than that as it counts.
+        // More than 64 KiB as HTTP/2 counts fields, with 32 bytes for each; by curl's own count it is not more than
+        // curl sends.
         let many: Vec<String> = (0..1_000).map(|n| format!("x-{n}: {}", "v".repeat(30))).collect();
         let many: Vec<&str> = many.iter().flat_map(|field| ["-H", field]).collect();
         assert_eq!(curl.get("/", &many).status, 431, "{scheme}");

@@ -28,7 +28,7 @@ fn sidecar(folder: &tempfile::TempDir, more: &str) -> Watched {
     Watched::run(command)
 }
 
-/// A connection on which this was asked.
+/// A connection on which this request was sent.
 fn asking(sidecar: &Watched, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(sidecar.clear).expect("it accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
@@ -107,7 +107,7 @@ fn what_waits_for_a_connection_goes_elsewhere_whatever_its_method() {
     });
     let good = server(|_| Some(response(200, "good")));
     let folder = folder();
-    // Almost all requests go to the first one, which has one connection.
+    // Almost all requests go to the first instance, which has one connection.
     let more = format!(
         "instances = [{{ url = '{full}', weight = 1000 }}, '{good}']\nlimits = {{ connections = 1 }}\n\
          timeouts = {{ attempt = '200ms', response = '1h' }}\noutlier = {{ consecutive = 0, failures = 0 }}"
@@ -122,7 +122,7 @@ fn what_waits_for_a_connection_goes_elsewhere_whatever_its_method() {
                 break true;
             }
             if stream.read(&mut space).is_ok() {
-                break false; // the other one has answered
+                break false; // the other instance has answered
             }
         };
         if is_held {
@@ -212,7 +212,7 @@ fn a_reload_is_counted_whatever_comes_of_it() {
     sidecar.stop();
 }
 
-/// A sidecar in a namespace whose names are those of a file: one is asked for before it has an address, and after.
+/// A sidecar in a namespace whose names come from a file: one name is used before it has an address, and afterwards.
 const NAMES: &str = r#"
 import http.server, subprocess, sys, threading, time, urllib.request
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-//! Instances that stand in for others, and which of all are reachable.
+//! Backup instances, and which instances are reachable.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -44,7 +44,8 @@ fn ask(mut stream: TcpStream) -> String {
 const HEALTH: &str =
     "health = { path = \"/healthz\", interval = \"100ms\", timeout = \"1h\", unhealthy = 1, healthy = 1 }";
 
-/// Two servers whose checks fail until `is_well`, although they answer, and another one; and a sidecar with these instances.
+/// Two servers whose checks fail until `is_well`, although they answer, and another one; and a sidecar with these
+/// instances.
 fn with_sick(is_well: &Arc<AtomicBool>, sick: &str, other: &str, top: &str) -> Watched {
     let says = Arc::clone(is_well);
     let (mut urls, mut instances) = (Vec::new(), Vec::new());
@@ -99,13 +100,13 @@ fn an_instance_is_down_if_the_last_connection_that_any_thread_tried_failed() {
         let page = sidecar.get("/").1;
         assert_eq!(page.contains("instance is unreachable"), value == 0, "{page}");
     };
-    is_up(1); // nobody has tried
+    is_up(1); // no connection was tried yet
     let mut clients: Vec<TcpStream> = (0..4).map(|_| connect(sidecar.clear)).collect();
     let mut next = || ask(clients.pop().expect("one more"));
     let told = next();
     assert!(told.starts_with("HTTP/1.1 502 "), "{told}");
     is_up(0);
-    // Another thread reaches it: the one that did not has learned nothing since.
+    // Another thread reaches it: the thread that did not has learned nothing since.
     socket.listen(8).expect("it listens");
     let listener: TcpListener = socket.into();
     thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Bounds that the sidecar keeps: memory under many who read slowly, the rest of requests that were answered early, requests that are too
-//! much for an instance.
+//! Bounds of the sidecar: memory with many slow readers, the rest of requests that were answered early, requests that
+//! are too much for an instance.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::sidecar::{Sidecar, scripted};
 use crate::sidecar_guard::{CODE_OF_RELEASE, get, response, server};
 use crate::support::{DEADLINE, allocated_bytes, binary, folder};
 
-/// A sidecar for the service `a` whose file has this beside.
+/// A sidecar for the service `a`, with these additions to its file.
 fn sidecar(top: &str, instance: &str, more: &str) -> Sidecar {
     let folder = folder();
     let path = folder.path().join("sidecar.toml");
@@ -63,9 +63,10 @@ fn hundreds_who_do_not_read_hold_little_and_others_are_served() {
         }
         println!("{scheme}: {served} of 600 served, {largest} bytes at most");
         assert!(largest + CODE_OF_RELEASE < 80 << 20, "{scheme}: {largest} bytes");
-        // All come within a second, in which nobody is known to be slow. With a window of 256 KiB for each there was room for 150.
+        // All of them connect within a second, in which no client counts as slow yet. With a window of 256 KiB for each
+        // there was room for 150.
         assert!(served > 300, "{scheme}: {served} of 600");
-        // Nobody waits for long until those who take nothing are gone, whatever has come.
+        // Nobody waits long once the clients that take nothing are gone, however many connected.
         let until = Instant::now() + DEADLINE;
         while !sidecar.ask(&get("/status/200", "")).starts_with("HTTP/1.1 200 ") {
             assert!(Instant::now() < until, "{scheme}: nobody is served");
@@ -105,7 +106,7 @@ fn the_sidecars_own_answer_to_a_request_whose_body_is_to_come_loses_no_other() {
     client.write_all(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n").expect("it reads");
     read_response(&mut client);
     let until = Instant::now() + DEADLINE;
-    // On a busy machine a second passes between two requests.
+    // On a busy machine a second may pass between two requests.
     loop {
         client.write_all(b"POST /b HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\n\r\n").expect("it reads");
         let told = read_response(&mut client);
@@ -119,7 +120,7 @@ fn the_sidecars_own_answer_to_a_request_whose_body_is_to_come_loses_no_other() {
     }
 }
 
-/// An HTTP/2 instance that ends the connection of each request with `ENHANCE_YOUR_CALM`, and says when it got one.
+/// An HTTP/2 instance that ends the connection of each request with `ENHANCE_YOUR_CALM`, and reports when it got one.
 fn calming() -> (String, mpsc::Receiver<()>) {
     let (seen, requests) = mpsc::channel();
     let seen = std::sync::Mutex::new(seen);
@@ -190,12 +191,12 @@ fn a_malformed_request_and_a_missing_proxy_header_are_logged() {
 fn an_instance_that_ignores_an_upgrade_is_no_open_websocket() {
     let url = server(|_| Some(response(200, "a page")));
     let sidecar = sidecar("", &url, "");
-    // What an HTTP/1.1 client gets is the page.
+    // An HTTP/1.1 client gets the page.
     let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAA\r\n";
     let mut client = sidecar.connect();
     client.write_all(format!("GET / HTTP/1.1\r\nhost: a\r\n{upgrade}\r\n").as_bytes()).expect("it reads");
     assert!(read_response(&mut client).starts_with("http/1.1 200 "));
-    // One that takes it without proof is none either.
+    // An instance that accepts the upgrade without `Sec-WebSocket-Accept` is not a WebSocket either.
     let (url, _heads) = scripted(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 101 X\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
     });

@@ -1,4 +1,5 @@
-//! Clients and servers that nobody changed, through one sidecar and through two (HTTP/1.1 → HTTP/2 → HTTP/1.1), over HTTP/1.1 and HTTP/2.
+//! Unmodified clients and servers, through one sidecar and through two (HTTP/1.1 → HTTP/2 → HTTP/1.1), over HTTP/1.1
+//! and HTTP/2.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,11 +18,11 @@ use crate::support::{DEADLINE, folder, need, run_program};
 
 static CALLERS: GoProgram = GoProgram::new("callers_go");
 
-/// A server on Go's net/http and one of grpc-go, and two ways to them: one sidecar, and two.
+/// A server on Go's net/http and one of grpc-go, and two ways to them: through one sidecar, and through two.
 struct Ways {
     program: PathBuf,
     server: Child,
-    /// Of each way: the sidecars, where HTTP in clear, HTTP over TLS and gRPC are taken.
+    /// For each way: the sidecars, and the addresses for HTTP in clear, HTTP over TLS and gRPC.
     all: Vec<(Vec<Sidecar>, SocketAddr, SocketAddr, SocketAddr)>,
     folder: tempfile::TempDir,
 }
@@ -44,7 +45,7 @@ fn sockets(sidecar: &Sidecar) -> [SocketAddr; 3] {
     [find("http", 0), find("https", 0), find("http", 1)]
 }
 
-/// A sidecar with three listeners, before a server of HTTP and one of gRPC.
+/// A sidecar with three listeners, in front of a server of HTTP and one of gRPC.
 fn sidecar(folder: &Path, http: &str, grpc: &str) -> Sidecar {
     let config = folder.join("sidecar.toml");
     let listen = |service: &str, more: &str| {
@@ -81,7 +82,7 @@ impl Ways {
         Some(Self { program, server, all: vec![way(one, direct), way(two, over_two)], folder })
     }
 
-    /// Runs a caller for each way; it says `done`.
+    /// Runs a caller for each way; it must print `done`.
     #[track_caller]
     fn call<const N: usize>(
         &self,

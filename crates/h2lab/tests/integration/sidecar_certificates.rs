@@ -1,4 +1,4 @@
-//! What the sidecar says of certificates: those that expire, and files that are something else than what is wanted.
+//! Warnings of the sidecar about certificates: those that expire, and files that contain something else.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn certificates_that_expire_are_told_of_at_the_check_the_start_and_a_reload_and_
     let page = sidecar.get("/").1;
     assert!(page.contains("4000-01-01T00:00:00Z") && page.contains("CN=callers expired"), "{page}");
 
-    // A new one takes its place, and the old one is told of no more.
+    // A new certificate replaces it, and the old one is not mentioned any more.
     put(path, "own", &until_year(3000, "own"));
     sidecar.child.signal(Signal::HUP).expect("it runs");
     until(|| says(": reloaded: ") == 1, || sidecar.child.log());

@@ -18,7 +18,7 @@ use crate::sidecar_guard::{get, response};
 use crate::sidecar_reload::until;
 use crate::support::folder;
 
-/// What an instance has, and has had.
+/// The connections and requests of an instance.
 #[derive(Default)]
 struct Seen {
     /// Connections that are open.
@@ -76,7 +76,7 @@ fn http2(stream: TcpStream, seen: &Seen) {
     serve_http2(stream, seen, |_| true);
 }
 
-/// It does not process each other check.
+/// It does not process every second check.
 fn refusing(stream: TcpStream, seen: &Seen) {
     serve_http2(stream, seen, |n| n % 2 == 0);
 }
@@ -105,7 +105,7 @@ fn serve_http2(mut stream: TcpStream, seen: &Seen, serves: fn(usize) -> bool) {
     }
 }
 
-/// A check that fails, or is late by an hour, puts the instance out of use. Clients have one connection.
+/// A check that fails, or is an hour late, puts the instance out of use. Clients have one connection.
 fn sidecar(url: &str) -> Sidecar {
     let folder = folder();
     let file = folder.path().join("sidecar.toml");
@@ -118,7 +118,8 @@ fn sidecar(url: &str) -> Sidecar {
     Sidecar::with(&file) // it has read it once it listens
 }
 
-/// As of Envoy and `HAProxy`: long requests on all connections that clients may have say nothing of the instance.
+/// As in Envoy and `HAProxy`: long requests on all connections that clients may have do not show that the instance
+/// fails.
 #[test]
 fn a_check_has_a_connection_of_its_own_where_clients_use_all_of_them() {
     for (scheme, serve) in [("http", http1 as fn(TcpStream, &Seen)), ("h2c", http2)] {
@@ -134,7 +135,7 @@ fn a_check_has_a_connection_of_its_own_where_clients_use_all_of_them() {
                 [&seen.open, &seen.checks, &seen.others].map(|count| count.load(Ordering::SeqCst));
             format!("{scheme}: {open} connections, {checks} checks, {others} others: {}", sidecar.child.log())
         };
-        // How many streams an instance takes is known when the first check has been answered.
+        // How many streams an instance accepts is known when the first check has been answered.
         until(|| seen.checks.load(Ordering::SeqCst) >= 2, told);
         let clients = [ask(), ask()];
         until(|| seen.others.load(Ordering::SeqCst) == 1, told);

@@ -1,4 +1,4 @@
-//! How many clients are connected to a sidecar at a time, and what becomes of further ones.
+//! How many clients may be connected to a sidecar at a time, and what happens to further ones.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -43,7 +43,7 @@ fn is_answered(stream: &mut TcpStream) {
     assert!(head.starts_with(b"HTTP/1.1 204 "), "{}", String::from_utf8_lossy(&head));
 }
 
-/// A number of `/metrics`, by its name and labels.
+/// A value from `/metrics`, by its name and labels.
 pub fn metric(sidecar: &Watched, name: &str) -> u64 {
     let metrics = sidecar.get("/metrics").1;
     let line = metrics
@@ -69,7 +69,7 @@ fn clients_beyond_the_bound_wait_until_others_have_gone() {
         let mut waiting: Vec<TcpStream> = (0..3).map(|_| client(sidecar.clear)).collect();
         let words = "new clients wait: 2 clients are connected, the limit of max-clients";
         until(|| sidecar.child.log().contains(words), || sidecar.child.log());
-        // Clients that are connected are served, and so is the admin listener.
+        // Connected clients are served, and so is the admin listener.
         for stream in &mut there {
             stream.write_all(GET).expect("it reads");
             is_answered(stream);
@@ -77,12 +77,12 @@ fn clients_beyond_the_bound_wait_until_others_have_gone() {
         assert_eq!(metric(&sidecar, "clients_open"), 2);
         assert!(metric(&sidecar, "clients_limit_reached_total") >= 1);
         assert!(sidecar.get("/").1.contains("further clients waited"));
-        // In their order.
+        // Waiting clients are accepted in order.
         drop(there.remove(0));
         is_answered(&mut waiting[0]);
         drop(there);
         is_answered(&mut waiting[1]);
-        // A reload that allows more lets them in.
+        // A reload that allows more clients accepts them.
         write(&path, &top.replace('2', "10"), &of_listener.replace('2', "10"), &origin);
         sidecar.child.signal(Signal::HUP).expect("it runs");
         is_answered(&mut waiting[2]);
@@ -106,7 +106,7 @@ fn clients_leave_file_descriptors_for_instances_by_default() {
         "warning: at most {most} clients can be connected at a time, further ones wait: the limit of this process is 64"
     );
     until(|| sidecar.child.log().contains(&told), || sidecar.child.log());
-    // All that may, at the same time: each needs a connection to the instance, and gets it.
+    // As many as may, at the same time: each needs a connection to the instance, and gets it.
     let mut clients: Vec<TcpStream> = (0..64).map(|_| client(sidecar.clear)).collect();
     clients[..most].iter_mut().for_each(is_answered);
     let metrics = sidecar.get("/metrics").1;
@@ -115,7 +115,7 @@ fn clients_leave_file_descriptors_for_instances_by_default() {
         stream.write_all(GET).expect("it reads");
         is_answered(&mut stream);
     }
-    // The others come in turn, as those before them go.
+    // The others are accepted in turn, as those before them close.
     for mut stream in clients {
         is_answered(&mut stream);
     }

@@ -1,4 +1,4 @@
-//! What a sidecar gives up once it runs: files that are none of its own.
+//! What a sidecar gives up once it runs: access to files that it does not use.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -31,7 +31,7 @@ fn write(path: &Path, origin: &Origin, certificates: &Path, more: &str) {
     fs::write(path, text).expect("a file");
 }
 
-/// Has it read its file again; the line in which it says what came of that.
+/// Makes it read its file again; returns the line in which it reports the result.
 fn reload(sidecar: &Sidecar, nth: usize) -> String {
     kill_process(sidecar.child.pid(), Signal::HUP).expect("it runs");
     let mut seen = 0;
@@ -82,7 +82,7 @@ fn a_reload_reads_below_the_folders_that_it_had_at_the_start_alone() {
         other.path().display()
     );
     assert!(log.contains(&words) && log.contains("landlock = false"), "{log}");
-    // What is there is served, and new certificates in the folders of before are taken.
+    // Files that are there are served, and new certificates in the same folders are read.
     certificate(inner.path());
     write(&config, &origin, inner.path(), "");
     assert!(reload(&sidecar, 3).contains(": 2 listeners, "), "{}", sidecar.child.log());
@@ -114,7 +114,7 @@ fn a_file_or_a_flag_lets_it_read_all() {
 #[test]
 fn the_access_log_is_opened_again_by_the_user_that_root_has_become() {
     if !is_root() {
-        return; // then nobody else is become, and `sidecar_logged` opens it again
+        return; // otherwise it changes to no other user, and `sidecar_logged` tests that the log is opened again
     }
     let (origin, own) = (Origin::start(&[]), folder());
     let log = own.path().join("access.log");
@@ -134,7 +134,7 @@ fn the_access_log_is_opened_again_by_the_user_that_root_has_become() {
             || format!("{words} is not in {name}: {}", sidecar.child.log()),
         );
     };
-    // The file that it has made is that user's; another one in its place, of root, is not.
+    // The file that it has created belongs to that user; another one in its place, created by root, does not.
     assert_eq!(fs::metadata(&log).expect("it is there").uid(), 65532);
     ask("/first");
     has("access.log", " /first ");
@@ -147,7 +147,7 @@ fn the_access_log_is_opened_again_by_the_user_that_root_has_become() {
     assert!(said.contains("runs as user 65532") && said.contains("create 0640 65532"), "{said}");
     ask("/second");
     has("access.log.1", " /second ");
-    // As logrotate does it when it is told to.
+    // As logrotate does with `create`.
     chown(&log, Some(65532), Some(65532)).expect("root may");
     fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     until_it_says(&sidecar, "access log reopened", 1);

@@ -24,8 +24,8 @@ fn a_stream_limit_of_the_instance_is_named() {
     watched.stop();
 }
 
-/// A sidecar with a client beside it: loads with the flags from `$4` on until the diagnosis names the rule `$2`, and the page has the words
-/// `$3`. `$1`: our binary.
+/// A sidecar with a client beside it: makes loads with the flags from `$4` on until the diagnosis names the rule `$2`,
+/// and the page contains the words `$3`. `$1`: our binary.
 const CLIENT: &str = r#"
 h2lab=$1 rule=$2 words=$3
 shift 3
@@ -43,7 +43,8 @@ kill $sidecar
 exit 1
 "#;
 
-/// Bodies of this length over this link, to an origin with these flags, make the diagnosis name a rule, and the page has these words.
+/// Fails unless bodies of this length over this link, to an origin with these flags, make the diagnosis name a rule and
+/// the page contain these words.
 #[track_caller]
 fn assert_told(link: &[&str], origin: &str, (length, load): (usize, &str), rule: &str, words: &str) {
     let Some(_) = need("curl") else { return };

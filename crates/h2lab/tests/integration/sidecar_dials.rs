@@ -1,4 +1,5 @@
-//! What becomes of requests that an instance of HTTP/2 does not take, and how many connections are dialled for those that come at once.
+//! What happens to requests that an instance of HTTP/2 does not process, and how many connections are dialled for
+//! requests that come at once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,11 +28,12 @@ enum Fate {
     Served,
     /// RST_STREAM with `REFUSED_STREAM`, once all of it has come.
     Refused,
-    /// GOAWAY while its body is on its way: it is the first one that is not processed, and there are no more on this connection.
+    /// GOAWAY while its body is on its way: this request is the first one that is not processed, and this connection
+    /// takes no more.
     Beyond,
 }
 
-/// What all connections of an instance have seen.
+/// What an instance has recorded on all its connections.
 #[derive(Default)]
 struct Ledger {
     connections: AtomicUsize,
@@ -39,7 +41,7 @@ struct Ledger {
     begun: AtomicUsize,
     /// How often each one was processed, by its `x-id`.
     processed: Mutex<BTreeMap<String, u32>>,
-    /// Nothing is answered before it is open.
+    /// Nothing is answered until it is open.
     gate: Gate,
 }
 
@@ -105,7 +107,7 @@ fn serve(mut stream: TcpStream, fate: fn(usize) -> Fate, ledger: &Arc<Ledger>) {
     }
 }
 
-/// A POST that says which one it is, on a connection of its own; its head and its body come one after the other.
+/// A POST that carries its own id, on a connection of its own; its head and its body are sent one after the other.
 fn post_of(sidecar: &Sidecar, id: &str) -> String {
     let mut stream = sidecar.connect();
     let head = format!(
@@ -124,7 +126,7 @@ fn what_an_instance_refuses_or_goes_away_from_is_sent_again_and_done_once() {
     const EACH: usize = 30;
     let third: fn(usize) -> Fate = |n| if n % 3 == 0 { Fate::Refused } else { Fate::Served };
     let fifth: fn(usize) -> Fate = |n| if n >= 5 { Fate::Beyond } else { Fate::Served };
-    // After how many requests an instance goes away is learned: few come too late then.
+    // The sidecar learns after how many requests an instance sends GOAWAY: after that, few requests are too late.
     for (name, fate, fewest) in [("refused", third, CALLERS * EACH / 3), ("beyond", fifth, 1)] {
         for policy in ["adaptive", "fixed:2"] {
             let (url, ledger) = instance(fate);
@@ -189,7 +191,7 @@ fn those_who_come_at_once_share_what_is_dialled_and_one_after_the_other_needs_on
     assert_eq!(ledger.connections.load(Ordering::SeqCst), 1, "none of them found another one under way");
 }
 
-/// The sum of a metric that is a whole number, whatever its labels.
+/// The sum of an integer metric over all labels.
 pub fn sum(sidecar: &Watched, name: &str) -> u64 {
     let metrics = sidecar.get("/metrics").1;
     let of = |line: &str| {
@@ -212,7 +214,7 @@ fn once_a_quota_was_learned_nothing_is_sent_again() {
         load("100");
     }
     let before = sum(&sidecar, "retries_total");
-    // Now and then one is used beyond the quota, in case that was raised: none of the first fifty.
+    // Sometimes a connection is used beyond the quota, in case the quota was raised: none of the first fifty is.
     let spent = sum(&sidecar, "dials_total");
     load("4000");
     let (again, dialled) = (sum(&sidecar, "retries_total") - before, sum(&sidecar, "dials_total") - spent);
@@ -225,7 +227,7 @@ fn once_a_quota_was_learned_nothing_is_sent_again() {
 
 #[test]
 fn a_connection_that_is_not_made_in_time_is_given_up_and_another_instance_is_asked() {
-    // Its queue is full: the kernel takes no further connection, and says nothing.
+    // Its accept queue is full: the kernel ignores further connections.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a free port");
     socket.listen(0).expect("it is bound");

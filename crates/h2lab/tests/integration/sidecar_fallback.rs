@@ -1,4 +1,4 @@
-//! Instances that were said to speak HTTP/2 and close the connection instead.
+//! Instances that are configured for HTTP/2 and close the connection instead.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -9,7 +9,7 @@ use crate::sidecar::{Sidecar, scripted_by_head};
 use crate::sidecar_reload::until_it_says;
 use crate::support::DEADLINE;
 
-/// The bytes that HTTP/2 begins with.
+/// The first bytes of HTTP/2.
 const PREFACE: &str = "PRI ";
 
 fn answer(mut stream: &TcpStream) {
@@ -35,7 +35,7 @@ fn an_instance_that_closes_without_a_byte_gets_http1_and_no_unsafe_request_twice
         answer(&stream);
     });
     let sidecar = Sidecar::to(&[url.replace("http://", "h2c://")], &[]);
-    // An HTTP/2 server that dies before its SETTINGS looks the same, and may have processed it.
+    // An HTTP/2 server that dies before it sends SETTINGS looks the same, and may have processed the request.
     assert!(sidecar.ask(&request("POST")).starts_with("HTTP/1.1 502 "));
     for n in 0..3 {
         let told = sidecar.ask(&request("POST"));
@@ -54,7 +54,7 @@ fn an_instance_that_closes_without_a_byte_gets_http1_and_no_unsafe_request_twice
 
 #[test]
 fn one_that_resets_the_connection_gets_http1_and_what_may_be_sent_twice_is() {
-    // Closing what was not read to its end is a reset.
+    // Closing with unread bytes causes a reset.
     let (url, heads) = scripted_by_head(|stream, head| {
         if !head.starts_with(PREFACE) {
             answer(&stream);

@@ -1,4 +1,4 @@
-//! What the sidecar does about instances that fail or are slow, callers that are too many, and its own memory.
+//! What the sidecar does about instances that fail or are slow, too many callers, and its own memory.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,7 +23,8 @@ pub fn response(status: u16, body: &str) -> String {
     format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// An HTTP/1.1 server; `answer` gets each head, and `None` of it is silence until the client is gone.
+/// An HTTP/1.1 server; `answer` gets each head, and if it returns `None` the server sends nothing until the client has
+/// closed.
 pub fn server(answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -141,10 +142,10 @@ fn an_idle_client_is_sent_away_over_http2_in_two_steps() {
     let mut rest = String::new();
     stream.read_to_string(&mut rest).expect("the response, and then the end");
     assert!(rest.ends_with("ok"), "{rest}");
-    // Announced first, and then done.
+    // The end is announced first, and then carried out.
     let mut stream = sidecar.connect();
     assert_eq!(last_streams_of_one_that_is_idle(&mut stream), [i32::MAX as u32, 0]);
-    // One that begins as HTTP/1.1 is no other.
+    // A connection that begins as HTTP/1.1 is treated the same.
     let mut stream = sidecar.connect();
     let offer = "GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n\
                  http2-settings: AAMAAABkAAQAAP__\r\n\r\n";
@@ -158,7 +159,8 @@ fn an_idle_client_is_sent_away_over_http2_in_two_steps() {
     assert_eq!(last_streams_of_one_that_is_idle(&mut stream), [i32::MAX as u32, 1]);
 }
 
-/// Begins HTTP/2 on this connection, and says nothing then: the last streams of the GOAWAY frames that come until it ends.
+/// Begins HTTP/2 on this connection, and sends nothing more: returns the last streams of the GOAWAY frames until the
+/// connection ends.
 fn last_streams_of_one_that_is_idle(stream: &mut TcpStream) -> Vec<u32> {
     let greeting =
         [&PREFACE[..], &frame(kind::SETTINGS, 0, 0, &[]), &frame(kind::SETTINGS, flag::ACK, 0, &[])];
@@ -230,7 +232,7 @@ fn no_more_wait_than_may_and_none_longer_than_it_may() {
         stream.write_all(get("/", "").as_bytes()).expect("it reads");
         stream
     };
-    // One hangs on the only connection, so that all others wait.
+    // One request hangs on the only connection, so that all others wait.
     let hang_on_the_only_connection = |sidecar: &Sidecar| {
         let before = asked.load(Ordering::SeqCst);
         let stream = hang(sidecar);
@@ -243,7 +245,8 @@ fn no_more_wait_than_may_and_none_longer_than_it_may() {
     let call = |time: &str| get("/", &format!("content-type: application/grpc\r\ngrpc-timeout: {time}\r\n"));
     let long = sidecar("", &[&url], "limits = { connections = 1, waiting = 1, wait = \"1h\" }");
     let mut hanging = vec![hang_on_the_only_connection(&long)];
-    // A call that comes before the other one waits in its place for 100 ms, and that one is refused: another one takes the place then.
+    // If a call comes before the hanging request waits, the call waits in its place for 100 ms, and the hanging request
+    // is refused. Then another one takes the place.
     while {
         hanging.push(hang(&long));
         !long.ask(&call("100m")).contains("1 waiting for a connection (limits.waiting)")
@@ -378,7 +381,8 @@ fn memory_is_bounded_however_many_read_nothing() {
     }
 }
 
-/// Bodies that are kept so that they can be sent again cannot be given up: nobody is slow, and no connection is closed for them.
+/// Bodies that are kept so that they can be sent again cannot be dropped: no client is slow, and no connection is
+/// closed for them.
 #[test]
 fn requests_are_refused_while_what_is_under_way_takes_the_memory() {
     let origin = Origin::start(&[]);

@@ -1,4 +1,5 @@
-//! Clients that stay while one sidecar replaces another: their connections go on, and nothing on them fails.
+//! Clients that stay connected while one sidecar replaces another: their connections continue, and nothing on them
+//! fails.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,9 +22,9 @@ use crate::support::{DEADLINE, binary, folder, free_ports};
 
 /// How often a process is replaced.
 const TIMES: usize = 20;
-/// One without content.
+/// A request without content.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
-/// Clients that ask at any time.
+/// Clients that make requests at any time.
 const CLIENTS: u64 = 6;
 
 /// One connection over HTTP/1.1, which is never made again.
@@ -45,7 +46,7 @@ impl Client {
         self.stream.write_all(bytes).expect("it reads");
     }
 
-    /// The next request: what it sends is sent back. A client may send such a one only once.
+    /// The next request, whose body is sent back. It is one that a client may send only once.
     fn request(&mut self) -> (Vec<u8>, Vec<u8>) {
         self.asked += 1;
         let length = (self.asked * 7_919 + self.number * 104_729) % 20_000 + 1;
@@ -54,7 +55,7 @@ impl Client {
         (head.into_bytes(), body)
     }
 
-    /// The next response: its head, in small letters, and its body.
+    /// The next response: its head, in lower case, and its body.
     fn receive(&mut self) -> (String, Vec<u8>) {
         let (mut told, mut byte) = (Vec::new(), [0]);
         while !told.ends_with(b"\r\n\r\n") {
@@ -74,7 +75,7 @@ impl Client {
         (head, body)
     }
 
-    /// The answer is right, and does not end the connection.
+    /// Fails unless the answer is right and does not end the connection.
     fn receive_echo(&mut self, body: &[u8]) {
         let (head, echo) = self.receive();
         assert!(head.starts_with("http/1.1 200 ") && !head.contains("connection: close"), "{head}");
@@ -87,8 +88,8 @@ impl Client {
         self.receive_echo(&body);
     }
 
-    /// Asks so, again and again, until a response says that it is the last: the process learns a while after its successor listens that it
-    /// ends. Each is answered.
+    /// Sends this request again and again until a response says that it is the last: the process learns only some time
+    /// after its successor listens that it is to end. Each request is answered.
     fn ask_until_told(&mut self, request: &[u8]) {
         let end = Instant::now() + DEADLINE;
         loop {
@@ -102,7 +103,7 @@ impl Client {
         }
     }
 
-    /// Asks until `stop`, with pauses of any length between.
+    /// Makes requests until `stop`, with pauses of different lengths.
     fn ask_until(mut self, stop: &AtomicBool, answered: &AtomicU64) {
         while !stop.load(Ordering::Relaxed) {
             self.ask();
@@ -115,13 +116,13 @@ impl Client {
 /// Generations of a sidecar in one folder.
 struct Generations<'a> {
     folder: &'a Path,
-    /// Of the configuration, behind the listeners.
+    /// The rest of the configuration, after the listeners.
     rest: String,
     count: usize,
 }
 
 impl Generations<'_> {
-    /// The next one, which listens so. The number of its threads differs from the one before.
+    /// Starts the next one, with these listeners. The number of its threads differs from that of the one before.
     fn start(&mut self, listeners: &str) -> Sidecar {
         self.count += 1;
         let config = self.folder.join("sidecar.toml");
@@ -141,7 +142,7 @@ fn listener(port: u16, more: &str) -> String {
     format!("[[listen]]\naddress = \"127.0.0.1:{port}\"\nservice = \"a\"\n{more}\n")
 }
 
-/// Connections that the process which has ended so has handed over.
+/// The number of connections that this process has handed over; it has ended.
 fn handed_over(child: &mut Child) -> u64 {
     let last = ended(child);
     assert!(last.contains("; none failed"), "{last}");
@@ -149,7 +150,7 @@ fn handed_over(child: &mut Child) -> u64 {
     count.map_or(0, |count| count.split(' ').next().expect("a word").parse().expect("a number"))
 }
 
-/// Asks for the metrics until `stop`, each time on a connection of its own; the last ones.
+/// Requests the metrics until `stop`, each time on a connection of its own; returns the last ones.
 fn scrape(port: u16, stop: &AtomicBool) -> String {
     let mut told = String::new();
     while !stop.load(Ordering::Relaxed) {
@@ -183,9 +184,11 @@ fn connections_of_clients_outlive_twenty_processes_and_no_post_is_lost() {
         }
         let scraper = scope.spawn(move || scrape(admin, stop));
         let work = std::panic::AssertUnwindSafe(|| {
-            // It asks once between two processes; the others are in the middle of something whenever one ends.
+            // This client makes one request between two replacements; the others are in the middle of a request
+            // whenever a process ends.
             let mut rare = Client::of(address, CLIENTS);
-            // Kept by the process that has read this, for several ones; then by the last of these.
+            // The process that has read this much keeps the connection for several replacements; then the last of the
+            // new processes has it.
             let mut slow = Client::of(address, CLIENTS + 1);
             let (head, body) = slow.request();
             slow.send(&[&head, &body[..1]].concat());
@@ -220,7 +223,7 @@ fn connections_of_clients_outlive_twenty_processes_and_no_post_is_lost() {
         metrics
     });
     for child in &mut replaced {
-        // All that ask at any time, the one that asks rarely, the one that has begun, and the new one.
+        // The clients that make requests at any time, the rare one, the one that has begun a request, and the new one.
         let count = handed_over(child);
         assert!(count >= CLIENTS + 3, "{count}");
     }
@@ -229,7 +232,8 @@ fn connections_of_clients_outlive_twenty_processes_and_no_post_is_lost() {
     assert!(current.stop().contains("; none failed"));
 }
 
-/// Their keys stay with the old process, so that they are told to make others: those who ask without pause lose nothing.
+/// Their TLS keys stay with the old process, so they are told to open new connections: clients that make requests
+/// without a pause lose nothing.
 #[test]
 fn clients_over_tls_are_told_the_end_of_their_connections_and_lose_no_post() {
     let (origin, folder, port) = (Origin::start(&[]), folder(), free_ports(2));
@@ -273,7 +277,7 @@ fn what_a_proxy_has_said_of_a_connection_is_known_to_the_successor() {
     known.send(REQUEST);
     known.receive();
     is_of("192.0.2.1");
-    // This one has not said it yet.
+    // This client has not sent its PROXY header yet.
     let mut silent = Client::of(first.clear, 1);
     let mut second = generations.start(&listeners);
     assert_eq!(handed_over(&mut first.child), 2);
@@ -284,7 +288,7 @@ fn what_a_proxy_has_said_of_a_connection_is_known_to_the_successor() {
     silent.send(REQUEST);
     silent.receive();
     is_of("192.0.2.2");
-    // A third one expects no header: what has come so far is not its own.
+    // The third process expects no PROXY header: it does not take over the connections made so far.
     let third = generations.start(&listener(port, ""));
     known.ask_until_told(REQUEST);
     drop(silent);
@@ -303,13 +307,13 @@ fn a_client_is_told_the_end_where_the_successor_does_not_go_on() {
     let [mut stays, mut goes] = [0, 1].map(|n| Client::of(([127, 0, 0, 1], port + n).into(), n.into()));
     stays.ask();
     goes.ask();
-    // The second listener becomes one with TLS, where nothing in clear is served.
+    // The second listener now has TLS, and serves nothing in clear.
     let tls = [listener(port, ""), listener(port + 1, "tls = true")].concat();
     let mut second = generations.start(&tls);
     stays.ask();
     goes.ask_until_told(REQUEST);
     assert_eq!(handed_over(&mut first.child), 1);
-    // One that has the sockets, and knows nothing of clients, as before there were any.
+    // A process that takes the sockets and does not support the hand-over of clients, as in earlier versions.
     let (predecessor, sockets) = ask(&generations.socket()).expect("it answers").expect("it is there");
     let conversation = predecessor.is_replaced("").expect("it listens");
     stays.ask_until_told(REQUEST);
@@ -326,7 +330,7 @@ fn a_successor_that_is_killed_with_all_connections_waiting_gives_none_away() {
     let mut first = generations.start(&listener(port, ""));
     let mut clients: Vec<Client> = (0..100).map(|number| Client::of(first.clear, number)).collect();
     clients.iter_mut().for_each(Client::ask);
-    // It gets sockets of connections, does not say that it takes them, and ends.
+    // It gets the sockets of connections, does not confirm that it takes them, and ends.
     let (predecessor, sockets) = ask(&generations.socket()).expect("it answers").expect("it is there");
     let takes = format!("clients 1 {}", first.clear);
     let mut conversation = predecessor.is_replaced(&takes).expect("it listens");

@@ -36,7 +36,8 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Asks over HTTP/1.1 until `stop`, on one connection for as long as the server keeps it; the responses.
+/// Makes requests over HTTP/1.1 until `stop`, on one connection for as long as the server keeps it; checks the
+/// responses.
 fn ask_h1(address: &str, stop: &AtomicBool, answered: &AtomicU64) {
     let mut stream = connect(address);
     while !stop.load(Ordering::Relaxed) {
@@ -77,7 +78,7 @@ fn ask_h2(address: &str, stop: &AtomicBool, answered: &AtomicU64) {
                 open += 1;
             }
             if open == 0 {
-                break; // it takes no more, or nothing more is to be asked
+                break; // it takes no more, or no more requests are wanted
             }
             stream.write_all(&engine.take_transmit(NOW)).expect("it reads");
             let mut space = [0; 16 * 1024];
@@ -96,11 +97,12 @@ fn ask_h2(address: &str, stop: &AtomicBool, answered: &AtomicU64) {
                 }
             }
         }
-        let _ = stream.write_all(&engine.take_transmit(NOW)); // what it may still wait for
+        let _ = stream.write_all(&engine.take_transmit(NOW)); // it may still wait for this
     }
 }
 
-/// Runs clients of both versions at `address` while `work` does something; no request of theirs fails. How many there were.
+/// Runs clients of both versions at `address` while `work` runs; none of their requests may fail. Returns how many
+/// there were.
 pub fn under_load(address: &str, work: impl FnOnce(&AtomicU64)) -> u64 {
     under_load_at([address; 2], work)
 }
@@ -122,7 +124,7 @@ pub fn under_load_at([h1, h2]: [&str; 2], work: impl FnOnce(&AtomicU64)) -> u64 
     answered.into_inner()
 }
 
-/// Waits until so many more requests were answered.
+/// Waits until this many more requests were answered.
 pub fn wait_for(more: u64, answered: &AtomicU64) {
     let until = answered.load(Ordering::Relaxed) + more;
     let end = std::time::Instant::now() + DEADLINE;
@@ -132,7 +134,7 @@ pub fn wait_for(more: u64, answered: &AtomicU64) {
     }
 }
 
-/// A sidecar that listens on `port`, and its successor asks at `socket`.
+/// A sidecar that listens on `port`; its successor asks at `socket`.
 fn start(port: u16, origin: &Origin, socket: &Path) -> Sidecar {
     let mut command = Command::new(binary());
     command.args([
@@ -176,7 +178,7 @@ fn a_successor_that_does_not_start_changes_nothing() {
     let (origin, folder, port) = (Origin::start(&[]), folder(), free_ports(1));
     let socket = folder.path().join("handover");
     let current = start(port, &origin, &socket);
-    // It has the sockets, and cannot listen elsewhere.
+    // It has the sockets, but cannot listen on the other address.
     let config = folder.path().join("wrong.toml");
     let text = format!(
         "[[listen]]\naddress = '127.0.0.1:{port}'\nservice = 'a'\n[[listen]]\naddress = '192.0.2.1:1'\nservice = 'a'\n\
@@ -205,8 +207,8 @@ fn sockets_of_the_service_manager_are_used() {
     // A connection that was made before the process was there waits for it.
     let mut early = connect(&address.to_string());
     early.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("the kernel takes it");
-    let mut command = Command::new("bash"); // sh may take descriptors of one digit alone
-    // As `sd_listen_fds(3)` has it: the descriptor 3, and the process's own number.
+    let mut command = Command::new("bash"); // sh may accept only descriptors of one digit
+    // As in `sd_listen_fds(3)`: the descriptor 3, and the process's own id.
     let own = listener.as_raw_fd();
     rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).expect("it is open");
     let script = format!("export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&{own} {own}<&-");
@@ -243,7 +245,7 @@ fn clients_of_http2_are_told_the_end_in_two_steps_and_lose_nothing() {
         if n == 0 {
             break;
         }
-        // As on a long path: the first GOAWAY is under way when another request leaves.
+        // As on a path with a long delay: the first GOAWAY is under way when another request is sent.
         let bytes = &space[..n];
         let mut late = None;
         if steps.is_empty() && answered == 1 && asked == 1 {
@@ -320,13 +322,13 @@ fn the_units_of_systemd_are_right() {
     let folder = folder();
     for name in ["h2lab-sidecar.service", "h2lab-sidecar.socket"] {
         let unit = packaged(&format!("systemd/{name}"));
-        // It need not be installed.
+        // It need not be installed for this.
         let unit = unit.replace("/usr/bin/h2lab", &binary().display().to_string());
         fs::write(folder.path().join(name), unit).expect("a file");
     }
     let arguments = ["verify", "--man=no", "./h2lab-sidecar.service", "./h2lab-sidecar.socket"];
     let finished = crate::support::run_program(&program, folder.path(), &arguments);
-    // It warns of lines that it does not know, and goes on.
+    // It warns about lines that it does not know, and continues.
     let is_silent = !format!("{}{}", finished.stdout, finished.stderr).contains("h2lab-sidecar.s");
     assert!(finished.code == Some(0) && is_silent, "{}", finished.transcript());
 }
@@ -359,7 +361,7 @@ fn admin(port: u16, path: &str) -> String {
     let mut stream = connect(&format!("127.0.0.1:{port}"));
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).expect("it reads");
     let mut told = String::new();
-    let _ = stream.read_to_string(&mut told); // a reset has what is asked about behind it
+    let _ = stream.read_to_string(&mut told); // a reset comes only after the answer
     told
 }
 
@@ -384,7 +386,7 @@ fn the_admin_listener_is_handed_over_and_says_when_there_is_no_successor() {
         sidecar
     };
     let ready = || admin(port + 1, "/ready").lines().next().unwrap_or_default().to_owned();
-    // The first one is kept by a request that is not complete.
+    // An incomplete request keeps the first process alive.
     let begin = || {
         let mut stream = connect(&format!("127.0.0.1:{port}"));
         stream.write_all(b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nx").expect("it reads");
@@ -413,7 +415,7 @@ fn the_admin_listener_is_handed_over_and_says_when_there_is_no_successor() {
     ended(&mut second.child);
 }
 
-/// Waits until so many requests are under way.
+/// Waits until this many requests are under way.
 fn until_requests(port: u16, open: u64) {
     let end = std::time::Instant::now() + DEADLINE;
     loop {

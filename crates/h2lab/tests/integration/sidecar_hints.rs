@@ -17,7 +17,8 @@ const NOW: Time = Time::from_millis(1);
 const PAGE: &str = "HTTP/1.1 200 OK\r\nlink: </a.css>; rel=preload; as=style\r\nlink: </next>; rel=next\r\ncontent-length: 4\r\n\r\npage";
 const OTHER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nother";
 
-/// A server whose page waits until the test lets it go; everything else is answered at once. And the request lines that it got.
+/// A server whose page waits until the test releases it; everything else is answered at once. Also returns the request
+/// lines that it got.
 fn server() -> (String, mpsc::Sender<()>, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -69,7 +70,7 @@ fn sidecar(url: &str, more: &str) -> Sidecar {
     Sidecar::with(&path)
 }
 
-/// An HTTP/2 client that tells what happens, in short.
+/// An HTTP/2 client that reports its events in short form.
 struct Client {
     stream: TcpStream,
     engine: Connection,
@@ -93,7 +94,7 @@ impl Client {
         self.engine.send_request(NOW, &request).expect("there is room");
     }
 
-    /// Everything up to the event that begins so.
+    /// All events up to the one that begins like this.
     fn until(&mut self, last: &str) -> Vec<String> {
         let mut told = Vec::new();
         loop {
@@ -140,7 +141,7 @@ fn configured_links_are_told_before_the_instance_has_answered() {
     assert_eq!(client.until("1: end"), ["1: 200", "1: end"]);
     client.get("/other");
     assert_eq!(client.until("3: end"), ["3: 200", "3: end"], "it has no hint");
-    // HTTP/1.1 only where that is asked for.
+    // HTTP/1.1 clients get hints only if they are asked for.
     go.send(()).expect("it waits");
     let told = proxy.ask("GET /page HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n\r\n");
     assert!(told.starts_with("HTTP/1.1 200 "), "{told}");

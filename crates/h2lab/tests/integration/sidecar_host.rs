@@ -9,7 +9,7 @@ use crate::origin::Origin;
 use crate::sidecar::{Sidecar, scripted};
 use crate::support::{DEADLINE, folder};
 
-/// A sidecar before this instance, which is asked for the host that `host` says.
+/// A sidecar in front of this instance; `host` says which host it is asked for.
 fn sidecar(host: &str, instance: &str) -> Sidecar {
     let folder = folder();
     let file = folder.path().join("sidecar.toml");
@@ -39,7 +39,7 @@ fn an_instance_is_asked_for_the_clients_host_or_for_its_own() {
         sidecar.stop();
     }
 
-    // The same from HTTP/2 to HTTP/2; what the origin says of a request has its authority.
+    // The same from HTTP/2 to HTTP/2; the origin's answer contains the authority of the request.
     let (origin, folder) = (Origin::start(&[]), folder());
     for (keys, is_own) in [("", false), (OWN, true)] {
         let sidecar = sidecar(keys, &format!("h2c://{}", origin.clear));

@@ -106,8 +106,8 @@ fn an_instance_is_asked_over_http3() {
     let service = format!("instances = ['h3://{}']", origin.tls);
     let both = Both::start(&service, "");
     assert_bodies(both.sidecar.clear, &FRAMINGS);
-    // Hundreds at a time are on one connection. Where this machine stops the origin for a second, it is asked whether it is still there,
-    // on another one.
+    // Hundreds of requests at a time are on one connection. If this machine stops the origin for a second, the sidecar
+    // probes it on another connection.
     let url = format!("http://{}/delay/1", both.sidecar.clear);
     assert_eq!(load(&["--proto", "h1", "-n", "3000", "-c", "300", &url])["requests"]["succeeded"], 3_000);
     let last = both.sidecar.stop();
@@ -121,7 +121,7 @@ fn servers_that_are_not_ours_are_asked_over_http3() {
     let Some((_server, address)) = quic_go_server(&files) else { return };
     let both = Both::start(&format!("instances = ['h3://{address}']"), "");
     assert_bodies(both.sidecar.clear, &FRAMINGS);
-    // What it gives up is given up here, too, and what follows is answered.
+    // If the instance resets a stream, the request fails here, too; the next request is answered.
     let told = both.sidecar.ask("GET /refuse HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     assert!(told.starts_with("HTTP/1.1 502 "), "{told}");
     let told = both.sidecar.ask("GET /bytes/9 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
@@ -205,8 +205,9 @@ fn a_server_that_ends_its_connections_costs_no_request() {
 #[test]
 fn an_instance_without_http3_falls_back_if_it_may_and_is_remembered() {
     const ASKED: u32 = 10;
-    // No other program gets the UDP port of this number, as it may one that the kernel chooses for TCP.
-    // Each request needs a connection of its own, so that what is dialled shows what is known.
+    // The kernel could choose a TCP port whose UDP port another program has; `free_ports` gives one that no other
+    // program gets. Each request needs a connection of its own, so that the number of dials shows what the sidecar has
+    // learned.
     let mut command = Command::new(binary());
     command.args(["origin", "--listen=127.0.0.1:0", &format!("--tls-listen=127.0.0.1:{}", free_ports(1))]);
     command.arg("--max-requests-per-connection=1");
@@ -219,10 +220,11 @@ fn an_instance_without_http3_falls_back_if_it_may_and_is_remembered() {
         let told = ask(&may);
         assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
     }
-    // What it says is read by another thread of ours, behind what it answers.
+    // Another thread of ours reads the output, possibly later than the answer.
     until_it_says(&may.sidecar, "is unreachable over HTTP/3 (connection refused (UDP)", 1);
     let last = may.sidecar.stop();
-    // Otherwise each would be dialled twice. One may be dialled ahead, and one be too late for its request.
+    // Otherwise each request would cost two dials. One connection may be dialled ahead, and one may be too late for its
+    // request.
     let (rest, _) = last.split_once(" connections to instances; none failed").expect("none failed");
     let dialled: u32 = rest.rsplit(' ').next().and_then(|text| text.parse().ok()).expect("a number");
     assert!((ASKED + 1..ASKED + 6).contains(&dialled), "{last}");
@@ -231,12 +233,12 @@ fn an_instance_without_http3_falls_back_if_it_may_and_is_remembered() {
     let told = ask(&only);
     assert!(told.starts_with("HTTP/1.1 502 ") && told.contains("connection refused (UDP)"), "{told}");
 
-    // A port that takes datagrams and does not answer: another program may use it.
+    // A port that accepts datagrams and does not answer: another program may use it.
     let silent =
         UdpSocket::bind((Ipv4Addr::LOCALHOST, origin.tls.port())).expect("the origin has no UDP port");
     let timeouts = "h3 = true\n[timeouts]\nconnect = '1s'";
     let may = Both::start(&format!("instances = ['https://{}']\n{timeouts}", origin.tls), "");
-    // A machine that is busy may take longer for a connection over TCP, too: then the answer is 502.
+    // A busy machine may take longer for a connection over TCP, too: then the answer is 502.
     until(|| ask(&may).starts_with("HTTP/1.1 200 "), || may.sidecar.child.log());
     until_it_says(&may.sidecar, "is unreachable over HTTP/3 (no response over UDP within 500ms", 1);
     drop(silent);
@@ -278,7 +280,7 @@ fn certificates_are_shown_and_checked_on_both_sides() {
         assert!(told.starts_with("HTTP/1.1 502 "), "{identity} {ca}: {told}");
     }
 
-    // And clients'.
+    // Certificates of clients are checked, too.
     let plain = Origin::start(&[]);
     let both = Both::start(
         &format!("instances = ['http://{}']", plain.clear),

@@ -1,8 +1,9 @@
-//! Instances that attack: each hostile server that `cargo xtask verify faults` lets every command meet, and more, is an instance of one
-//! sidecar, over every protocol that it speaks.
+//! Instances that attack: each hostile server of `cargo xtask verify faults`, and more, is an instance of one sidecar,
+//! over every protocol that it speaks.
 //!
-//! What is asserted: their clients, over HTTP/1.1 and HTTP/2, get an answer in the sidecar's times, and never a whole one where there is
-//! none; a client of a good service is served all the while without a single failure; memory is bounded.
+//! What is asserted: their clients, over HTTP/1.1 and HTTP/2, get an answer within the sidecar's timeouts, and never a
+//! complete one if the instance sent none; a client of a well-behaved service is served all the while without a single
+//! failure; memory is bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -33,13 +34,13 @@ const SERVERS: [&str; 2] =
 const GROWTH: u64 = 96 << 20;
 /// Attacks that are under way at once.
 const AT_ONCE: usize = 12;
-/// Times of services that answer nothing. Those that do answer have the times that a sidecar has by default.
+/// Timeouts of services that answer nothing. Services that do answer have the default timeouts of a sidecar.
 const TIMES: &str = "timeouts = { connect = '1s', response = '1s', stream = '1s', request = '3s' }\n";
-/// How long a client of such a service waits at most: thirty times as long as it may take, and less than the two minutes after which a
-/// hostile server ends a connection itself. An end that comes from there is not the sidecar's.
+/// How long a client of such a service waits at most: thirty times as long as it may take, and less than the two
+/// minutes after which a hostile server ends a connection itself. Such an end would not be the sidecar's.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What a server can be found to answer, as its row says.
+/// How a server may answer, as its row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answers {
@@ -63,7 +64,7 @@ struct Attack {
     answers: Answers,
 }
 
-/// Starts them all. Those that end their process are left out: they would end this one.
+/// Starts them all. Servers that end their process are left out: they would end this process.
 fn attacks() -> Vec<Attack> {
     let mut attacks = Vec::new();
     for text in SERVERS {
@@ -74,7 +75,7 @@ fn attacks() -> Vec<Attack> {
                 let speech = Speech::from_str(&speaks, false).expect("a protocol");
                 let address = start(&rows[&name], speech, 0, &mut Draws::new(1, &name)).expect("a free port");
                 let scheme = if speech == Speech::H1 { "http" } else { &speaks };
-                // None of them keeps to a window, and some files are larger than one.
+                // None of them respects a window, and some files are larger than one.
                 let is_overflowing = name.starts_with("file") && matches!(speech, Speech::H2 | Speech::H2c);
                 attacks.push(Attack {
                     name: format!("{name}.{speaks}"),
@@ -87,7 +88,7 @@ fn attacks() -> Vec<Attack> {
     attacks
 }
 
-/// A sidecar for the good service, and for each of the others below a path of its name.
+/// A sidecar for the well-behaved service, and for each of the others below a path with its name.
 fn sidecar(good: &str, attacks: &[Attack]) -> Sidecar {
     let mut text = "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'good'\nroute = [\n".to_owned();
     for Attack { name, .. } in attacks {
@@ -105,14 +106,14 @@ fn sidecar(good: &str, attacks: &[Attack]) -> Sidecar {
     Sidecar::with(&file)
 }
 
-/// What a client got.
+/// What a client received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Told {
-    /// Of the final response; 0 without one.
+    /// The status of the final response; 0 without one.
     status: u16,
-    /// All of it came, as it was announced.
+    /// All of it arrived, as announced.
     is_whole: bool,
-    /// It had to wait longer than anybody may.
+    /// It had to wait longer than any client may.
     has_waited: bool,
 }
 
@@ -132,14 +133,14 @@ impl Told {
     }
 }
 
-/// A client's connection, on which it waits so long for anything.
+/// A client's connection, with `patience` as its read timeout.
 fn connect(address: SocketAddr, patience: Duration) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it accepts");
     stream.set_read_timeout(Some(patience)).expect("a timeout above zero");
     stream
 }
 
-/// Asks over HTTP/1.1, and reads to the end of the connection.
+/// Makes a request over HTTP/1.1, and reads to the end of the connection.
 fn over_http1(address: SocketAddr, path: &str, patience: Duration) -> Told {
     let (began, mut stream) = (Instant::now(), connect(address, patience));
     let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
@@ -175,7 +176,7 @@ fn over_http1(address: SocketAddr, path: &str, patience: Duration) -> Told {
     Told { status: 0, is_whole: false, has_waited }
 }
 
-/// Asks over HTTP/2, and reads until the stream or the connection ends.
+/// Makes a request over HTTP/2, and reads until the stream or the connection ends.
 fn over_http2(address: SocketAddr, path: &str, patience: Duration) -> Told {
     let (began, mut stream) = (Instant::now(), connect(address, patience));
     let greeting = [&PREFACE[..], &initial_window(1 << 30), &frame(kind::SETTINGS, flag::ACK, 0, &[])];

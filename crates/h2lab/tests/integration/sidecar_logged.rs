@@ -1,4 +1,5 @@
-//! What the sidecar logs and counts beside requests that end well: what it refuses by itself, how clients end, checks of its own.
+//! What the sidecar logs and counts beside requests that end well: what it refuses itself, how clients end, its own
+//! health checks.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use crate::sidecar::websocket_echo;
 use crate::sidecar_admin::Watched;
 use crate::support::{DEADLINE, binary, folder};
 
-/// A sidecar whose file has this beside its log and its admin listener.
+/// A sidecar whose file has these lines beside its log and its admin listener.
 fn configured(folder: &Path, more: &str) -> (Watched, PathBuf) {
     let (path, log) = (folder.join("sidecar.toml"), folder.join("log"));
     let text = format!(
@@ -34,7 +35,7 @@ fn to_instance(folder: &Path, url: &str, more: &str) -> (Watched, PathBuf) {
     configured(folder, &format!("listen = [{{ address = '127.0.0.1:0', service = 'a' }}]\n{service}"))
 }
 
-/// The lines that are whole: the last one may be being written.
+/// The complete lines: the last one may still be in the middle of being written.
 fn lines(log: &Path) -> Vec<Value> {
     let text = fs::read_to_string(log).expect("a log");
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -88,7 +89,7 @@ fn what_the_sidecar_refuses_by_itself_is_logged_and_counted() {
         let is_ours = answer.contains("proxy-status: h2lab; error=http_request_error; details=\"");
         assert!(answer.contains(status) && is_ours, "{request}: {answer}");
     }
-    // The answer may be lost where the client goes on sending.
+    // The answer may be lost if the client continues to send.
     let mut stream = TcpStream::connect(to).expect("it accepts");
     let _ = stream.write_all(oversized.as_bytes());
     until(|| (metric(&watched, "h2lab_sidecar_bad_requests_total")? == "4").then_some(()));

@@ -9,7 +9,8 @@ use crate::sidecar_admin::Watched;
 use crate::support::{DEADLINE, Finished, binary, h2lab};
 use crate::tls::Files;
 
-/// A sidecar before `service` with an admin listener; its listeners are in clear and over TLS, where it wants a certificate of `ca.pem`.
+/// A sidecar in front of `service` with an admin listener; its listeners are in clear and over TLS, where it requires a
+/// certificate of `ca.pem`.
 fn sidecar(files: &Files, service: &str) -> Watched {
     let text = format!(
         "[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n\
@@ -25,7 +26,7 @@ fn sidecar(files: &Files, service: &str) -> Watched {
 
 const POST: &str = "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx";
 
-/// The value of a metric of the only service, or of none.
+/// The value of a metric with the label of the only service, or without labels.
 fn metric(sidecar: &Watched, name: &str) -> u64 {
     let metrics = sidecar.get("/metrics").1;
     let of = |line: &&str| {
@@ -57,7 +58,7 @@ fn certificates_are_shown_and_checked_on_both_sides_over_tcp() {
             assert!(told.starts_with("HTTP/1.1 502 "), "{scheme} {identity} {ca}: {told}");
         }
 
-        // And clients'.
+        // Certificates of clients are checked, too.
         let tls = right
             .child
             .wait_for_line(DEADLINE, |line| {
@@ -97,10 +98,10 @@ fn certificates_are_shown_and_checked_on_both_sides_over_tcp() {
 
 #[test]
 fn an_instance_whose_alpn_says_http1_is_asked_so_and_is_remembered() {
-    // Each request needs a connection of its own, so that what is dialled shows what is known.
+    // Each request needs a connection of its own, so that the number of dials shows what the sidecar has learned.
     const EACH: &str = "each = ['head 200; content-length: 5; connection: close', 'body hello', 'close']";
     const ASKED: u64 = 10;
-    // One that knows `http/1.1` alone, and one that knows no ALPN.
+    // An instance that supports only `http/1.1`, and one that does not support ALPN.
     for alpn in ["http/1.1", "none"] {
         let row: Row = toml::from_str(&format!("{EACH}\nalpn = '{alpn}'")).expect("a row");
         let address = start(&row, Speech::H1s, 0, &mut Draws::new(1, "good")).expect("a free port");
@@ -110,7 +111,8 @@ fn an_instance_whose_alpn_says_http1_is_asked_so_and_is_remembered() {
             let told = sidecar.ask(POST);
             assert!(told.starts_with("HTTP/1.1 200 "), "{alpn} {n}: {told}");
         }
-        // The first of them found that out. Otherwise each would be dialled twice: with the ALPN that it does not take, and without.
+        // The first request found that out. Otherwise each would cost two dials: with the ALPN that the instance does
+        // not accept, and without.
         let (dialled, failed) = (metric(&sidecar, "dials_total"), metric(&sidecar, "dials_failed_total"));
         println!("{alpn}: {dialled} dialled, {failed} failed");
         assert!((ASKED..ASKED + 5).contains(&dialled), "{alpn}: {dialled} connections for {ASKED} requests");

@@ -1,4 +1,5 @@
-//! Instances whose name has several addresses, in namespaces of their own: what the names are is then known.
+//! Instances whose name has several addresses, in namespaces of their own, where the names are under the test's
+//! control.
 
 use std::fs;
 use std::process::Command;

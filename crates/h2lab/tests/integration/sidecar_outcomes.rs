@@ -1,4 +1,5 @@
-//! Instances that fail in ways that look like success: at once, in gRPC's trailers, or with what is no response; and when they are checked.
+//! Instances that fail in ways that look like success: very fast, in gRPC's trailers, or with something that is not a
+//! response; and when they are checked.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -28,7 +29,7 @@ fn sidecar(instances: &[&str], more: &str) -> (Watched, std::path::PathBuf, impl
     (Watched::run(command), log, folder)
 }
 
-/// What follows a request, to the end.
+/// All that arrives after a request, to the end.
 fn ask(sidecar: &Watched, request: &str) -> String {
     let mut stream = TcpStream::connect(sidecar.clear).expect("it listens");
     stream.write_all(request.as_bytes()).expect("it reads");
@@ -37,7 +38,7 @@ fn ask(sidecar: &Watched, request: &str) -> String {
     told
 }
 
-/// The line of the log that has this word, once it is there.
+/// The line of the log that contains this word; waits for it.
 fn logged(log: &std::path::Path, word: &str) -> Value {
     let until = Instant::now() + DEADLINE;
     loop {
@@ -54,7 +55,7 @@ fn logged(log: &std::path::Path, word: &str) -> Value {
 fn an_instance_that_answers_500_at_once_does_not_get_all_requests_and_is_named() {
     let bad = server(|_| Some(response(500, "bad")));
     let good = server(|_| Some(response(200, "good")));
-    // It is never left out: what is left is the choice.
+    // The bad instance is never left out: only the choice between the two can avoid it.
     let (sidecar, _log, _folder) = sidecar(&[&bad, &good], "outlier = { consecutive = 0, failures = 0 }");
     let failed = (0..400).filter(|_| !ask(&sidecar, &get("/", "")).ends_with("good")).count();
     assert!((1..80).contains(&failed), "{failed} of 400");
@@ -63,7 +64,7 @@ fn an_instance_that_answers_500_at_once_does_not_get_all_requests_and_is_named()
         "h2lab_sidecar_instance_responses_total{{service=\"users\",instance=\"{bad}\",code=\"5xx\"}} {failed}"
     );
     assert!(metrics.lines().any(|own| own == line), "{line} is not in\n{metrics}");
-    // At least as many are needed to say a share; more of them come now and then.
+    // A share needs at least this many requests; sometimes more of them come.
     let until = Instant::now() + DEADLINE;
     let words = loop {
         (0..100).for_each(|_| drop(sidecar.ask(&get("/", ""))));
@@ -244,7 +245,7 @@ fn checks_of_several_instances_do_not_all_come_at_once() {
         assert!(Instant::now() < until, "only {firsts:?}");
         thread::sleep(Duration::from_millis(20));
     };
-    // On a busy machine some are late, which brings none of them closer to the first one.
+    // On a busy machine some checks are late, which brings none of them closer to the first one.
     let (first, last) = (firsts.iter().min(), firsts.iter().max());
     let apart = last.expect("12").saturating_sub(*first.expect("12"));
     assert!(apart > Duration::from_millis(500), "{firsts:?}");

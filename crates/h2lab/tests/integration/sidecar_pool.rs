@@ -1,4 +1,4 @@
-//! Connections of the sidecar to its instances: which it gives up.
+//! Connections of the sidecar to its instances: which of them it closes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -121,8 +121,8 @@ fn after_which_time_an_instance_of_http2_closes_an_idle_connection_is_learned() 
     let sidecar = Watched::to(&format!("h2c://{}", origin.clear), &[]);
     let goaways = || sum(&sidecar, "goaways_total");
     let mut rounds = 0;
-    // Two that were closed after the same time show it: the third one is closed by the sidecar. A process that is stopped meanwhile makes
-    // the times differ.
+    // Two connections that the instance closed after the same time are enough: the sidecar closes the third one itself.
+    // If a process is stopped meanwhile, the times differ.
     loop {
         let before = goaways();
         let told = sidecar.ask(&request("POST"));
@@ -155,6 +155,6 @@ fn instances_get_requests_by_their_weights() {
         ["heavy", "light", "none"].map(|name| told.iter().filter(|told| told.ends_with(name)).count());
     println!("{heavy} of weight 1000, {light} of 1, {none} of 0");
     assert_eq!((heavy + light, none), (200, 0), "{told:?}");
-    // Half of them without weights; a fifth where the heavy one is thought to be sixteen times as slow.
+    // Without weights it would be half of them; a fifth if the heavy instance seems sixteen times as slow.
     assert!(light <= 40, "{light} of 200 to the one of weight 1");
 }

@@ -1,4 +1,4 @@
-//! Our own probes against the sidecar: offers of h2c, what HTTP/2 must not say, and attacks.
+//! Our own probes against the sidecar: offers of h2c, malformed HTTP/2, and attacks.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::sidecar::Sidecar;
 use crate::sidecar_guard::{response, server};
 use crate::support::{DEADLINE, binary, folder, free_ports, h2lab};
 
-/// A sidecar that leads `/forbidden` to a server which says no, and everything else to `instance`.
+/// A sidecar that forwards `/forbidden` to a server which refuses, and everything else to `instance`.
 fn sidecar(folder: &Path, instance: &str) -> Sidecar {
     let no = server(|_| Some(response(403, "no")));
     let file = folder.join("sidecar.toml");
@@ -23,7 +23,7 @@ fn sidecar(folder: &Path, instance: &str) -> Sidecar {
     Sidecar::with(&file)
 }
 
-/// The checks of a report, as `ID CASE VERDICT: SUMMARY`, that are none of `verdicts`.
+/// The checks of a report, as `ID CASE VERDICT: SUMMARY`, whose verdict is not in `verdicts`.
 fn others(report: &Value, verdicts: &[&str]) -> Vec<String> {
     let checks = report["checks"].as_array().expect("a list");
     let word = |check: &Value, key: &str| check[key].as_str().unwrap_or("-").to_owned();
@@ -40,11 +40,11 @@ fn nothing_is_smuggled_past_one_or_past_two() {
     for (name, proxy) in [("one", &one), ("two", &two)] {
         let url = format!("http://{}/", proxy.clear);
         let proxy = ["probe", "smuggling", "--json", "--proxy", &url, "--backend-listen", &backend];
-        // Only a busy machine keeps it from answering, and then it is waited for.
+        // Only a busy machine delays its answers: the probe then waits for them.
         let finished = h2lab(&[&proxy[..], &["--i-own-this-host", "--timeout", "60s"]].concat());
         assert_eq!(finished.code, Some(0), "{name}: {}", finished.transcript());
         let report = finished.json();
-        // Ignored: what of an offer is none reaches the backend as any request does.
+        // Ignored: the proxy ignores the offer, and the request reaches the backend like any other.
         let found = others(&report, &["pass", "ignored"]);
         assert!(found.is_empty(), "{name}: {}", found.join("\n"));
         let ids: Vec<&str> = report["checks"]
@@ -61,7 +61,7 @@ fn nothing_is_smuggled_past_one_or_past_two() {
 
 #[test]
 fn every_attack_of_the_probe_is_bounded_on_both_listeners_whatever_the_instance_speaks() {
-    // Its own bound is not the one under test.
+    // The origin's own bound is not the one under test.
     let origin = Origin::start(&["--limit=stall=600s"]);
     let run = |scheme: &str, listener: &str| {
         let folder = folder();

@@ -1,4 +1,5 @@
-//! What the sidecar makes of each version's own means: CONNECT, limits of heads, bodies that are none, the order of 1xx.
+//! How the sidecar handles features that differ between versions: CONNECT, limits of heads, responses without a body,
+//! the order of 1xx.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,7 +23,7 @@ fn sidecar(text: &str) -> Sidecar {
     Sidecar::with(&path)
 }
 
-/// A server that is no HTTP: it speaks first, and sends back what it gets until its client has ended.
+/// A server that does not speak HTTP: it sends first, and sends back what it gets until its client has ended.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -40,7 +41,7 @@ fn echo() -> SocketAddr {
     address
 }
 
-/// An HTTP/2 server that takes at most so many bytes of fields, and answers all requests with 200.
+/// An HTTP/2 server that accepts at most this many bytes of fields, and answers all requests with 200.
 fn narrow(most: u32) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("h2c://{}", listener.local_addr().expect("an address"));
@@ -78,7 +79,7 @@ fn narrow(most: u32) -> String {
     url
 }
 
-/// Sends a CONNECT; what is answered, up to the empty line.
+/// Sends a CONNECT; returns the answer up to the empty line.
 fn connect(proxy: &Sidecar, target: &str) -> (TcpStream, String) {
     let mut stream = proxy.connect();
     write!(stream, "CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n\r\n").expect("it reads");
@@ -146,7 +147,7 @@ fn a_head_that_is_wrong_or_too_large_is_answered_and_the_instance_keeps_its_conn
     };
     let large = format!("x-large: {}\r\n", "x".repeat(600));
     let many = "x-many: 1\r\n".repeat(300);
-    // The first request tells what the instance takes.
+    // With the first request the sidecar learns what the instance accepts.
     assert_eq!(status("/", ""), "200");
     assert_eq!(status("/", &large), "431");
     assert_eq!(status("/", &many), "431");
@@ -235,7 +236,7 @@ fn responses_without_a_body_leave_the_connection_in_step() {
     assert!(told.contains("transfer-encoding: chunked") && told.contains("until the end"), "{told}");
 }
 
-/// Sends these bytes; all that is answered.
+/// Sends these bytes; returns everything that is answered.
 fn answer(proxy: &Sidecar, bytes: &[u8]) -> String {
     let mut stream = proxy.connect();
     let _ = stream.write_all(bytes); // it may be closed already
@@ -328,7 +329,7 @@ fn a_target_with_a_scheme_is_the_same_as_its_host_and_path_whatever_the_host_fie
     let direct = Sidecar::to(&[url], &[]);
     let over_http2 = Sidecar::to(&[format!("h2c://{}", direct.clear)], &[]);
     for proxy in [&direct, &over_http2] {
-        // A later request of a connection that began otherwise, too.
+        // Also a later request, on a connection whose first request had another form.
         let mut stream = proxy.connect();
         for (target, first) in [
             ("GET /a", "GET /a HTTP/1.1\r\nhost: other\r\n"),

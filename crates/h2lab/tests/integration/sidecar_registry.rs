@@ -16,7 +16,7 @@ use crate::sidecar::{Sidecar, assert_none_lost, post, scripted};
 use crate::sidecar_reload::{one, two, until, until_it_answers, until_it_says};
 use crate::support::{DEADLINE, folder, need};
 
-/// A sidecar whose service says this of its instances. The folder has its file.
+/// A sidecar whose service has these keys for its instances. The file is in the folder.
 fn sidecar(folder: &std::path::Path, service: &str) -> Sidecar {
     let path = folder.join("sidecar.toml");
     let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n[service.a]\n{service}\n");
@@ -24,7 +24,7 @@ fn sidecar(folder: &std::path::Path, service: &str) -> Sidecar {
     Sidecar::with(&path)
 }
 
-/// Puts another file in the place of one, as careful writers do.
+/// Replaces a file by rename, as careful writers do.
 fn replace(path: &std::path::Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).expect("a file");
@@ -75,7 +75,7 @@ fn no_request_is_lost_while_instances_come_and_go() {
                     break;
                 }
                 replace(&path, &format!("instances = [{list}]"));
-                thread::sleep(Duration::from_millis(600)); // the next one is to be seen, too
+                thread::sleep(Duration::from_millis(600)); // the next one must be noticed, too
             }
             assert_none_lost(&load.join().expect("the load ends"));
         });
@@ -84,7 +84,8 @@ fn no_request_is_lost_while_instances_come_and_go() {
     }
 }
 
-/// Consul's health endpoint with its blocking queries: the list is in a file, and the index is how often that has changed.
+/// Consul's health endpoint with its blocking queries: the list is in a file, and the index is the number of its
+/// changes.
 const CONSUL: &str = r#"
 import http.server, json, os, sys, time, urllib.parse
 
@@ -127,7 +128,7 @@ print("port", server.server_address[1], flush=True)
 server.serve_forever()
 "#;
 
-/// An instance in Consul's answer. Its tags say what it speaks.
+/// An instance in Consul's answer. Its tags give its protocol.
 fn entry(url: &str) -> String {
     let port = url.rsplit(':').next().expect("a port");
     let tags = if url.starts_with("h2c://") { r#"["v1", "h2c"]"# } else { r#"["v1"]"# };
@@ -162,7 +163,7 @@ fn consul_is_asked_over_tls_if_its_address_says_so() {
     };
     let sidecar = self::sidecar(folder.path(), &keys(", ca = \"own.pem\""));
     until_it_answers(&sidecar, "one");
-    // An agent whose certificate nobody vouches for is not told the token.
+    // The token is not sent to an agent whose certificate is not trusted.
     let refused = self::sidecar(folder.path(), &keys(""));
     until_it_says(&refused, "cannot query Consul at https://127.0.0.1", 1);
 }
@@ -189,7 +190,7 @@ fn consuls_healthy_instances_are_followed() {
     until_it_answers(&sidecar, "one");
     replace(&path, &format!("8\n[{}]", entry(&two)));
     until_it_answers(&sidecar, "two");
-    // None healthy is no reason to send requests nowhere; an index that goes back begins anew.
+    // If no instance is healthy, requests still go to the known ones; an index that goes back starts again.
     replace(&path, "9\n[]");
     until_it_says(&sidecar, "no healthy instance of users; keeping 1 instance", 1);
     until_it_answers(&sidecar, "two");
@@ -198,7 +199,7 @@ fn consuls_healthy_instances_are_followed() {
     let asked =
         |index: &str| consul.log().lines().filter(|line| *line == format!("asked index {index}")).count();
     until(|| asked("0") > 1 && asked("3") > 0 && asked("7") > 0, || consul.log());
-    // This one speaks nothing but HTTP/2 by prior knowledge.
+    // This instance speaks only HTTP/2 by prior knowledge.
     let row: Row = toml::from_str("each = ['serve']").expect("a row");
     let address = start(&row, Speech::H2c, 0, &mut Draws::new(1, "good")).expect("a free port");
     replace(&path, &format!("10\n[{}]", entry(&format!("h2c://{address}"))));

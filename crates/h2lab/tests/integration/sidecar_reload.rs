@@ -1,4 +1,4 @@
-//! A sidecar whose configuration changes while it runs: by SIGHUP, by `--watch`, and wrongly.
+//! A sidecar whose configuration changes while it runs: by SIGHUP, by `--watch`, and with errors.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ pub fn two() -> String {
     })
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 #[track_caller]
 pub fn until(mut is_so: impl FnMut() -> bool, told: impl Fn() -> String) {
     let until = Instant::now() + DEADLINE;
@@ -52,7 +52,7 @@ pub fn until_it_answers(sidecar: &Sidecar, body: &str) {
     until(|| sidecar.ask(ASK).ends_with(body), || sidecar.child.log());
 }
 
-/// Waits until so many lines of its output have these words.
+/// Waits until this many lines of its output contain these words.
 #[track_caller]
 pub fn until_it_says(sidecar: &Sidecar, words: &str, times: usize) {
     let count = || sidecar.child.log().lines().filter(|line| line.contains(words)).count();
@@ -82,7 +82,7 @@ fn hangup_reads_the_file_again_and_a_wrong_one_changes_nothing() {
     until_it_answers(&sidecar, "two");
     until_it_says(&sidecar, "reloaded: 1 listener, 1 service, 1 instance", 1);
 
-    // Neither what cannot be read, nor what cannot be done, changes anything.
+    // A file that cannot be read and one that cannot be put into effect change nothing.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("an address").to_string();
     let more = format!("[[listen]]\naddress = \"{taken}\"\nservice = \"a\"\n");
@@ -101,7 +101,7 @@ fn hangup_reads_the_file_again_and_a_wrong_one_changes_nothing() {
         assert!(sidecar.ask(ASK).ends_with("two"));
     }
 
-    // What is of the start stays, which is said as long as the file has something else.
+    // Settings of the start stay, which is reported as long as the file has other values.
     let start = "threads = 2\nmemory = '1G'\n";
     let more = "[admin]\naddress = '127.0.0.1:1'\n[log]\nformat = 'json'\n";
     write(&(start.to_owned() + &file("127.0.0.1:0", "", &two) + more));
@@ -111,7 +111,7 @@ fn hangup_reads_the_file_again_and_a_wrong_one_changes_nothing() {
         until_it_says(&sidecar, words, times);
     }
 
-    // A second listener comes, and goes.
+    // A second listener is added, and removed.
     let second = format!("127.0.0.1:{}", free_ports(1));
     let more = format!(
         "[[listen]]\naddress = \"{second}\"\nservice = \"b\"\n[service.b]\ninstances = [\"{one}\"]\n"
@@ -126,7 +126,7 @@ fn hangup_reads_the_file_again_and_a_wrong_one_changes_nothing() {
     let mut space = [0; 4096];
     let n = idle.read(&mut space).expect("a response");
     assert!(space[..n].starts_with(b"HTTP/1.1 200 "));
-    // Its client may send another request for most of this.
+    // Its client may send another request for most of the drain time.
     write(&(file("127.0.0.1:0", "", &two) + "[timeouts]\ndrain = '100ms'\n"));
     hangup();
     until(|| TcpStream::connect(other).is_err(), || sidecar.child.log());
@@ -172,7 +172,7 @@ fn what_is_under_way_at_an_instance_that_goes_ends_there() {
     assert!(response.ends_with("slowdone"), "{response}");
 }
 
-/// Whether curl takes the certificate of this listener as one of `authority`.
+/// Whether curl accepts the certificate of this listener as one of `authority`.
 fn is_trusted(curl: &Path, authority: &Path, address: SocketAddr) -> bool {
     let url = format!("https://localhost:{}/", address.port());
     let resolve = format!("localhost:{}:127.0.0.1", address.port());
@@ -199,7 +199,7 @@ fn watched_certificates_are_used_once_they_are_there() {
     put(&first);
     let text =
         file("127.0.0.1:0", "tls = true\n", &one) + "[identity]\ncert = \"own.pem\"\nkey = \"own.key\"\n";
-    // The clear one is what `Sidecar` waits for.
+    // `Sidecar` waits for the listener in clear.
     let clear = "[[listen]]\naddress = \"127.0.0.1:0\"\nservice = \"a\"\n";
     fs::write(at("sidecar.toml"), format!("{clear}{text}")).expect("a file");
     let mut command = Command::new(binary());
@@ -214,7 +214,7 @@ fn watched_certificates_are_used_once_they_are_there() {
     put(&second);
     until(|| is_trusted(&curl, &at("second.pem"), address), || sidecar.child.log());
     assert!(!is_trusted(&curl, &at("first.pem"), address));
-    // A key that belongs to no certificate is refused, and the one before stays.
+    // A key that does not match its certificate is refused, and the previous one stays.
     fs::write(at("own.key"), &first.key_pem).expect("a file");
     until_it_says(&sidecar, "the previous configuration stays in effect", 1);
     assert!(is_trusted(&curl, &at("second.pem"), address));
@@ -269,7 +269,7 @@ fn a_change_between_the_start_and_the_first_look_is_noticed() {
     let (one, two) = (one(), two());
     let folder = folder();
     let path = folder.path().join("sidecar.toml");
-    // A registry that says nothing: the sidecar waits for it, and has read its file then.
+    // A registry that does not answer: the sidecar waits for it, and has read its file by then.
     let registry = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = registry.local_addr().expect("an address");
     let text = |instance: &str| {

@@ -1,4 +1,4 @@
-//! A configuration that changes beside rates, health checks and a hand-over: what protects services goes on.
+//! A configuration that changes beside rates, health checks and a hand-over: what protects services stays in effect.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::sidecar_guard::{get, response, server};
 use crate::sidecar_reload::{until, until_it_says};
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
-/// Another configuration for a sidecar that runs.
+/// Gives a running sidecar another configuration.
 fn reload(sidecar: &Sidecar, path: &Path, text: &str, times: usize) {
     fs::write(path, text).expect("a file");
     sidecar.child.signal(Signal::HUP).expect("it runs");
@@ -39,7 +39,7 @@ fn a_rate_begins_and_ends_with_a_reload() {
     assert!(all_pass());
     reload(&sidecar, &path, &with("rate = { per-second = 1 }"), 1);
     until(|| status() == "429", || "it is never too fast".to_owned());
-    // The same rate again: who was too fast is so still.
+    // The same rate again: a client that was over the rate still is.
     reload(&sidecar, &path, &with("rate = { per-second = 1 }\nretry = { attempts = 0 }"), 2);
     until(|| status() == "429", || "it is never too fast".to_owned());
     reload(&sidecar, &path, &with(""), 3);

@@ -22,7 +22,7 @@ use crate::support::{DEADLINE, binary, folder, free_ports};
 
 const KEEP: &str = "GET /status/204 HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// Sends a request on a connection that stays open, and takes the response, which has no body.
+/// Sends a request on a connection that stays open, and reads the response, which has no body.
 fn ask(stream: &mut TcpStream) -> String {
     stream.write_all(KEEP.as_bytes()).expect("it reads");
     head(stream)
@@ -37,7 +37,7 @@ fn head(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&head).into_owned()
 }
 
-/// A server that keeps its connections open, and what each request began with that was the first one of its connection.
+/// A server that keeps its connections open, and the beginning of each request that was the first of its connection.
 fn keeping() -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -49,7 +49,7 @@ fn keeping() -> (String, mpsc::Receiver<String>) {
                 let mut come = head(&mut stream);
                 let _ = seen.send(come.clone());
                 while !come.is_empty() {
-                    // A header of the PROXY protocol in the middle is no request.
+                    // A header of the PROXY protocol in the middle of a connection is not a request.
                     let status = if come.contains("\r\nPROXY ") { "400 Bad" } else { "200 OK" };
                     let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
                     come = head(&mut stream);
@@ -84,7 +84,7 @@ fn instances_that_are_told_of_clients_from_now_on_get_new_connections() {
     write(&path, "", &url, "proxy-protocol = 'v1'");
     sidecar.child.signal(Signal::HUP).expect("it runs");
     until_it_says(&sidecar, ": reloaded: ", 1);
-    // Until the loop has taken it, requests go as before.
+    // Until the event loop has taken the new configuration, requests go as before.
     until(
         || {
             assert!(ask(&mut client).starts_with("HTTP/1.1 200 "), "the header is never in the middle");
@@ -146,12 +146,12 @@ fn a_listener_that_comes_back_keeps_its_new_clients() {
     let mut client = TcpStream::connect(&second).expect("it listens");
     client.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
     assert!(ask(&mut client).starts_with("HTTP/1.1 "));
-    // Clients of the listener that was taken out would be ended by now.
+    // Clients of the listener that was removed would have been closed by now.
     thread::sleep(Duration::from_secs(2));
     assert!(ask(&mut client).starts_with("HTTP/1.1 "), "its connection is still open");
 }
 
-/// A server in front of another one that answers nothing on its first connection until it is told to.
+/// A server in front of another one that answers nothing on its first connection until it is released.
 fn hesitant(to: SocketAddr) -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -200,7 +200,7 @@ fn a_dial_under_way_is_given_up_where_instances_are_dialled_otherwise() {
         until_it_says(&sidecar, ": reloaded: ", 1);
         let told = head(&mut client);
         assert!(told.starts_with("HTTP/1.1 204 "), "{told}");
-        drop(go); // it may go on now
+        drop(go); // it may continue now
         let log = sidecar.child.log();
         assert!(!log.contains("falling back to HTTP/1.1"), "{log}");
         drop(client);
@@ -234,7 +234,7 @@ fn memory_of_the_command_line_bounds_windows_after_a_reload_too() {
     write(&path, "", &instance, "policy = 'fixed:2'");
     sidecar.child.signal(Signal::HUP).expect("it runs");
     until_it_says(&sidecar, ": reloaded: ", 1);
-    // The loop takes it with its next turn.
+    // The event loop takes it with its next turn.
     for _ in 0..3 {
         assert!(
             sidecar
@@ -256,7 +256,7 @@ fn a_file_that_was_missing_at_a_reload_is_watched() {
     command.args(["sidecar", "--watch", "--config"]).arg(&path);
     let sidecar = Sidecar::run(command);
     write(&path, "", &instance, "[identity]\ncert = 'new.pem'\nkey = 'new.key'\n");
-    sidecar.child.signal(Signal::HUP).expect("it runs"); // it may watch the file only since it was written
+    sidecar.child.signal(Signal::HUP).expect("it runs"); // it may watch the file only from a time after it was written
     until_it_says(&sidecar, "the previous configuration stays in effect", 1);
     let identity = Identity::self_signed(&["localhost"]).expect("a certificate");
     fs::write(folder.path().join("new.key"), &identity.key_pem).expect("a file");
@@ -264,7 +264,8 @@ fn a_file_that_was_missing_at_a_reload_is_watched() {
     until_it_says(&sidecar, ": reloaded: ", 1);
 }
 
-/// After five seconds the kernel gives up what the instance does not take, by the first file: it is slow, and has an hour by the second.
+/// With the first file, the kernel gives up after five seconds if the instance acknowledges nothing. The instance is
+/// slow; with the second file, it has an hour.
 #[test]
 fn connections_that_are_there_have_the_timeouts_of_the_new_file() {
     const LENGTH: usize = 4 << 20;
@@ -276,7 +277,7 @@ fn connections_that_are_there_have_the_timeouts_of_the_new_file() {
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
-        drop(listener); // another one finds nobody
+        drop(listener); // a further connection is refused
         head(&mut stream);
         stream.write_all(b"HTTP/1.1 204 No\r\n\r\n").expect("it reads");
         head(&mut stream);
@@ -299,7 +300,7 @@ fn connections_that_are_there_have_the_timeouts_of_the_new_file() {
     until_it_says(&sidecar, ": reloaded: ", 1);
     let begin = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {LENGTH}\r\n\r\n");
     client.write_all(begin.as_bytes()).expect("it reads");
-    let _ = client.write_all(&vec![b'x'; LENGTH]); // what went wrong is in the response
+    let _ = client.write_all(&vec![b'x'; LENGTH]); // the response shows what went wrong
     let told = head(&mut client);
     assert!(told.starts_with("HTTP/1.1 200 "), "{told}: {}", sidecar.child.log());
 }

@@ -1,4 +1,5 @@
-//! Requests that a server must refuse or read in one way only, and what instances are told of their connection.
+//! Requests that a server must refuse or that have only one valid reading, and what instances are told about their
+//! connection.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,8 +13,8 @@ use crate::curl::Curl;
 use crate::sidecar::{Sidecar, websocket_echo};
 use crate::support::{DEADLINE, folder};
 
-/// An HTTP/1.1 server that answers each request with 200 and ends its connection, and what came of each: up to the end of the head, and the
-/// body that this announces.
+/// An HTTP/1.1 server that answers each request with 200 and ends its connection. What arrived of each request is sent
+/// to the receiver: up to the end of the head, and the body that the head announces.
 pub fn told_whole() -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -64,7 +65,7 @@ fn a_handshake_with_content_is_an_ordinary_request_whose_body_passes() {
         assert!(told.starts_with("GET /chat HTTP/1.1\r\n") && told.contains("\r\nabc"), "{told}");
         assert!(!told.to_lowercase().contains("\r\nupgrade: "), "{told}");
     }
-    // What accepts each offer gets none.
+    // An instance that accepts every offer is not sent one.
     let accepting = Sidecar::to(&[websocket_echo()], &[]);
     let answer = accepting.ask(&format!("GET /chat HTTP/1.1\r\n{UPGRADE}content-length: 3\r\n\r\nabc"));
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
@@ -124,7 +125,8 @@ fn instances_are_told_where_a_client_has_connected_to() {
     stream.read_to_end(&mut Vec::new()).expect("it is answered");
     let own = stream.local_addr().expect("an address").port();
     assert_eq!(first_line(), format!("PROXY TCP4 127.0.0.1 127.0.0.1 {own} {}", direct.clear.port()));
-    // What a proxy before has said is kept; what one says of itself is not of its client's.
+    // The header of a proxy in front is kept; a header about that proxy's own connection (UNKNOWN) is not about its
+    // client.
     let behind = sidecar("proxy-protocol = true");
     for line in ["PROXY TCP4 192.0.2.7 192.0.2.1 1234 80", "PROXY TCP6 2001:db8::1 2001:db8::2 11 22"] {
         behind.ask(&format!("{line}\r\n{REQUEST}"));

@@ -1,4 +1,4 @@
-//! What a sidecar does where the system has no more of what it needs: file descriptors, local ports.
+//! What a sidecar does when the system runs out of what it needs: file descriptors, local ports.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::support::{DEADLINE, Finished, binary, folder, need};
 const FILES: usize = 64;
 const GET: &str = "GET /status/204 HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// A sidecar that may have so few files open, on one thread. `more` is what follows its listener.
+/// A sidecar that may have only [`FILES`] files open, on `threads` threads. `more` follows its listener.
 fn narrow(folder: &std::path::Path, threads: usize, more: &str) -> Watched {
     let config = folder.join("sidecar.toml");
     let text = format!(
@@ -37,7 +37,7 @@ fn client(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The head of the next response; its body is as long as it says.
+/// Sends a request; returns the head of the response, and reads its body.
 fn ask(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).expect("it reads");
     let (mut head, mut byte) = (Vec::new(), [0]);
@@ -53,7 +53,7 @@ fn ask(stream: &mut TcpStream, request: &str) -> String {
     head + &String::from_utf8_lossy(&body)
 }
 
-/// How often a sidecar found that this has run out.
+/// How often a sidecar found this resource exhausted.
 fn exhausted(sidecar: &Watched, what: &str) -> Option<u64> {
     let metrics = sidecar.get("/metrics").1;
     let name = format!("h2lab_sidecar_exhausted_total{{what=\"{what}\"}} ");
@@ -82,13 +82,13 @@ fn without_file_descriptors_clients_wait_and_those_that_are_there_go_on() {
         let line = "not accepting new connections for now: out of file descriptors; the limit of this process is 64: raise LimitNOFILE";
         let told = || sidecar.child.log().matches(line).count();
         until(|| told() >= 1, || sidecar.child.log());
-        // Who is there is served, over the connection that is there.
+        // Connected clients are served, over the existing connection.
         for _ in 0..3 {
             for stream in &mut first {
                 assert!(ask(stream, GET).starts_with("HTTP/1.1 204 "));
             }
         }
-        // For what needs another connection there is none, which is the instance's fault in no way.
+        // A request that needs another connection fails, and the instance is not blamed.
         let refused = ask(&mut first[0], "GET /other HTTP/1.1\r\nhost: a\r\n\r\n");
         assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 1\r\n"), "{refused}");
         let words = "service other is unreachable: the proxy is out of file descriptors";
@@ -96,7 +96,7 @@ fn without_file_descriptors_clients_wait_and_those_that_are_there_go_on() {
         let detail =
             format!("h2c://{}: out of file descriptors; the limit of this process is 64", other.clear);
         until(|| sidecar.child.log().contains(&detail), || sidecar.child.log());
-        // Those that wait are served once there are files again: in their order, all of them.
+        // Clients that wait are served once there are descriptors again: in their order, all of them.
         others.drain(..FILES + FILES / 2);
         for stream in &mut others {
             let mut status = [0; 13];
@@ -107,7 +107,8 @@ fn without_file_descriptors_clients_wait_and_those_that_are_there_go_on() {
         drop((first, others));
         let (times, took) = (exhausted(&sidecar, "files").expect("a metric"), began.elapsed());
         assert!(times >= 2, "{times}");
-        // Each failure of accept is followed by a pause of 50 ms, and each of a dial by one, too: it does not spin. Lines: one in ten seconds.
+        // Each failure of accept is followed by a pause of 50 ms, and each failed dial, too: it does not spin. Log
+        // lines: one in ten seconds.
         let most = 2 * (took.as_millis() as u64 / 10 + 10);
         assert!(times <= most, "{times} times in {took:?}");
         assert!(lines <= 1 + took.as_secs() / 10, "{lines} lines in {took:?}");
@@ -118,7 +119,7 @@ fn without_file_descriptors_clients_wait_and_those_that_are_there_go_on() {
     }
 }
 
-/// Prints what a request is answered where all ports are taken, and then where they are free again. Arguments: the binary.
+/// Prints the answers to a request while all ports are taken, and after they are free again. Arguments: the binary.
 const PORTS: &str = "import socket, subprocess, sys, time
 def listening(process, prefix):
     for line in process.stdout:

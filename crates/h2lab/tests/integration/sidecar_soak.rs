@@ -1,5 +1,6 @@
-//! Mixed requests through a pair of sidecars, over a link that loses packets, whose instances are killed, stopped and ended in order
-//! meanwhile, and which are reloaded and replaced themselves: none is lost, none is repeated that was not safe, every body is right.
+//! Mixed requests through a pair of sidecars, over a link that loses packets. Meanwhile the instances are killed,
+//! stopped and ended in order, and the sidecars are reloaded and replaced. No request is lost, none is repeated unless
+//! that is safe, and every body is right.
 //!
 //! For two minutes; `cargo xtask verify sidecar --only soak` makes a million requests.
 
@@ -9,7 +10,7 @@ use crate::go::GoProgram;
 use crate::support::{DEADLINE, binary, folder, free_ports, run_program_for};
 
 static SOAK: GoProgram = GoProgram::new("soak_go");
-/// How many requests there must be in how long; 0: as many as there are.
+/// How many requests there must be, and in which time; 0: as many as there are.
 const REQUESTS: (&str, &str) = ("H2LAB_SOAK_REQUESTS", "0");
 const TIME: (&str, &str) = ("H2LAB_SOAK_TIME", "2m");
 
@@ -29,7 +30,7 @@ fn nothing_is_lost_or_repeated_while_instances_are_killed_stopped_and_ended() {
     let client = format!("{program} callers {h2lab} server:{port} {shared} {requests} {time}");
     let link =
         ["link", "--delay=5ms", "--loss=1%", "--congestion=cubic", "--server", &server, "--client", &client];
-    // It goes on until each disturbance has happened, for three times as long at most.
+    // It continues until each disturbance has happened, at most three times as long.
     let most = 3 * parse_duration(&time).expect("a time with its unit") + DEADLINE;
     let finished = run_program_for(most, &binary(), folder.path(), &link);
     let figures = finished.stdout.lines().find(|line| line.contains(" requests in ")).unwrap_or_default();

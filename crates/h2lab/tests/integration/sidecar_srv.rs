@@ -1,4 +1,5 @@
-//! Instances by the records of a real name server, in namespaces of their own: nothing else decides what resolv.conf(5) names.
+//! Instances by the records of a real name server, in namespaces of their own: only there can the test set the servers
+//! of resolv.conf(5).
 
 use std::fs;
 use std::process::Command;
@@ -122,7 +123,7 @@ fn the_addresses_of_a_name_are_followed_in_both_families() {
     follow(ADDRESSES, "dns = \"http://users.test:8001\"");
 }
 
-/// Runs a script for a sidecar whose service is looked up like this once a second.
+/// Runs a script for a sidecar whose service is resolved in this way once a second.
 #[track_caller]
 fn follow(script: &str, service: &str) {
     let (Some(python), Some(unshare), Some(_)) = (need("python3"), need("unshare"), need("ip")) else {

@@ -1,4 +1,4 @@
-//! How many streams the sidecar begins on a connection before its instance has said how many it takes.
+//! How many streams the sidecar begins on a connection before its instance has announced how many it accepts.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,11 +15,11 @@ const ACK: u8 = 1;
 const ONE_STREAM: [u8; 24] =
     [0, 0, 6, SETTINGS, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
 
-/// What an instance sees on the connection with this number.
+/// What an instance receives on the connection with this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Headers(usize),
-    /// It knows how many streams are allowed.
+    /// The sidecar has read how many streams are allowed.
     Acknowledged(usize),
 }
 
@@ -32,8 +32,8 @@ fn frame(stream: &mut TcpStream) -> io::Result<(u8, u8)> {
     Ok((head[3], head[4]))
 }
 
-/// One that allows a stream at a time, answers none, and says so on its first connection at once, on others when the first request is
-/// there.
+/// An instance that allows one stream at a time and answers none. On its first connection it announces that limit at
+/// once, on others when the first request has arrived.
 fn play(mut stream: TcpStream, number: usize, seen: &Sender<Seen>) -> io::Result<()> {
     stream.read_exact(&mut [0; 24])?; // the preface
     if number == 0 {

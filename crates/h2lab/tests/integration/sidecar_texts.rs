@@ -1,4 +1,5 @@
-//! What a sidecar says to people: of a file, of flags, of a request that names no host, and of an instance that ends TLS.
+//! Messages of a sidecar: about a file, about flags, about a request that names no host, and about an instance that
+//! ends TLS.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -111,7 +112,7 @@ fn a_request_that_names_no_host_gets_the_one_of_its_instance() {
     assert!(line.contains("\"GET - /a HTTP/1.0\" 200 "), "{line}");
 }
 
-/// Finishes a handshake, reads what follows it, and closes.
+/// Finishes a handshake, reads what follows, and closes.
 fn close_after_handshake(mut stream: TcpStream, tls: &ServerTls) {
     let mut session = tls.session().expect("a session");
     let (mut come, mut space) = (Vec::new(), [0; 4_096]);

@@ -1,4 +1,4 @@
-//! A sidecar with several threads: each of them works, what is bounded is bounded for all together, and no request is lost.
+//! A sidecar with several threads: each of them works, limits apply to all threads together, and no request is lost.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +24,8 @@ use crate::support::{DEADLINE, allocated_bytes, binary, folder, free_ports, h2la
 /// How many threads a sidecar has in these tests.
 const THREADS: [usize; 2] = [2, 4];
 
-/// The command of a sidecar with so many threads and this configuration: `top` is before all tables, `more` of `[service.users]`.
+/// The command of a sidecar with this many threads and this configuration: `top` is before all tables, `more` of
+/// `[service.users]`.
 fn command(folder: &Path, threads: usize, top: &str, instances: &[&str], more: &str) -> Command {
     let config = folder.join("sidecar.toml");
     let text = format!(
@@ -42,7 +43,7 @@ fn sidecar(threads: usize, instances: &[&str], more: &str) -> Watched {
     Watched::run(command(folder.path(), threads, "", instances, more)) // it has read the file once it listens
 }
 
-/// A client that stays, and so has its thread.
+/// A client that keeps its connection, and so its thread.
 struct Client(TcpStream);
 
 impl Client {
@@ -52,7 +53,7 @@ impl Client {
         Self(stream)
     }
 
-    /// So many of them, which are on all threads alike: each one that comes goes to the thread with the fewest.
+    /// This many clients, spread evenly over all threads: each new one goes to the thread with the fewest.
     fn several(address: SocketAddr, count: usize) -> Vec<Self> {
         (0..count).map(|_| Self::of(address)).collect()
     }
@@ -85,7 +86,7 @@ impl Client {
     }
 }
 
-/// What a sidecar says of each of its threads: clients and requests.
+/// What a sidecar reports for each of its threads: clients and requests.
 fn by_thread(sidecar: &Watched) -> Vec<(u64, u64)> {
     let status: Value = serde_json::from_str(&sidecar.get("/status").1).expect("JSON");
     let threads = status["by_thread"].as_array().expect("a list");
@@ -93,7 +94,7 @@ fn by_thread(sidecar: &Watched) -> Vec<(u64, u64)> {
     threads.iter().map(|thread| (number(thread, "clients_open"), number(thread, "requests"))).collect()
 }
 
-/// Ends it in good order; its last line.
+/// Stops it in good order; returns its last line.
 fn stop(mut sidecar: Watched) -> String {
     kill_process(sidecar.child.pid(), Signal::TERM).expect("it runs");
     ended(&mut sidecar.child)
@@ -127,7 +128,7 @@ fn clients_are_spread_over_all_threads_and_the_figures_are_those_of_all() {
         ] {
             assert!(metrics.lines().any(|other| other == line), "{line}: {metrics}");
         }
-        // One more each: a thread cannot use the connections of another.
+        // One connection for each thread: a thread cannot use the connections of another.
         let last = stop(sidecar);
         let clients = 2 * threads;
         let words =
@@ -144,7 +145,8 @@ fn clients_are_spread_over_all_threads_and_the_figures_are_those_of_all() {
 
 #[test]
 fn the_connections_of_one_peer_are_spread_too() {
-    // It answers once two requests are there: they are under way at the same time, so that the first sidecar opens a second connection.
+    // It answers once two requests have arrived: both are under way at the same time, so that the first sidecar opens a
+    // second connection.
     let pairs = Arc::new((Mutex::new(0_usize), Condvar::new()));
     let url = server(move |_| {
         let (count, changed) = &*pairs;
@@ -235,7 +237,7 @@ fn requests_under_way_are_bounded_for_all_threads() {
             assert!(status == 503 && body.contains("3 in progress (limits.open)"), "{status} {body}");
         }
         assert!(arrived.try_recv().is_err());
-        // Those that are gone make room, on any thread.
+        // Clients that close make room, on any thread.
         clients.truncate(1);
         let mut others = Client::several(sidecar.clear, 2 * threads);
         let end = Instant::now() + DEADLINE;
@@ -244,7 +246,7 @@ fn requests_under_way_are_bounded_for_all_threads() {
             let client = &mut others[taken];
             client.send("/");
             client.0.set_nonblocking(true).expect("a socket");
-            // It is refused, or it arrives.
+            // It is refused, or it is connected.
             let is_refused = loop {
                 assert!(Instant::now() < end, "they are over, and still count");
                 if arrived.try_recv().is_ok() {
@@ -265,7 +267,7 @@ fn requests_under_way_are_bounded_for_all_threads() {
     }
 }
 
-/// A server of HTTP/1.1 that answers nothing until so many requests have come; what it counts are connections.
+/// A server of HTTP/1.1 that answers nothing until this many requests have arrived; the counter counts connections.
 fn gate(requests: usize) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -302,7 +304,7 @@ fn gate(requests: usize) -> (String, Arc<AtomicUsize>) {
 #[test]
 fn connections_to_an_instance_are_bounded_for_all_threads() {
     for threads in THREADS {
-        // One more than there are threads: they are not divided evenly.
+        // One more than there are threads, so that they cannot be divided evenly.
         let most = threads + 1;
         let (url, connections) = gate(most);
         let sidecar = sidecar(threads, &[&url], &format!("limits = {{ connections = {most} }}"));
@@ -350,10 +352,10 @@ fn requests_that_wait_are_bounded_for_all_threads() {
         let sidecar = sidecar(threads, &[&url], &limits);
         let mut clients = Client::several(sidecar.clear, 3 * threads);
         for client in &mut clients {
-            client.ask("/first"); // one that says nothing is closed after ten seconds, which a busy machine may take
+            client.ask("/first"); // a silent client is closed after ten seconds, which a busy machine may take
         }
         for client in clients.iter_mut().take(threads) {
-            client.send("/"); // on each thread one has the only connection
+            client.send("/"); // on each thread one client has the only connection
             arrived.recv_timeout(DEADLINE).expect("each has one");
         }
         let (answer, answers) = mpsc::channel();
@@ -378,7 +380,7 @@ fn requests_that_wait_are_bounded_for_all_threads() {
                 assert_eq!(answers.recv_timeout(DEADLINE).expect("two wait").0, 200);
             }
         });
-        // None waits any more: on each thread two may again, one after the other.
+        // None waits any more: on each thread two clients may wait again, one after the other.
         let mut others = Client::several(sidecar.clear, threads);
         for client in &mut others {
             assert_eq!(client.ask("/").0, 200);
@@ -404,7 +406,7 @@ fn what_is_sent_again_has_one_budget() {
                 assert_eq!(client.ask("/").0, 503);
             }
         }
-        // Ten in ten seconds, of which the first and the last are not whole.
+        // Ten in ten seconds; the first and the last interval are not whole.
         let most = 10 * (1 + began.elapsed().as_secs() / 9) as usize;
         let retries = count.load(Ordering::SeqCst) - 30 * threads;
         assert!((10..=most).contains(&retries), "{retries} of {most}");
@@ -469,7 +471,7 @@ fn instances_are_checked_once_and_all_threads_know() {
         is_well.store(true, Ordering::SeqCst);
         until(|| sidecar.child.log().contains("health check passed"), || sidecar.child.log());
         other_is_well.store(false, Ordering::SeqCst);
-        // One check follows another: with the third the second was counted.
+        // Checks follow one another: when the third arrives, the second was counted.
         until(|| failures.load(Ordering::SeqCst) >= 3, || sidecar.child.log());
         for _ in 0..5 {
             for client in &mut clients {
@@ -485,7 +487,7 @@ fn memory_is_that_of_all_threads() {
     let folder = folder();
     let url = format!("h2c://{}", origin.clear);
     let sidecar = Watched::run(command(folder.path(), 4, "memory = \"96M\"", &[&url], ""));
-    // What was freed is not kept by the threads that had it.
+    // Threads do not keep the memory that they have freed.
     for wave in 0..2 {
         let mut readers = Vec::new();
         let (mut largest, mut refused) = (0, 0);
@@ -591,7 +593,7 @@ fn listeners_and_services_that_come_and_go_do_so_on_all_threads() {
         let sidecar = Sidecar::with(&path);
         let hangup = || kill_process(sidecar.child.pid(), Signal::HUP).expect("it runs");
         let mut first = Client::several(sidecar.clear, threads);
-        // Its name comes first in the order of services, and its rate is one for all threads.
+        // It comes first in the order of services by name; its rate applies to all threads together.
         let rate = "rate = { per-second = 1, burst = 20 }";
         let more = format!(
             "[[listen]]\naddress = \"127.0.0.1:{port}\"\nservice = \"0\"\n{rate}\n[service.0]\ninstances = [\"{two}\"]\n"
@@ -619,7 +621,7 @@ fn listeners_and_services_that_come_and_go_do_so_on_all_threads() {
         }
         let most = 20 + began.elapsed().as_secs() + 1;
         assert!((20..=most).contains(&taken), "{taken} of {most}");
-        // Its clients are told on all threads, and others go on.
+        // Its clients are told on all threads; other clients stay connected.
         write(threads, "");
         hangup();
         until_it_says(&sidecar, ": reloaded: ", 2);
@@ -629,7 +631,7 @@ fn listeners_and_services_that_come_and_go_do_so_on_all_threads() {
         for client in &mut first {
             assert_eq!(client.ask("/"), (200, "one".to_owned()));
         }
-        // How many threads there are is decided at the start.
+        // The number of threads is set at the start.
         write(1, "policy = \"fixed:1\"\n");
         hangup();
         until_it_says(&sidecar, "the previous configuration stays in effect", 1);

@@ -1,5 +1,5 @@
-//! Connections that rules of netfilter bring to the sidecar, in network namespaces of the test's own: callers and servers know nothing of
-//! it.
+//! Connections that netfilter rules redirect to the sidecar, in network namespaces of the test's own: callers and
+//! servers are not configured for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::sidecar::Sidecar;
 use crate::sidecar_reload::until;
 use crate::support::{DEADLINE, binary, folder, is_root, need};
 
-/// A network namespace, which is there as long as a process in it.
+/// A network namespace, which exists as long as a process in it.
 struct Namespace {
     holder: Child,
 }
 
 impl Namespace {
-    /// A new one: below another one, which may be a plain user's.
+    /// A new namespace: inside another one, which may be a plain user's.
     fn new(within: Option<&Self>) -> Self {
         let mut command = within.map_or_else(|| Command::new("unshare"), |other| other.command("unshare"));
         if within.is_none() && !is_root() {
@@ -36,35 +36,35 @@ impl Namespace {
         self.holder.pid().as_raw_nonzero().to_string()
     }
 
-    /// A command that runs in it.
+    /// A command that runs in the namespace.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.pid(), "--net"]);
         if !is_root() {
             command.args(["--user", "--preserve-credentials"]);
         }
-        // A plain user's PATH lacks the folders that have `nft`.
+        // A plain user's PATH lacks the folders that contain `nft`.
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
         command.arg("--").arg(program);
         command
     }
 
-    /// What a command prints that ends well.
+    /// The output of a command that must succeed.
     fn run(&self, program: &str, arguments: &[&str]) -> String {
         let (told, is_well) = self.attempt(program, arguments);
         assert!(is_well, "{program} {arguments:?}: {told}");
         told
     }
 
-    /// What a command prints, and whether it ends well.
+    /// The output of a command, and whether it succeeds.
     fn attempt(&self, program: &str, arguments: &[&str]) -> (String, bool) {
         let output = self.command(program).args(arguments).output().expect("nsenter starts");
         let told = [output.stdout, output.stderr].concat();
         (String::from_utf8_lossy(&told).into_owned(), output.status.success())
     }
 
-    /// What curl gets, with its heads.
+    /// The output of curl, with its heads.
     fn curl(&self, arguments: &[&str]) -> (String, bool) {
         self.attempt("curl", &[&["-sSik", "--noproxy", "*", "--max-time", "120"], arguments].concat())
     }
@@ -110,7 +110,7 @@ impl Pair {
         Origin::run(command)
     }
 
-    /// A sidecar there whose log has this name.
+    /// A sidecar in that namespace whose log has this name.
     fn sidecar(&self, at: &Namespace, name: &str, config: &str) -> Sidecar {
         let path = self.file(&format!("{name}.toml"));
         fs::write(&path, format!("mark = 21\n{config}\n[log]\nfile = '{name}.log'\n")).expect("a file");
@@ -128,7 +128,7 @@ impl Pair {
         let rules = String::from_utf8_lossy(&output.stdout).into_owned();
         let file = self.file(&format!("{name}.nft"));
         fs::write(&file, &rules).expect("a file");
-        // Twice: they take the place of those that are there.
+        // Twice: the rules replace existing ones.
         at.run("nft", &["-f", path(&file)]);
         at.run("nft", &["-f", path(&file)]);
         for line in rules.lines().filter_map(|line| line.strip_prefix("#   ")) {
@@ -151,7 +151,7 @@ fn listen(address: &str, by: &str, more: &str) -> String {
     format!("[[listen]]\naddress = '{address}'\ntransparent = '{by}'\ndetect = '120s'\n{more}\n")
 }
 
-/// Whether a line of a log has all of these.
+/// Whether a line of a log contains all of these words.
 fn has_line(log: &str, words: &[&str]) -> bool {
     log.lines().any(|line| words.iter().all(|word| line.contains(word)))
 }
@@ -172,7 +172,7 @@ fn both_ends_are_intercepted(by: &str) {
             assert!(is_well && told.lines().next().is_some_and(|line| line.contains(" 200")), "{told}");
             assert!(told.to_lowercase().contains("via: 1.1 h2lab, 2 h2lab"), "{told}");
         }
-        // What is no HTTP passes as it is, through both.
+        // What is not HTTP passes unchanged, through both.
         let (told, is_well) = pair.caller.curl(&[&format!("https://{host}:8443/bytes/1000")]);
         assert!(is_well && told.contains(" 200") && !told.to_lowercase().contains("via:"), "{told}");
     }
@@ -218,10 +218,10 @@ fn routes_and_known_instances_go_before_the_destination() {
         let (told, is_well) = pair.caller.curl(&[&[&*url], more].concat());
         assert!(is_well && told.starts_with("HTTP/1.1 200 "), "{told}");
     }
-    // Nobody listens there: the caller learns it at once, and what it is.
+    // Nobody listens there: the caller gets an answer at once, which names the service.
     let (told, _) = pair.caller.curl(&[&format!("http://{SERVER}:9/")]);
     assert!(told.starts_with("HTTP/1.1 502 ") && told.contains("service original"), "{told}");
-    // Nor there, and what the caller speaks has no words for it.
+    // Nobody listens here either, and the caller's protocol has no error message for it.
     let (told, is_well) = pair.caller.curl(&[&format!("https://{SERVER}:9/")]);
     assert!(!is_well && !told.contains("HTTP/"), "{told}");
     sidecar.stop();
@@ -236,12 +236,12 @@ fn nothing_goes_round_for_ever() {
     let Some(pair) = Pair::new() else { return };
     let _origin = pair.origin();
     let sidecar = pair.sidecar(&pair.caller, "egress", &listen("127.0.0.1:15001", "redirect", ""));
-    // Made to the listener itself.
+    // A connection made to the listener itself.
     let (told, _) = pair.caller.curl(&["http://127.0.0.1:15001/"]);
     assert!(told.starts_with("HTTP/1.1 421 ") && told.contains("only redirected connections"), "{told}");
     let (told, is_well) = pair.caller.curl(&["https://127.0.0.1:15001/"]);
     assert!(!is_well && !told.contains("HTTP/"), "{told}");
-    // Rules without an exemption: its own connections come back to it.
+    // Rules without an exemption: the sidecar's own connections come back to it.
     let rules = "table inet t { chain output { type nat hook output priority -100; policy accept; \
                  fib daddr type local return; tcp dport 8080 redirect to :15001; }; }";
     pair.caller.run("nft", &[rules]);
@@ -256,13 +256,13 @@ fn nothing_goes_round_for_ever() {
     sidecar.stop();
 }
 
-/// A server that greets, answers, says that it has said all, and waits for a last word.
+/// A server that sends a greeting, answers, shuts down its sending side, and waits for a last message.
 const GREETS: &str = "import socket, sys\n\
     s = socket.create_server(('0.0.0.0', 2525)); print('ready', flush=True)\n\
     while True:\n    c, _ = s.accept(); c.sendall(b'220 hello\\n'); d = c.recv(99); c.sendall(b'got ' + d); \
     c.shutdown(socket.SHUT_WR); print('then', c.recv(99), flush=True)";
 
-/// Its client; on another port it speaks first.
+/// Its client; on another port it sends first.
 const CLIENT: &str = "import socket, sys\n\
     c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); f = c.makefile('rwb')\n\
     if sys.argv[2] == '2526': f.write(b'EHLO a\\r\\n'); f.flush()\n\
@@ -279,12 +279,12 @@ fn a_server_that_speaks_first_is_heard_and_what_is_no_http_may_be_refused() {
     let server = Child::spawn(command, None).expect("it starts");
     let ready = server.wait_for_line(DEADLINE, |line| (line == "ready").then_some(()));
     ready.unwrap_or_else(|error| panic!("{error}: {}", server.log()));
-    // Whatever this machine does meanwhile, the client waits for the greeting, and says something only then.
+    // However slow this machine is meanwhile, the client waits for the greeting, and sends something only then.
     let config = "[[listen]]\naddress = '127.0.0.1:15001'\ntransparent = 'redirect'\ndetect = '50ms'\n"
         .to_owned()
         + &listen("127.0.0.1:15002", "redirect", "other = 'refuse'\nports = [2526]");
     let sidecar = pair.sidecar(&pair.caller, "egress", &config);
-    // The second listener's port is more special.
+    // The second listener's port is more specific.
     let rules = "table inet t { chain output { type nat hook output priority -100; policy accept; meta mark 21 return; \
                  fib daddr type local return; tcp dport 2526 redirect to :15002; meta l4proto tcp redirect to :15001; }; }";
     pair.caller.run("nft", &[rules]);
@@ -299,7 +299,7 @@ fn a_server_that_speaks_first_is_heard_and_what_is_no_http_may_be_refused() {
     sidecar.stop();
 }
 
-/// Connects to an address and port, says so, and asks once the file is there.
+/// Connects to an address and port, reports that, and makes a request once the file is there.
 const ASKS_LATER: &str = "import os, socket, sys, time\n\
     c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); print('connected', flush=True)\n\
     while not os.path.exists(sys.argv[3]): time.sleep(0.01)\n\
@@ -311,7 +311,7 @@ const RESETS: &str = "import socket, struct\n\
     while True:\n    c, _ = s.accept(); c.sendall(b'half'); c.recv(99); \
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0)); c.close()";
 
-/// Its client says how its connection ends.
+/// Its client prints how its connection ends.
 const HOW_IT_ENDS: &str = "import socket, sys\n\
     c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); c.sendall(b'HELO\\r\\n')\n\
     try:\n        while c.recv(99): pass\n        print('complete')\n\
@@ -339,7 +339,7 @@ fn rules_leave_alone_what_comes_to_this_machine_and_what_is_older() {
         fs::write(&file, "").expect("a file");
         let told = older.wait_for_line(DEADLINE, |line| line.strip_prefix("told ").map(str::to_owned));
         assert_eq!(told.unwrap_or_else(|error| panic!("{by} {error}: {}", older.log())), "b'HTTP/1.1 200'");
-        // A server of this machine, which is none of the sidecar's, answers as before.
+        // A server on this machine that has nothing to do with the sidecar answers as before.
         let (told, _) = pair.server.curl(&["http://10.99.0.1:8082/bytes/10"]);
         assert!(told.starts_with("HTTP/1.1 200 ") && !told.contains("via:"), "{by} {told}");
         let (told, _) = pair.caller.curl(&[&format!("http://{SERVER}:8080/bytes/10")]);
@@ -394,7 +394,7 @@ fn what_takes_a_right_says_which_where_it_is_missing() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(4) && told.contains(words), "{told}");
     }
-    // Rules without what exempts the sidecar's own connections are none.
+    // No rules are printed if they would not exempt the sidecar's own connections.
     fs::write(&config, listen("127.0.0.1:15001", "redirect", "")).expect("a file");
     let finished = crate::support::h2lab(&["sidecar", "--config", path(&config), "--print-nft"]);
     assert!(

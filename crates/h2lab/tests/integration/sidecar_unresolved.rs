@@ -1,4 +1,5 @@
-//! Registries that name instances whose names do not resolve, or that cannot be read; and what `--check` says of what will not start.
+//! Registries that name instances whose names do not resolve, or that cannot be read; and what `--check` reports about
+//! a file that will not start.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use crate::sidecar_guard::{get, response, server};
 use crate::sidecar_reload::until;
 use crate::support::{Finished, binary, folder, h2lab, is_root, need_of_kernel};
 
-/// A sidecar for the service `a`, whose table this is.
+/// A sidecar for the service `a` with this table.
 fn sidecar(folder: &Path, service: &str) -> Watched {
     let config = folder.join("sidecar.toml");
     let text = format!(
@@ -26,7 +27,7 @@ fn sidecar(folder: &Path, service: &str) -> Watched {
     Watched::run(command)
 }
 
-/// Puts a list in the place of another one.
+/// Replaces a list with another one.
 fn list(path: &Path, urls: &[&str]) {
     let new = path.with_extension("new");
     fs::write(&new, format!("{{\"instances\": {urls:?}}}")).expect("a file");
@@ -60,7 +61,7 @@ fn a_name_that_does_not_resolve_takes_no_other_instance_of_a_file_out() {
     assert!((0..20).all(|_| ask(&sidecar).ends_with("two")), "{}", sidecar.child.log());
     let words = "service a: cannot resolve nope.invalid: ";
     assert!(sidecar.child.log().contains(words), "{}", sidecar.child.log());
-    // Where no name resolves those that are known stay.
+    // If no name resolves, the known instances stay.
     list(&path, &[bad]);
     until(|| sidecar.child.log().contains("keeping 1 instance"), || sidecar.child.log());
     assert!(ask(&sidecar).ends_with("two"));
@@ -98,7 +99,7 @@ fn a_file_of_instances_that_leads_elsewhere_is_told_in_the_words_of_a_reload() {
     sidecar.stop();
 }
 
-/// What `--check` says of a file that begins and ends so.
+/// The output of `--check` for a file with this beginning and end.
 fn check(folder: &Path, top: &str, more: &str, flags: &[&str]) -> Finished {
     let config = folder.join("sidecar.toml");
     let text = format!(
@@ -135,7 +136,7 @@ fn a_check_fails_where_the_start_would() {
 #[test]
 fn an_access_log_of_root_is_told_where_another_user_is_to_open_it_again() {
     if !is_root() {
-        return; // then nobody else is become
+        return; // otherwise it changes to no other user
     }
     let folder = folder();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -147,7 +148,7 @@ fn an_access_log_of_root_is_told_where_another_user_is_to_open_it_again() {
     fs::set_permissions(&log, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let told = says();
     assert!(told.code == Some(0) && told.stderr.contains(words), "{}", told.transcript());
-    // The start says the same, and begins.
+    // The start prints the same warning, and continues.
     let mut command = Command::new(binary());
     command.arg("sidecar").arg("--config").arg(folder.path().join("sidecar.toml"));
     command.args(["--admin", "127.0.0.1:0"]);

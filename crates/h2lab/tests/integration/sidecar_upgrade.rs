@@ -1,4 +1,5 @@
-//! HTTP/2 in clear by `Upgrade: h2c` (RFC 7540 §3.2) at the sidecar's listener. An offer never goes on: `sidecar_probed`.
+//! HTTP/2 in clear by `Upgrade: h2c` (RFC 7540 §3.2) at the sidecar's listener. An offer is never forwarded:
+//! `sidecar_probed`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +14,8 @@ use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, folder};
 use crate::upgrade::curl;
 
-/// A sidecar with a listener in clear and one with TLS, and where that is. `clear` is what else the first one says.
+/// A sidecar with a listener in clear and one with TLS, and the address of the latter. `clear`: further keys of the
+/// first one.
 fn sidecar_with(clear: &str, instance: &str) -> (Sidecar, SocketAddr) {
     let folder = folder();
     let file = folder.path().join("sidecar.toml");
@@ -59,7 +61,7 @@ fn curl_upgrades_with_a_body_and_without_whatever_the_instance_speaks() {
     }
 }
 
-/// A connection on which a request with an offer was sent, and the head of what came.
+/// A connection on which a request with an offer was sent, and the head of the answer.
 fn offer(address: SocketAddr) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(address).expect("it accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
@@ -119,7 +121,7 @@ fn the_response_comes_on_stream_1_and_more_may_be_asked_for_but_not_over_tls() {
     ended.sort_unstable();
     assert_eq!((received.served, ended), (2, vec![1, 3]), "{received:?}");
 
-    // RFC 7540 §3.3: TLS has ALPN for that, and a server there takes no such offer.
+    // RFC 7540 §3.3: over TLS, ALPN serves that purpose, and a server accepts no such offer.
     let (_stream, head) = offer(over_tls(tls, "http/1.1"));
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
@@ -131,7 +133,7 @@ fn a_listener_may_take_no_upgrade_and_takes_http2_by_prior_knowledge_all_the_sam
         let (sidecar, _) = sidecar_with("upgrade-h2c = false\n", &format!("{scheme}://{}", origin.clear));
         let (_stream, head) = offer(sidecar.clear);
         assert!(head.starts_with("HTTP/1.1 200 "), "{scheme}: {head}");
-        // A body is bounded only where it makes an upgrade wait.
+        // The size of a body is bounded only if an upgrade waits for it.
         let folder = folder();
         let file = folder.path().join("payload");
         fs::write(&file, vec![b'p'; 100_000]).expect("a file");

@@ -14,12 +14,12 @@ use crate::hostile::server::served;
 use crate::sidecar::Sidecar;
 use crate::support::{Gate, allocated_bytes};
 
-/// Bytes of the upload: more than the kernel's buffers on the way take.
+/// Bytes of the upload: more than the kernel's buffers on the path hold.
 const UPLOAD: usize = 128 << 20;
 /// How much the sidecar may grow.
 const GROWTH: u64 = 24 << 20;
 
-/// An instance, which reads the body of a POST once the gate is open; how much that was.
+/// An instance that reads the body of a POST once the gate is open, and how many bytes that was.
 fn instance(scheme: &str, gate: &Arc<Gate>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("{scheme}://{}", listener.local_addr().expect("an address"));
@@ -60,7 +60,7 @@ fn http1(stream: TcpStream, gate: &Gate, read: &AtomicUsize) -> io::Result<()> {
 fn http2(mut stream: TcpStream, gate: &Arc<Gate>, read: &AtomicUsize) -> io::Result<()> {
     let mut answers = stream.try_clone()?;
     stream.read_exact(&mut [0; PREFACE.len()])?;
-    // The connection's window is no bound here: others have requests on it.
+    // The connection's window is not a limit here: other requests share it.
     let ack = frame(kind::SETTINGS, flag::ACK, 0, &[]);
     answers.write_all(&[frame(kind::SETTINGS, 0, 0, &[]), ack, window_update(0, 1 << 30)].concat())?;
     let mut blocks = FieldBlocks::default();
@@ -115,7 +115,7 @@ fn an_upload_to_an_instance_that_reads_slowly_waits_and_comes_whole() {
                 is_over.store(true, Ordering::SeqCst);
                 told
             });
-            // Others are served, until it has not moved for as long as many of their requests take.
+            // Other requests are served, until the upload has not moved for as long as many of them take.
             let (mut last, mut still) = (0, 0);
             while still < 100 {
                 get();

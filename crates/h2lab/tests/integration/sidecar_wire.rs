@@ -1,5 +1,5 @@
-//! The sidecar and what stands on the wire: what follows a request at once, what is tolerated and never passed on, listeners that go,
-//! signals.
+//! The sidecar at the level of bytes: what follows a request at once, what is tolerated and never passed on, listeners
+//! that are removed, signals.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use crate::support::{DEADLINE, binary, folder, free_ports};
 const NOW: Time = Time::from_millis(1);
 const POST: &[u8] = b"POST /anything HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx";
 
-/// Nothing ends a client's connection but what it sends.
+/// Only bytes from the client itself end its connection here.
 #[test]
 fn what_is_no_request_behind_one_is_answered_at_once() {
     let folder = folder();
@@ -38,7 +38,7 @@ fn what_is_no_request_behind_one_is_answered_at_once() {
     assert!(second.contains("\r\ndate: ") && second.contains("\r\nconnection: close\r\n"), "{told}");
 }
 
-/// Reads until these bytes have come; all of it.
+/// Reads until these bytes have arrived; returns all of it.
 #[track_caller]
 fn read_until(stream: &mut TcpStream, end: &str) -> String {
     stream.set_read_timeout(Some(DEADLINE)).expect("above zero");
@@ -80,7 +80,7 @@ fn what_is_tolerated_is_never_passed_on_as_it_came() {
     assert!(told.ends_with("\r\n\r\n3\r\none\r\n0\r\nx-last: 1\r\n\r\n"), "{told}");
 }
 
-/// A client of HTTP/2 that reads nothing meanwhile, and never sends a request again.
+/// A client of HTTP/2 that reads only when it is asked to, and never sends a request again.
 struct Client {
     stream: TcpStream,
     engine: Connection,
@@ -155,7 +155,7 @@ fn a_listener_that_a_reload_takes_out_loses_no_request() {
     fs::write(&path, listen("127.0.0.1:0") + &rest).expect("a file");
     sidecar.child.signal(Signal::HUP).expect("it runs");
     until(|| TcpStream::connect(&second).is_err(), || sidecar.child.log());
-    // Each of them has not read yet that it is to end, or cannot be told.
+    // Each of these clients has not read yet that its connection is to end, or cannot be told.
     let late = client.begin();
     for stream in [&mut idle, &mut silent] {
         stream.write_all(POST).expect("it is open");

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{DEADLINE, Finished, closed_port, folder, free_ports, h2lab, need, run_program};
 
-/// None of these proxies is silent: only a busy machine keeps one from answering, and then it is waited for.
+/// All of these proxies answer: only a busy machine delays one, and then the probe waits for it.
 const PATIENT: [&str; 2] = ["--timeout", "60s"];
 
 /// Runs the probe on a fixture.
@@ -37,7 +37,7 @@ fn cases(report: &Value, id: &str, verdict: &str) -> Vec<String> {
     checks(report, id).iter().filter(has).map(case).collect()
 }
 
-/// Fails unless nothing leads through the proxy.
+/// Fails unless nothing tunnels through the proxy.
 #[track_caller]
 fn assert_clean(fixture: &str, report: &Value) {
     for id in ["SMUG101", "SMUG102", "SMUG104"] {
@@ -134,7 +134,7 @@ fn caddys_own_upgrade_is_not_taken_for_the_backends_though_it_forwards_the_offer
 
 #[test]
 fn what_http_2_must_not_say_does_not_reach_the_backend_of_real_proxies() {
-    // What little harm passes with the versions of Debian 12.
+    // The harmless findings that pass through the versions of Debian 12.
     const MILD: [(&str, &str, &str); 2] =
         [("haproxy-fixed", "DOWN104", "authority-path"), ("nginx-default", "DOWN107", "proxy-connection")];
     for (program, fixture) in
@@ -170,7 +170,7 @@ fn a_fixture_that_fails_makes_the_exit_code_1_and_is_reported_with_its_fix() {
     );
 }
 
-/// A proxy that leads nowhere, and what is said of it.
+/// A proxy that cannot be probed, and the message about it.
 #[track_caller]
 fn refused(arguments: &[&str]) -> Finished {
     let words = [&["probe", "smuggling"][..], arguments].concat();
@@ -217,7 +217,7 @@ fn a_proxy_that_never_stops_talking_is_not_listened_to_for_ever() {
     const UNREACHABLE: i32 = 3;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    // It ends with the connection, and the thread with the test's process.
+    // The server ends with the connection, and the thread with the test's process.
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let mut stream = stream;
@@ -260,7 +260,7 @@ impl Proxy {
         let deadline = Instant::now() + DEADLINE;
         while TcpStream::connect(clear).is_err() {
             assert!(Instant::now() < deadline, "haproxy does not listen");
-            std::thread::sleep(Duration::from_millis(20)); // another program, that has no other sign
+            std::thread::sleep(Duration::from_millis(20)); // polling interval: the other program gives no sign
         }
         Self { child, clear, backend, _folder: folder }
     }
@@ -288,7 +288,7 @@ fn a_proxy_that_takes_the_backend_for_dead_is_waited_for() {
     let deadline = Instant::now() + DEADLINE;
     while !is_unavailable(proxy.clear) {
         assert!(Instant::now() < deadline, "it never takes its backend for dead");
-        std::thread::sleep(Duration::from_millis(50)); // its health checks, that nobody else can see
+        std::thread::sleep(Duration::from_millis(50)); // polling interval: its health checks, which nothing else shows
     }
     let finished = proxy.probe(&[&["--upgrade-only", "--json"][..], &PATIENT].concat());
     assert_eq!(finished.code, Some(0), "{}", finished.transcript());
@@ -323,7 +323,7 @@ fn ctrl_c_ends_all_fixtures_and_leaves_no_folder() {
     const INTERRUPTED: i32 = 130;
     let Some(_) = need("haproxy") else { return };
     let folder = folder();
-    // So many that it is still at it when the signal comes.
+    // So many that the command is still running when the signal comes.
     let many = ["haproxy-default,haproxy-fixed"; 20].join(",");
     let mut child = Command::new(crate::support::binary())
         .args(["probe", "smuggling", "--fixture", &many])

@@ -1,6 +1,7 @@
-//! A part of the study of sidecars, with real proxies: `scenarios/sidecar-chaos.toml` in small.
+//! A part of the study of sidecars, with real proxies: `scenarios/sidecar-chaos.toml`, shortened.
 //!
-//! The tests check who took part, how many connections were over the link, and what was dropped; never how fast.
+//! The tests check who took part, how many connections there were over the link, and what was dropped; never how fast
+//! it was.
 
 use std::fs;
 
@@ -47,7 +48,7 @@ fn real_proxies_make_a_small_study_with_its_tables_and_pictures() {
             assert_eq!(cell["state"], "unsupported", "{cell:#}");
             continue;
         }
-        // A machine may be so busy that nothing of an open loop is answered in time.
+        // A machine may be so busy that no request of an open loop is answered in time.
         let is_measured = cell["state"] == "ok";
         assert!(!is_measured || cell["requests"]["succeeded"].as_u64() > Some(0), "{cell:#}");
         let is_lossy = cell["link"]["loss"].as_f64() > Some(0.0);
@@ -56,7 +57,7 @@ fn real_proxies_make_a_small_study_with_its_tables_and_pictures() {
         assert_eq!(dropped > 0, is_lossy, "{}", cell["link"]);
         match (sidecar, protocol, cell["hop_connections"].as_u64()) {
             (None, _, held) => assert_eq!(held, None),
-            // A worker has a connection once it has a request; a lost SYN may be one more, never used.
+            // A worker gets a connection with its first request; a lost SYN may cause one more, never used.
             (Some("envoy"), Some("h2c"), held) if !is_lossy => {
                 assert_eq!(held, Some(2), "one for each worker");
             }
@@ -71,8 +72,8 @@ fn real_proxies_make_a_small_study_with_its_tables_and_pictures() {
     );
 }
 
-/// Fails unless the study has every configuration under both conditions, and says of each how many connections are needed, or of a proxy
-/// that decides by itself how many came out.
+/// Fails unless the study has every configuration under both conditions, and states for each how many connections are
+/// needed, or, for a proxy that decides itself, how many it opened.
 #[track_caller]
 fn assert_study(study: &Value, cells: &[Value]) {
     let names = |list: &str| -> Vec<String> {
@@ -98,14 +99,15 @@ fn assert_study(study: &Value, cells: &[Value]) {
         let is_meant = |one: &&Value| one["parties"] == parties && one["condition"] == condition;
         needed.iter().filter(is_meant).collect()
     };
-    // HAProxy has no option for the number: without loss, where it holds what the cell says, that is what came out.
+    // HAProxy has no option for the number: without loss, it is the number that it opened, if that is the number of the
+    // cell.
     let is_clean = |cell: &&Value| cell["link"]["loss"].as_f64() == Some(0.0);
     let is_haproxy = |cell: &&Value| cell["sidecar"]["name"] == "haproxy" && cell["protocol"] == "h2c";
     let cell = cells.iter().filter(is_clean).find(is_haproxy).expect("it was asked for");
     let haproxy = of("two haproxy sidecars", 0);
     assert_eq!(haproxy.len(), 1, "{needed:#?}");
     assert_eq!(haproxy[0]["protocol"], "h2c");
-    // On a machine that is busy with other tests a cell may be invalid: then nothing is said of it.
+    // On a machine that is busy with other tests a cell may be invalid: then the study states nothing about it.
     let is_said = haproxy[0]["matches"].is_boolean();
     let is_sound = |cell: &&Value| cell["state"] != "invalid";
     let of_haproxys = cells.iter().filter(is_clean).filter(|cell| cell["sidecar"]["name"] == "haproxy");
@@ -131,7 +133,7 @@ fn assert_study(study: &Value, cells: &[Value]) {
             configurations.iter().any(|configuration| configuration["parties"] == one["parties"]),
             "{one:#} is of no way"
         );
-        // HAProxy decides by itself; Envoy was given its number, although there was only one.
+        // HAProxy decides itself; Envoy was given its number, although there was only one.
         let has = |key: &str| !one[key].is_null();
         match one["parties"].as_str().unwrap() {
             "two haproxy sidecars" => {

@@ -17,8 +17,8 @@ use rustix::fs::Access;
 use serde::Deserialize;
 use socket2::{Domain, Socket, Type};
 
-/// Every run of the binary ends within this, or the test fails: far above what any of them takes, so that only a hang
-/// reaches it.
+/// Every run of the binary must end within this time, or the test fails: far above what any of them takes, so that only
+/// a hang exceeds it.
 pub const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The binary under test: the one that cargo built beside these tests, or the one that `cargo xtask verify` names.
@@ -35,12 +35,12 @@ pub fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// A folder of this test alone, removed with the value.
+/// A folder of this test only, removed when the value is dropped.
 pub fn folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("h2lab-test-").tempdir().expect("a temporary folder")
 }
 
-/// What a run of a program left.
+/// The result of a run of a program.
 pub struct Finished {
     /// Its exit code; `None` if a signal ended it.
     pub code: Option<i32>,
@@ -109,7 +109,7 @@ pub fn run_program_for<S: AsRef<OsStr>>(
 ) -> Finished {
     let mut command = assert_cmd::Command::new(program);
     command.current_dir(folder).args(arguments).timeout(time);
-    // What is printed does not depend on the locale of who runs the tests, nor on their terminal.
+    // The output must not depend on the locale or the terminal of whoever runs the tests.
     command.env("LC_ALL", "C.UTF-8").env_remove("COLUMNS");
     match command.output() {
         Ok(output) => output.into(),
@@ -117,7 +117,7 @@ pub fn run_program_for<S: AsRef<OsStr>>(
     }
 }
 
-/// How often to repeat what is tried in rounds, if `cargo xtask verify` asks for more than a test run does.
+/// How often to repeat tests that run in rounds, if `cargo xtask verify` asks for more than a test run.
 pub fn rounds() -> Option<u64> {
     std::env::var("H2LAB_TEST_ROUNDS").ok()?.parse().ok()
 }
@@ -128,7 +128,8 @@ pub fn h2lab<S: AsRef<OsStr>>(arguments: &[S]) -> Finished {
     run_program(&binary(), folder().path(), arguments)
 }
 
-/// Reads once. A read with a timeout is interrupted where this process is stopped and goes on, as on a machine that was suspended.
+/// Reads once. A read with a timeout is interrupted if this process is stopped and continued, as on a machine that was
+/// suspended.
 pub fn read_once(stream: &mut TcpStream, space: &mut [u8]) -> io::Result<usize> {
     loop {
         match stream.read(space) {
@@ -138,8 +139,8 @@ pub fn read_once(stream: &mut TcpStream, space: &mut [u8]) -> io::Result<usize> 
     }
 }
 
-/// An address of this machine that refuses every connection while the socket lives: it is bound and does not listen. A port that is only
-/// free may become another test's.
+/// An address of this machine that refuses every connection while the socket lives: it is bound and does not listen. A
+/// port that is only free may be taken by another test.
 pub fn closed_port() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a free port");
@@ -147,8 +148,8 @@ pub fn closed_port() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// Bytes that a process has allocated and that are resident (`RssAnon`): without its code, which in a debug build is three times as large
-/// as in a release. 0 after its end.
+/// Bytes that a process has allocated and that are resident (`RssAnon`), without its code, which in a debug build is
+/// three times as large as in a release. 0 after its end.
 pub fn allocated_bytes(child: &Child) -> u64 {
     let status =
         fs::read_to_string(format!("/proc/{}/status", child.pid().as_raw_nonzero())).unwrap_or_default();
@@ -157,8 +158,9 @@ pub fn allocated_bytes(child: &Child) -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
-/// The first of `count` free ports in a row, for programs that take no ephemeral one or do not say which one they took. The kernel gives
-/// ports from 32768 on to whoever asks for any; these lie below, each is given once, and each process of tests begins somewhere else.
+/// The first of `count` consecutive free ports, for programs that take no ephemeral port or do not report which one
+/// they got. The kernel gives ephemeral ports from 32768 on; these are below, each is given once, and each test process
+/// begins at another place.
 pub fn free_ports(count: u16) -> u16 {
     const FIRST: u32 = 10_000;
     const ALL: u32 = 22_000;
@@ -167,7 +169,8 @@ pub fn free_ports(count: u16) -> u16 {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     for _ in 0..ALL {
         let given = GIVEN.fetch_add(count.into(), Ordering::Relaxed);
-        // Those that would end beyond the last port are left out: another modulus for each `count` would give ports twice.
+        // Those that would end beyond the last port are left out: a modulus that depends on `count` would give some
+        // ports twice.
         let place = (begin + given) % ALL;
         let first = (FIRST + place) as u16;
         if place + u32::from(count) <= ALL && (first..first + count).all(is_free) {
@@ -177,8 +180,8 @@ pub fn free_ports(count: u16) -> u16 {
     panic!("no {count} ports in a row are free")
 }
 
-/// How often the threads of `pid` and of its descendants have gone to sleep, once all of them do: they sleep now, and nothing has
-/// woken one of them for as long as it takes to look two hundred times.
+/// How often the threads of `pid` and of its descendants have gone to sleep, once all of them sleep: none of them has
+/// woken during two hundred looks.
 #[track_caller]
 pub fn rest(pid: i32) -> u64 {
     let until = Instant::now() + DEADLINE;
@@ -272,7 +275,7 @@ fn asked(name: &str) -> Option<Need> {
     Some(need)
 }
 
-/// The same of something that the kernel has or has not: `false` if `H2LAB_TEST_SKIP` names it, and the test returns at once.
+/// The same for a feature of the kernel: `false` if `H2LAB_TEST_SKIP` names it, and the test returns at once.
 #[track_caller]
 pub fn need_of_kernel(name: &str, has: bool) -> bool {
     let Some(need) = asked(name) else { return false };
@@ -377,7 +380,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Lets all pass who wait, and who come.
+    /// Lets everyone pass who waits or arrives later.
     pub fn open(&self) {
         *self.is_open.lock().expect("no panic") = true;
         self.opened.notify_all();

@@ -19,7 +19,8 @@ fn options(logs: &Path, max_requests_per_connection: Option<u32>) -> StartOption
     }
 }
 
-/// nginx on loopback, where another program may take the ports that we have chosen before nginx does: then once more.
+/// nginx on loopback. Another program may take the ports that we have chosen before nginx does: then it is started once
+/// more.
 #[track_caller]
 fn nginx(logs: &Path, max_requests_per_connection: Option<u32>) -> StartedSut {
     let here = |program: &Path| Command::new(program);
@@ -98,7 +99,7 @@ fn what_nginx_leaves_is_its_configuration_and_its_log_but_no_key() {
 fn nginx_ends_in_good_order_when_asked_to() {
     let (Some(_), folder) = (need("nginx"), folder()) else { return };
     let server = nginx(folder.path(), None);
-    // Once it has answered it listens to signals too.
+    // Once it has answered, it handles signals, too.
     let Some(curl) = Curl::new(folder.path(), Protocol::H1, server.endpoint(Protocol::H1).unwrap()) else {
         return;
     };
@@ -108,7 +109,7 @@ fn nginx_ends_in_good_order_when_asked_to() {
     assert!(ended.cpu > Duration::ZERO);
 }
 
-/// What `start` says of a machine on which nginx's program is `script`.
+/// The error of a start on a machine on which nginx's program is `script`.
 fn start_of(script: &str) -> SutError {
     let folder = folder();
     let place = |_: &Path| {

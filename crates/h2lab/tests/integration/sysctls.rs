@@ -10,7 +10,7 @@ const IDLE: &str = "net.ipv4.tcp_slow_start_after_idle";
 fn link_sets_each_side_for_programs_that_are_not_ours() {
     let show = "cat /proc/sys/net/ipv4/tcp_slow_start_after_idle";
     let (set, of_server) = (format!("--sysctl-server={IDLE}=0"), format!("{show} > server.txt; sleep 60"));
-    // The client waits for what the server wrote: its shell's end is no event that it could see otherwise.
+    // The client polls for what the server wrote: no other event would show it that the server's shell has ended.
     let client = format!("until [ -s server.txt ]; do :; done; cat server.txt; {show}");
     let done = h2lab(&["link", &set, "--wait=0s", "--server", &of_server, "--client", &client]);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "0\n1\n"), "{}", done.transcript());

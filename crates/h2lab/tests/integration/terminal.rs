@@ -12,7 +12,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use crate::origin::Origin;
 use crate::support::{binary, folder, h2lab, workspace};
 
-/// A pseudo-terminal of so many columns.
+/// A pseudo-terminal with this many columns.
 pub struct Pty {
     master: File,
     name: String,
@@ -36,12 +36,12 @@ impl Pty {
 
     fn end(&self) -> File {
         let mut options = File::options();
-        // Tests that lead a session without a terminal would get this one, and with its end SIGHUP.
+        // Otherwise a test that leads a session without a terminal would get this one, and SIGHUP when it is closed.
         options.custom_flags(OFlags::NOCTTY.bits().cast_signed());
         options.read(true).write(true).open(&self.name).expect("it can be opened")
     }
 
-    /// Runs h2lab on it with this environment alone until it ends; all that was written.
+    /// Runs h2lab on it with only this environment until it ends; returns all that was written.
     pub fn run(mut self, arguments: &[&str], environment: &[(&str, &str)]) -> String {
         let folder = folder();
         let mut command = Command::new(binary());
@@ -57,8 +57,8 @@ impl Pty {
         String::from_utf8(shown).expect("it prints UTF-8")
     }
 
-    /// Runs h2lab with this as its controlling terminal, types Ctrl-C as soon as `mark` was written, again as often as its echo is
-    /// read until it was typed `times`, and returns the lines that are on the screen when it has ended.
+    /// Runs h2lab with this as its controlling terminal, and types Ctrl-C as soon as `mark` was written. Types it again
+    /// each time that its echo is read, `times` in all. Returns the lines on the screen when h2lab has ended.
     fn interrupt(mut self, arguments: &[&str], mark: &str, times: usize) -> Vec<String> {
         let folder = folder();
         let mut controlled = Command::new("setsid");
@@ -94,7 +94,7 @@ fn screen(written: &str, columns: usize) -> Vec<String> {
             '\x1b' => {
                 let sequence: String =
                     rest.by_ref().skip(1).take_while(|c| c.is_ascii_digit() || *c == ';').collect();
-                // `take_while` has taken the letter, which the numbers do not need: what we send is known.
+                // `take_while` has consumed the letter, which the numbers do not need: what we send is known.
                 let n: usize = sequence.parse().unwrap_or(1);
                 let letter = written[..written.len() - rest.as_str().len()].chars().next_back();
                 match letter.expect("a sequence has a letter") {
@@ -151,7 +151,7 @@ fn is_progress(line: &str) -> bool {
 #[test]
 fn nothing_of_the_progress_stays_after_a_second_ctrl_c_either() {
     let origin = Origin::start(&[]);
-    // Requests that are not answered keep it draining between both.
+    // Requests that are not answered keep it draining between the two.
     let url = format!("http://{}/delay/60000", origin.clear);
     for columns in [80, 40] {
         let lines = Pty::open(columns).interrupt(&["load", "--no-store", "-c3", "-z=300s", &url], "─", 2);
@@ -221,7 +221,7 @@ fn commands(origin: &Origin) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// What is there to be copied stays in one line: a URL, a command, a message that may name one, a path, which is one word.
+/// Text for copying stays in one line: a URL, a command, a message that may contain one, a path (one word).
 fn is_to_be_copied(line: &str) -> bool {
     let is_word = !line.trim().contains(' ');
     is_word

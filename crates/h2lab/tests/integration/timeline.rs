@@ -26,7 +26,7 @@ fn pushed(document: &Value) -> Vec<&Value> {
     streams.iter().filter(|stream| stream["pushed"] == true).collect()
 }
 
-/// Times that are there, in the order in which they must lie.
+/// Fails unless these times are present and in this order.
 #[track_caller]
 fn assert_in_order(stream: &Value, names: &[&str]) {
     let times: Vec<f64> = names
@@ -168,11 +168,11 @@ fn pictures_load_nothing() {
     assert_eq!(pushed(&document).len(), 3);
 }
 
-/// For how long the origin's 103 precedes its response, in milliseconds, where it matters whether a proxy forwards it at once: it may
-/// take half of that, which is more than a busy machine takes.
+/// How long the origin's 103 precedes its response, in milliseconds, in tests of whether a proxy forwards it at once:
+/// the proxy may take half of that, which is more than a busy machine takes.
 const LEAD: u32 = 6_000;
 
-/// What the only proxy of a chain did to a 103 from behind and its two links, `ms` before the response.
+/// What the only proxy of a chain did to a 103 from its upstream with two links, `ms` before the response.
 fn along(chain: &str, ms: u32, more: &[&str]) -> Option<Value> {
     let server = match chain.split('/').next().unwrap_or_default() {
         "apache" => "apache2",
@@ -327,8 +327,8 @@ fn study(servers: &str, backends: &str, early_hints: &str, more: &[&str]) -> Fin
     finished
 }
 
-/// Asserts that the table has every row of Apache in front of these, with 103 like this, with `runs` answered runs each, and
-/// which promises come when.
+/// Asserts that the table has every row of Apache in front of these backends, with 103 set as given, with `runs`
+/// answered runs each, and which promises come when.
 #[track_caller]
 fn assert_apache(table: &Value, backends: &[&str], early_hints: bool, runs: u64) {
     let rows = table["rows"].as_array().unwrap();
@@ -356,7 +356,7 @@ fn assert_apache(table: &Value, backends: &[&str], early_hints: bool, runs: u64)
         assert_eq!((&row["runs"], &row["answered"]), (&runs.into(), &runs.into()), "{row:#}");
         assert_eq!((&row["early_hints"], &row["server"]), (&early_hints.into(), &"apache".into()));
         let is_early = matches!(row["announcement"].as_str(), Some("early" | "backend-hints"));
-        // How long before the response is what `cargo xtask verify timeline --only early-push` shows.
+        // `cargo xtask verify timeline --only early-push` shows how long before the response it comes.
         assert!(row["promise_lead_ms"].as_f64().expect("a promise") >= 0.0, "{row:#}");
         assert_eq!(row["early_hints_ms"].is_number(), is_early && early_hints, "{row:#}");
     }

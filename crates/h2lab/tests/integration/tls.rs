@@ -23,7 +23,7 @@ impl Files {
         let [ours, other] = ["ca", "other-ca"].map(|name| {
             let mut parameters = rcgen::CertificateParams::default();
             parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-            // Without names of their own, what they sign would look signed by itself.
+            // Without a name of its own, what the authority signs would look self-signed.
             parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
             let key = rcgen::KeyPair::generate().expect("a key");
             let ca = rcgen::CertifiedIssuer::self_signed(parameters, key).expect("an authority");
@@ -105,7 +105,7 @@ fn who_has_no_certificate_of_the_origins_authority_is_refused_and_the_message_na
         let url = format!("https://{}/bytes/7", origin.tls);
         let mut arguments = ["-sS", "-q", "--noproxy", "*", "--max-time", "60"].map(str::to_owned).to_vec();
         arguments.extend(["--cacert".to_owned(), files.path("ca.pem").display().to_string()]);
-        // curl takes `--cert FILE` in two words only.
+        // curl accepts `--cert FILE` only as two words.
         arguments.extend(identity.iter().flat_map(|flag| flag.split('=')).map(str::to_owned));
         arguments.push(url);
         run_program(&curl, files.folder.path(), &arguments)

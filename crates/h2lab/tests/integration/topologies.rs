@@ -1,6 +1,6 @@
 //! Real servers and sidecars in a lab: each starts there with our configuration, and speaks what it says with our client.
 //!
-//! What decides is what was answered and over how many connections, never how fast.
+//! The tests check what was answered and over how many connections, never how fast.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn look(more: &[&str]) -> Vec<Value> {
 
 #[track_caller]
 fn cells(finished: &Finished) -> Vec<Value> {
-    // 5: on a busy machine the tool may distrust a cell; its counts are valid.
+    // 5: on a busy machine h2lab may mark a cell as invalid; its counts are valid.
     finished.assert_measured();
     finished.json()["cells"].as_array().expect("cells are a list").clone()
 }
@@ -103,8 +103,8 @@ fn tomcats_servlet_is_compiled_and_tomcat_speaks_all_protocols() {
     }
 }
 
-/// Requests go through two sidecars called `name`, and over the link in the cell's protocol: HTTP/1.1 needs a connection
-/// for each request in flight, HTTP/2 one or few for all.
+/// Fails unless requests go through two sidecars called `name`, and over the link in the cell's protocol: HTTP/1.1
+/// needs a connection for each request in flight, HTTP/2 one or few for all.
 #[track_caller]
 fn assert_two_sidecars_multiplex(name: &str) {
     if need(name).is_some() {
@@ -174,7 +174,7 @@ fn what_a_sidecar_cannot_is_unsupported_with_the_reason_and_the_rest_is_measured
     }
 }
 
-/// h2lab where nothing is installed but what every Debian has.
+/// h2lab on a machine with nothing installed but what every Debian has.
 fn on_a_bare_machine(arguments: &[&str]) -> Finished {
     let (folder, arguments) = (folder(), [&LOOK[..], arguments].concat());
     let mut command = assert_cmd::Command::new(binary());

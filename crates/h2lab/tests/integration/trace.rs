@@ -42,7 +42,7 @@ fn assert_shows_the_end(url: &str, last_stream: u32) {
     let expected = format!(
         "1,001 requests, 2 connections, GOAWAY NO_ERROR last_stream_id {last_stream} after 1,000 requests"
     );
-    // On a busy machine it goes on with the time for which we did not run.
+    // On a busy machine the summary also has the time for which we did not run.
     assert!(
         summary == expected || summary.starts_with(&format!("{expected}, h2lab did not run for ")),
         "{summary}"
@@ -125,7 +125,7 @@ fn a_server_that_speaks_only_http_1_1_is_traced_in_it() {
             let mut request = [0; 4096];
             assert!(stream.read(&mut request).expect("it can be read") > 0);
             stream.write_all(answer.as_bytes()).expect("it can be written");
-            // Until the client has gone: a close would race with its reading.
+            // Until the client has closed: closing first would race with its reading.
             while matches!(stream.read(&mut request), Ok(1..)) {}
         }
     });
@@ -176,7 +176,7 @@ fn the_heads_of_an_upgrade_are_shown_before_the_frames() {
 
 #[test]
 fn a_signal_ends_it_with_the_summary_and_no_further_request() {
-    // One server never answers a request, the other never speaks.
+    // One server never answers a request, the other never sends anything.
     let origin = Origin::start(&[]);
     let mute = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let mute = mute.local_addr().expect("it is bound");
@@ -196,7 +196,7 @@ fn a_signal_ends_it_with_the_summary_and_no_further_request() {
         seen.unwrap_or_else(|error| panic!("{error}: {}", child.log()));
         let ended = child.stop(Signal::INT, DEADLINE).expect("it was running");
         assert_eq!(ended.status.code(), Some(130), "{}", child.log());
-        // Its last output may still be in the pipe when it is gone.
+        // Its last output may still be in the pipe when it has ended.
         let last = child.wait_for_line(DEADLINE, |line| line.starts_with(summary).then(|| line.to_owned()));
         let last = last.unwrap_or_else(|error| panic!("{error}: {}", child.log()));
         assert!(last.ends_with("interrupted"), "{}", child.log());
@@ -215,7 +215,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
-/// What `h2lab trace` shows of one request on a terminal so wide.
+/// What `h2lab trace` shows of one request on a terminal with this many columns.
 fn on_a_terminal(url: &str, columns: u16, environment: &[(&str, &str)]) -> String {
     Pty::open(columns).run(&["trace", url], environment)
 }
@@ -247,7 +247,7 @@ fn a_server_that_speaks_http_2_and_gives_up_is_not_asked_in_http_1_1() {
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11];
         stream.write_all(&[&settings[..], &goaway].concat()).expect("it can be written");
-        // Until the client has gone: a close would race with its reading.
+        // Until the client has closed: closing first would race with its reading.
         while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
     });
     let finished = h2lab(&["trace", &url]);
@@ -263,7 +263,7 @@ fn a_server_that_never_speaks_is_given_up_after_the_timeout_and_not_dialled_agai
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("it can be asked without waiting");
     let address = listener.local_addr().expect("it is bound");
-    // The time in the message is the one that was waited for: without --timeout it is 10 s.
+    // The time in the message is the timeout that applied: without --timeout it is 10 s.
     for (url, words) in [
         (format!("http://{address}/"), "accepts the connection but does not respond within 3s"),
         (format!("https://{address}/"), "TLS was not established within 3s"),

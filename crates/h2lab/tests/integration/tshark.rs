@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::support::{DEADLINE, DRAIN, Finished, binary, folder, need};
 
-/// A frame as both have it: type, flags, stream, length.
+/// A frame as both report it: type, flags, stream, length.
 type SeenFrame = (u8, u8, u32, u32);
 
 /// What may cross when all requests are answered.
@@ -38,7 +38,7 @@ const fn side(direction: Direction) -> usize {
     }
 }
 
-/// tshark, capturing on the loopback device of a namespace that it lives in.
+/// tshark, capturing on the loopback device of a namespace that it creates.
 struct Capture {
     tshark: PathBuf,
     child: Child,
@@ -98,8 +98,8 @@ impl Capture {
         self.child.wait_for_line(timeout, |line| (line == wanted).then_some(())).is_ok()
     }
 
-    /// Ends once all that has happened until now is in the file, and decodes it. Of connections with the same port of ours it
-    /// returns the last: a repetition that was disturbed is made again, and its record replaced.
+    /// Ends the capture once everything up to now is in the file, and decodes it. If several connections have the same
+    /// port of ours, it returns the last one: a repetition that was disturbed is made again, and its record replaced.
     fn decode(self, server: SocketAddr, protocol: Protocol, keys: &Path) -> Conversations {
         let columns = ["tcp.srcport", "tcp.dstport", "tcp.stream"];
         let columns =
@@ -130,7 +130,8 @@ impl Capture {
         let below = if protocol.is_tls() { "tls" } else { "http2" };
         command.arg("-r").arg(&self.file).arg("-d").arg(format!("tcp.port=={},{below}", server.port()));
         command.arg("-o").arg(format!("tls.keylog_file:{}", keys.display()));
-        // Two CPUs may hand it the segments of a connection in another order; without this it drops all that follows.
+        // Two CPUs may deliver the segments of a connection in another order; without this option tshark drops all that
+        // follows.
         command.args(["-o", "tcp.reassemble_out_of_order:TRUE"]);
         command.args(["-Y", "http2", "-T", "fields", "-E", "aggregator=|", "-E", "occurrence=a"]);
         for column in columns {
@@ -227,10 +228,10 @@ fn agree_on(protocol: Protocol) {
     }
 }
 
-/// Fails unless tshark has `seen` what was recorded; how many frames of each kind that was in each direction.
+/// Fails unless tshark has `seen` what was recorded; returns how many frames of each kind there were in each direction.
 fn agreed(repetition: &CellRecord, mut seen: Conversations) -> [[u32; 10]; 2] {
-    // The record of a connection that is open at the end of its cell is closed before we take our leave, and the server
-    // may still be acknowledging SETTINGS on one that was just made, or answering requests that a busy machine left unfinished.
+    // If a connection is open at the end of its cell, its record ends before our client closes it. The server may still
+    // be acknowledging SETTINGS on one that was just made, or answering requests that a busy machine left unfinished.
     let is_open = |connection: &&ConnectionRecord| connection.closed == CloseReason::Cell;
     let open: Vec<u16> = repetition.connections.iter().filter(is_open).map(|one| one.local_port).collect();
     let unfinished = repetition.samples.iter().filter(|sample| sample.outcome == Outcome::Unfinished);
@@ -265,7 +266,7 @@ const NGHTTPD: &str = "127.0.0.1:8443";
 /// nghttpd inside the namespace, whose responses end with trailers; `None` if the tests are to do without it.
 fn nghttpd(capture: &Capture, folder: &Path, protocol: Protocol) -> Option<Child> {
     let program = need("nghttpd")?;
-    // Started by root it serves as another user.
+    // If started by root, it serves as another user.
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("our own folder");
     fs::write(folder.join("file"), [b'f'; 5_000]).expect("a temporary file");
     let mut command = capture.inside(&program);

@@ -1,4 +1,5 @@
-//! What people type: the exit code that scripts rely on, and the first words of an answer, of every command.
+//! Command lines as people type them: for every command, the exit code that scripts rely on and the first words of an
+//! answer.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ const USAGE: i32 = 2;
 const NO_RESPONSE: i32 = 3;
 const CANNOT: i32 = 4;
 
-/// Fails unless `finished` ends so, with all of these words on stderr.
+/// Fails unless `finished` ended with this code and has all of these words on stderr.
 #[track_caller]
 fn assert_ends(finished: &Finished, code: i32, words: &[&str]) {
     assert_eq!(finished.code, Some(code), "{}", finished.transcript());
@@ -24,7 +25,8 @@ fn assert_ends(finished: &Finished, code: i32, words: &[&str]) {
     }
 }
 
-/// Listens for as long as the tests run, says `banner` to whoever comes, and what `answer` makes of each request; counts connections.
+/// Listens for as long as the tests run, sends `banner` to each client, and `answer` to each request; counts
+/// connections.
 fn server(banner: &'static [u8], answer: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("a bound socket has an address");
@@ -34,7 +36,7 @@ fn server(banner: &'static [u8], answer: &'static [u8]) -> (SocketAddr, Arc<Atom
         for mut stream in listener.incoming().flatten() {
             counted.fetch_add(1, Ordering::SeqCst);
             std::thread::spawn(move || {
-                // The client may go at any time, which is its right.
+                // The client may close at any time, which is allowed.
                 let _ = stream.write_all(banner);
                 let mut buffer = [0; 4096];
                 while stream.read(&mut buffer).is_ok_and(|n| n > 0) {
@@ -80,7 +82,7 @@ fn no_response_at_all_is_exit_code_3_however_the_load_ends() {
     let url = format!("http://{silent}/");
     for how in [&["-n2", "--timeout=3s"][..], &["-z3s", "--drain=1s"], &["-q20", "-z3s", "--drain=1s"]] {
         let finished = h2lab(&[&["load", "--no-store", "--quiet", "-c1"], how, &[&url]].concat());
-        // Where we did not run for a while it is nobody's doing.
+        // If our process did not run for a while, no side is at fault.
         let (code, words) = if finished.is_busy() { (5, "") } else { (NO_RESPONSE, "no response to") };
         assert_ends(&finished, code, &[words]);
     }
@@ -110,7 +112,7 @@ fn a_missing_program_is_exit_code_4_and_a_missing_file_2_in_every_command() {
     let folder = folder();
     let without_programs = |arguments: &[&str]| -> Finished {
         let mut command = Command::new(binary());
-        // Where h2lab looks for programs, but for those of administrators.
+        // The places where h2lab looks for programs, except those of administrators.
         command
             .current_dir(folder.path())
             .env("PATH", folder.path())

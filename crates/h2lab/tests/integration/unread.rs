@@ -1,4 +1,4 @@
-//! Outputs that nobody reads: what serves goes on, and ends when it is told to.
+//! Outputs that nobody reads: a command that serves continues, and ends when it is told to.
 
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::origin::Origin;
 use crate::support::{DEADLINE, binary, closed_port, folder};
 
-/// A process that is killed with the value.
+/// A process that is killed when the value is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -27,7 +27,7 @@ impl Running {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
-    /// Its end in good order.
+    /// Stops it in good order.
     #[track_caller]
     fn ends(&mut self) {
         let until = Instant::now() + DEADLINE;
@@ -42,7 +42,7 @@ impl Running {
     }
 }
 
-/// A pipe that takes nothing more: its end to read, and the other one for a child.
+/// A pipe that is full: the end to read from, and the other end for a child.
 fn full() -> (PipeReader, Stdio) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let flags = fcntl_getfl(&writer).expect("it is open");
@@ -54,7 +54,7 @@ fn full() -> (PipeReader, Stdio) {
     (reader, writer.into())
 }
 
-/// The address in the first line that says one, which is behind `prefix`.
+/// The address in the first line that has one, after `prefix`.
 #[track_caller]
 fn listening(out: &mut impl BufRead, prefix: &str) -> SocketAddr {
     let mut line = String::new();
@@ -90,7 +90,7 @@ fn a_sidecar_whose_stderr_is_full_answers_reloads_and_ends() {
         drop(command); // holds the pipe, too
         let mut out = BufReader::new(sidecar.0.stdout.take().expect("it is piped"));
         let to = listening(&mut out, "listening http://");
-        // What a loop, a handler of signals and another thread say.
+        // Messages of an event loop, of a signal handler and of another thread.
         for _ in 0..2 {
             assert!(status(to, "/down").contains(" 502 "));
             sidecar.signal(Signal::USR2);
@@ -128,7 +128,7 @@ fn an_access_log_whose_reader_stops_does_not_keep_a_sidecar_from_ending_and_lost
     let mut sidecar = Running(command.spawn().expect("the binary starts"));
     let mut out = BufReader::new(sidecar.0.stdout.take().expect("it is piped"));
     let to = listening(&mut out, "listening http://");
-    // More than any pipe takes that nobody reads: 64 KiB.
+    // More than a pipe holds that nobody reads: 64 KiB.
     let count = 200;
     let path = format!("/bytes/1?{}", "x".repeat(2_000));
     for _ in 0..count {

@@ -134,7 +134,7 @@ fn our_client_upgrades_with_our_origin_and_with_apache() {
     assert_eq!(carried(&measure(apache.address, "/file")), Some(1));
 }
 
-/// Go's x/net upgrades within the handler of a path: an `OPTIONS *` does not get there.
+/// Go's x/net upgrades within the handler of a path, which an `OPTIONS *` does not reach.
 #[test]
 fn our_clients_upgrade_with_the_first_request_where_only_paths_do() {
     static H2C_GO: GoProgram = GoProgram::new("h2c_go");

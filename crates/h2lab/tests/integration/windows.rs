@@ -1,4 +1,5 @@
-//! Windows that are held back: by what a tunnel's client does not read, and by the memory that there is for all connections.
+//! Windows that return no credit: because a tunnel's client does not read, and because of the memory limit for all
+//! connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,9 +18,9 @@ struct Tunnel {
     socket: TcpStream,
     clock: Clock,
     stream: StreamId,
-    /// What has come back.
+    /// The bytes that have come back.
     echoed: Vec<u8>,
-    /// Of that, what was returned as credit.
+    /// How many of these were returned as credit.
     released: usize,
     ended: bool,
 }
@@ -77,7 +78,8 @@ impl Tunnel {
         }
     }
 
-    /// Sends as much of `bytes` as the windows take, and waits until the origin has seen it. How much that was.
+    /// Sends as much of `bytes` as the windows allow, and waits until the origin has read it. Returns how much that
+    /// was.
     fn send(&mut self, bytes: &[u8]) -> usize {
         let mut sent = 0;
         loop {
@@ -94,8 +96,8 @@ impl Tunnel {
         }
     }
 
-    /// Waits until the origin has said everything that it has to say. The answer to a first PING is written with what the
-    /// bytes before it led to, and may be in front of that; the answer to a second one is behind it.
+    /// Waits until the origin has sent everything that is pending. The answer to a first PING is written together with
+    /// the effects of the bytes before it, and may come before those; the answer to a second one comes after them.
     fn settle(&mut self) {
         for _ in 0..2 {
             let answered = self.engine.counters().frames_received[usize::from(kind::PING)];
@@ -126,8 +128,8 @@ fn who_does_not_read_from_a_tunnel_is_stopped_and_loses_nothing() {
     let mut tunnel = Tunnel::open(&origin);
     let before = origin.child.resident_bytes();
     let mut sent = tunnel.send(&letters);
-    // The window of what came back is full, and more than half of the origin's, of what cannot go back: as long as less
-    // than half of that is owed it returns none.
+    // Our window for the echo is exhausted, and more than half of the origin's window is filled with bytes that it
+    // cannot send back: it returns no credit while it owes less than half of the window.
     assert_eq!(tunnel.echoed.len(), 65_535);
     assert!((32_768..=65_536).contains(&(sent - 65_535)), "{sent} bytes were taken");
     while !tunnel.ended {
@@ -140,7 +142,7 @@ fn who_does_not_read_from_a_tunnel_is_stopped_and_loses_nothing() {
     assert!(grown < 4 << 20, "the origin grew by {grown} bytes");
 }
 
-/// A connection on which an upload of 40,000 bytes has begun, of a stream window of 65,536.
+/// A connection on which an upload of 40,000 bytes has begun, with a stream window of 65,536.
 fn upload(origin: &Origin) -> TcpStream {
     let frame = |kind, flags, stream, payload: &[u8]| {
         let header = FrameHeader { length: payload.len() as u32, kind, flags, stream };

@@ -148,7 +148,7 @@ fn a_ping_takes_both_delays_and_nothing_else_uses_the_link() {
     let namespaces = lab(&TopologySpec::default());
     let pump = start(&namespaces, &LinkSpec::symmetric(impairment(Duration::from_millis(5), 0.0)), 1);
     let mut ping = namespaces.command(Side::Client, "ping");
-    // After its last request ping waits for one interval only, which a busy machine has to be able to lose.
+    // After its last request ping waits for one interval only; it must be long enough for a pause of a busy machine.
     let output =
         ping.args(["-n", "-c", "3", "-i", "1", "10.9.0.2"]).output().expect("apt-get install iputils-ping");
     let result = pump.stop().unwrap();
@@ -161,7 +161,7 @@ fn a_ping_takes_both_delays_and_nothing_else_uses_the_link() {
     let times: Vec<f64> =
         text.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()).collect();
     assert_eq!(times.len(), 3, "{text}");
-    // Only from below: how late a packet may be is a question of the machine, which `verify` asks.
+    // Only the lower bound: how late a packet may be depends on the machine; `verify` checks it.
     assert!(times.iter().all(|&ms| ms >= 9.99), "{times:?}");
     check(&result);
     assert_eq!((result.summary.up.packets_in, result.summary.down.packets_in), (3, 3), "only the pings");
@@ -224,7 +224,7 @@ fn each_side_has_its_own_sysctls_and_other_programs_see_them() {
     assert!(report.contains(&&format!("server {NAME}")) && !report.contains(&&format!("client {NAME}")));
 }
 
-/// After what time without an acknowledgement the kernel sends again, in microseconds (`tcpi_rto`).
+/// The kernel's retransmission timeout, in microseconds (`tcpi_rto`).
 fn retransmission_timeout(socket: &TcpStream) -> u32 {
     // SAFETY: the kernel's structure consists of integers, for which 0 is valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -262,14 +262,15 @@ fn a_smaller_rto_min_makes_the_retransmission_timeout_of_that_side_smaller() {
     let (server, _) = listener.accept().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     loop {
-        // A round trip of data, so that both ends have measured one.
+        // A round trip of data, so that both ends have measured it.
         for (mut from, mut to) in [(&client, &server), (&server, &client)] {
             from.write_all(b"x").unwrap();
             to.read_exact(&mut [0]).unwrap();
         }
         let (ours, theirs) = (retransmission_timeout(&client), retransmission_timeout(&server));
         assert!(theirs >= 200_000, "the other side has the kernel's own minimum: {theirs} µs");
-        // RTT 4 ms + 20 ms, rounded up by the kernel's clock. A round trip that a busy machine made long counts less and less.
+        // RTT 4 ms + 20 ms, rounded up by the kernel's clock. A single round trip that a busy machine made long has
+        // less and less weight.
         if ours < 100_000 {
             return check(&pump.stop().unwrap());
         }
@@ -320,7 +321,7 @@ fn a_sysctl_of_the_whole_machine_and_a_value_that_is_none_are_slips_of_the_pen()
     try_sysctls([&on_both("net.ipv4.tcp_slow_start_after_idle", "0")]).unwrap();
 }
 
-/// Indexes of the packets of `n` that the uplink of `link` lets pass, as `h2lab_link` alone has it.
+/// Indexes of the packets, out of `n`, that pass the uplink of `link`, as `h2lab_link` alone computes it.
 fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
     let end = |side: Side| FlowEndpoint { address: side.address().into(), port: 9 };
     let (source, destination) = (end(Side::Client), end(Side::Server));
@@ -332,7 +333,8 @@ fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
     (0..n).filter(|_| passes()).collect()
 }
 
-/// The next datagram. A read with a timeout is interrupted where this process is stopped and goes on, as on a machine that was suspended.
+/// The next datagram. A read with a timeout is interrupted if this process is stopped and continued, as on a machine
+/// that was suspended.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> usize {
     loop {
         match socket.recv(buffer) {
@@ -422,7 +424,7 @@ fn a_bulk_transfer_crosses_a_lossy_link_unchanged() {
     );
 }
 
-/// Without loss, bandwidth or queue: then the kernel sends as large super-packets as it may.
+/// Without loss, bandwidth or queue: then the kernel sends super-packets as large as allowed.
 fn super_packets_cross_as_packets_of_the_wire() {
     super_packets_cross(&spec("cubic"));
 }
@@ -453,7 +455,8 @@ fn super_packets_cross(spec: &TopologySpec) {
         let first = data.next().unwrap();
         let mut end = first.seq.wrapping_add(first.payload);
         for packet in data {
-            // What is not sent again begins where the last one ended: none is cut wrongly, none comes before its turn.
+            // A segment that is not a retransmission begins where the last one ended: none is cut wrongly, none is out
+            // of order.
             let ahead = packet.seq.wrapping_sub(end).cast_signed();
             assert!(ahead <= 0, "{packet:?} enters {ahead} bytes too early");
             let beyond = ahead + packet.payload.cast_signed();
@@ -493,7 +496,7 @@ fn datagrams_of_a_super_packet_meet_the_loss_model_one_by_one() {
     assert_eq!((result.summary.up.packets_in, result.summary.up.delivered), (N, expected.len() as u64));
 }
 
-/// What is sent without a pump is lost, and takes no draw of the next pump's loss model.
+/// Packets sent without a pump are lost, and use no draw of the next pump's loss model.
 fn a_second_pump_starts_with_an_empty_link() {
     let namespaces = lab(&TopologySpec::default());
     start(&namespaces, &LinkSpec::default(), 1).stop().unwrap();
@@ -505,7 +508,7 @@ fn a_second_pump_starts_with_an_empty_link() {
     assert_eq!((result.summary.up.packets_in, result.summary.down.packets_in), (0, 0));
 }
 
-/// Takes capabilities away from this process for good, as a container may.
+/// Permanently drops capabilities of this process, as a container may.
 pub fn give_up(capabilities: CapabilitySet) {
     let mut sets = rustix::thread::capabilities(None).unwrap();
     for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
@@ -574,7 +577,7 @@ fn counter(namespaces: &Namespaces, side: Side, file: &str, protocol: &str, name
     values.split_whitespace().nth(place).unwrap().parse().unwrap()
 }
 
-/// Exchanges a megabyte over a link of 2 ms each way that does this besides, both ways.
+/// Exchanges a megabyte over a link of 2 ms each way, with this impairment in both directions.
 fn exchange_over(other: &Impairment) -> (Namespaces, LinkResult) {
     let namespaces = lab(&spec("bbr"));
     let link = LinkSpec::symmetric(Impairment { delay: Duration::from_millis(2), ..other.clone() });
@@ -602,7 +605,7 @@ fn copies_arrive_twice_and_the_receiver_says_so() {
     let (namespaces, result) = exchange_over(&Impairment { duplicate, ..Impairment::default() });
     let up = result.summary.up;
     assert!(up.duplicated > 0 && up.delivered + up.in_flight == up.packets_in + up.duplicated, "{up:?}");
-    // A duplicate SACK (RFC 2883) for data that came again.
+    // A duplicate SACK (RFC 2883) for data that arrived again.
     assert!(counter(&namespaces, Side::Server, "netstat", "TcpExt", "TCPDSACKOldSent") > 0);
 }
 
@@ -699,7 +702,7 @@ fn live_until_killed() {
     programs[0].wait().unwrap();
 }
 
-/// Starts a lab, kills the process that `victim` picks of it, and waits for all of it to be gone.
+/// Starts a lab, kills the process of it that `victim` picks, and waits until all of it is gone.
 fn kill_and_look(victim: impl Fn(&[u32], u32) -> u32) {
     if std::env::var(MARK).is_ok() {
         return live_until_killed();
@@ -773,7 +776,7 @@ fn the_doctor_finds_that_tun_devices_are_enough() {
 }
 
 fn a_machine_without_namespaces_learns_what_to_change() {
-    /// Such a machine: a user namespace in which no further one may be made, and no capabilities.
+    /// The script of such a machine: a user namespace in which no further one may be made, and no capabilities.
     const MACHINE: &str =
         "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all";
     if std::env::var(MARK).is_ok() {

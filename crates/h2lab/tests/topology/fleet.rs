@@ -5,7 +5,7 @@
 //!                                           C 10.9.2.2 ── veth ── 10.9.2.1 D
 //! ```
 //!
-//! A and B fetch, C and D serve; C also forwards what is for others, so that all that A gets crosses the link.
+//! A and B fetch, C and D serve; C also forwards packets for others, so that everything that A gets crosses the link.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -35,7 +35,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use super::AGENT;
 use super::cases::{check, impairment, lab, start};
 
-/// Far above what `ip` takes: only a hang reaches it.
+/// Far above what `ip` takes: only a hang exceeds it.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A network namespace that is no end of the link.
@@ -92,7 +92,7 @@ fn connect(namespaces: &Namespaces, netns: &Netns, n: u8) {
     ip(namespaces.command(Side::Client, "ip"), &format!("route add 10.9.{n}.0/24 via 10.9.0.2"));
 }
 
-/// `command`, which leads to `sh`, as an agent that has written its number to `file` before.
+/// `command`, which runs `sh`, as an agent that first writes its process id to `file`.
 fn agent(mut command: Command, file: &Path) -> TransportKind {
     let program = std::env::current_exe().unwrap();
     command.args(["-c", "echo $$ > \"$0\"; exec \"$1\""]).arg(file).arg(program).env(AGENT, "1");
@@ -170,11 +170,11 @@ pub fn of_two_clients_and_two_servers_the_one_that_is_killed_is_lost_and_the_res
     })
     .unwrap();
     assert!(is_killed, "{record:#?}");
-    // That it ends then, even with silent agents, is shown in virtual time: `coordinator::tests`.
+    // `coordinator::tests` shows in virtual time that it ends then, even with silent agents.
     assert_eq!(waited, latest);
 
     let states: Vec<PairState> = record.pairs.iter().map(PairRecord::state).collect();
-    // Invalid is one that a busy machine stopped for a part of its time, which it fetched for all the same.
+    // A pair is invalid if a busy machine stopped it for a part of its time; it fetched all the same.
     let is_over = |state: &PairState| matches!(state, PairState::Complete | PairState::Invalid);
     assert!(states[..2].iter().all(is_over), "{record:#?}");
     assert_eq!(states[2..], [PairState::Lost; 2], "{record:#?}");

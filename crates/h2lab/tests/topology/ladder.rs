@@ -1,4 +1,4 @@
-//! The isolation level below namespaces: `CAP_NET_ADMIN` in the network namespace that one is in, and nothing else.
+//! The isolation level below namespaces: `CAP_NET_ADMIN` in the present network namespace, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,7 +40,7 @@ fn reflected(spec: &TopologySpec) -> Result<Namespaces, TopologyError> {
     Namespaces::create(&TopologySpec { mechanism, instead_of, ..spec.clone() })
 }
 
-/// Whether the link's devices are in the network namespace that this process is in.
+/// Whether the link's devices are in the network namespace of this process.
 fn has_devices() -> bool {
     fs::read_to_string("/proc/self/net/dev").unwrap().contains("h2lab-")
 }
@@ -70,7 +70,7 @@ pub fn with_nothing_but_net_admin_both_ends_share_a_namespace() {
             assert!(has_devices());
             let link = LinkSpec::symmetric(impairment(Duration::from_millis(1), 0.01));
             let pump = start(&namespaces, &link, 3);
-            // The second connection must not begin with what the first has learnt.
+            // The second connection must not start with what was learned on the first.
             exchange(&namespaces, 2 << 20);
             exchange(&namespaces, 1 << 10);
             let result = pump.stop().unwrap();
@@ -124,7 +124,7 @@ pub fn killing_a_reflected_lab_leaves_nothing_behind() {
             let mut line = String::new();
             BufReader::new(lab.stdout.take().unwrap()).read_line(&mut line).unwrap();
             assert_eq!(line.trim(), "ready");
-            // The process that was started, the subreaper, the lab, two shells, and what they started so far.
+            // The started process, the subreaper, the lab, two shells, and what they have started so far.
             assert!(marked(&mark).len() >= 5 && has_devices(), "{:?}", marked(&mark));
             kill_process(Pid::from_child(&lab), Signal::KILL).unwrap();
             lab.wait().unwrap();

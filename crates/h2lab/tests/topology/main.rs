@@ -22,23 +22,23 @@ use rustix::fs::{Access, CWD, FileType, Mode, access, mknodat};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Names the case that this process is to run.
+/// Names the case that this process runs.
 const CASE: &str = "H2LAB_TOPOLOGY_CASE";
 /// Names the mechanism by which that case's link moves packets; unset: whichever the program chooses.
 const MECHANISM: &str = "H2LAB_TOPOLOGY_MECHANISM";
-/// Set where this process is to be an agent of a fleet, which a case has started.
+/// Set if this process is to be an agent of a fleet that a case has started.
 const AGENT: &str = "H2LAB_TOPOLOGY_AGENT";
 const TUN: &str = "/dev/net/tun";
 /// `nobody`.
 const UNPRIVILEGED: u32 = 65534;
 
-/// A case: its name, which is a sentence, and what it does in a process of its own. It fails by panicking.
+/// A case: its name, which is a sentence, and what it does in a process of its own. It fails by a panic.
 pub struct Case {
     name: &'static str,
     run: fn(),
-    /// By which mechanisms it has to move packets, each in a run of its own; `None`: it moves none.
+    /// The mechanisms with which it must move packets, each in a run of its own; `None`: it moves none.
     mechanisms: &'static [Option<Mechanism>],
-    /// Whether it makes TUN devices although nobody tells it to.
+    /// Whether it makes TUN devices without being asked to.
     needs_tun: bool,
 }
 
@@ -76,7 +76,7 @@ impl User {
     }
 }
 
-/// This program again, to do the work.
+/// This program again, with the work to do.
 fn command(program: &Path, work: Work) -> Command {
     let mut command = Command::new(program);
     command.env(CASE, work.case.name).current_dir("/");
@@ -132,8 +132,8 @@ fn may_open_tun() -> bool {
     access(TUN, Access::READ_OK | Access::WRITE_OK).is_ok()
 }
 
-/// Where only root may open TUN devices the cases of the other user get a node that everybody may open, in a mount namespace that
-/// ends with this process: they test what a permitted user can do.
+/// If only root may open TUN devices, the cases of the other user get a node that everybody may open, in a mount
+/// namespace that ends with this process: they test what a permitted user can do.
 fn open_tun_to_all(folder: &Path) -> io::Result<()> {
     let found = std::fs::metadata(TUN)?;
     if found.permissions().mode() & 0o006 == 0o006 {
@@ -148,7 +148,7 @@ fn open_tun_to_all(folder: &Path) -> io::Result<()> {
     Ok(mount_bind(&node, TUN)?)
 }
 
-/// Runs the work, two cases at a time; how many failed.
+/// Runs the work, two cases at a time; returns how many failed.
 fn run_all(program: &Path, mut work: Vec<Work>) -> usize {
     let total = work.len();
     work.reverse();

@@ -51,7 +51,7 @@ impl Sut for Apache {
         }
     }
 
-    /// `MaxKeepAliveRequests` does not apply to HTTP/2, so that a limit would compare unlike things.
+    /// `MaxKeepAliveRequests` does not apply to HTTP/2, so a limit would not treat both protocols alike.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
@@ -70,7 +70,7 @@ impl Sut for Apache {
         })
     }
 
-    /// It becomes the user that its configuration names, and then has none.
+    /// It changes to the user that its configuration names, and then has no capabilities.
     fn capabilities(&self) -> CapabilitySet {
         CapabilitySet::SETUID | CapabilitySet::SETGID
     }
@@ -135,8 +135,8 @@ fn scheme(upstream: Upstream) -> &'static str {
     }
 }
 
-/// The configuration. Root's Apache refuses to serve as root and needs the name of another user, which Debian always has; what it
-/// reads, it has read before it becomes that user.
+/// The configuration. As root, Apache refuses to serve as root and needs the name of another user, which Debian always
+/// has. It has read all its files before it changes to that user.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool, early: &str) -> String {
     let user = if is_root { "User www-data\nGroup www-data\n" } else { "" };
     let modules: String = ["mpm_event", "authz_core", "ssl", "http2", "proxy", "proxy_http", "proxy_http2"]

@@ -43,8 +43,8 @@ impl Sut for Caddy {
         }
     }
 
-    /// It uses Go's HTTP/2 server, whose limit of streams (250) Caddy cannot change. The same holds of quic-go, whose congestion
-    /// control it cannot choose either.
+    /// It uses Go's HTTP/2 server, whose limit of streams (250) Caddy cannot change. The same applies to quic-go, whose
+    /// congestion control it cannot choose either.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?.unforced(self.name())?;
@@ -134,7 +134,7 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptio
     })
 }
 
-/// Its transport's name for a protocol. `2` on its own is HTTP/2 over TLS.
+/// The name of a protocol in Caddy's transport. `2` alone is HTTP/2 over TLS.
 fn versions(protocol: Protocol) -> [&'static str; 1] {
     match protocol {
         Protocol::H1 | Protocol::H1s => ["1.1"],

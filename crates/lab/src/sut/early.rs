@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use h2lab_model::timeline::study::{Announcement, PageSource};
 
-/// What a server does about early hints and early push.
+/// Whether a server sends early hints and early pushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Early {
     /// Send or forward 103, and push what Link fields name, where a server does that only by configuration.
@@ -34,16 +34,16 @@ pub const FOLDER: &str = "pages";
 pub struct Page {
     /// Where it comes from.
     pub source: PageSource,
-    /// How what it needs is announced.
+    /// How the resources that it needs are announced.
     pub announcement: Announcement,
-    /// The setting that does that, in the server's syntax.
+    /// The setting for that, in the server's syntax.
     pub setting: &'static str,
     /// Where it is.
     pub path: String,
 }
 
 impl Page {
-    /// At the path made of its name: `/pages/slow-proxy-early`.
+    /// A page whose path is made from its name: `/pages/slow-proxy-early`.
     pub fn new(source: PageSource, announcement: Announcement, setting: &'static str) -> Self {
         let from = match source {
             PageSource::File => "file",
@@ -56,7 +56,7 @@ impl Page {
         Self { source, announcement, setting, path: format!("/{FOLDER}/{from}-{by}") }
     }
 
-    /// Pages from each of these sources: one with Link fields that `link` adds, one announced early by `early`.
+    /// Pages from each of these sources: one with Link fields that `link` adds, one that `early` announces early.
     pub fn both(sources: &[PageSource], link: &'static str, early: &'static str) -> Vec<Self> {
         let of = |source: &PageSource| {
             [Self::new(*source, Announcement::Link, link), Self::new(*source, Announcement::Early, early)]
@@ -97,7 +97,7 @@ pub fn files(pages: &[Page], options: Pages) -> Vec<(String, String)> {
     files
 }
 
-/// A program that waits for so long, then answers.
+/// A program that waits for this long, then answers.
 fn program(time: Duration) -> String {
     format!(
         "#!/bin/sh\nsleep {}\nprintf 'Content-Type: text/html\\r\\n\\r\\n<!doctype html><title>a page</title>\\n'\n",
@@ -105,7 +105,7 @@ fn program(time: Duration) -> String {
     )
 }
 
-/// A style sheet of so many bytes.
+/// A style sheet of this many bytes.
 fn filler(bytes: usize) -> String {
     let mut text = String::new();
     let mut line = 0;

@@ -26,8 +26,8 @@ pub struct Envoy;
 /// The configuration's file.
 const CONFIG: &str = "envoy.json";
 
-/// Connections to the origin, requests on them, and requests that wait for one: by default 1,024 each, and Envoy answers
-/// 503 beyond, which is not what is measured here.
+/// Connections to the origin, requests on them, and requests that wait for one: by default 1,024 each. Beyond that,
+/// Envoy answers 503, which is not what is measured here.
 const CIRCUIT: u32 = 1_000_000;
 
 const TYPES: &str = "type.googleapis.com/envoy.extensions";
@@ -44,8 +44,8 @@ impl Sut for Envoy {
             },
             is_proxy: true,
             has_hints_switch: true,
-            // The worker logs this when every socket has been listening for a while; earlier lines are of the main thread, which opens
-            // the sockets afterwards.
+            // The worker logs this line some time after every socket listens; earlier lines come from the main thread,
+            // which opens the sockets afterwards.
             ready: Ready::Line(|line| line.contains("worker entering dispatch loop")),
             built: None,
             drain_signal: Signal::TERM,
@@ -83,7 +83,7 @@ impl Sut for Envoy {
     }
 }
 
-/// Has every TLS connection write its secrets to this file, those of clients and those of the upstream.
+/// Makes every TLS connection, of clients and to the upstream, write its secrets to this file.
 fn pass_secrets(config: &mut Value, path: &Path) {
     match config {
         Value::Object(fields) => {
@@ -129,7 +129,7 @@ fn balanced(mut listener: Value) -> Value {
     listener
 }
 
-/// Its upstream, in one version of HTTP. Over TLS any certificate is accepted.
+/// The cluster for its upstream, in one version of HTTP. Over TLS any certificate is accepted.
 fn cluster(upstream: Upstream) -> Value {
     let [version, name] = if upstream.protocol.is_multiplexed() {
         ["http2_protocol_options", "h2"]
@@ -175,8 +175,8 @@ fn address(socket: SocketAddr) -> Value {
 
 /// One listener: any path goes to the origin, without a timeout.
 ///
-/// The limit of requests is in the options that both protocols share, where Envoy's manual has it; there is none by default. How
-/// it drains a connection whose requests are used up is left at the default.
+/// The limit of requests is in the options that both protocols share, as in Envoy's manual; there is none by default.
+/// How it drains a connection that has reached the limit is left at the default.
 fn listener(name: &str, at: SocketAddr, options: &StartOptions, transport: Option<Value>) -> Value {
     let mut common = json!({ "idle_timeout": "3600s" });
     if let Some(requests) = options.max_requests_per_connection {
@@ -202,7 +202,7 @@ fn listener(name: &str, at: SocketAddr, options: &StartOptions, transport: Optio
         "filters": [{ "name": "http_connection_manager", "typed_config": manager }],
     });
     if options.forwards_hints() {
-        // Its name says 100, but it applies to all interim responses.
+        // Despite the 100 in its name, it applies to all interim responses.
         chain["filters"][0]["typed_config"]["proxy_100_continue"] = true.into();
     }
     if let Some(transport) = transport {

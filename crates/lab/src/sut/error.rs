@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::package::Package;
 use h2lab_net::process::WaitError;
 
-/// Why there is no server. The text says what to do where that is known.
+/// Why there is no server. The text says what to do if that is known.
 #[derive(Debug, thiserror::Error)]
 pub enum SutError {
     /// No server has that name.
@@ -14,7 +14,7 @@ pub enum SutError {
     Unknown {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The known names.
         known: String,
     },
     /// Its program is not on this machine.
@@ -79,7 +79,7 @@ pub enum SutError {
         /// The proxy.
         server: &'static str,
     },
-    /// It does not support what is asked of it; another server may.
+    /// It does not support a setting that was requested; another server may.
     #[error("{server}: {why}")]
     Unsupported {
         /// The server.

@@ -18,7 +18,7 @@ use super::package::Package;
 #[derive(Debug)]
 pub struct Go;
 
-/// The program's text. Its name does not end in `.go`, so that Go's tools do not take the folder for a package.
+/// The program's text. Its name does not end in `.go`, so that Go's tools do not treat the folder as a package.
 const SOURCE: &str = include_str!("go_server.go.txt");
 
 /// The executable.
@@ -46,7 +46,7 @@ impl Sut for Go {
         }
     }
 
-    /// What a handler can do; the program waits as long as the path says.
+    /// What a handler can do; the program waits for as long as the path says.
     fn pages(&self) -> Vec<Page> {
         [
             (Announcement::Link, "Header().Add(Link)", "/early?by=link"),

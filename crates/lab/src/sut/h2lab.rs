@@ -1,6 +1,7 @@
 //! Our own sidecar, started as an ordinary proxy: HTTP/1.1 and HTTP/2 on one port in clear, and on one over TLS.
 //!
-//! One process with one thread. Where a cell asks for no number of connections it decides by itself, by what it knows of the path.
+//! One process with one thread. If a cell sets no number of connections, the sidecar decides itself, by its
+//! measurements of the path.
 
 use h2lab_model::workload::Protocol;
 use rustix::process::Signal;
@@ -40,7 +41,7 @@ impl Sut for H2lab {
             files: vec![(CONFIG.to_owned(), configuration(&endpoints, upstream))],
             check: arguments.iter().cloned().chain(["--check".to_owned()]).collect(),
             arguments,
-            // It says itself where it listens.
+            // It prints where it listens.
             endpoints: Endpoints::new(),
         })
     }

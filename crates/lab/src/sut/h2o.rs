@@ -41,7 +41,7 @@ impl Sut for H2o {
         }
     }
 
-    /// It sets the groups of its user, also of one that it is already.
+    /// It sets the groups of its user, even if it has that user already.
     fn capabilities(&self) -> CapabilitySet {
         CapabilitySet::SETGID
     }
@@ -60,14 +60,14 @@ impl Sut for H2o {
         })
     }
 
-    /// It has no setting for early push: it pushes what Link fields name, of responses and of 103 from behind.
+    /// It has no setting for early push: it pushes what Link fields name, in responses and in a 103 from its upstream.
     fn pages(&self) -> Vec<Page> {
         let page = |source| Page::new(source, Announcement::Link, "header.add: link");
         [PageSource::File, PageSource::SlowProxy].map(page).into()
     }
 }
 
-/// The paths of pages, in front of the one that goes to the upstream.
+/// The paths of pages, before the path that goes to the upstream.
 fn early(upstream: Upstream, options: &StartOptions) -> String {
     let Some(pages) = options.pages() else { return String::new() };
     let mut text = String::new();
@@ -94,8 +94,8 @@ fn early(upstream: Upstream, options: &StartOptions) -> String {
 
 /// The configuration, YAML.
 ///
-/// Root's h2o becomes `nobody` by default, and then cannot write where we put it. `neverbleed` would keep the key in a process of
-/// its own, whose CPU time is not counted; for OCSP stapling it would ask a server outside.
+/// As root, h2o changes to `nobody` by default, and then cannot write to its folder here. `neverbleed` would keep the
+/// key in a process of its own, whose CPU time is not counted; for OCSP stapling h2o would ask a server outside.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, is_root: bool, early: &str) -> String {
     let user = if is_root { "user: root\n" } else { "" };
     let [clear, tls] = [Protocol::H1, Protocol::H1s].map(|protocol| endpoints[&protocol]);

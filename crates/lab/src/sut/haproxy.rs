@@ -24,7 +24,7 @@ pub struct Haproxy;
 /// The configuration's file.
 const CONFIG: &str = "haproxy.cfg";
 
-/// Lines of a key log by their labels, and what `HAProxy` calls the secrets.
+/// The labels of a key log's lines, and `HAProxy`'s names for the secrets.
 const SECRETS: [(&str, &str); 4] = [
     ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "client_handshake_traffic_secret"),
     ("SERVER_HANDSHAKE_TRAFFIC_SECRET", "server_handshake_traffic_secret"),
@@ -74,7 +74,8 @@ impl Sut for Haproxy {
     }
 }
 
-/// The rules for the pages behind it; a response does not know its request's path, so it is stored for it.
+/// The rules for the pages of its upstream. When the response comes, the path of the request is not available, so it is
+/// stored in a variable.
 fn early(options: &StartOptions) -> String {
     let Some(pages) = options.pages() else { return String::new() };
     let mut text = "    http-request set-var(txn.page) path\n".to_owned();
@@ -101,12 +102,12 @@ fn early(options: &StartOptions) -> String {
 
 /// The configuration.
 ///
-/// `fd-hard-limit` bounds what it reserves where a machine allows a billion open files. Retries and the pool of connections to
-/// the upstream keep their defaults: they are what is measured.
+/// `fd-hard-limit` bounds the memory that it reserves if a machine allows a billion open files. Retries and the pool of
+/// connections to the upstream keep their defaults: they are what is measured.
 ///
-/// It writes the secrets of its clients' TLS 1.3 only into its log (from which they are taken before it is kept): the lines of a
-/// key log, once on each connection, when its first request has ended. Those of its own connections to an upstream it writes only
-/// from 3.0 on.
+/// It writes the secrets of its clients' TLS 1.3 only into its log, from which they are taken before the log is kept:
+/// as lines of a key log, once on each connection, when its first request has ended. The secrets of its own connections
+/// to an upstream it writes only from 3.0 on.
 fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptions) -> String {
     let early = early(options);
     let (keep, log_secrets) = if options.key_log.is_some() {
@@ -130,7 +131,8 @@ fn configuration(endpoints: &Endpoints, upstream: Upstream, options: &StartOptio
         Protocol::H1 => "",
         Protocol::H2c => " proto h2",
         Protocol::H1s => " ssl verify none alpn http/1.1 sni str(server)",
-        // With the protocol configured, it need not wait for ALPN: else each request that comes before that dials again.
+        // With the protocol configured, it need not wait for ALPN: otherwise each request that comes before that dials
+        // again.
         Protocol::H2 => " proto h2 ssl verify none alpn h2 sni str(server)",
         Protocol::H3 | Protocol::Tcp => unreachable!("no upstream in HTTP/3 or without HTTP is let in"),
     };

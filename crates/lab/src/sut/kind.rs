@@ -1,4 +1,4 @@
-//! What a server under test is, as values: its program, what it is asked for, how it is started.
+//! The description of a server under test, as values: its program, its options, how it is started.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,13 +23,14 @@ use h2lab_net::process;
 /// Length of every server's response body, whatever the request.
 pub const BODY_BYTES: usize = 1024;
 
-/// Streams at a time that servers allow: so many that the client's own limits decide, as in a service configured for it.
+/// Concurrent streams that servers allow: so many that the client's own limits decide, as in a service configured for
+/// it.
 pub(super) const MAX_CONCURRENT_STREAMS: u32 = 100_000;
 
 /// How long a server may take to listen, to check its configuration, or to print its version: a JVM on a machine with other work took 20 s.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a server may take that is built first: the first time with all of its dependencies.
+/// How long a server may take that must be built first: the first time with all of its dependencies.
 pub(super) const BUILD_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The folder, below a server's own, that is removed when the server ends.
@@ -38,7 +39,7 @@ pub const SCRATCH: &str = "scratch";
 /// The log file in a server's folder.
 pub const LOG: &str = "log.txt";
 
-/// What a line of our origin about a QUIC connection begins with, on its standard output.
+/// The beginning of our origin's lines about a QUIC connection, on its standard output.
 pub const QUIC_SAMPLE: &str = "quic-sample ";
 
 /// A server's addresses, by protocol.
@@ -58,11 +59,11 @@ pub enum Program {
     },
     /// A program that another one runs, such as a Java library.
     Interpreted {
-        /// The file name of what runs it.
+        /// The file name of the program that runs it.
         by: &'static str,
-        /// Its absolute path: where its package has it.
+        /// Its absolute path in its package.
         file: &'static str,
-        /// The package that has it, or several, between spaces.
+        /// The package that has it, or several, separated by spaces.
         package: Package,
     },
 }
@@ -78,11 +79,11 @@ impl Program {
         }
     }
 
-    /// Finds the executable; of an interpreted program what runs it: in `PATH`, or in the administrator's folders and in the user's folder of pipx, which a `PATH` often
-    /// lacks.
+    /// Finds the executable; of an interpreted program, the program that runs it. Looks in `PATH`, in the
+    /// administrator's folders, and in the user's folder of pipx: a `PATH` often lacks these.
     pub fn find(self) -> Result<PathBuf, SutError> {
         match self {
-            // Survives a replaced or removed file.
+            // This path works even if the file was replaced or removed.
             Self::Ourselves => Ok(PathBuf::from("/proc/self/exe")),
             Self::Interpreted { file, package, .. } if !Path::new(file).is_file() => {
                 Err(SutError::Missing { program: file, package })
@@ -103,7 +104,8 @@ impl Program {
     }
 }
 
-/// Ports to listen on. One for HTTP/2 in clear apart from HTTP/1.1's, because not every server can distinguish them.
+/// Ports to listen on. HTTP/2 in clear has a port apart from HTTP/1.1's, because not every server can distinguish the
+/// two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
     /// HTTP/1.1 in clear.
@@ -118,7 +120,7 @@ impl Ports {
     /// The fixed ports for a network namespace of our own, where no other program listens.
     pub const LAB: Self = Self { h1: 8080, h2c: 8081, tls: 8443 };
 
-    /// Whatever the kernel chooses: for a server that prints where it listens.
+    /// Ports that the kernel chooses: for a server that prints where it listens.
     pub(super) const ANY: Self = Self { h1: 0, h2c: 0, tls: 0 };
 }
 
@@ -132,8 +134,8 @@ pub struct StartOptions {
     pub logs: PathBuf,
     /// Requests after which the server ends a connection; `None`: never.
     pub max_requests_per_connection: Option<u32>,
-    /// The file, which exists, for the secrets of its TLS connections, if its configuration can ask for them; those that it
-    /// writes into its log are added to it. A program that knows `SSLKEYLOGFILE` gets it from the
+    /// The file, which exists, for the secrets of its TLS connections, if its configuration can ask for them; secrets
+    /// that it writes into its log are moved there. A program that supports `SSLKEYLOGFILE` gets it from the
     /// [`ServerNamespace`](super::ServerNamespace) that it runs in.
     pub key_log: Option<PathBuf>,
     /// Speak HTTP/3, too; `None`: no HTTP/3 and no Alt-Svc.
@@ -153,9 +155,9 @@ pub struct StartOptions {
 /// How bulk data is served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BulkServer {
-    /// The longest frame that its client accepts, where that is set: it writes as much at once.
+    /// The longest frame that its client accepts, if that is set: it writes as much at once.
     pub client_frame: Option<u32>,
-    /// The congestion control of TCP, where no route sets it.
+    /// The congestion control of TCP, if no route sets it.
     pub congestion: Option<String>,
     /// TCP only, without HTTP.
     pub is_raw: bool,
@@ -169,7 +171,7 @@ pub struct H3 {
 }
 
 impl StartOptions {
-    /// Whether it is to forward 103, and to push what Link fields name, if it does that only by configuration.
+    /// Whether it is to forward 103, and to push what Link fields name, if it does so only when configured.
     pub(super) fn forwards_hints(&self) -> bool {
         self.early.is_some_and(|early| early.hints)
     }
@@ -179,7 +181,7 @@ impl StartOptions {
         self.early.and_then(|early| early.pages)
     }
 
-    /// The options of a server at `ip` that does what it does by default, without any limit.
+    /// The options of a server at `ip` with its default behaviour, without any limit.
     pub const fn new(ip: IpAddr, logs: PathBuf) -> Self {
         Self {
             ip,
@@ -195,7 +197,7 @@ impl StartOptions {
         }
     }
 
-    /// Refuses a limit of requests per connection, which `server` does not have.
+    /// Refuses a limit of requests per connection, which `server` does not support.
     pub(super) fn unlimited(&self, server: &'static str) -> Result<(), SutError> {
         match self.max_requests_per_connection {
             None => Ok(()),
@@ -219,7 +221,8 @@ pub struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// The upstream that a proxy needs. One whose protocol `server` does not speak, because it sends only `sends`, is refused.
+    /// The upstream that a proxy needs. Refuses one whose protocol is not in `sends`, the protocols that `server`
+    /// speaks.
     pub(super) fn upstream(&self, server: &'static str, sends: &[Protocol]) -> Result<Upstream, SutError> {
         let upstream = self.upstream.ok_or(SutError::NoUpstream { server })?;
         if sends.contains(&upstream.protocol) {
@@ -242,10 +245,11 @@ impl Site<'_> {
     }
 }
 
-/// What starting a server takes: a value, made without side effects.
+/// What is needed to start a server: a value, made without side effects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// Files to write before: the path below the server's folder, and the text. The configuration comes first.
+    /// Files to write before the start: the path below the server's folder, and the text. The configuration comes
+    /// first.
     pub files: Vec<(String, String)>,
     /// Arguments with which the program checks its configuration and ends; empty if it has no such mode.
     pub check: Vec<String>,
@@ -267,11 +271,11 @@ pub struct VersionQuery {
 /// How to know that a server accepts connections on every endpoint.
 #[derive(Debug, Clone, Copy)]
 pub enum Ready {
-    /// A line of its log says so, for which this is true.
+    /// A line of its log says so: the one for which this is true.
     Line(fn(&str) -> bool),
-    /// The same; what a line says of an endpoint is added to them. Called with each line, in order.
+    /// The same; an endpoint that a line names is added to the endpoints. Called with each line, in order.
     Addresses(fn(&str, &mut Endpoints) -> bool),
-    /// Its log never says so: every endpoint has accepted a connection.
+    /// Its log never says so: it is ready when every endpoint has accepted a connection.
     Silent,
 }
 
@@ -290,8 +294,8 @@ pub struct About {
     pub has_hints_switch: bool,
     /// How to know that it accepts connections.
     pub ready: Ready,
-    /// The program that its check builds, by its path below the server's folder: it serves instead of
-    /// [`program`](Self::program), which only builds.
+    /// The program that its check builds, by its path below the server's folder: this one serves, and
+    /// [`program`](Self::program) only builds it.
     pub built: Option<&'static str>,
     /// The signal that makes it finish what it has begun, if it can, and end.
     pub drain_signal: Signal,
@@ -305,7 +309,7 @@ pub trait Sut: fmt::Debug + Sync {
     /// What to write and how to start it.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError>;
 
-    /// Capabilities that it needs when root starts it; all others it is started without.
+    /// Capabilities that it needs when root starts it; it is started without all others.
     fn capabilities(&self) -> CapabilitySet {
         privileges::NONE
     }
@@ -326,7 +330,7 @@ pub trait Sut: fmt::Debug + Sync {
     }
 }
 
-/// Asks a server's program for its version.
+/// Queries the version of a server's program.
 pub(super) fn version(sut: &dyn Sut, program: &Path) -> Result<String, SutError> {
     let query = sut.about().version;
     let mut command = Command::new(program);

@@ -10,13 +10,13 @@ use h2lab_net::process::OnLine;
 use h2lab_net::scratch;
 use h2lab_net::tls::is_secret;
 
-/// Bytes that are kept at most: a server that logs an error for every request must not fill the disk.
+/// Maximum bytes that are kept: a server that logs an error for every request must not fill the disk.
 const LIMIT: usize = 1 << 20;
 
 /// The log of a server, in its folder.
 #[derive(Debug)]
 pub(super) struct ServerLog {
-    /// `None` once it takes no more.
+    /// `None` once nothing more is written.
     file: Option<File>,
     written: usize,
     /// Where secrets go.
@@ -27,12 +27,12 @@ pub(super) struct ServerLog {
 /// The lines of our origin about its QUIC connections, which are kept for the lab and not in the log.
 pub(super) type QuicSampleLines = Arc<Mutex<Vec<String>>>;
 
-/// So many samples are kept: 100 connections for 100 seconds.
+/// Maximum number of samples that are kept: 100 connections for 100 seconds.
 const MOST_SAMPLES: usize = 1_000_000;
 
 impl ServerLog {
-    /// Makes it in `folder`. Lines of secrets go to `key_log` instead, if it is given: that is removed with the run, and the log
-    /// stays. Only this user can read the log then, since a truncated secret is not recognised as one.
+    /// Creates the log in `folder`. If `key_log` is given, lines of secrets go there instead: it is removed with the
+    /// run, and the log stays. Only this user can read the log then, since a truncated secret is not recognised as one.
     pub fn create(folder: &Path, key_log: Option<&Path>, samples: QuicSampleLines) -> io::Result<Self> {
         let path = folder.join(LOG);
         let file = if key_log.is_some() { scratch::secret(&path)? } else { File::create(&path)? };
@@ -49,7 +49,7 @@ impl ServerLog {
     fn take(&mut self, line: &[u8]) {
         if self.key_log.is_some() && is_secret(line) {
             if self.key_log.as_mut().is_some_and(|keys| keys.write_all(line).is_err()) {
-                // What a capture lacks is reported with the capture.
+                // A capture that lacks secrets is reported with the capture.
                 self.key_log = None;
             }
             return;

@@ -1,12 +1,12 @@
 //! Servers under test: how each is configured for the lab, started, detected as ready, and ended.
 //!
-//! A server is a file here that implements [`Sut`] with values: which program, which files, which arguments, which line of its
-//! log means that it listens. [`start()`] does the rest, the same for all. A new server is a new file and a line in [`ALL`]: see
-//! `docs/adding-a-sut.md`.
+//! A server is a file here that implements [`Sut`] with values: which program, which files, which arguments, which line
+//! of its log means that it listens. [`start()`] does the rest, which is the same for all. A new server needs a new
+//! file and a line in [`ALL`]: see `docs/adding-a-sut.md`.
 //!
-//! Every configuration asks for the same service, so that servers compare: 1 KiB in answer to any method on any path,
-//! HTTP/1.1 and HTTP/2 in clear and over TLS, many streams, no limit of requests per connection unless asked for, no
-//! access log, one process.
+//! Every configuration provides the same service, so that servers can be compared: 1 KiB in answer to any method on any
+//! path, HTTP/1.1 and HTTP/2 in clear and over TLS, many streams, no limit of requests per connection unless asked for,
+//! no access log, one process.
 //!
 //! A proxy stands in front of our own origin, which is started before it, listens on loopback for the proxy only, and answers by
 //! path: `/delay/5` takes 5 ms behind every proxy. The same proxy on the client's side of the link is a sidecar:

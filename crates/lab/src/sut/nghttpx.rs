@@ -33,14 +33,14 @@ impl Sut for Nghttpx {
             },
             is_proxy: true,
             has_hints_switch: false,
-            // Its last line at start: its sockets have been listening for a while, and now workers serve them.
+            // Its last line at start: its sockets have been listening for some time, and now workers serve them.
             ready: Ready::Line(|line| line.contains("Created worker thread #0")),
             built: None,
             drain_signal: Signal::QUIT,
         }
     }
 
-    /// It has no mode that only checks: an unknown line ends it at once.
+    /// It has no mode that only checks the configuration: an unknown line makes it exit at once.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         let upstream = site.upstream(self.name(), &Protocol::OVER_TCP)?;
         let endpoints = site.two_ports(options.ip);

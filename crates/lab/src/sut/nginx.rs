@@ -71,16 +71,16 @@ impl Sut for Nginx {
     }
 }
 
-/// Whether a line of the log says that every socket listens: the event module logs it then.
+/// Whether a line of the log shows that every socket listens: the event module logs it then.
 pub(super) fn listens(line: &str) -> bool {
     line.contains("event method")
 }
 
 /// The backend that answers 1 KiB to everything: nginx itself, over a Unix socket.
 ///
-/// A plain `return` was rejected. It answers before it has read the request's body, and over HTTP/2 each such answer is followed
-/// by a `RST_STREAM`, which a service that reads its requests would not send (and which makes some clients take the answer as
-/// failed). And outside of a `location` it runs before nginx checks `keepalive_requests`.
+/// A plain `return` was rejected. It answers before it has read the request's body, and over HTTP/2 each such answer is
+/// followed by a `RST_STREAM`, which a service that reads its requests would not send, and which makes some clients
+/// treat the answer as failed. And outside of a `location` it runs before nginx checks `keepalive_requests`.
 fn itself() -> Backend {
     let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
     Backend {
@@ -115,7 +115,7 @@ pub(super) fn launch(
     let config = configuration(site.ports, options, geteuid().is_root(), backend);
     let mut endpoints = site.two_ports(options.ip);
     endpoints.insert(Protocol::H2c, SocketAddr::new(options.ip, site.ports.h2c));
-    // `-e`: else it first opens its compiled-in log, which we may not write.
+    // `-e`: otherwise it first opens its compiled-in log, which we may not write.
     let arguments: Vec<String> =
         ["-p", &site.folder.to_string_lossy(), "-c", CONFIG, "-e", "stderr"].map(str::to_owned).into();
     let check = arguments.iter().cloned().chain(["-t".to_owned()]).collect();
@@ -124,9 +124,9 @@ pub(super) fn launch(
 
 /// The configuration.
 ///
-/// `master_process off` makes it one process, whose CPU time is the server's and which dies as one; with a master the workers
-/// would outlive it, and in a user namespace the master could not give them another user. Root's nginx needs the directive
-/// `user`, since the user it is built for need not exist; for others the directive must be absent.
+/// `master_process off` makes it one process, whose CPU time is the server's and which ends as a whole. With a master
+/// the workers would outlive it, and in a user namespace the master could not give them another user. As root, nginx
+/// needs the directive `user`, since the user it is built for need not exist; for others the directive must be absent.
 fn configuration(ports: Ports, options: &StartOptions, is_root: bool, backend: &Backend) -> String {
     let user = if is_root { "user root;\n" } else { "" };
     let [h1, h2c, tls] = [ports.h1, ports.h2c, ports.tls].map(|port| SocketAddr::new(options.ip, port));

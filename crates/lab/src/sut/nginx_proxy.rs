@@ -24,7 +24,7 @@ impl Sut for NginxProxy {
             program: PROGRAM,
             version: VERSION,
             is_proxy: true,
-            // `http2_push_preload`. Before 1.29 (`early_hints`) it forwards no 103, and takes one for the response.
+            // `http2_push_preload`. Before 1.29 (`early_hints`) it forwards no 103, and mistakes one for the response.
             has_hints_switch: true,
             ready: Ready::Line(listens),
             built: None,

@@ -65,7 +65,7 @@ fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
         format!("--listen={}", listen(ports.h1)),
         format!("--tls-listen={}", listen(ports.tls)),
         format!("--max-concurrent-streams={MAX_CONCURRENT_STREAMS}"),
-        "--h2c-upgrade".to_owned(), // a cell whose mode is `upgrade` asks for it
+        "--h2c-upgrade".to_owned(), // for cells whose mode is `upgrade`
     ];
     arguments.extend(options.engine.iter().flat_map(engine_flags));
     if let Some(requests) = options.max_requests_per_connection {
@@ -78,7 +78,7 @@ fn arguments(ports: Ports, options: &StartOptions) -> Vec<String> {
     arguments
 }
 
-/// Whether every socket listens. It prints a line per socket when all of them do; that of TLS over TCP comes last.
+/// Whether every socket listens. It prints a line per socket when all of them do; the line for TLS over TCP comes last.
 pub(super) fn listens(line: &str, endpoints: &mut Endpoints) -> bool {
     let Some((scheme, address)) = line.strip_prefix("listening ").and_then(|url| url.split_once("://"))
     else {
@@ -121,7 +121,8 @@ fn bulk_arguments(ports: Ports, options: &StartOptions, bulk: &BulkServer) -> Ve
         format!("--tls-listen={}", listen(ports.tls)),
     ];
     arguments.extend(options.engine.iter().flat_map(engine_flags));
-    // The client limits what it may send; the length of frames to itself is another setting, and changes nothing else.
+    // The client limits the frames that it may be sent; the length of frames that it accepts itself is another setting,
+    // and changes nothing else.
     let chunk = bulk.client_frame.unwrap_or(0).max(LEAST_CHUNK);
     arguments.push(format!("--chunk={chunk}"));
     arguments.extend(options.h3.as_ref().map(|_| "--h3".to_owned()));

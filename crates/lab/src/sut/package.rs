@@ -7,7 +7,7 @@ pub enum Package {
     Debian(&'static str),
     /// The Python package of this name, whose wheel holds the program.
     Python(&'static str),
-    /// To be had only from this page, in a version that no package of Debian has.
+    /// Available only from this page, in a version that no package of Debian has.
     Page(&'static str),
 }
 
@@ -22,7 +22,7 @@ impl Package {
         }
     }
 
-    /// What to do to have it, as the end of a sentence.
+    /// How to get it, as the end of a sentence.
     pub(super) fn remedy(self) -> String {
         match self {
             Self::Debian(_) | Self::Python(_) => format!("type\n  {}", self.install_line()),

@@ -1,7 +1,9 @@
-//! Proxies that send again what their upstream did not take, by the setting that each of them has for it. As they come, none does that
-//! for every method. Caddy's `retries` are not among them: with a limit of 137 requests per connection as many failed with them.
+//! Proxies that send again what their upstream did not take, each by its own setting. By default, none does so for
+//! every method. Caddy's `retries` are not among them: with a limit of 137 requests per connection just as many
+//! requests failed with them.
 //!
-//! What they repeat is not only what was not processed, so that these settings are no advice for requests that must not be done twice.
+//! They also repeat requests that may have been processed, so these settings are not recommended for requests that must
+//! not be processed twice.
 
 use super::error::SutError;
 use super::kind::{About, Launch, Site, StartOptions, Sut};
@@ -12,11 +14,11 @@ use super::{envoy, haproxy};
 pub struct Retrying {
     name: &'static str,
     of: &'static dyn Sut,
-    /// What stands where in its configuration, as it comes, and with the setting.
+    /// Texts in its configuration by default, and with the setting.
     changes: &'static [(&'static str, &'static str)],
 }
 
-/// Envoy with a policy of its route. It waits 25 ms before it repeats.
+/// Envoy with a retry policy of its route. It waits 25 ms before it repeats.
 pub const ENVOY: Retrying = Retrying {
     name: "envoy-retry",
     of: &envoy::Envoy,
@@ -27,7 +29,7 @@ pub const ENVOY: Retrying = Retrying {
          \"num_retries\": 3 }",
         ),
         (
-            // By default three are repeated at a time, in all.
+            // By default, at most three retries are active at a time in total.
             "\"max_requests\": 1000000",
             "\"max_requests\": 1000000, \"max_retries\": 1000000",
         ),

@@ -20,8 +20,8 @@ pub trait ServerNamespace {
     /// Connects to `address` from there, and closes at once.
     fn reach(&self, address: SocketAddr) -> io::Result<()>;
 
-    /// Whether programs other than ours may listen there, on ports of their choice: everywhere but in a network namespace of our
-    /// own.
+    /// Whether programs other than ours may listen there, on ports of their choice: so everywhere except in a network
+    /// namespace of our own.
     fn is_shared(&self) -> bool;
 }
 

@@ -56,24 +56,24 @@ impl StartedSut {
         self.behind.as_deref()
     }
 
-    /// CPU time that it has used so far, in nanoseconds; a proxy's is its own, without the origin's.
+    /// CPU time that it has used so far, in nanoseconds; for a proxy without that of its origin.
     pub fn cpu(&self) -> u64 {
         nanos(self.child.cpu())
     }
 
-    /// The most bytes of its memory that were resident at a time so far; 0 if that cannot be seen.
+    /// Its peak of resident memory so far, in bytes; 0 if that cannot be read.
     pub fn resident_peak(&self) -> u64 {
         self.child.resident_peak()
     }
 
-    /// It and the origin behind it, by name, to be looked at while it serves.
+    /// Watches on it and on the origin behind it, by name, for use while it serves.
     pub fn watches(&self) -> io::Result<Vec<(String, ProcessWatch)>> {
         let mut watches = self.behind.as_ref().map_or_else(|| Ok(Vec::new()), |behind| behind.watches())?;
         watches.push((self.name.clone(), self.child.watch()?));
         Ok(watches)
     }
 
-    /// How it, or the origin behind it, has ended: the name of the one that has; `None` while both run.
+    /// The first of it and the origin behind it that has ended, by name, and how; `None` while both run.
     pub fn ended(&mut self) -> io::Result<Option<(String, ChildExit)>> {
         if let Some(behind) = &mut self.behind
             && let Some(ended) = behind.ended()?
@@ -135,7 +135,8 @@ pub fn start_sidecar(
     start_proxy(sut, options, upstream, place)
 }
 
-/// Starts `proxy`, which may be configured otherwise than those of [`ALL`], in front of `upstream`; nothing is started behind it.
+/// Starts `proxy`, which may be configured differently from those of [`ALL`], in front of `upstream`; nothing is
+/// started behind it.
 pub fn start_proxy(
     proxy: &dyn Sut,
     options: &StartOptions,
@@ -167,7 +168,7 @@ fn start_at(
     let version = version(sut, &program)?;
     let failed = |source: io::Error| SutError::Io { server: sut.name(), source };
 
-    // The server gets it as an argument and works in another folder.
+    // The server gets the path as an argument and works in another folder.
     let folder = std::path::absolute(options.logs.join(about.name)).map_err(failed)?;
     let scratch = Scratch::create(&folder).map_err(failed)?;
     let own = options.own.as_ref();
@@ -242,8 +243,8 @@ fn start_at(
     })
 }
 
-/// What a server keeps of root's rights: what it needs to become its user, to write its files if they lie behind folders of
-/// others, and to have congestion control that only root may have.
+/// The capabilities that a server keeps when root starts it: those to change to its user, to write its files if they
+/// are in folders of others, and to set congestion control that only root may set.
 fn kept(sut: &dyn Sut, options: &StartOptions, folder: &Path) -> CapabilitySet {
     let files = options.key_log.iter().map(PathBuf::as_path).chain([folder]).map(privileges::to_write);
     let congestion = options.bulk.as_ref().and_then(|bulk| bulk.congestion.as_deref());
@@ -253,8 +254,8 @@ fn kept(sut: &dyn Sut, options: &StartOptions, folder: &Path) -> CapabilitySet {
     files.fold(sut.capabilities() | sockets | ports, CapabilitySet::union)
 }
 
-/// The ports for a server at `ip` of `place`: reserved ones where other programs may listen, too. Keep the reservations until
-/// it listens.
+/// The ports for a server at `ip` of `place`: reserved ones if other programs may listen there, too. Keep the
+/// reservations until it listens.
 fn choose_ports(ip: IpAddr, place: &dyn ServerNamespace) -> io::Result<(Ports, Vec<ReservedPort>)> {
     if !place.is_shared() {
         return Ok((Ports::LAB, Vec::new()));
@@ -277,12 +278,12 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A server's folder for what must not be kept.
+/// A server's folder for files that must not be kept.
 #[derive(Debug)]
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes it below `folder`, empty.
+    /// Creates it below `folder`, empty.
     fn create(folder: &Path) -> io::Result<Self> {
         let path = folder.join(SCRATCH);
         match fs::remove_dir_all(&path) {
@@ -295,7 +296,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Fails only if the run's folder has been removed meanwhile, which is as well.
+        // This fails only if the run's folder has been removed meanwhile, which has the same effect.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -307,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// A network namespace of our own, or the machine's; nothing is started there.
+    /// A network namespace of our own, or the machine's, in which nothing is started.
     #[derive(Debug)]
     struct Nowhere {
         is_shared: bool,

@@ -1,4 +1,4 @@
-//! What the tests of the servers share.
+//! Helpers that the tests of the servers share.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) fn launched(sut: &dyn Sut, protocol: Protocol) -> Result<Launch, SutE
     launched_with(sut, protocol, 1, None)
 }
 
-/// The same, over `connections`, and with a limit of requests on each of its own.
+/// The same, with this many `connections`, and with a limit of requests on each connection of clients.
 pub(super) fn launched_with(
     sut: &dyn Sut,
     protocol: Protocol,

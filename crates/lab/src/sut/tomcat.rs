@@ -19,19 +19,19 @@ use super::package::Package;
 #[derive(Debug)]
 pub struct Tomcat;
 
-/// The servlet's text. Its name does not end in `.java`, so that no tool takes it for a part of the sources.
+/// The servlet's text. Its name does not end in `.java`, so that no tool treats it as a source file.
 const SERVLET: &str = include_str!("tomcat_servlet.java.txt");
 
 /// The configuration's file.
 const CONFIG: &str = "server.xml";
 
-/// Where Debian has Tomcat.
+/// Tomcat's folder in Debian.
 const HOME: &str = "/usr/share/tomcat10";
 
 /// The class that prints the version, and its library.
 const LIBRARY: &str = "/usr/share/tomcat10/lib/catalina.jar";
 
-/// What servlets are compiled against.
+/// The library that servlets are compiled against.
 const SERVLET_LIBRARY: &str = "/usr/share/tomcat10/lib/servlet-api.jar";
 
 /// The folder of the web application, below the server's.
@@ -60,7 +60,7 @@ impl Sut for Tomcat {
         }
     }
 
-    /// `maxKeepAliveRequests` does not apply to HTTP/2, so that a limit would compare unlike things.
+    /// `maxKeepAliveRequests` does not apply to HTTP/2, so a limit would not treat both protocols alike.
     fn launch(&self, site: Site<'_>, options: &StartOptions) -> Result<Launch, SutError> {
         options.unlimited(self.name())?;
         let endpoints = site.two_ports(options.ip);
@@ -80,14 +80,14 @@ fn arguments() -> Vec<String> {
     [
         "-Xmx256m",
         "-XX:ActiveProcessorCount=1",
-        // Its file would lie outside of the folder.
+        // This option would write a file outside of the folder.
         "-XX:-UsePerfData",
         "-cp",
         &format!("{HOME}/bin/bootstrap.jar:{HOME}/bin/tomcat-juli.jar"),
         &format!("-Dcatalina.home={HOME}"),
         "-Dcatalina.base=.",
         &format!("-Djava.io.tmpdir={SCRATCH}"),
-        // Otherwise it goes on without a port that it does not get.
+        // Without it, Tomcat continues without a port that it cannot get.
         "-Dorg.apache.catalina.startup.EXIT_ON_INIT_FAILURE=true",
         "org.apache.catalina.startup.Bootstrap",
         "-config",

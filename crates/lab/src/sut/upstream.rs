@@ -1,4 +1,4 @@
-//! How a proxy is to reach its upstream, and what not every proxy can be configured to do.
+//! How a proxy reaches its upstream, and what not every proxy can be configured to do.
 
 use std::net::SocketAddr;
 
@@ -13,17 +13,17 @@ pub struct Upstream {
     pub address: SocketAddr,
     /// Its protocol. Over TLS any certificate is accepted.
     pub protocol: Protocol,
-    /// HTTP/2 connections that the proxy is to hold. With 1 the proxy decides, for one or a few.
+    /// HTTP/2 connections that the proxy should hold. With 1 the proxy decides; it holds one or a few.
     pub connections: u32,
 }
 
 impl Upstream {
-    /// One over `protocol`, with as many connections as the proxy chooses.
+    /// An upstream over `protocol`, with as many connections as the proxy chooses.
     pub const fn new(address: SocketAddr, protocol: Protocol) -> Self {
         Self { address, protocol, connections: 1 }
     }
 
-    /// Refuses a number of connections, because only `server` decides it.
+    /// Refuses a number of connections, since `server` cannot be given one.
     pub(super) fn unforced(self, server: &'static str) -> Result<Self, SutError> {
         if self.connections == 1 {
             return Ok(self);

@@ -1,8 +1,8 @@
 //! How the two ends of a link are addressed.
 //!
-//! Between network namespaces both ends are in one network. With a reflector both are in one namespace, whose kernel would
-//! deliver packets between its own addresses without any device. So each end dials the other by an unassigned address behind the
-//! TUN device, and the reflector translates between the two on the way:
+//! Between network namespaces both ends are in one network. With a reflector both are in one namespace, whose kernel
+//! would deliver packets between its own addresses without any device. So each end dials an unassigned address behind
+//! the TUN device, which stands in for the other end, and the reflector translates between the two on the way:
 //!
 //! ```text
 //!   client 198.18.n.4 dials 198.19.n.1 ══ reflector ══ server 198.18.n.2 is dialled by 198.19.n.3
@@ -66,7 +66,7 @@ impl Addressing {
     }
 }
 
-/// Puts the receiver's own address into a packet that was sent to its stand-in; whether it was.
+/// Replaces the destination of a packet to a stand-in with the receiver's own address; returns whether it did.
 pub(super) fn admit(packet: &mut [u8]) -> bool {
     let Some(destination) = packet.get_mut(..20).filter(|ip| ip[0] >> 4 == 4).map(|ip| &mut ip[16..20])
     else {
@@ -75,7 +75,7 @@ pub(super) fn admit(packet: &mut [u8]) -> bool {
     is_in(destination, STAND_IN) && add(destination, TO_STAND_IN.wrapping_neg())
 }
 
-/// Puts the sender's stand-in into a packet that [`admit`] took, of which these are the headers.
+/// Replaces the sender's address with its stand-in, in the headers of a packet that [`admit`] accepted.
 pub(super) fn release(headers: &mut [u8]) {
     if let Some(source) = headers.get_mut(12..16).filter(|source| is_in(source, OWN)) {
         add(source, TO_STAND_IN);
@@ -86,7 +86,7 @@ fn is_in(address: &[u8], network: [u8; 2]) -> bool {
     address.starts_with(&network)
 }
 
-/// Adds to an address of four bytes; true.
+/// Adds to an address of four bytes; always true.
 fn add(address: &mut [u8], by: u32) -> bool {
     let bits = address.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
     address.copy_from_slice(&bits.wrapping_add(by).to_be_bytes());

@@ -1,4 +1,4 @@
-//! Trying a step in a process of its own, which ends with everything that it made.
+//! Tries a step in a process of its own; everything that the step made is removed with that process.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -59,7 +59,7 @@ pub(super) fn in_child(run: &dyn Fn() -> Result<()>) -> Result<Option<Refusal>> 
             let read = File::from(reader).read_to_end(&mut text);
             wait_for(child);
             read.during(SetupStep::PidNamespace)?;
-            // A killed child has sent nothing.
+            // A child that was killed has sent nothing.
             let silent = || {
                 let reason = "the capability check's process died".to_owned();
                 Refusal { step: String::new(), text: reason.clone(), reason, remedy: None }

@@ -1,9 +1,9 @@
 //! The bytes of every packet, kept while the link runs: for a capture, and for analyses of one.
 //!
-//! Packets are kept as they entered, before anything was decided about them: the fate of each is in the packet log, under the
-//! same direction and index. The pump only copies into memory; a thread of its own writes that to a file. Memory and disk are
-//! bounded: what the file cannot take, or not soon enough, is dropped and counted. A run is worth more than its capture: no error
-//! of the file ends it.
+//! Packets are kept as they entered, before any decision about them: the fate of each is in the packet log, under the
+//! same direction and index. The pump only copies into memory; a thread of its own writes that to a file. Memory and
+//! disk are bounded: what the file cannot take, or not soon enough, is dropped and counted. A run is worth more than
+//! its capture: no error of the file ends it.
 //!
 //! A frame is kept as the device handed it over, super-packet or not, since segmenting it later is cheap and copying each
 //! packet's headers now would not be.
@@ -26,22 +26,23 @@ use rustix::fs::fstatvfs;
 use super::packet_log::CAPACITY;
 use h2lab_net::{privileges, scratch};
 
-/// Bytes that are handed to the writer at once: some milliseconds of a fast link, so that the pump rarely wakes it.
+/// Bytes that are given to the writer at once: some milliseconds of a fast link, so that the pump rarely wakes it.
 const BUFFER: usize = 1 << 20;
-/// Buffers in flight at most: 64 MiB, which is 100 ms of 5 Gbit/s while the file takes nothing.
+/// Maximum number of buffers in flight: 64 MiB, which is 100 ms of 5 Gbit/s while the file takes nothing.
 const BUFFERS: usize = 64;
 /// Bytes in front of each frame.
 const HEAD: usize = 32;
 
-/// Packets that are kept at most. The packet log has fewer, and later processing takes up to 100 bytes of memory for each.
+/// Maximum number of packets that are kept. The packet log has fewer, and later processing takes up to 100 bytes of
+/// memory for each.
 const MOST: u64 = 5 * CAPACITY as u64;
-/// What is left free on the disk, so that the run's own results find room.
+/// Free space that is left on the disk, for the run's own results.
 const RESERVE: u64 = 256 << 20;
-/// A capture has each packet twice, as it entered and as it left, with some bytes about it: what was kept will need up to so many
-/// times its own size.
+/// A capture has each packet twice, as it entered and as it left, with some metadata: what was kept will need up to
+/// this many times its own size.
 const COPIES: u64 = 3;
 
-/// Whether a file of `written` bytes may grow where so many bytes are `available`.
+/// Whether a file of `written` bytes may grow if this many bytes are `available` on the disk.
 const fn has_room(available: u64, written: u64) -> bool {
     available >= RESERVE + COPIES * written
 }
@@ -54,11 +55,11 @@ struct Batch {
     packets: u64,
 }
 
-/// What was not kept.
+/// Counts what was not kept.
 #[derive(Debug, Default)]
 struct Unkept {
     packets: AtomicU64,
-    /// Why not, unless it is that the file could not keep up.
+    /// The reason, unless the file could not keep up.
     why: OnceLock<String>,
 }
 
@@ -116,14 +117,14 @@ struct Writer {
     file: File,
     /// Bytes of whole batches that are in the file.
     written: u64,
-    /// A write has failed or was short: what follows would not be a whole batch. If packets are kept no longer for another
+    /// A write has failed or was short: later batches would not be whole. If packets are no longer kept for another
     /// reason, the earlier ones remain valid.
     has_failed: bool,
     unkept: Arc<Unkept>,
 }
 
 impl Writer {
-    /// Writes all batches; returns the file, and how many of its bytes count.
+    /// Writes all batches; returns the file, and how many of its bytes are valid.
     fn run(mut self, batches: Receiver<Batch>, done: &SyncSender<Vec<u8>>) -> (File, u64) {
         for Batch { mut bytes, packets } in batches {
             if self.has_failed || !self.write(&bytes) {
@@ -137,9 +138,9 @@ impl Writer {
         (self.file, self.written)
     }
 
-    /// Whether it has written the bytes.
+    /// Writes the bytes; returns whether that succeeded.
     fn write(&mut self, bytes: &[u8]) -> bool {
-        // A file system that does not report its free space is tried.
+        // If a file system does not report its free space, writing is tried.
         let available =
             fstatvfs(&self.file).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
         if !has_room(available, self.written) {
@@ -161,7 +162,7 @@ pub struct Intake {
     filling: Batch,
     /// Buffers that were made so far.
     made: usize,
-    /// Packets that may yet be kept.
+    /// Packets that may still be kept.
     room: u64,
     full: SyncSender<Batch>,
     empty: Receiver<Vec<u8>>,
@@ -189,12 +190,12 @@ impl Intake {
         self.room -= packets;
     }
 
-    /// Whether there is, or can be made, room for so many bytes.
+    /// Whether there is room for this many bytes, or room can be made.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.filling.bytes.capacity() - self.filling.bytes.len() >= bytes || self.make_room()
     }
 
-    /// Passes the buffer on and takes an empty one; whether there was one.
+    /// Passes the buffer to the writer and takes an empty one; returns whether there was one.
     fn make_room(&mut self) -> bool {
         if !self.filling.bytes.is_empty() {
             match self.full.try_send(std::mem::take(&mut self.filling)) {
@@ -218,7 +219,7 @@ impl Intake {
 }
 
 impl Drop for Intake {
-    /// The rest is written, too. The link carries nothing any more, so waiting for the writer costs nothing.
+    /// The rest is written, too. The link carries nothing any more, so waiting for the writer delays no packet.
     fn drop(&mut self) {
         if !self.filling.bytes.is_empty() {
             let _ = self.full.send(std::mem::take(&mut self.filling));
@@ -226,14 +227,14 @@ impl Drop for Intake {
     }
 }
 
-/// What is known of a frame besides its bytes.
+/// The metadata of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameMetadata {
     /// When it entered the link.
     pub at: Time,
     /// Which way it went.
     pub direction: Direction,
-    /// Index of its first packet among all of its direction, as the packet log has it. The others follow.
+    /// Index of its first packet among all of its direction, as in the packet log. The others follow.
     pub index: u64,
     /// Packets on the wire that it represents.
     pub segments: u32,
@@ -260,7 +261,7 @@ impl FrameMetadata {
         out.extend_from_slice(&[kind, direction]);
     }
 
-    /// Reads what [`FrameMetadata::write`] wrote, and the length of the bytes behind it.
+    /// Reads what [`FrameMetadata::write`] wrote, and the length of the bytes after it.
     fn read(head: &[u8; HEAD]) -> (Self, u32) {
         let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
@@ -288,7 +289,7 @@ pub struct CapturedPackets {
     frames: Vec<Kept>,
     /// Packets that were not kept.
     pub unkept: u64,
-    /// Why none was kept from some moment on; `None` if at most the file could not keep up from time to time.
+    /// Why no packets were kept after some time; `None` if the file at most could not keep up now and then.
     pub why: Option<String>,
 }
 
@@ -302,7 +303,7 @@ pub struct Kept {
 }
 
 impl CapturedPackets {
-    /// Reads what is in the first `size` bytes of `file`.
+    /// Reads the content of the first `size` bytes of `file`.
     fn read(mut file: File, size: u64, unkept: u64, why: Option<String>) -> io::Result<Self> {
         file.rewind()?;
         let mut input = BufReader::with_capacity(1 << 16, &file);
@@ -349,7 +350,7 @@ mod tests {
         }
     }
 
-    /// An IPv4 packet of another protocol than TCP; its content does not matter here.
+    /// An IPv4 packet of a protocol other than TCP; its content does not matter here.
     fn packet(length: usize) -> Vec<u8> {
         let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 1, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
         bytes.resize(length, 7);

@@ -22,8 +22,8 @@ const PACKETS: u32 = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Namespaces {
-    /// Makes the client's and the server's namespace around the calling thread's, which becomes the link's; sets what
-    /// `spec` says and reads it back, the congestion control from a real connection over the link.
+    /// Creates the client's and the server's namespace; the calling thread's namespace becomes the link's. Applies the
+    /// settings of `spec` and reads them back, the congestion control from a real connection over the link.
     ///
     /// Call it in the process that returned from [`super::enter`], once: the link's devices have fixed names.
     pub fn create(spec: &TopologySpec) -> Result<Self> {
@@ -35,8 +35,8 @@ impl Namespaces {
 
 /// Connects client and server over the link, unimpaired, and reads the congestion control of both sockets.
 ///
-/// A pump of its own carries the handshake, so that it takes no draw of the measured one's loss model. A successful connection
-/// also proves the whole path: devices, routes, neighbours, checksums, rings.
+/// A separate pump carries the handshake, so that the handshake uses no draw of the loss model of the measured pump. A
+/// successful connection also proves the whole path: devices, routes, neighbours, checksums, rings.
 fn read_back(namespaces: &Namespaces, asked: Option<&str>) -> Result<CongestionReadBack> {
     let options = PumpOptions { packets: PACKETS, ..PumpOptions::default() };
     let pump = Pump::start(namespaces, &LinkSpec::default(), 0, options)?;

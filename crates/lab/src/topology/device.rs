@@ -37,7 +37,7 @@ const SET_GRO: u32 = 0x0000_002c;
 const fn device_name(side: Side, mechanism: Mechanism) -> &'static str {
     match (mechanism, side) {
         (Mechanism::PacketRing | Mechanism::Tun, _) => "eth0",
-        // Beside devices of others: a second lab is refused, since the names are in use.
+        // The namespace has other devices, too. A second lab in it is refused, since these names are in use.
         (Mechanism::Reflector, Side::Client) => "h2lab-client",
         (Mechanism::Reflector, Side::Server) => "h2lab-server",
     }
@@ -68,7 +68,7 @@ pub(super) fn try_ring(link: &Netlink) -> Result<()> {
     veth::open_rings(link.index_of("lo")?, 1).map(port::close_beside).during(SetupStep::PacketRing)
 }
 
-/// The device of the calling thread's namespace, which is that of a side, while it is configured.
+/// A side's device while it is configured. The calling thread is in that side's namespace.
 pub(super) struct Device {
     pub side: Side,
     pub mechanism: Mechanism,
@@ -84,7 +84,7 @@ impl Device {
         Ok(Self { side, mechanism, addressing, netlink, index })
     }
 
-    /// Configures it, once and for all.
+    /// Makes the complete configuration of the device.
     pub fn configure(&self, congestion: Option<&str>) -> Result<()> {
         if self.mechanism != Mechanism::Reflector {
             self.netlink.set_up(self.netlink.index_of("lo")?)?;
@@ -136,7 +136,7 @@ impl Device {
         })
     }
 
-    /// Prefix length of an address of the link: behind a reflector the address by itself.
+    /// Prefix length of an address of the link. Behind a reflector it is that of a single address.
     const fn prefix(&self, address: IpAddr) -> u8 {
         match address {
             _ if matches!(self.addressing, Addressing::Reflected(_)) => 32,

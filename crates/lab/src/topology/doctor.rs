@@ -28,7 +28,7 @@ use super::sysctl::{self, Sysctl};
 /// Steps of only one of the two mechanisms to move packets: veth pairs with packet rings, or TUN devices.
 const WAYS: [SetupStep; 5] =
     [SetupStep::Veth, SetupStep::Offload, SetupStep::Neighbour, SetupStep::PacketRing, SetupStep::Tun];
-/// The user whose rights root tries: `nobody`, who exists everywhere and has no privileges.
+/// The user as which root performs the steps, too: `nobody` exists everywhere and has no privileges.
 const UNPRIVILEGED: u32 = 65_534;
 /// Congestion controls that comparisons are usually made with.
 const CONGESTIONS: [&str; 3] = ["cubic", "bbr", "reno"];
@@ -58,20 +58,20 @@ pub enum StepStatus {
     },
 }
 
-/// One step of a run, as this machine answers to it.
+/// One step of a run, and whether this machine allows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DoctorCheck {
     /// The stable name: `user-namespace`, `route`, `congestion-bbr` …
     pub id: String,
     /// What was tried.
     pub what: String,
-    /// What came of it.
+    /// The result.
     pub status: StepStatus,
     /// What does not work without it.
     pub consequence: String,
     /// The line that enables it, as far as this machine shows the cause.
     pub remedy: Option<String>,
-    /// What works all the same.
+    /// What still works without it.
     pub still_works: String,
 }
 
@@ -81,9 +81,9 @@ impl DoctorCheck {
         matches!(self.status, StepStatus::Ok | StepStatus::NotNeeded { .. })
     }
 
-    /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls are
-    /// optional; one of the two mechanisms to move packets is enough, which the step `connection` proves; and the reflector is
-    /// what is left without the others, see [`isolation_level`].
+    /// Whether a run over the emulated link is impossible without it. Real-time priority and single congestion controls
+    /// are optional. One of the two mechanisms to move packets is enough, which the step `connection` proves. The
+    /// reflector is the fallback where the others are unavailable, see [`isolation_level`].
     pub fn is_required(&self) -> bool {
         let is_of_one_way = WAYS.iter().any(|step| step.id() == self.id);
         let is_extra = [SetupStep::Realtime, SetupStep::Reflector].iter().any(|step| step.id() == self.id);
@@ -96,7 +96,7 @@ impl DoctorCheck {
 pub struct Examination {
     /// As root; `None` unless h2lab was started as root.
     pub root: Option<Vec<DoctorCheck>>,
-    /// As this user; started as root, as `nobody`, or `None` where this root may not become somebody else.
+    /// As this user. If h2lab was started as root: as `nobody`, or `None` where this root may not change its user.
     pub user: Option<Vec<DoctorCheck>>,
 }
 
@@ -209,8 +209,8 @@ fn examine_as(user: Option<u32>) -> Result<Vec<DoctorCheck>> {
     Ok(checks)
 }
 
-/// Whether both ends can be in this network namespace. Only tried where they cannot have their own: the capability check makes
-/// devices beside the machine's.
+/// Whether both ends can be in this network namespace. Only tried where they cannot have their own namespaces: the
+/// capability check creates devices beside the machine's.
 fn examine_reflector(others: &[DoctorCheck], user: Option<u32>) -> Result<DoctorCheck> {
     let capability_check = CapabilityCheck::needed(SetupStep::Reflector, try_reflector);
     if isolation_level(others).is_some() {
@@ -228,7 +228,7 @@ fn needs_user_namespace() -> Result<bool> {
 }
 
 impl CapabilityCheck {
-    /// One without which there is no emulated link.
+    /// A step that the emulated link requires.
     fn needed(step: SetupStep, run: fn() -> Result<()>) -> Self {
         Self {
             id: step.id().to_owned(),
@@ -253,7 +253,7 @@ impl CapabilityCheck {
     }
 }
 
-/// Gives up root's rights for good, as a program started by that user has them.
+/// Gives up root's privileges permanently: the process then has those of a program that this user started.
 fn become_user(user: u32) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     set_thread_groups(&[]).during(SetupStep::UserNamespace)?;

@@ -71,10 +71,11 @@ impl EnteredNamespaces {
 /// rejected, since servers that start as "root" then fail to change their user. The process has all capabilities in the new
 /// namespaces; a program that it executes as a plain user has none of them, as it should.
 ///
-/// The calling process remains and only waits: it ends with the status of the returning one (128 + n after signal n), and if it
-/// dies first, by whatever signal, the kernel kills that one, and with it all processes of the PID namespace: to end a lab, kill
-/// the process that was started. (The first process of a PID namespace itself ignores signals from inside that it has no handler
-/// for.) Call it before the first thread starts.
+/// The calling process remains and only waits. It ends with the status of the process that returned (128 + n after
+/// signal n). If the calling process dies first, by any signal, the kernel kills the process that returned, and with it
+/// all processes of the PID namespace. So to end a lab, kill the process that was started. (The first process of a PID
+/// namespace ignores signals from inside the namespace for which it has no handler.) Call it before the first thread
+/// starts.
 ///
 /// Where namespaces are refused but we have `CAP_NET_ADMIN`, the process stays in its namespaces, ready for a reflector; the
 /// replacement of the PID namespace is described in `subreaper.rs`.
@@ -85,11 +86,11 @@ pub fn enter() -> Result<EnteredNamespaces> {
 /// What the process that remains outside does beside waiting.
 #[derive(Debug, Default)]
 pub struct Outside<'a> {
-    /// A file, or a folder, that it removes when no process of the lab lives any more, also if SIGTERM or SIGHUP ends it. For what
-    /// the lab makes and what must not stay.
+    /// A file or a folder that it removes when the last process of the lab has ended, also if SIGTERM or SIGHUP ends
+    /// it. For files that the lab creates and that must not remain.
     pub removed: Option<&'a Path>,
-    /// Signals that it passes on to the lab, which then ends in order. Without, SIGTERM and SIGHUP kill the lab, and all others
-    /// have their defaults.
+    /// Signals that it passes on to the lab, which then ends cleanly. If `None`, SIGTERM and SIGHUP kill the lab, and
+    /// all other signals have their default actions.
     pub interrupts: Option<&'a mut Interrupts>,
 }
 
@@ -115,7 +116,7 @@ pub fn enter_beside(mut outside: Outside<'_>) -> Result<EnteredNamespaces> {
 }
 
 impl Outside<'_> {
-    /// In the lab: what the process outside writes from here on are signals.
+    /// Called in the lab: from now on, each byte that the process outside writes is a signal.
     fn listen_to(&mut self, above: OwnedFd) {
         if let Some(interrupts) = &mut self.interrupts {
             interrupts.listen_to(above);
@@ -123,9 +124,10 @@ impl Outside<'_> {
     }
 }
 
-/// Why only the reflector is left, if it is: this process has `CAP_NET_ADMIN` where it is and can have no namespaces.
+/// Why only the reflector is available; `None` if namespaces may be, too. Only the reflector is available if this
+/// process has `CAP_NET_ADMIN` in its network namespace and cannot create namespaces.
 ///
-/// That is tried in a child, since entering a user namespace gives up the capabilities outside.
+/// A child tries to create them, since entering a user namespace gives up the capabilities outside.
 fn only_the_reflector() -> Result<Option<String>> {
     let sets = capabilities(None).during(SetupStep::UserNamespace)?;
     let is_full_root = geteuid().is_root() && sets.effective.contains(CapabilitySet::SYS_ADMIN);
@@ -135,7 +137,7 @@ fn only_the_reflector() -> Result<Option<String>> {
     Ok(in_child(&|| enter_namespaces().map(drop))?.map(|refusal| refusal.text))
 }
 
-/// Leaves the old namespaces; whether that was with root's own rights.
+/// Leaves the old namespaces; returns whether that was with root's own rights.
 fn enter_namespaces() -> Result<bool> {
     let is_root = enter_network_namespace()?;
     unshare(UnshareFlags::NEWNS).during(SetupStep::MountNamespace)?;

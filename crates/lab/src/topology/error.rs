@@ -7,7 +7,7 @@ use std::io;
 use super::remedy::remedy;
 use super::setup_step::SetupStep;
 
-/// What a step of making namespaces and devices comes to.
+/// The result of a step of creating namespaces and devices.
 pub(super) type Result<T, E = TopologyError> = std::result::Result<T, E>;
 
 /// The topology could not be made. For the command line this is exit code 4, "the environment cannot", unless
@@ -39,7 +39,7 @@ pub enum TopologyError {
         side: &'static str,
         /// As given.
         asked: String,
-        /// As the socket has it.
+        /// The one that the socket uses.
         found: String,
     },
     /// No such sysctl in a fresh network namespace.
@@ -48,7 +48,7 @@ pub enum TopologyError {
         /// As given.
         name: String,
     },
-    /// A sysctl that is global to the machine, or that kernels keep from namespaces that are not root's.
+    /// A sysctl that is global to the machine, or that kernels withhold from namespaces that are not root's.
     #[error("`{name}` is machine-wide, or only root's: the network namespaces of this run do not have it")]
     SysctlOfMachine {
         /// As given.
@@ -94,7 +94,7 @@ impl TopologyError {
         Self::Refused { step, source: source.into(), detail: String::new() }
     }
 
-    /// This error, with a detail: why `instead`, which was tried too, failed.
+    /// This error, with a detail added: the fallback was tried too and failed with `instead`.
     pub(super) fn or_else_impossible(self, instead: &dyn fmt::Display) -> Self {
         match self {
             Self::Refused { step, source, detail } if detail.is_empty() => {
@@ -107,8 +107,8 @@ impl TopologyError {
         }
     }
 
-    /// This error, given that the machine's own namespace has the names `outside`: a sysctl that only that one has is global to
-    /// the machine, and one in neither does not exist in this kernel.
+    /// This error, refined by the sysctls `outside` that the machine's own namespace has. A sysctl that only that
+    /// namespace has is global to the machine; one that neither has does not exist in this kernel.
     #[must_use]
     pub fn seen_from(self, outside: &BTreeSet<String>) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! Signals that ask a lab to end in order, whichever of its processes gets them.
+//! Signals that ask a lab to end cleanly, whichever of its processes receives them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,27 +12,29 @@ use signal_hook::low_level::register;
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Signals that end the work of a lab in order instead of killing it. A terminal sends them to every process of its group; `timeout
-/// --foreground` and supervisors send them to the process that was started alone, which only waits outside of the lab. It passes
-/// each on through a pipe. A second signal of the same number was rejected: two that are pending become one, and then nothing says
-/// whether the lab's programs had it, too.
+/// Signals that end the work of a lab cleanly instead of killing it. A terminal sends them to every process of its
+/// process group. `timeout --foreground` and supervisors send them only to the process that was started, which waits
+/// outside of the lab. That process passes each signal on through a pipe. Passing it on as a second signal of the same
+/// number was rejected: two pending signals become one, and then it is unknown whether the lab's programs received it,
+/// too.
 #[derive(Debug)]
 pub struct Interrupts {
     signals: Vec<i32>,
-    /// How many this very process got.
+    /// How many this process received itself.
     own: Arc<AtomicUsize>,
-    /// The number of each that the process outside got.
+    /// Where the process outside writes the number of each signal that it receives.
     outside: Option<OwnedFd>,
-    /// How many came from there.
+    /// How many the process outside passed on.
     passed_on: usize,
-    /// The last of these.
+    /// The number of the last of these.
     last: i32,
-    /// How many were given to programs that did not get them.
+    /// How many were given to programs that had not received them.
     given: usize,
 }
 
 impl Interrupts {
-    /// Catches `signals` from here on, in this process and in what it forks; what it executes gets the defaults.
+    /// Catches `signals` from now on, in this process and in processes that it forks. Programs that it executes have
+    /// the default actions.
     pub fn catch(signals: &[i32]) -> io::Result<Self> {
         let own = Arc::new(AtomicUsize::new(0));
         for &signal in signals {
@@ -46,14 +48,15 @@ impl Interrupts {
         Ok(Self { signals: signals.to_vec(), own, outside: None, passed_on: 0, last: 0, given: 0 })
     }
 
-    /// Whether there was one.
+    /// Whether one was received.
     pub fn is_set(&mut self) -> bool {
         self.look();
         self.passed_on > 0 || self.own.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until `child` has ended, which is not reaped; before that, with a signal that only the process outside got, so that
-    /// programs in this process's group have not got it either: each such signal once.
+    /// Waits until `child` has ended, without reaping it, and returns `None`. Returns earlier with a signal that only
+    /// the process outside received, so that programs in this process's group have not received it either. Each such
+    /// signal is returned once.
     pub fn before_end_of(&mut self, child: Pid) -> Option<i32> {
         let ended = pidfd_open(child, PidfdFlags::empty()).ok()?;
         loop {
@@ -68,23 +71,23 @@ impl Interrupts {
         }
     }
 
-    /// The signals.
+    /// The signals that are caught.
     pub(super) fn signals(&self) -> &[i32] {
         &self.signals
     }
 
-    /// One that came to this process before it could pass it on.
+    /// A signal that this process received before it could pass it on.
     pub(super) fn early(&self) -> Option<i32> {
         (self.own.load(Ordering::SeqCst) > 0).then(|| self.signals.first().copied()).flatten()
     }
 
-    /// From here on, the process outside writes the number of each signal that it gets, as a byte.
+    /// From now on, `outside` has the number of each signal that the process outside receives, as a byte.
     pub(super) fn listen_to(&mut self, outside: OwnedFd) {
         self.outside = Some(outside);
     }
 
-    /// A signal that came to the process outside and not to this one. Of a signal to a whole group this process has its own before
-    /// it can read what is passed on.
+    /// A signal that only the process outside received. If a signal was sent to the whole group, this process has
+    /// received it before it can read what is passed on.
     fn missed(&mut self) -> Option<i32> {
         self.look();
         let is_missed = self.passed_on > self.own.load(Ordering::SeqCst) + self.given;
@@ -94,7 +97,7 @@ impl Interrupts {
         })
     }
 
-    /// Takes in what was passed on.
+    /// Reads the signals that were passed on.
     fn look(&mut self) {
         while let Some(outside) = &self.outside {
             let mut fds = [PollFd::from_borrowed_fd(outside.as_fd(), PollFlags::IN)];
@@ -110,7 +113,7 @@ impl Interrupts {
                     self.last = i32::from(signal[0]);
                 }
                 Err(Errno::INTR) => {}
-                // Nobody writes any more.
+                // Nothing writes any more.
                 Ok(_) | Err(_) => self.outside = None,
             }
         }
@@ -127,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// Interrupts by `signals`, and the end of the process outside.
+    /// Interrupts by `signals`, and the process outside's end of the pipe.
     fn interrupts(signals: &[i32]) -> (Interrupts, OwnedFd) {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let mut interrupts = Interrupts::catch(signals).unwrap();
@@ -139,7 +142,7 @@ mod tests {
         assert_eq!(rustix::io::write(writer, &[SIGINT as u8]), Ok(1));
     }
 
-    /// No other test uses this signal: signals are the whole process's.
+    /// No other test uses this signal: a signal is sent to the whole process.
     #[test]
     fn a_program_is_given_only_what_it_did_not_get_itself() {
         let (mut lone, writer) = interrupts(&[SIGUSR2]);

@@ -7,8 +7,8 @@
 //!   h2lab-client 198.18.n.4 ══ TUN ═══ packet pump ═══ TUN ══ h2lab-server 198.18.n.2
 //! ```
 //!
-//! The second line is the fallback where packet sockets are unavailable, the third where namespaces are: all three are then the
-//! one that h2lab was started in. See [`Mechanism`].
+//! The second line is the fallback where packet sockets are unavailable, the third the fallback where namespaces are:
+//! client, link and server are then in the namespace in which h2lab was started. See [`Mechanism`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -94,7 +94,7 @@ impl Namespaces {
         }
     }
 
-    /// Makes them with TUN devices, after packet rings failed with `error`. If that fails too, the error is still the first one:
+    /// Creates them with TUN devices, after packet rings failed with `error`. If that fails too, `error` is returned:
     /// packet rings are what a machine should have.
     fn fall_back(spec: &TopologySpec, error: TopologyError) -> Result<Self> {
         match error {
@@ -237,8 +237,8 @@ impl LinkEnd {
         let mut counted: fn(Drops) -> u64 = |drops| drops.received + drops.sent;
         if let Plug::Veth(pair) = &plug {
             link.set_up(pair.port)?;
-            // What a side sends is taken at its own device. The copy that goes on to the link's end is not used, and whether it
-            // arrives there does not matter.
+            // Packets that a side sends are captured at its own device. The copy that goes on to the link's end is not
+            // used, so it does not matter whether it arrives there.
             counters.push(DropCounter {
                 netlink: Arc::clone(link),
                 device: pair.port,

@@ -28,10 +28,11 @@ const NESTED: u16 = 0x8000;
 const VETH_PEER: u16 = 1;
 /// `RTAX_CC_ALGO` of `linux/rtnetlink.h`: name of a congestion control.
 const METRIC_CONGESTION: u16 = 16;
-/// `RTAX_LOCK`: the metrics that the kernel must not learn.
+/// `RTAX_LOCK`: the metrics that the kernel must not update.
 const METRIC_LOCK: u16 = 1;
-/// What TCP would cache of a connection for the next one to the same address: `RTAX_RTT`, `_RTTVAR`, `_SSTHRESH` and
-/// `_REORDERING`. It does not learn what is locked. (`RTAX_CWND` is not among them: locked, it is a limit, which begins at 0.)
+/// The metrics of a connection that TCP would cache for the next one to the same address: `RTAX_RTT`, `_RTTVAR`,
+/// `_SSTHRESH` and `_REORDERING`. It does not update a locked metric. (`RTAX_CWND` is not among them: if locked, it is
+/// a limit, which begins at 0.)
 const REMEMBERED: u32 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 9;
 /// `IFA_F_NOPREFIXROUTE`: we make the route ourselves, with its metrics.
 const NO_PREFIX_ROUTE: u32 = 0x200;

@@ -1,4 +1,4 @@
-//! Where an end of the link lives: in a network namespace of its own, or, behind a reflector, in ours.
+//! The namespace of an end of the link: a network namespace of its own, or, behind a reflector, ours.
 
 use std::fs::File;
 use std::io;
@@ -37,7 +37,7 @@ impl NetnsHandle {
         }
     }
 
-    /// Moves the calling thread there, for good. Only makes system calls, as required in a child before `exec`.
+    /// Permanently moves the calling thread there. Only makes system calls, as required in a child before `exec`.
     pub fn move_in(&self) -> io::Result<()> {
         let Some(namespace) = &self.0 else { return Ok(()) };
         Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)

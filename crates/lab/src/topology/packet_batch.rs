@@ -17,7 +17,7 @@ pub(super) struct PumpRecords {
     pub intake: Option<Intake>,
     /// Buffers of frames that have left.
     pub spare: Vec<Vec<u8>>,
-    /// Frames of an unknown kind, or that the device did not take.
+    /// Frames of an unknown kind, and frames that the device did not accept.
     pub refused: u64,
 }
 

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 /// Packets of one chunk. Chunks never move: growing one vector would copy up to 100 MB while packets wait.
 const CHUNK: usize = 16 * 1024;
-/// Packets that are recorded one by one. Beyond, only drops are; the totals count all.
+/// Packets that are recorded individually. Beyond this number only drops are; the totals count all packets.
 pub(super) const CAPACITY: usize = 2_000_000;
 /// Lateness above this is counted as this: an hour, in nanoseconds.
 const LATEST: u64 = 3_600_000_000_000;

@@ -37,10 +37,10 @@ pub(super) enum Port {
 /// Pieces of payload of one packet to send, at most.
 pub(super) const PIECES: usize = 32;
 
-/// Closes ports or their rings in a thread of its own: with each ring the kernel waits, for tens of milliseconds, until no CPU uses it
-/// any more. Nobody reads from them then, and what they still get is dropped.
+/// Closes ports or their rings in a separate thread: for each ring, the kernel waits tens of milliseconds until no CPU
+/// uses it any more. Nothing reads from them meanwhile, and packets that they still receive are dropped.
 pub(super) fn close_beside(ports: impl Send + 'static) {
-    // Without a thread they are closed here.
+    // If no thread can be started, they are closed here.
     let _ = std::thread::Builder::new().name("link-close".to_owned()).spawn(move || drop(ports));
 }
 
@@ -53,7 +53,7 @@ impl Port {
         }
     }
 
-    /// Whether it has packet rings, which take the kernel long to close.
+    /// Whether it has packet rings, which the kernel takes long to close.
     pub const fn has_rings(&self) -> bool {
         matches!(self, Self::Veth(_))
     }

@@ -33,7 +33,7 @@ use h2lab_net::privileges;
 /// Packets taken from a port before due packets get their turn, and batches sent before others are received.
 const BATCH: u32 = 64;
 
-/// One in so many wake-ups is later than the packet.
+/// One wake-up in this many is later than the packet is due.
 const ONE_LATE_IN: u32 = 4;
 
 /// The longest time that the pump spins while it waits for a packet to be due.
@@ -309,7 +309,7 @@ impl Engine {
         let cpu = cpu.filter(|&cpu| sched::set_affinity(cpu).is_ok());
         let _ = sched::sharpen_timers();
         let priority = sched::prefer();
-        // The rings are open, and the class is set: packets are read and sent without any right.
+        // The rings are open, and the class is set: reading and sending packets needs no privilege.
         privileges::renounce();
         while !self.stop.asked.load(Ordering::Acquire) {
             let mut may_have_more = false;
@@ -336,7 +336,7 @@ impl Engine {
         let mut packets = 0;
         while packets < BATCH {
             let taken = ports[n].receive(|received| {
-                // When it came, not when we woke. After the real-time clock was set it must not be in the future.
+                // The time of arrival, not of our wake-up. It must not be in the future if the real-time clock was set.
                 let came = |stamp: u64| Time::from_nanos(stamp.saturating_sub(offset)).min(now);
                 let at = received.stamp_nanos.map_or_else(|| clock.now(), came);
                 directions[n].enter(&received, at, flows, records)
@@ -380,7 +380,7 @@ impl Engine {
         let next = self.directions.iter().map(|n| n.pipe.next_at()).min().unwrap_or(Time::NEVER);
         let now = self.clock.now();
         self.settle(now);
-        // With no packet inside, an arriving frame has none to be sent together with.
+        // If no packet is inside, there is none that an arriving frame could be sent together with.
         if self.precise_wakeup.budget.for_waiting().is_zero() && next.happened() {
             self.rest();
             return;
@@ -417,8 +417,8 @@ impl Engine {
         self.settle(self.clock.now());
     }
 
-    /// Sleeps for `duration`, or without a bound, or until a frame comes if it `minds_frames`, or until the pump is to stop;
-    /// whether something else than the time woke us.
+    /// Sleeps until `duration` is over (`None`: without a bound), until a frame comes if it `minds_frames`, or until
+    /// the pump is to stop. Returns whether something other than the time woke us.
     fn sleep(&self, duration: Option<Duration>, minds_frames: bool) -> bool {
         let timeout = duration.map(|duration| Timespec {
             tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
@@ -428,7 +428,7 @@ impl Engine {
         if minds_frames {
             self.ports.iter().for_each(|port| port.watch(&mut fds));
         }
-        // An error is a signal, which wakes us early, or one that more waiting does not repair.
+        // An error is either a signal, which wakes us early, or one that more waiting does not repair.
         let is_woken = poll(&mut fds, timeout.as_ref()).map_or(true, |ready| ready > 0);
         // A device that is set down leaves an error on its packet sockets. Until it is read, no poll waits any more, even when
         // the device is up again.

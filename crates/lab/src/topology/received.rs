@@ -9,6 +9,6 @@ pub(super) struct Received<'a> {
     pub bytes: &'a [u8],
     /// When the kernel took it, in nanoseconds of `CLOCK_REALTIME`; `None` without a timestamp.
     pub stamp_nanos: Option<u64>,
-    /// What is left to be done; `None` if it is truncated or of an unknown kind.
+    /// The offload that is still to be done; `None` if the packet is truncated or of an unknown kind.
     pub offload: Option<Offload>,
 }

@@ -140,7 +140,7 @@ impl Ring {
         unsafe { self.slots.add(self.next as usize * self.shape.slot as usize) }
     }
 
-    /// The word by which the kernel and we pass the slot to each other.
+    /// The status word by which the kernel and we hand the slot to each other.
     fn status(&self) -> &AtomicU32 {
         // SAFETY: tp_status is the first field of the slot, aligned, and both sides access it atomically.
         unsafe { self.slot().cast::<AtomicU32>().as_ref() }

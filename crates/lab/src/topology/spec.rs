@@ -13,8 +13,8 @@ use super::setup_step::SetupStep;
 pub enum Mechanism {
     /// Packet sockets with memory-mapped rings on two veth pairs. The kernel timestamps each packet as it is sent.
     PacketRing,
-    /// A TUN device in each namespace. A packet's time is that of our reading it, so that a late pump adds an unrecorded delay.
-    /// Used where packet sockets are unavailable.
+    /// A TUN device in each namespace. A packet's timestamp is the time at which we read it, so that a late pump adds
+    /// an unrecorded delay. Used where packet sockets are unavailable.
     Tun,
     /// Two TUN devices in one namespace, with address translation between them, see [`super::Addressing`]. All that is left where
     /// `CAP_NET_ADMIN` is the only privilege: no sysctl can be set, no name resolves, and one lab may run at a time.

@@ -1,4 +1,4 @@
-//! A replacement of a PID namespace: everything that a lab started ends with it, by whatever signal it ends.
+//! A replacement for a PID namespace: everything that a lab started ends with the lab, whichever signal ends it.
 //!
 //! ```text
 //!   the process that was started ── subreaper ── lab ── servers, generator … and theirs
@@ -44,7 +44,7 @@ pub(super) fn become_subreaped_process(outside: &Outside<'_>) -> Result<OwnedFd>
     }
 }
 
-/// Passes on a byte of `above`, if that is what `fds` of [`keep`] say.
+/// Passes on a byte of `above` if `fds` of [`keep`] report one; returns whether it did.
 fn pass_on(fds: &[PollFd<'_>; 2], above: &OwnedFd, below: &OwnedFd) -> bool {
     let mut signal = [0_u8];
     let is_there = !fds[0].revents().contains(PollFlags::IN)
@@ -54,15 +54,15 @@ fn pass_on(fds: &[PollFd<'_>; 2], above: &OwnedFd, below: &OwnedFd) -> bool {
     is_there && rustix::io::write(below, &signal).is_ok()
 }
 
-/// Waits until the lab ends or `above` is gone, and kills what is left; returns the status to end with. What `above` has to say goes
-/// on to the lab.
+/// Waits until the lab ends or `above` is gone, and kills what is left; returns the status to end with. Bytes from
+/// `above` are passed on to the lab.
 fn keep(lab: Pid, above: &OwnedFd, below: &OwnedFd) -> i32 {
     if let Ok(ended) = pidfd_open(lab, PidfdFlags::empty()) {
         let mut fds =
             [PollFd::new(&ended, PollFlags::IN), PollFd::from_borrowed_fd(above.as_fd(), PollFlags::IN)];
         while poll(&mut fds, None) == Err(Errno::INTR) || pass_on(&fds, above, below) {}
         if !fds[0].revents().contains(PollFlags::IN) {
-            // It has not been reaped, so the number is still its own.
+            // It has not been reaped, so the PID is still its own.
             let _ = kill_process(lab, Signal::KILL);
         }
     }

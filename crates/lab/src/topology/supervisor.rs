@@ -25,13 +25,14 @@ use h2lab_net::privileges::{self, CapabilitySet};
 pub(super) enum TerminationPolicy {
     /// By SIGKILL to its first process, which ends its PID namespace.
     Kill,
-    /// By closing the lifeline, which the subreaper notices: killed itself, it could not clean up.
+    /// By closing the lifeline, which the subreaper detects: if the subreaper itself were killed, it could not clean
+    /// up.
     CloseLifeline,
 }
 
-/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent [supervises](supervise) it.
-/// By its termination policy the child dies with the parent, or learns of the parent's end by a hang-up of the returned
-/// descriptor, which has a byte for each signal that is passed on.
+/// Forks. The child returns, as the first process of the PID namespace if one was entered; the parent
+/// [supervises](supervise) it. Depending on the termination policy, the child is killed with the parent, or detects the
+/// parent's end by a hang-up of the returned descriptor. That descriptor has a byte for each signal that is passed on.
 pub(super) fn become_first_process(
     termination: &TerminationPolicy,
     outside: &Outside<'_>,
@@ -44,7 +45,8 @@ pub(super) fn become_first_process(
         }
         Forked::Child => {
             drop(lifeline);
-            // Before the parent handles signals there must be no file for it to remove. If it is gone, the hang-up says so.
+            // Waits until the parent handles signals: before that, there must be no file for the parent to remove. If
+            // the parent is gone, the read ends by the hang-up.
             while rustix::io::read(&alive, &mut [0_u8]) == Err(Errno::INTR) {}
             if matches!(termination, TerminationPolicy::Kill) {
                 die_with_parent(&alive)?;
@@ -68,18 +70,18 @@ pub(super) fn die_with_parent(alive: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Waits for `child` and ends as it did. Interrupts are passed on to it, as bytes of `lifeline`. At another SIGTERM or SIGHUP it ends the
-/// child first and then itself, by that signal.
+/// Waits for `child` and ends as it did. Interrupts are passed on to it, as bytes of `lifeline`. At a SIGTERM or SIGHUP
+/// that is not an interrupt, it ends the child first and then itself, by that signal.
 ///
-/// The file that must not stay is removed when no process is left that could make it again. `lifeline` carries a byte once signals
-/// are handled, and ends with this process.
+/// The file that must not remain is removed when no process is left that could create it again. `lifeline` carries a
+/// byte once signals are handled, and is closed when this process ends.
 pub(super) fn supervise(
     child: Pid,
     lifeline: OwnedFd,
     termination: &TerminationPolicy,
     outside: &Outside<'_>,
 ) -> ! {
-    // The child is this user's, and may be killed without a right. The file may lie in a folder of another user's.
+    // The child belongs to this user, so killing it needs no capability. The file may be in another user's folder.
     let kept = if outside.removed.is_some() { CapabilitySet::DAC_OVERRIDE } else { privileges::NONE };
     privileges::keep(kept).expect("a process may give up its rights: allow it capset(2) and prctl(2)");
     // If a kernel or a limit refuses this, signals keep their defaults and the rest works.
@@ -87,14 +89,14 @@ pub(super) fn supervise(
     let signals = Signals::listen(interrupts.map_or(&[], Interrupts::signals));
     // Fails only if the child has died, and then nothing is lost.
     let _ = rustix::io::write(&lifeline, &[0_u8]);
-    // One before that moment is passed on again: the child does not count on having had it.
+    // A signal that came before that moment is passed on again: the child does not assume that it has received it.
     if let Some(signal) = interrupts.and_then(Interrupts::early) {
         pass_on(signal, &lifeline);
     }
     let signal = signals.ok().and_then(|signals| signals.before_end_of(child, &lifeline));
     if signal.is_some() {
         match termination {
-            // It has not been reaped, so the number is still its own.
+            // It has not been reaped, so the PID is still its own.
             TerminationPolicy::Kill => {
                 let _ = kill_process(child, Signal::KILL);
             }
@@ -103,7 +105,7 @@ pub(super) fn supervise(
     }
     let status = wait_for(child);
     if let Some(file) = outside.removed {
-        // In an orderly end the lab has removed it itself.
+        // If the lab ended cleanly, it has removed the file itself.
         let _ = if file.is_dir() { fs::remove_dir_all(file) } else { fs::remove_file(file) };
     }
     if let Some(signal) = signal {
@@ -113,39 +115,39 @@ pub(super) fn supervise(
     exit_now(status)
 }
 
-/// Tells the lab of a signal; if it does not listen any more, it is about to end.
+/// Passes a signal on to the lab. If the lab does not read any more, it is about to end.
 fn pass_on(signal: i32, lifeline: &OwnedFd) {
     let _ = rustix::io::write(lifeline, &[signal.to_le_bytes()[0]]);
 }
 
-/// Catches signals that would end this process, and those that the lab is to have.
+/// Catches signals that would end this process, and those that are for the lab.
 #[derive(Debug)]
 struct Signals {
-    /// Readable when there was one.
+    /// Readable after a signal.
     reader: OwnedFd,
-    /// The last one that ends this process; 0 for none.
+    /// The last signal that ends this process; 0 for none.
     which: Arc<AtomicUsize>,
-    /// The last one for the lab; 0 for none since it was passed on.
+    /// The last signal for the lab; 0 if there was none since the last one was passed on.
     passed_on: Arc<AtomicUsize>,
 }
 
 impl Signals {
-    /// Listens to SIGTERM and SIGHUP, and to `interrupts`, which the lab is to have.
+    /// Catches SIGTERM and SIGHUP, and `interrupts`, which are for the lab.
     fn listen(interrupts: &[i32]) -> io::Result<Self> {
         let [which, passed_on] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let ending = [SIGTERM, SIGHUP].into_iter().filter(|signal| !interrupts.contains(signal));
         let all = ending.map(|signal| (signal, &which));
         for (signal, flag) in all.chain(interrupts.iter().map(|&signal| (signal, &passed_on))) {
-            // In this order: the waker must find which signal it was.
+            // In this order: when the pipe becomes readable, the signal's number must be stored already.
             signal_hook::flag::register_usize(signal, Arc::clone(flag), signal.unsigned_abs() as usize)?;
             pipe::register(signal, writer.try_clone()?)?;
         }
         Ok(Self { reader, which, passed_on })
     }
 
-    /// Waits for a signal that ends this process, or the end of `child`, which is not reaped; `None` for the latter. Until then it passes
-    /// on what the child is to have.
+    /// Waits for a signal that ends this process, or for the end of `child`, which it does not reap; `None` for the
+    /// latter. Until then it passes on the signals for the child.
     fn before_end_of(&self, child: Pid, lifeline: &OwnedFd) -> Option<i32> {
         let ended = pidfd_open(child, PidfdFlags::empty()).ok()?;
         loop {

@@ -50,7 +50,7 @@ impl Sysctl {
         all
     }
 
-    /// Refuses a specification that sets any, where the namespace is not ours.
+    /// Refuses a specification that sets any sysctl, where the namespace is not ours.
     pub fn refuse_any(spec: &TopologySpec) -> Result<()> {
         if spec.tcp_rmem.is_none() && spec.tcp_wmem.is_none() && spec.sysctls.is_empty() {
             return Ok(());
@@ -60,7 +60,7 @@ impl Sysctl {
         Err(TopologyError::refused(SetupStep::Sysctl, io::Error::other(why)))
     }
 
-    /// Its file: dots are slashes, unless it is written with slashes, as sysctl(8) has it.
+    /// Its file: dots become slashes, unless the name is written with slashes, as in sysctl(8).
     fn path(&self) -> String {
         path(&self.name)
     }
@@ -74,7 +74,7 @@ impl Sysctl {
         let (name, value) = (self.name.clone(), self.value.clone());
         match source.raw_os_error() {
             Some(libc::ENOENT) => TopologyError::SysctlAbsent { name },
-            // In some kernels those of the whole machine are readable: nobody may write them from here.
+            // In some kernels the sysctls of the whole machine are readable here, but nobody may write them from here.
             Some(libc::EACCES | libc::EPERM) => TopologyError::SysctlOfMachine { name },
             Some(libc::EINVAL | libc::ERANGE) => TopologyError::SysctlValue { name, value, source },
             _ => TopologyError::Refused { step: SetupStep::Sysctl, source, detail: name },

@@ -25,7 +25,7 @@ const HOSTS: &str = "/etc/hosts";
 ///
 /// A resolver of our own in the namespaces was rejected: programs read `/etc/hosts` without one.
 pub fn name_ends(addressing: Addressing) -> io::Result<()> {
-    // In a PID namespace of its own each lab has the same number, and several may be about to begin.
+    // In its own PID namespace, each lab has the same PID, and several labs may be about to begin.
     let (path, mut file) = scratch::private(&std::env::temp_dir(), "h2lab-hosts")?;
     let names = Side::BOTH.map(|side| format!("{} {}\n", addressing.own(side), side.name())).concat();
     let own = without_ends(&fs::read_to_string(HOSTS).unwrap_or_default());

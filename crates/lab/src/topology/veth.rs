@@ -49,7 +49,7 @@ pub(super) struct Veth {
     small: Ring,
     large: Ring,
     sender: OwnedFd,
-    /// The header of every frame that is sent, but for the family.
+    /// The header of every frame that is sent, except for the family.
     ethernet: [u8; ETHERNET],
 }
 

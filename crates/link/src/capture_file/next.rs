@@ -27,9 +27,9 @@ const KEY_LOG: u32 = 0x544c_534b;
 /// Header of a pcap file, and of a packet in it.
 const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
-/// Units of a time in a second, where nothing else is said.
+/// Units of a time in a second, unless the file says otherwise.
 const MICROSECONDS: u128 = 1_000_000;
-/// An interface of a file that describes more than a machine has is damage.
+/// The most interfaces that a file may describe. More than a machine can have mean that the file is damaged.
 const MOST_INTERFACES: usize = 1 << 16;
 
 impl Format {

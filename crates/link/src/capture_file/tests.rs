@@ -4,14 +4,14 @@ use super::*;
 use crate::pcapng;
 use crate::pcapng::EnhancedPacket;
 
-/// An IP packet of so many bytes.
+/// An IP packet of `length` bytes.
 fn ip(length: usize) -> Vec<u8> {
     let mut bytes = vec![0x45; length];
     bytes[2..4].copy_from_slice(&(length as u16).to_be_bytes());
     bytes
 }
 
-/// What a file has in it, read in pieces of `step` bytes, and why it could not be read on.
+/// The elements of a file, read in pieces of `step` bytes, and why it could not be read further.
 fn read(file: &[u8], step: usize) -> (Vec<String>, Result<(), CaptureError>, bool) {
     let (mut reader, mut seen) = (CaptureFile::default(), Vec::new());
     let mut sink = |entry: Entry<'_>| {

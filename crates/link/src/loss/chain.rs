@@ -78,8 +78,8 @@ impl LossChain {
         }
     }
 
-    /// Begins in the model's stationary state: else short repetitions, and the first packets of each connection, would be hit less
-    /// than the share says, and who opens more connections would lose less.
+    /// Begins in the model's stationary state. Otherwise short repetitions, and the first packets of each connection,
+    /// would lose less than the share, and a client that opens more connections would lose less.
     fn begin(&mut self, start: Time) {
         let mut draw = || {
             self.states += 1;
@@ -91,8 +91,8 @@ impl LossChain {
                 self.is_bad = p > Ratio::ZERO && draw() < p.get() / (p.get() + r.get());
             }
             LossModel::Burst { p, length } => {
-                // Before a packet, 1 to length - 1 further ones are to be dropped with equal probability: each such state follows
-                // from the one in which a burst may begin, with probability p.
+                // The number of packets that are still to be dropped is 1 to length - 1 with equal probability. Each of
+                // these states has p times the probability of the state in which a burst may begin.
                 let further = f64::from(length.saturating_sub(1));
                 let share = p.get() * further / (1.0 + p.get() * further);
                 let draw = draw();
@@ -102,8 +102,8 @@ impl LossChain {
             | LossModel::BurstByTime { share, length: bad } => {
                 let (share, draw) = (share.get(), draw());
                 self.is_bad = draw < share;
-                // The rest of an exponentially distributed time has the same distribution. The rest of a fixed time is uniform, as
-                // the draw under `share` is.
+                // The remainder of an exponentially distributed time has the same distribution. The remainder of a
+                // fixed time is uniform, and so is a draw below `share`.
                 let is_fixed = self.is_bad && matches!(self.model, LossModel::BurstByTime { .. });
                 let left = if is_fixed { bad.mul_f64(draw / share) } else { self.length(share, bad) };
                 self.until = start + left;
@@ -111,7 +111,7 @@ impl LossChain {
         }
     }
 
-    /// How long the state that begins now lasts, of bursts of `bad` that fill `share` of the time.
+    /// How long the state that begins now lasts, if bursts of `bad` fill `share` of the time.
     fn length(&mut self, share: f64, bad: Duration) -> Duration {
         let draw = self.by_time.f64_at(self.states);
         self.states += 1;
@@ -120,12 +120,13 @@ impl LossChain {
             (true, _) => exponential(draw, bad.as_secs_f64()),
             (false, _) => exponential(draw, bad.as_secs_f64() * (1.0 - share) / share),
         };
-        // Clamped to longer than any run. A state can be too short for any packet; if all is lost the good one always is.
+        // Clamped to a time longer than any run. A state can be too short for any packet; if all packets are lost, the
+        // good state always is.
         Duration::from_nanos((seconds.min(1e9) * 1e9).round() as u64)
     }
 }
 
-/// The exponentially distributed number of this mean that belongs to a uniform one.
+/// Converts a uniformly distributed number to an exponentially distributed one with this mean.
 fn exponential(draw: f64, mean: f64) -> f64 {
     -(1.0 - draw).ln() * mean
 }
@@ -212,7 +213,7 @@ mod tests {
             let expected = length / (1.0 - begins);
             let sd = length * begins.sqrt() / (1.0 - begins) / n.sqrt();
             assert!((mean(whole) - expected).abs() <= 3.0 * sd + 1e-9, "{} for {expected}", mean(whole));
-            // Bursts begin by a binomial count of about N · share / length; each takes `length`.
+            // The number of bursts is binomial, about N · share / length; each drops `length` packets.
             let sd = (N as f64 * p * length).sqrt();
             assert!((lost(&pattern) - N as f64 * p).abs() <= 3.0 * sd, "{p} {length}: {}", lost(&pattern));
         }

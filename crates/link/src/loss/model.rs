@@ -11,9 +11,9 @@ use h2lab_base::units::{ParseQuantityError, Ratio, duration_text, format_exact, 
 
 /// Which packets are lost.
 ///
-/// Models clocked by packets draw by the packet's index, never by its arrival time: two protocols under one seed meet the
-/// same losses. But their bursts stall together with the connection that they hit, because no packet moves them on. A
-/// model clocked by time is in a state for as long as it is drawn, whoever sends.
+/// Models clocked by packets draw by the packet's index, never by its arrival time: two protocols under one seed meet
+/// the same losses. But a burst stalls together with the connection that it hits, because no packet advances it. A
+/// model clocked by time stays in a state for as long as was drawn, whoever sends.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "model", deny_unknown_fields)]
 pub enum LossModel {

@@ -115,7 +115,7 @@ impl Window {
         self.epoch = None;
     }
 
-    /// A retransmission timeout ran out: slow start, from a single segment up to the threshold.
+    /// A retransmission timeout expired: slow start, from a single segment up to the threshold.
     pub fn restart(&mut self) {
         self.segments = 1.0;
         self.epoch = None;

@@ -5,11 +5,11 @@
 //! CUBIC (RFC 9438), fast retransmission and the timer of RACK and the tail loss probe (RFC 8985), the retransmission timeout
 //! of RFC 6298 with Linux's floor and back-off, receive windows with probes, and orderly and abrupt ends.
 //!
-//! It leaves out: duplicate SACK, F-RTO and every other way to take a reduction back, the reduction for a loss that a tail
-//! loss probe repairs, proportional rate reduction, `HyStart`, pacing, ECN,
-//! slow start after idling, buffers that tune themselves, corking and segmentation offload, TIME-WAIT, keep-alive, SYN
-//! cookies, wrap-around of sequence numbers, giving up after many timeouts, and all processing time. A figure that comes
-//! from it is a figure of the model: it is never shown beside a measured one without saying so.
+//! It leaves out: duplicate SACK, F-RTO and every other way to undo a reduction, the reduction for a loss that a tail
+//! loss probe repairs, proportional rate reduction, `HyStart`, pacing, ECN, slow start after idling, auto-tuned
+//! buffers, corking and segmentation offload, TIME-WAIT, keep-alive, SYN cookies, wrap-around of sequence numbers,
+//! giving up after many timeouts, and all processing time. A figure that comes from it is a figure of the model: it is
+//! never shown beside a measured one without saying so.
 //!
 //! | file | what it decides |
 //! |---|---|
@@ -40,8 +40,8 @@ pub struct Config {
     pub segment: usize,
     /// Segments that may be in flight before anything was acknowledged (RFC 6928).
     pub initial_window: u32,
-    /// Bytes that the application may leave with the socket, unacknowledged ones included. Nothing tunes it: bulk data
-    /// wants more than the bandwidth-delay product.
+    /// Bytes that the application may leave with the socket, unacknowledged ones included. It is not auto-tuned: bulk
+    /// data needs more than the bandwidth-delay product.
     pub send_buffer: usize,
     /// Bytes that may wait for the application: the largest window that this end announces.
     pub receive_buffer: usize,
@@ -50,8 +50,8 @@ pub struct Config {
     pub min_rto: Duration,
     /// How long the acknowledgement of a single segment waits for another one; zero: never.
     pub delayed_ack: Duration,
-    /// With a seed the stream is cut up at random, and mostly small: segments of 1 byte to a full one, reads of 1 byte
-    /// upwards. What an engine must survive, not what networks do.
+    /// With a seed, the stream is split at random, mostly into small pieces: segments of 1 byte to a full one, reads of
+    /// 1 byte upwards. This is what an engine must survive, not what networks do.
     pub shred: Option<u64>,
 }
 
@@ -113,7 +113,7 @@ pub struct EndFigures {
     pub segments_in: u32,
     /// Segments retransmitted.
     pub retransmits: u32,
-    /// Retransmission timeouts that ran out.
+    /// Retransmission timeouts that expired.
     pub timeouts: u32,
     /// Congestion window in segments.
     pub cwnd: u32,

@@ -9,7 +9,7 @@ use super::{Config, Segment};
 /// Ranges that one acknowledgement has room for beside the timestamps.
 const SACK_BLOCKS: usize = 3;
 
-/// What has arrived, and what is to be said about it.
+/// What has arrived, and which acknowledgements are due for it.
 #[derive(Debug)]
 pub(super) struct Receiver {
     config: Config,
@@ -25,7 +25,7 @@ pub(super) struct Receiver {
     end: Option<u64>,
     /// Segments that came in order and are not acknowledged.
     owed: u32,
-    /// When the acknowledgement leaves alone; [`Time::NEVER`] if none is owed.
+    /// When the acknowledgement leaves in a segment of its own; [`Time::NEVER`] if none is owed.
     ack_at: Time,
     /// One past the last byte that the announced window lets the peer send.
     announced: u64,
@@ -68,7 +68,7 @@ impl Receiver {
             self.advance();
         }
         self.owed += 1;
-        // Whatever is out of the ordinary is reported at once: it is what the sender repairs its losses by.
+        // Anything out of the ordinary is acknowledged at once: the sender repairs its losses by it.
         if !in_order || self.owed >= 2 || self.config.delayed_ack.is_zero() {
             self.ack_at = now;
         } else {

@@ -24,7 +24,7 @@ struct Flight {
     length: usize,
     fin: bool,
     sent_at: Time,
-    /// The place of its last transmission among all of this end.
+    /// The number of its last transmission among all transmissions of this end.
     serial: u64,
     /// Sent more than once: its acknowledgement gives no round-trip sample (Karn's rule).
     repeated: bool,
@@ -71,7 +71,7 @@ impl Flight {
 enum Recovery {
     /// Losses were found by acknowledgements: the window stays until all that was in flight then is acknowledged.
     Fast(u64),
-    /// A timeout ran out: slow start, without a further reduction until then.
+    /// A timeout expired: slow start, without a further reduction until then.
     Timeout(u64),
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Sender {
     /// The serials of the last transmissions known to have been delivered, newest first.
     delivered: [u64; DUPLICATES],
     trips: RoundTrips,
-    /// When the retransmission timeout, or that of a window probe, runs out.
+    /// When the retransmission timeout, or that of a window probe, expires.
     timeout_at: Time,
     backoff: u32,
     tail_probe: TailProbe,
@@ -232,8 +232,8 @@ impl Sender {
         }
     }
 
-    /// Considers lost what was sent before three transmissions that have been delivered, or before one a quarter of a
-    /// round trip longer ago than that took (RFC 8985 §6.2).
+    /// Considers a segment lost if three later transmissions have been delivered, or if one has and the segment was
+    /// sent at least a reordering window ago (RFC 8985 §6.2).
     fn find_losses(&mut self, now: Time) {
         let [newest, .., third] = self.delivered;
         let reordering_window = self.trips.reordering_window();
@@ -444,8 +444,8 @@ fn copy(buffer: &VecDeque<u8>, first: usize, length: usize) -> Vec<u8> {
     [in_front, in_back].concat()
 }
 
-/// Notes that the last transmission of `flight` has arrived. One that was repeated less than a round trip ago was not:
-/// the acknowledgement is for an earlier one (RFC 8985 §6.2 step 2).
+/// Records that the last transmission of `flight` has arrived. If that was a repetition less than a round trip ago, it
+/// has not: the acknowledgement is for an earlier transmission (RFC 8985 §6.2 step 2).
 fn note_delivery(delivered: &mut [u64; DUPLICATES], trips: &RoundTrips, now: Time, flight: &Flight) {
     let too_soon = flight.repeated && now.since(flight.sent_at) < trips.shortest();
     if too_soon {

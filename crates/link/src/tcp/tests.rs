@@ -285,7 +285,7 @@ fn reno_under_random_loss_follows_the_square_root_law() {
     let mut pair = Pair::open(config, config);
     let loss = 0.01;
     let bytes = segments(6_000);
-    // Only the data is lost: the law knows no lost acknowledgements.
+    // Only the data is lost: the law does not cover lost acknowledgements.
     let dice = Counter::new(3, "data");
     pair.lose.extend((0..20_000).filter(|n| dice.f64_at(u64::from(*n)) < loss));
     let took = pair.transfer(&bytes);

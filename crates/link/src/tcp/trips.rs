@@ -14,7 +14,7 @@ pub(super) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Takes a measurement in, as RFC 6298 §2 has it.
+    /// Adds a measurement (RFC 6298 §2).
     pub fn measured(&mut self, rtt: Duration) {
         self.shortest = Some(self.shortest.map_or(rtt, |shortest| shortest.min(rtt)));
         match self.smoothed {
@@ -41,12 +41,13 @@ impl RoundTrips {
         self.shortest.unwrap_or_default()
     }
 
-    /// The retransmission timeout: RFC 6298 §2.3 with Linux's floor, which is under the variation and not under the sum.
+    /// The retransmission timeout: RFC 6298 §2.3 with Linux's floor, which applies to the variation and not to the sum.
     pub fn timeout(&self, floor: Duration) -> Duration {
         self.smoothed.map_or(FIRST_RTO, |smoothed| smoothed + (self.variation * 4).max(floor))
     }
 
-    /// How long after its transmission a segment is waited for that later ones have overtaken: packets may be reordered.
+    /// How long after its transmission a segment that later ones have overtaken is not yet considered lost, since
+    /// packets may be reordered: a round trip and a quarter.
     pub fn reordering_window(&self) -> Duration {
         self.smoothed() + self.shortest() / 4
     }

@@ -22,9 +22,9 @@ pub enum BindingKind {
     CongestionWindow,
     /// A disk, at either end.
     Disk,
-    /// A thread that had no time left, at either end.
+    /// A thread that had no CPU time left, at either end.
     Cpu,
-    /// The other end: it gave nothing to send, or took what came late.
+    /// The other end: it provided nothing to send, or was late to take what arrived.
     Peer,
     /// The link is full.
     Link,
@@ -58,7 +58,7 @@ impl BindingKind {
     }
 }
 
-/// How sure it is.
+/// How certain it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[derive(strum::IntoStaticStr)]
@@ -68,7 +68,7 @@ pub enum Certainty {
     Measured,
     /// Counted, and a good part of the time; or sizes and round trips agree.
     Likely,
-    /// It would agree with the usual setting of something that could not be seen.
+    /// It would agree with the usual value of a setting that could not be seen.
     Guessed,
     /// Nothing was found.
     None,

@@ -28,9 +28,10 @@ pub struct ConnectionFigures {
     pub min_rtt: Option<Duration>,
     /// The smoothed one at the end; it includes queues on the path.
     pub rtt: Option<Duration>,
-    /// Bytes of a DATA frame in the mean, over all connections; `None` where there are none, or they are not counted.
+    /// Mean length of a DATA frame in bytes, over all connections; `None` where there are none, or they are not
+    /// counted.
     pub mean_data: Option<u64>,
-    /// Whether it has no TLS, for certain.
+    /// Whether it certainly has no TLS.
     pub is_clear: bool,
     /// The capacity of the link if we emulate it.
     pub bandwidth: Option<Bandwidth>,
@@ -46,9 +47,9 @@ pub struct ConnectionFigures {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SenderFigures {
-    /// Time in which data waited for a stream window, by the engine's count. If this end receives, as the receiver sees
-    /// it: the data stopped where credit ended and went on one round trip after its WINDOW_UPDATE; of a stream in the
-    /// mean.
+    /// Time in which data waited for a stream window, as the engine counts it. If this end receives, the receiver's
+    /// view: the data stopped where the credit ended and continued one round trip after its WINDOW_UPDATE; the mean of
+    /// the streams.
     pub blocked_stream_window: Option<Duration>,
     /// Time in which it waited for the connection window.
     pub blocked_connection_window: Option<Duration>,
@@ -114,7 +115,7 @@ impl ConnectionFigures {
         Some(self.bandwidth?.bits_per_second() as f64 / 8.0 * self.min_rtt?.as_secs_f64())
     }
 
-    /// `waited`, added up over `streams`, of each in the mean: no more than the whole time.
+    /// The mean per stream of `waited`, which is a sum over `streams`; no more than the whole time.
     pub fn of_each(&self, waited: Option<Duration>, streams: u32) -> Option<Duration> {
         Some((waited? / streams.max(1)).min(self.wall))
     }

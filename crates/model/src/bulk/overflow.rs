@@ -23,9 +23,9 @@ pub struct Overflow {
     pub streams: u64,
     /// Of those, the ones that ended early.
     pub broken_streams: u64,
-    /// How many of those had which rate: of key `n` 1.01^n bits per second.
+    /// How many of the streams had which rate: key `n` is 1.01^n bits per second.
     rates: BTreeMap<u32, u64>,
-    /// The least and the greatest of those rates.
+    /// The lowest and the highest of those rates.
     extremes: Option<(f64, f64)>,
     /// What each connection carried of them.
     pub connections: BTreeMap<u32, Share>,
@@ -66,7 +66,7 @@ impl Overflow {
         }
     }
 
-    /// The rates of its streams and how many had each: to within half a hundredth, but for the extremes.
+    /// The rates of its streams and how many had each. They are accurate to half a percent; the extremes are exact.
     pub fn rates(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let (least, most) = self.extremes.unwrap_or_default();
         let highest_at = self.rates.len().saturating_sub(1);

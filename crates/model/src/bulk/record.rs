@@ -43,7 +43,7 @@ pub struct BulkParameters {
     pub congestion: Option<String>,
 }
 
-/// A run of `bulk get` or `bulk put`: several files, maybe, over several connections.
+/// A run of `bulk get` or `bulk put`: one file or several, over one connection or several.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BulkRecord {
     /// [`RECORD_VERSION`].
@@ -85,15 +85,15 @@ pub struct BulkRecord {
     pub peer_cpu: Option<Duration>,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// In sum, for how long the thread that moved the bytes did not run although it had to, each time 100 ms or more: it was stopped,
-    /// or its machine was.
+    /// The total time for which the thread that moved the bytes did not run although it had to, in pauses of 100 ms or
+    /// more: the thread or its machine was stopped.
     #[serde(default)]
     pub paused: Duration,
     /// Doubts about the result, in sentences.
     pub warnings: Vec<String>,
 }
 
-/// An end that did not run for more than this share of its time has no figures. What is shorter is a warning.
+/// An end that did not run for more than this share of its time has no figures. A smaller share is a warning.
 pub(crate) const VOID: f64 = 0.1;
 
 /// Whether `time` is more than this share of `all`.
@@ -132,14 +132,15 @@ impl BulkRecord {
         exceeds(self.paused, VOID, self.elapsed())
     }
 
-    /// The time of a run for a fixed time that lasted until that was over.
+    /// The fixed time of a run that lasted until it was over; `None` for any other run.
     fn time_over(&self) -> Option<Duration> {
         let is_cut = |one: &TransferRecord| matches!(one.outcome, TransferOutcome::Partial { .. });
         let is_over = !self.interrupted && self.transfers.iter().any(is_cut);
         self.asked.duration.filter(|_| is_over)
     }
 
-    /// From the first request to the last byte; of a run for a fixed time, until that was over: a pause at its end belongs to it.
+    /// From the first request to the last byte. For a run for a fixed time that was not cut short, to the end of that
+    /// time: a pause at its end counts.
     pub fn elapsed(&self) -> Duration {
         self.meter.elapsed().max(self.time_over().unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! A repetition of a cell of bulk work as a bulk record: with the lab's knowledge of both ends and of the link.
+//! A repetition of a cell of bulk work as a bulk record: with what the lab records of both ends and of the link.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ fn figures(
     let micros = |us: u32| (us > 0).then(|| Duration::from_micros(us.into()));
     let (ours, theirs) = (connection.tcp_client.as_ref(), connection.tcp_server.as_ref());
     let quic = connection.quic_client.as_ref();
-    // Acknowledgements of data give the sender more round-trip samples than the receiver, who sends next to nothing.
+    // Acknowledgements of data give the sender more round-trip samples than the receiver, which sends next to nothing.
     let min_rtt = theirs.and_then(|end| micros(end.min_rtt_us)).or(connection.min_rtt_us().and_then(micros));
     let generator = &repetition.generator;
     let busiest = generator.busiest_ns.max(generator.cpu_ns / u64::from(generator.threads.max(1)));

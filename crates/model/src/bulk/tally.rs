@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct TransferTally {
     /// All of it arrived.
     pub complete: u64,
-    /// Cut off: the time was over, or somebody interrupted us.
+    /// Cut off: the time was over, or we were interrupted.
     pub partial: u64,
-    /// Something went wrong.
+    /// An error occurred.
     pub failed: u64,
 }
 

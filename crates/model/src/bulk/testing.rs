@@ -183,7 +183,7 @@ pub fn record() -> BulkRecord {
     ];
     record.meter = ByteMeter::new(began);
     for part in record.transfers.iter().flat_map(|transfer| &transfer.parts) {
-        // Evenly, by sixteenths, the last with the end.
+        // Evenly, in sixteenths; the last one arrives at the end.
         let step = part.ended_at.since(part.first_byte_at) / 16;
         (0..16).for_each(|n| record.meter.add(part.ended_at - step * n, part.bytes / 16));
     }

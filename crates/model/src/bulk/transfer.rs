@@ -38,7 +38,7 @@ impl TransferDirection {
     }
 }
 
-/// Why a transfer is partial that was to last for a time: it is as it was planned.
+/// Why a transfer for a fixed time is partial: that was planned.
 pub const TIME_WAS_OVER: &str = "the time was over";
 
 /// How a transfer ended.
@@ -47,12 +47,12 @@ pub const TIME_WAS_OVER: &str = "the time was over";
 pub enum TransferOutcome {
     /// All of it arrived.
     Complete,
-    /// A part of it arrived, and nothing was wrong with that: the time was over, or somebody interrupted us.
+    /// A part of it arrived, without an error: the time was over, or we were interrupted.
     Partial {
         /// What ended it.
         why: String,
     },
-    /// Something went wrong. What had arrived counts all the same.
+    /// An error occurred. What had arrived counts all the same.
     Failed {
         /// What.
         why: String,
@@ -61,15 +61,15 @@ pub enum TransferOutcome {
     },
 }
 
-/// What became of a checksum.
+/// The result of comparing checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum DigestVerdict {
-    /// The other end declared one, and it is ours.
+    /// The other end declared one, and it equals ours.
     Matches,
-    /// The other end declared one, and it is another: the bytes are not those that were sent.
+    /// The other end declared one, and it differs from ours: the bytes are not those that were sent.
     Differs,
     /// The other end declared none: ours is only for the user to compare.
     #[serde(alias = "untold")]

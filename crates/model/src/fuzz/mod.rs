@@ -140,7 +140,7 @@ fn client_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Scripts: both sides ask, answer and carry, in several orders and with several options.
+/// Scripts: both sides send requests and responses and deliver them, in several orders and with several options.
 fn pair_seeds() -> Vec<Vec<u8>> {
     let script: [u8; 40] = [
         0, 0, 1, 90, 10, 255, 3, 200, 11, 255, 2, 50, 10, 40, 9, 1, 4, 80, 11, 99, 8, 1, 8, 200, 10, 200, 1,

@@ -1,8 +1,8 @@
-//! What a proxy makes of two arbitrary peers: engines on both sides, and between them the translation of `h2lab_proxy`.
+//! A proxy between two arbitrary peers: engines on both sides, and the translation of `h2lab_proxy` between them.
 //!
-//! What leaves over HTTP/1.1 is read again by a parser that knows nothing of ours and forgives nothing: it must be exactly the one
-//! message that was meant, or the beginning of it. Of a pair of proxies with HTTP/2 between them the second one's is read again, and what
-//! comes out of the second is what went into the first.
+//! What leaves over HTTP/1.1 is parsed again by a strict parser that is independent of ours: it must be exactly the one
+//! message that was meant, or the beginning of it. With a pair of proxies that speak HTTP/2 to each other, the output
+//! of the second one is parsed again, and it must be what went into the first.
 
 mod strict;
 
@@ -24,17 +24,18 @@ const MOST: usize = 6;
 mod option {
     /// The client speaks HTTP/2.
     pub(super) const CLIENT_H2: u8 = 1;
-    /// The instance speaks HTTP/2; then nothing is read again.
+    /// The instance speaks HTTP/2; then nothing is parsed again.
     pub(super) const INSTANCE_H2: u8 = 2;
-    /// The instance is a second proxy, which speaks HTTP/2; the instance's bytes are those of its instance, which speaks HTTP/1.1.
+    /// The instance is a second proxy, which speaks HTTP/2. The instance's bytes are those of the instance behind it,
+    /// which speaks HTTP/1.1.
     pub(super) const PAIR: u8 = 16;
     /// A preface precedes the client's bytes.
     pub(super) const GREETED: u8 = 4;
-    /// Clients are believed what they say of others, and `Forwarded` is written.
+    /// Clients are trusted in what they say of others, and `Forwarded` is written.
     pub(super) const TRUSTED: u8 = 8;
 }
 
-/// What is asked.
+/// What the requests are sent to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Instance {
     H1,
@@ -43,7 +44,7 @@ enum Instance {
     Proxy,
 }
 
-/// A message as far as it has come.
+/// A message as far as it has been received.
 #[derive(Default)]
 struct Message {
     head: Head,
@@ -60,7 +61,7 @@ struct Asking {
     message: Message,
 }
 
-/// A client's bytes and an instance's, of which the second byte says how many are whose.
+/// The input is a client's bytes followed by an instance's; its second byte says where they are split.
 pub(super) fn proxy(data: &[u8]) {
     let [options, share, bytes @ ..] = data else { return };
     let has = |option| options & option != 0;
@@ -141,7 +142,7 @@ fn requests(down: &mut Connection, from: Version, own: &OwnFields) -> Vec<Asking
                 }
             }
             Event::Reset { stream, .. } => {
-                // It may have begun to leave.
+                // A part of it may have left already.
                 if let Some(n) = find(&mut all, stream) {
                     all[n].message.is_whole = false;
                 }
@@ -157,7 +158,7 @@ fn requests(down: &mut Connection, from: Version, own: &OwnFields) -> Vec<Asking
     all
 }
 
-/// Sends a body and what follows it, and takes what leaves; all of it if the peer's windows let it.
+/// Sends a body and its trailers as far as the peer's windows allow, and appends the bytes that leave to `sent`.
 fn finish(to: &mut Connection, stream: StreamId, message: &Message, sent: &mut Vec<u8>) {
     let ends = message.is_whole && message.trailers.is_none();
     let mut rest = &message.body[..];
@@ -178,7 +179,8 @@ fn finish(to: &mut Connection, stream: StreamId, message: &Message, sent: &mut V
     }
 }
 
-/// Passes a request to an instance that says `answer`; what that is for the proxy: interim responses, and the final one.
+/// Passes a request to an instance that sends `answer`. Returns what the proxy reads: interim responses, and the final
+/// one.
 fn pass_request(
     asking: &Asking,
     instance: Instance,
@@ -244,14 +246,15 @@ fn pass_request(
     (interims, told)
 }
 
-/// What a second proxy says, to which these bytes are sent that stand for one request; with status and body if it passes on a whole
-/// response.
+/// Sends these bytes, which are one request, to a second proxy. Returns its output, and status and body if it passes on
+/// a whole response.
 fn second(sent: &[u8], asking: &Asking, answer: &[u8], own: &OwnFields) -> (Vec<u8>, Option<(u16, Vec<u8>)>) {
     let mut middle = server(Version::H2);
     middle.handle_input(NOW, sent);
     let mut come = requests(&mut middle, Version::H2, own);
     assert!(come.len() <= 1, "two requests of one");
-    // It may have refused it: one hop fewer is left, or its fields are too large with those of the first.
+    // It may have refused the request: one hop fewer is left, or the fields are too large together with those of the
+    // first proxy.
     let Some(again) = come.pop() else { return (middle.take_transmit(NOW), None) };
     let (first, then) = (&asking.message, &again.message);
     assert_eq!(again.asked.websocket, asking.asked.websocket);
@@ -266,7 +269,7 @@ fn second(sent: &[u8], asking: &Asking, answer: &[u8], own: &OwnFields) -> (Vec<
     (pass_response(&mut middle, false, &again, response), meant)
 }
 
-/// What an instance has said on a stream.
+/// The responses of an instance on a stream.
 fn responses(
     up: &mut Connection,
     on: StreamId,
@@ -307,7 +310,7 @@ fn responses(
     (interims, answer)
 }
 
-/// Passes a response to the client, or breaks off; what leaves.
+/// Passes a response to the client, or resets the stream; returns what leaves.
 fn pass_response(
     down: &mut Connection,
     is_h1: bool,
@@ -339,7 +342,7 @@ fn pass_response(
     if !is_alone {
         finish(down, stream, &answer, &mut sent);
     }
-    // Of a connection that has ended before, nothing leaves.
+    // A connection that has ended before sends nothing.
     if is_h1 && !sent.is_empty() {
         let is_head = asking.message.head.get(Part::Method) == b"HEAD";
         let has_body = !is_head && status != 204 && status != 304;
@@ -354,7 +357,7 @@ fn pass_response(
     all
 }
 
-/// An exchange between every two versions, and the pieces of which smuggling is made.
+/// An exchange between every two versions, and the elements of request smuggling.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     use h2lab_wire::fuzz as connections;
     let with = |options: u8, client: &[u8], instance: &[u8]| {

@@ -15,7 +15,7 @@ impl Drop for Reporting<'_> {
     }
 }
 
-/// Runs a target on its seeds and on so many inputs near them.
+/// Runs a target on its seeds and on this many mutations of them.
 fn run(name: &str, inputs: usize) {
     let target = target(name);
     let run = |input: &[u8]| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use h2lab_base::units::{Time, format_bytes, format_duration};
 
-/// What a probe may send to a host, and have it send, at most.
+/// The most that a probe may send to a host, and have the host send.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowance {
     /// Requests: everything that may cause work on the host, answered or not.
@@ -50,7 +50,7 @@ pub struct Spent {
     pub requests: u64,
     /// Bytes sent, in clear.
     pub bytes: u64,
-    /// Bytes received, in clear; of a client under test, which is not asked anything, 0.
+    /// Bytes received, in clear; 0 for a client under test, which is sent no requests.
     #[serde(default)]
     pub received: u64,
     /// Connections dialled.
@@ -62,7 +62,7 @@ pub struct Spent {
 /// Why a probe must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
-    /// So many requests were sent, the maximum.
+    /// The maximum of requests sent.
     Requests(u64),
     /// The maximum of bytes sent.
     Bytes(u64),
@@ -73,7 +73,7 @@ pub enum Exhausted {
 }
 
 impl Exhausted {
-    /// The flag that allows more. Of another maximum than the default it is the one that set it.
+    /// The flag that allows more: for a maximum other than the default, the flag that set it.
     const fn remedy(&self) -> &'static str {
         let gentle = Allowance::GENTLE;
         match self {

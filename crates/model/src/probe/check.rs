@@ -10,21 +10,21 @@ use crate::Fix;
 use crate::settings::Peer;
 use h2lab_wire::trace::Direction;
 
-/// What a check came to.
+/// The verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[derive(strum::Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum Verdict {
-    /// It is as it should be; of something that may or may not be there: it is there.
+    /// It is as it should be; for something optional: it is there.
     Pass,
     /// A defect was shown.
     Fail,
-    /// The peer took no notice of what it was sent: neither taken up nor refused.
+    /// The peer ignored what it was sent: it neither acted on it nor refused it.
     Ignored,
     /// The peer does not have what is checked, and need not.
     Unsupported,
-    /// What was seen does not decide it: a budget ended before, or something else answered.
+    /// What was seen does not decide it: a budget was used up before, or something else answered.
     Undecided,
 }
 
@@ -64,7 +64,7 @@ pub struct Check {
     /// Which case of it, if it has several: `HTTP/1.1`, `split headers` …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case: Option<String>,
-    /// What it came to.
+    /// Its verdict.
     pub verdict: Verdict,
     /// How bad that is: `info` unless the verdict is `fail`.
     pub severity: Severity,
@@ -134,13 +134,13 @@ impl Check {
         self
     }
 
-    /// Whether it failed at least so badly.
+    /// Whether it failed with at least this severity.
     pub fn is_at_least(&self, severity: Severity) -> bool {
         self.verdict == Verdict::Fail && self.severity >= severity
     }
 }
 
-/// Words of ours may quote a peer's.
+/// Our own text may quote a peer's.
 fn printable(text: impl Into<String>) -> String {
     made_printable(&text.into()).into_owned()
 }

@@ -6,7 +6,7 @@ use super::{Check, ChecklistItem, Mark, Verdict};
 struct Point {
     item: &'static str,
     checks: &'static [&'static str],
-    /// So many of them, from the first on, must have been made.
+    /// This many of them, from the first on, must have been made.
     needed: usize,
     settled: &'static str,
 }

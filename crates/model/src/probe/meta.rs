@@ -72,9 +72,9 @@ pub enum Severity {
     Low,
     /// Requests are lost or slowed down.
     Medium,
-    /// Requests fail for good, or whoever can reach the port can harm the service.
+    /// Requests fail permanently, or anyone who can reach the port can harm the service.
     High,
-    /// Access control is passed by, or messages are taken for others.
+    /// Access control is bypassed, or messages are mistaken for others.
     Critical,
 }
 

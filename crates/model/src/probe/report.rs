@@ -124,7 +124,7 @@ pub struct ProbeReport {
     pub limits: ServerLimits,
     /// What is left to do before a migration to h2c; empty if that was not looked at.
     pub checklist: Vec<ChecklistItem>,
-    /// Each offer of h2c that a proxy was made, with what both sides saw of it; empty if there were none.
+    /// Each offer of h2c that was made to a proxy, with what both sides saw of it; empty if there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Observation>,
     /// What was sent.
@@ -145,12 +145,12 @@ impl ProbeReport {
         self.checks.iter().any(is_spoken)
     }
 
-    /// The checks that failed at least so badly.
+    /// The checks that failed with at least this severity.
     pub fn failed(&self, severity: Severity) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(move |check| check.is_at_least(severity))
     }
 
-    /// How many checks came to `verdict`.
+    /// How many checks have this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.checks.iter().filter(|check| check.verdict == verdict).count()
     }

@@ -16,7 +16,7 @@ impl Cell {
         let connections =
             if self.protocol.is_multiplexed() { self.connections.clamp(1, at_a_time) } else { at_a_time };
         (self.connections, self.max_connections) = (connections, connections);
-        // A file's connections are refused if they cannot have as many each.
+        // A file is refused if its connections cannot have the same number of responses each.
         self.streams = at_a_time.div_ceil(connections);
     }
 }
@@ -63,7 +63,8 @@ pub(super) fn combinations(scenario: &Scenario, matrices: &[MatrixAxes]) -> Resu
     Ok(())
 }
 
-/// Refuses connections that cannot have as many responses each: the cell's label would not show how they are spread.
+/// Refuses connections that cannot have the same number of responses each: the cell's label would not show how they are
+/// spread.
 fn uneven(scenario: &Scenario, matrices: &[MatrixAxes]) -> Result<(), ScenarioError> {
     let at_a_time = scenario.work.concurrency.unwrap_or(1).max(1);
     for matrix in matrices {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The uses of the packets' bytes.
+/// What the bytes of packets are used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct CaptureOptions {
@@ -20,7 +20,7 @@ pub struct CaptureOptions {
 }
 
 impl CaptureOptions {
-    /// Whether they have no use.
+    /// Whether they are not used.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

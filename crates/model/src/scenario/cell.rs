@@ -11,7 +11,7 @@ use super::topology::{Sidecar, Topology};
 use crate::workload::{ClientPolicy, DialPolicy, EngineSettings, H2cMode, Protocol, Work};
 use h2lab_link::LinkSpec;
 
-/// Who answers.
+/// The server of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Target {
@@ -50,7 +50,7 @@ pub struct Cell {
     pub group: u32,
     /// The 0-based repetition: the same cell with the next seed.
     pub repetition: u32,
-    /// The seed of everything random in this repetition, but for what `request_seed` decides.
+    /// The seed of everything random in this repetition, except for what `request_seed` decides.
     pub seed: u64,
     /// The seed of the requests: when those of a Poisson process are due, their kinds, what their placeholders stand for. The cells
     /// of a group have the same one in each repetition, so that they carry the same load. 0 in records of runs older than this.
@@ -91,7 +91,7 @@ pub struct Cell {
     /// How our origin's HTTP/2 engine behaves.
     #[serde(default, skip_serializing_if = "EngineSettings::is_default")]
     pub server: EngineSettings,
-    /// What the server that we start has otherwise than by our own configuration.
+    /// How the configuration of the server that we start differs from our own.
     #[serde(default, skip_serializing_if = "ServerSetup::is_default")]
     pub setup: ServerSetup,
     /// How our client dials when no connection is usable.
@@ -100,7 +100,7 @@ pub struct Cell {
     /// How our client treats its connections.
     #[serde(default, skip_serializing_if = "ClientPolicy::is_default")]
     pub policy: ClientPolicy,
-    /// The uses of the packets' bytes.
+    /// What the bytes of packets are used for.
     #[serde(default, skip_serializing_if = "CaptureOptions::is_default")]
     pub capture: CaptureOptions,
     /// What is sent, and when.

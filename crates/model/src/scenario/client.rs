@@ -30,7 +30,7 @@ impl ClientAxes {
     }
 }
 
-/// A table without any key; one that has one is refused by its name.
+/// A table that has no keys: any key in it is refused by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct NoKey;
 

@@ -67,7 +67,7 @@ impl Estimate {
         }
     }
 
-    /// Repetition `k` is made: in so many tries, and in so much time altogether.
+    /// Repetition `k` was made, in this many tries and this much time altogether.
     pub fn finished(&mut self, k: usize, tries: u32, took: Duration) {
         let Some(repetition) = self.repetitions.get_mut(k) else { return };
         let each = took.as_secs_f64() / f64::from(tries.max(1));

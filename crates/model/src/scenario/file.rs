@@ -37,8 +37,8 @@ pub struct Scenario {
     pub sysctl: SysctlAxes,
     /// Who talks to whom, and how.
     pub matrix: MatrixAxes,
-    /// What our client does otherwise than by default. A table that says nothing is not written: the scenarios of earlier
-    /// runs read the same.
+    /// How our client differs from its defaults. An empty table is not written, so that the scenarios of earlier runs
+    /// read the same.
     #[serde(skip_serializing_if = "ClientAxes::is_default")]
     pub client: ClientAxes,
     /// How the HTTP/2 engine of our origin behaves.
@@ -47,11 +47,11 @@ pub struct Scenario {
     /// Which packets are captured, and in what form.
     #[serde(skip_serializing_if = "CaptureOptions::is_default")]
     pub capture: CaptureOptions,
-    /// What else is measured besides the cells of this scenario: each has keys in place of the file's, and its cells follow.
-    /// See [`Scenario::variations`].
+    /// Further cells, measured besides those of this scenario: each table has keys that replace the file's, and its
+    /// cells follow. See [`Scenario::variations`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vary: Vec<toml::Table>,
-    /// What a short run has in place of the file's own keys: see [`Scenario::quickened`]. A run has none.
+    /// Keys that replace the file's own in a short run: see [`Scenario::quickened`]. A run has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quick: Option<toml::Table>,
 }
@@ -128,13 +128,13 @@ pub struct MatrixAxes {
     /// Servers that we start behind the link, and proxies in front of our origin: names of `sut/`. Each is a group of its
     /// own.
     pub origin: Axis<String>,
-    /// Where sidecars stand. Not written if nowhere: the scenarios of earlier runs read the same.
+    /// Where sidecars stand. Not written if there are none: the scenarios of earlier runs read the same.
     #[serde(skip_serializing_if = "is_direct")]
     pub topology: Axis<Topology>,
     /// The programs that are sidecars: proxies of `sut/`. Each is a group of its own in each topology that has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<Axis<String>>,
-    /// Several matrices instead of this one: each has these axes, but for those that it names itself.
+    /// Several matrices instead of this one: each has these axes, except for those that it names itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<Arm>,
     /// Live servers instead, over the live network, without emulation; they are compared with each other.
@@ -154,16 +154,16 @@ pub struct MatrixAxes {
     /// Requests after which a server that we start ends a connection: a number, or `unlimited`. With a proxy it is the
     /// proxy that does, not the origin behind it.
     pub max_requests_per_connection: Axis<RequestLimit>,
-    /// Those of `origin` that have this limit; all if none is named. With a proxy and, beside it, the origin that stands
-    /// behind it, naming the proxy shows which hop is guilty.
+    /// The members of `origin` that have this limit; all if none is named. If a proxy and the origin behind it are both
+    /// measured, naming the proxy shows which hop is at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited: Option<Axis<String>>,
     /// What the multiplexed protocols dial when no connection is usable.
     pub dial_policy: Axis<DialPolicy>,
 }
 
-/// A configuration that a study compares where the full product would be mostly cells that nobody asked for: its axes in
-/// place of the matrix's. What it does not name is the matrix's.
+/// An arm of a study, for the case that most cells of the full product are unwanted: its axes replace the matrix's. An
+/// axis that it does not name is the matrix's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Arm {
@@ -184,7 +184,7 @@ pub struct Arm {
     pub connections: Option<Axis<ConnectionCount>>,
 }
 
-/// A live server and what it is asked in.
+/// A live server, and the protocols in which it is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LiveTarget {
@@ -192,7 +192,7 @@ pub struct LiveTarget {
     pub url: String,
     /// Its path and query.
     pub path: String,
-    /// Of the matrix's protocols those that have cells there: what it was found to speak, or what was asked for.
+    /// The protocols of the matrix that have cells there: those that it was found to speak, or that were asked for.
     pub protocols: Axis<Protocol>,
 }
 

@@ -67,7 +67,7 @@ impl Difference {
         }
     }
 
-    /// What it is in `cell`, in words; nothing where that is what it is by default.
+    /// Its value in `cell`, in words; empty if it is the default.
     pub fn values(self, cell: &Cell) -> Vec<String> {
         match self {
             Self::Streams => vec![cell.streams.to_string()],
@@ -114,7 +114,7 @@ pub struct Naming(Vec<Named>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Named {
     difference: Difference,
-    /// What a label would say of more than half of the cells, and does not; none where no value is that common.
+    /// The value of more than half of the cells, which labels leave out; `None` if no value is that common.
     usual: Option<String>,
 }
 
@@ -137,7 +137,7 @@ impl Naming {
         let named = Difference::ALL.into_iter().filter_map(|difference| {
             let values = difference.among(group);
             let cells: usize = values.values().sum();
-            // A default has no words: where a cell has it, the others must have theirs.
+            // A default has no words: if a cell has the default, the labels of the others must name their values.
             let has_default = values.contains_key("");
             let usual = values.iter().find(|(_, count)| !has_default && **count * 2 > cells);
             let usual = usual.map(|(words, _)| words.clone());

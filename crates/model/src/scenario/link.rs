@@ -1,4 +1,4 @@
-//! The `[link]` table: what the emulated link does, and in which conditions that results.
+//! The `[link]` table: what the emulated link does, and the conditions that result from it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,8 +18,8 @@ use h2lab_link::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct LinkAxes {
-    /// No link at all: both ends talk over the loopback device of one namespace, as fast as this machine can. Nothing else
-    /// can be asked of it but a congestion control.
+    /// No link at all: both ends talk over the loopback device of one namespace, as fast as this machine can. The only
+    /// other key that it allows is the congestion control.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub loopback: bool,
     /// One-way delay.
@@ -33,7 +33,7 @@ pub struct LinkAxes {
     pub loss: Axis<Ratio>,
     /// How losses are spread.
     pub loss_model: Axis<LossShape>,
-    /// Who shares the losses' chain.
+    /// Which packets share a loss model's chain.
     #[serde(skip_serializing_if = "is_default")]
     pub loss_per: Axis<LossPer>,
     /// Capacity.
@@ -57,7 +57,7 @@ pub struct LinkAxes {
     /// Times in which nothing passes, the same in every cell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blackout: Vec<BlackOut>,
-    /// What changes while the link carries, the same in every cell.
+    /// What changes while the link carries packets, the same in every cell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<LinkStep>,
     /// What is different from client to server.
@@ -66,7 +66,7 @@ pub struct LinkAxes {
     pub downlink: LinkOverride,
 }
 
-/// Whether an axis says nothing.
+/// Whether an axis is the default.
 fn is_default<T: Default + PartialEq + Clone>(axis: &Axis<T>) -> bool {
     *axis == Axis::one(T::default())
 }
@@ -100,10 +100,10 @@ pub struct LinkOverride {
     pub corrupt: Option<Ratio>,
     /// Times in which nothing passes.
     pub blackout: Option<Vec<BlackOut>>,
-    /// Packets that are dropped by name: a packet has one direction, and so has a script.
+    /// Packets that are dropped individually: a packet has one direction, and so has a script.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub script: Vec<ScriptLine>,
-    /// What changes while the link carries.
+    /// What changes while the link carries packets.
     pub steps: Option<Vec<LinkStep>>,
 }
 
@@ -133,7 +133,7 @@ mod optional_text {
     }
 }
 
-/// A change at a time, counted from when the link began to carry; what it does not name stays as it is.
+/// A change at a time, counted from when the link began to carry packets; what it does not name stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkStep {

@@ -132,8 +132,8 @@ impl Scenario {
         points
     }
 
-    /// The configurations to a server that we start: each once and without a limit if the limits are others'. A sidecar
-    /// decides itself about streams and dialling.
+    /// The configurations for a server that we start, each once. They have no limit if the limits are for other
+    /// servers. A sidecar makes its own decisions about streams and dialling.
     fn variants_of(&self, server: &Target, has_sidecar: bool, variants: &[Variant]) -> Vec<Variant> {
         let named = |limited: &Axis<String>| limited.values().iter().any(|name| name == server.name());
         let is_limited = self.matrix.limited.as_ref().is_none_or(named);
@@ -152,8 +152,8 @@ impl Scenario {
         )
     }
 
-    /// The configurations to the n-th live server: in the protocols that it speaks, and as twins of those before if its
-    /// URL was given before.
+    /// The configurations for the n-th live server, in the protocols that it speaks. If its URL was given before, they
+    /// are twins of the earlier ones.
     fn variants_at(&self, n: usize, variants: &[Variant]) -> Vec<Variant> {
         let live = &self.matrix.live[n];
         let speaks = |live: &LiveTarget, protocol| live.protocols.values().contains(&protocol);
@@ -209,7 +209,7 @@ impl Scenario {
     /// The seed of a group's condition, of the several that a scenario may have; `None` if the plan has no such group.
     pub fn seed_of(&self, group: u32) -> Option<u64> {
         if !self.vary.is_empty() {
-            return Some(self.seed.values()[0]); // there are not several
+            return Some(self.seed.values()[0]); // there is only one
         }
         let servers = servers(&self.matrix.matrices()).len();
         let conditions_each = servers * self.works().len() * self.links().len() * self.sysctls().len();
@@ -250,8 +250,7 @@ impl Scenario {
         distinct(works)
     }
 
-    /// Congestion control and link of each condition, equal ones once; none for live
-    /// servers.
+    /// Congestion control and link of each condition, equal ones once; none for live servers.
     fn links(&self) -> Vec<(Option<String>, Option<LinkSpec>)> {
         if !self.matrix.live.is_empty() {
             return vec![(None, None)];
@@ -286,8 +285,8 @@ fn servers(matrices: &[MatrixAxes]) -> Vec<(Vec<usize>, Parties)> {
     found
 }
 
-/// The servers that we start and the client's sidecar before each, in each topology; one `None` for live
-/// servers. With two sidecars the server is the sidecar's program, whatever else there is.
+/// The servers that we start and the client's sidecar before each, in each topology; one `None` for live servers. With
+/// two sidecars the server is the sidecar's program, whatever else there is.
 fn servers_of(matrix: &MatrixAxes) -> Vec<Parties> {
     if !matrix.live.is_empty() {
         return vec![(None, None)];
@@ -437,9 +436,10 @@ fn point(
     }
 }
 
-/// The part of the repetition's seed that distinguishes it from the other cells of its group; not the link and what is behind it,
-/// so that two links, or two servers behind one, can be compared under the same drops. Live servers share a group. Options newer
-/// than the first version are included only where they are not the default: recorded runs keep their seeds.
+/// The part of the repetition's seed that distinguishes it from the other cells of its group. It leaves out the link
+/// and what is behind it, so that two links, or two servers behind one, can be compared under the same drops. Live
+/// servers share a group. Options newer than the first version are included only where they are not the default:
+/// recorded runs keep their seeds.
 fn variant_key(cell: &Cell) -> String {
     let mut variant = format!("{}#{}/{}/{}", cell.protocol, cell.twin, cell.connections, cell.streams);
     if let Some(requests) = cell.max_requests_per_connection {

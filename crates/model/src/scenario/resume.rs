@@ -10,8 +10,8 @@ use crate::workload::{Body, MixEntry};
 pub const MASK: &str = "(not kept)";
 
 impl Scenario {
-    /// The scenario as it is stored. Contents of requests may be secrets: names of header fields are kept, values are
-    /// not, of a body its length, and no values of queries unless that was asked for.
+    /// The scenario as it is stored. Contents of requests may be secrets. It keeps the names of header fields without
+    /// their values, the length of a body without the body, and the values of queries only if that was asked for.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let mut kept = self.clone();
@@ -48,8 +48,8 @@ impl Scenario {
         flags
     }
 
-    /// Whether it lacks what only its file contains: header values or bodies of kinds of requests, or of what varies, or
-    /// values of queries.
+    /// Whether it lacks what only its file contains: values of queries, or header values or bodies of kinds of requests
+    /// or of variations.
     pub fn needs_its_file(&self) -> bool {
         let is_masked = |kind: &MixEntry| {
             let is_body = kind.body.as_ref().is_some_and(is_masked_body);
@@ -126,7 +126,8 @@ fn hide_paths(path: &mut String, mix: &mut [MixEntry]) {
     }
 }
 
-/// What [`mask`] does, in the table of a variation's work: of another form, since it has only the keys that vary.
+/// The same as [`mask`] for the table of a variation's work. The table has another form, since it has only the keys
+/// that vary.
 fn mask_table(work: &mut toml::Table) {
     let mask_text = |text: &mut toml::Value| *text = toml::Value::String(MASK.to_owned());
     if let Some(toml::Value::Array(headers)) = work.get_mut("headers") {
@@ -138,7 +139,7 @@ fn mask_table(work: &mut toml::Table) {
     }
 }
 
-/// The same of the queries.
+/// The same for queries.
 fn hide_in_table(work: &mut toml::Value) {
     if let Some(toml::Value::String(path)) = work.get_mut("path") {
         hide(path);

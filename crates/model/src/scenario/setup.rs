@@ -1,10 +1,10 @@
-//! What a server that we start has otherwise than by our own configuration: a file of the user's, changed settings.
+//! How the configuration of a server that we start differs from our own: a file of the user's, changed settings.
 
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Knob;
 
-/// A setting of the server that is set to something else than its configuration says; nothing else of it is changed.
+/// A setting of the server that replaces what its configuration says; nothing else of it is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// What it controls; the table of settings says how the server's product writes it.

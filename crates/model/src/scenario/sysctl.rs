@@ -1,7 +1,7 @@
 //! Sysctls of the client's and of the server's network namespace: the `[sysctl.client]` and `[sysctl.server]` tables.
 //!
-//! Names are written as sysctl(8) has them. Only the kernel knows which of them it has, and their values;
-//! this module refuses what no kernel accepts in a network namespace.
+//! Names are written as in sysctl(8). Which names and values exist depends on the kernel; this module refuses what no
+//! kernel accepts in a network namespace.
 
 use std::collections::BTreeMap;
 
@@ -176,7 +176,7 @@ pub fn dotted(name: &str) -> String {
     if name.contains('/') && !name.contains('.') { name.replace('/', ".") } else { name.to_owned() }
 }
 
-/// The value as it compares: the kernel separates numbers with tabs, users with spaces.
+/// The value in the form that is compared: the kernel separates numbers with tabs, users with spaces.
 pub fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,5 @@
-//! What is between the generator and the server: nothing, or sidecars, proxies that turn one protocol into another
-//! without the client or the server knowing.
+//! What is between the generator and the server: nothing, or sidecars. These are proxies that translate one protocol
+//! into another, of which the client and the server are unaware.
 
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::axis::AxisValue;
 use h2lab_base::units::ParseQuantityError;
 
-/// Where sidecars stand. The link always lies behind the client's.
+/// Where sidecars stand. The link is always behind the client's.
 ///
 /// ```text
 /// direct        generator ═══ link ═══ server
@@ -20,9 +20,9 @@ pub enum Topology {
     /// None: the generator speaks the cell's protocol over the link.
     #[default]
     Direct,
-    /// One beside the client. It is asked in HTTP/1.1 and speaks the cell's protocol over the link.
+    /// One beside the client. It receives HTTP/1.1 and speaks the cell's protocol over the link.
     Sidecar,
-    /// The same program at both ends of the link; behind the server's is our origin, which it asks in HTTP/1.1.
+    /// The same program at both ends of the link; the server's forwards to our origin in HTTP/1.1.
     TwoSidecars,
 }
 

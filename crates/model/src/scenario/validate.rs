@@ -37,7 +37,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The same to be shown: all of its texts are printable. What is measured again must be what was asked, to the byte.
+    /// The same for display: all of its texts are printable. A scenario that is measured again must be what was asked,
+    /// to the byte.
     pub fn of_a_run_to_show(text: &str) -> Result<Self, ScenarioError> {
         let Self { claim, .. } = Self::of_a_run(text)?;
         let shown = foreign::read_toml(text, &["claim"]).map(|shown| Self { claim, ..shown });
@@ -129,7 +130,7 @@ impl WorkAxes {
     }
 }
 
-/// Checks one kind of request, of whose path this is what goes on the wire as it stands.
+/// Checks one kind of request; `path` is the part of its path that goes on the wire literally.
 fn request(method: &str, path: &str, headers: &[(String, String)]) -> Result<(), ScenarioError> {
     let refuse = |field, value: String, expected| Err(ScenarioError::Malformed { field, value, expected });
     let is_token = |text: &str| {

@@ -40,7 +40,7 @@ impl Scenario {
     }
 }
 
-/// The table for each combination of the values of keys of `[client]` and `[server]` with several.
+/// One table for each combination of values, where keys of `[client]` and `[server]` have several.
 fn expanded(vary: &Table) -> Vec<Table> {
     let mut tables = vec![vary.clone()];
     for end in ["client", "server"] {
@@ -61,8 +61,8 @@ fn expanded(vary: &Table) -> Vec<Table> {
     tables
 }
 
-/// The points of several scenarios as those of one: each once, those of one condition in one group, from whichever table they
-/// come from.
+/// Joins the points of several scenarios: each point once, and those of one condition in one group, whichever table
+/// they come from.
 pub(super) fn joined(points: Vec<Cell>) -> Vec<Cell> {
     let mut conditions: Vec<Cell> = Vec::new();
     let mut all: Vec<Cell> = Vec::new();

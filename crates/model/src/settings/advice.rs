@@ -54,7 +54,8 @@ pub(super) fn fitting<'a>(entries: &[&'a Setting], version: Option<&Version>) ->
     }
 }
 
-/// What a program does not know because it is older: it named a setting in quotes, as programs do that refuse a configuration.
+/// Which setting a program lacks because it is too old. It named the setting in quotes, as programs do that refuse a
+/// configuration.
 pub fn newer(peer: &Peer, said: &str) -> Option<String> {
     let (product, version) = (peer.product?, peer.version.as_ref()?);
     let is_named =
@@ -92,7 +93,7 @@ fn why(setting: &Setting, is_capped: bool, older: Option<Vec<&Setting>>, wish: W
     why.join("; ") + unchecked(setting)
 }
 
-/// So many products are named where the server's is not known.
+/// How many products are named where the server's is not known.
 const FIRST: usize = 4;
 
 /// How products that we know write it, each with its name. `None` if none has a setting.
@@ -108,8 +109,8 @@ pub fn known(wish: Wish) -> Option<String> {
     (!each.is_empty()).then(|| each.join("; "))
 }
 
-/// How products that forward write it, those first that have `announced` by default, as a peer was seen to have. `None`
-/// if none has a setting.
+/// How proxies write it. Those whose default is `announced`, as a peer was seen to have, come first. `None` if none has
+/// a setting.
 pub fn proxies(wish: Wish, announced: Option<u64>) -> Option<String> {
     let mut each: Vec<(bool, String)> = Vec::new();
     for product in products().iter().filter(|product| product.proxy) {
@@ -144,7 +145,7 @@ fn unknown(wish: Wish) -> String {
     known(wish).map_or(nothing.clone(), |known| format!("{nothing}; elsewhere: {}", first(&known)))
 }
 
-/// The first of `known`, and that `h2lab explain` has more: a finding is read by those who have one of them.
+/// The first of `known`, and that `h2lab explain` has more: the reader of a finding has only one of these products.
 pub fn first(known: &str) -> String {
     match known.match_indices("; ").nth(FIRST - 1) {
         Some((end, _)) => format!("{}; `h2lab explain` has more", &known[..end]),

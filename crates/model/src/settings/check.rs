@@ -18,7 +18,7 @@ pub enum Check {
     Source(String),
 }
 
-/// Makes a check of the version that follows its words.
+/// Makes a check from the version that follows the words.
 type Make = fn(String) -> Check;
 
 impl TryFrom<String> for Check {

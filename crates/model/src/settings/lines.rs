@@ -19,8 +19,8 @@ pub fn wish(line: &str) -> Option<Wish> {
     Some(Wish { knob: knob.parse::<Knob>().ok()?, role: role.parse::<Role>().ok()?, value })
 }
 
-/// The products that have a setting for it. h2lab itself only where it stands for the kernel: elsewhere it is not what is to be
-/// repaired.
+/// The products that have a setting for it. h2lab itself is listed only for the kernel's role: elsewhere it is not the
+/// product to repair.
 fn having(wish: Wish) -> impl Iterator<Item = (&'static Product, Vec<&'static Setting>)> {
     let is_wanted = move |product: &&Product| product.id != "h2lab" || wish.role == Role::Kernel;
     let entries = move |product: &'static Product| {

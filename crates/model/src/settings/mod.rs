@@ -106,7 +106,7 @@ pub struct Setting {
     pub knob: Knob,
     /// The end that it is about.
     pub role: Role,
-    /// The first version that has it; `None` if all have that came before.
+    /// The first version that has it; `None` if all earlier ones have it, too.
     pub from: Option<Version>,
     /// The first version that does not have it any more.
     pub until: Option<Version>,
@@ -122,7 +122,7 @@ pub struct Setting {
     pub range: Option<(u64, u64)>,
     /// What it is if it is not set.
     pub default: Option<String>,
-    /// Whether 0 is written for no limit; elsewhere it is the least value, such as nginx's `keepalive_requests 0`.
+    /// Whether 0 means no limit; elsewhere it is the least value, such as nginx's `keepalive_requests 0`.
     #[serde(default)]
     pub zero_is_no_limit: bool,
     /// What it costs, or what else to know.

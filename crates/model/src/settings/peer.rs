@@ -17,8 +17,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whatever sent this `server` field, such as `nginx/1.22.1` or `Apache/2.4.62 (Debian)`. The words are looked at one after
-    /// the other; one of them must be a name of the product, alone or with more behind or before a hyphen (`istio-envoy`).
+    /// The sender of this `server` field, such as `nginx/1.22.1` or `Apache/2.4.62 (Debian)`. The first word that is a
+    /// name of a product decides, alone or with more after or before a hyphen (`istio-envoy`).
     pub fn of_field(field: &str) -> Self {
         let found = field.split_whitespace().find_map(|word| {
             let (name, version) = word.split_once(['/', '(']).unwrap_or((word, ""));
@@ -33,8 +33,8 @@ impl Peer {
         Self { name: name.to_owned(), product: product_called(name), version: None }
     }
 
-    /// The server that h2lab started, if it did, else whatever sent this field: a proxy passes the field of its upstream on. The
-    /// field adds the version where it is of the same product.
+    /// The server that h2lab started, if it did, else the sender of this field: a proxy passes on the field of its
+    /// upstream. The field adds the version if it names the same product.
     pub fn seen(started: Option<&str>, field: Option<&str>) -> Self {
         let sender = field.map_or_else(Self::unknown, Self::of_field);
         let id = |peer: &Self| peer.product.map(|product| product.id);
@@ -44,7 +44,7 @@ impl Peer {
         }
     }
 
-    /// One that nothing is known of.
+    /// A peer of which nothing is known.
     pub fn unknown() -> Self {
         Self::default()
     }

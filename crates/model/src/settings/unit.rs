@@ -47,7 +47,7 @@ impl Unit {
         Written { number: number.clamp(least, most), is_capped: number > most }
     }
 
-    /// A number of this unit in bytes, things or milliseconds.
+    /// A number of this unit in bytes, a count or milliseconds.
     pub(super) fn base(self, number: u64) -> u64 {
         match self {
             Self::Bytes | Self::Count | Self::Millis => number,
@@ -57,7 +57,7 @@ impl Unit {
         }
     }
 
-    /// What a configuration says, in bytes, things or milliseconds: `64k`, `75s`, `1000`. `None` if it is no such value.
+    /// A configuration's value in bytes, a count or milliseconds: `64k`, `75s`, `1000`. `None` if it is no such value.
     pub(super) fn read(self, text: &str) -> Option<u64> {
         let text = text.trim_end_matches(';').trim_matches(['"', '\'']);
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -3,7 +3,8 @@
 use h2lab_base::calendar::Moment;
 use serde::{Deserialize, Serialize};
 
-/// A certificate is renewed long before its last tenth, whatever its lifetime is; of a long one the last month counts.
+/// A certificate should be renewed long before the last tenth of its lifetime; of a long lifetime, the last month
+/// counts.
 const LAST_PART: i64 = 10;
 const MONTH: i64 = 30 * DAY;
 const DAY: i64 = 24 * HOUR;
@@ -19,7 +20,7 @@ pub struct CertificateStatus {
     pub subject: String,
     /// The first second in which it is valid, since 1970 UTC.
     pub not_before_unix_s: i64,
-    /// The last one.
+    /// The last such second.
     pub not_after_unix_s: i64,
     /// How many seconds are left until then; negative after it.
     pub left_s: i64,

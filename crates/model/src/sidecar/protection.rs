@@ -1,4 +1,4 @@
-//! What protects a service has done.
+//! Counters of what protects a service.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub struct ProtectionStatus {
     pub failures: u64,
     /// Requests that were sent again after such a failure.
     pub retries: u64,
-    /// Those that were not, since the budget was spent.
+    /// Requests that were not sent again, since the budget was used up.
     pub over_budget: u64,
     /// Requests that were refused because `limits.open` were under way.
     pub over_open: u64,

@@ -1,4 +1,4 @@
-//! How often a sidecar has read its file again, and what came of it.
+//! How often a sidecar has read its file again, and with what result.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 pub struct ReloadStatus {
     /// Reloads that changed the configuration to what the file says.
     pub succeeded: u64,
-    /// Reloads that changed nothing, since something was wrong.
+    /// Reloads that changed nothing, because of an error.
     pub failed: u64,
     /// Why the last one failed, if it did.
     pub wrong: Option<String>,
     /// When the configuration in effect was read, in seconds since 1970.
     pub succeeded_unix_s: u64,
-    /// A number for the configuration in effect, as it is shown: sidecars with the same one have the same number, from 0 to 2^48 - 1.
+    /// A hash of the configuration in effect, as it is shown: sidecars with the same configuration have the same hash,
+    /// from 0 to 2^48 - 1.
     pub config_hash: u64,
 }

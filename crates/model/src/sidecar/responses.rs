@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Responses of an instance, counted by what they say.
+/// Responses of an instance, counted by status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Responses {
     /// By class of the status, from 1xx (101) to 5xx.
     pub classes: [u64; 5],
-    /// Those that are a failure only by `grpc-status`: UNKNOWN, INTERNAL, UNAVAILABLE, `DATA_LOSS`.
+    /// Responses that failed only by `grpc-status`: UNKNOWN, INTERNAL, UNAVAILABLE, `DATA_LOSS`.
     pub grpc_failed: u64,
 }
 
 impl Responses {
-    /// Counts one with this status of HTTP.
+    /// Counts a response with this status of HTTP.
     pub fn record(&mut self, status: u16) {
         let class = usize::from(status / 100).wrapping_sub(1);
         if let Some(count) = self.classes.get_mut(class) {

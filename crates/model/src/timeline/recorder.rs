@@ -98,7 +98,7 @@ impl Recorder {
         let DetailedFrame { event, detail, .. } = detailed;
         let ms = self.ms(event.at);
         if !detailed.is_complete && event.kind != FrameKind::DATA {
-            return; // it never came
+            return; // it never arrived completely
         }
         match (event.kind, event.direction) {
             (FrameKind::SETTINGS, direction) => self.settings(event, direction, detail, ms),

@@ -19,11 +19,11 @@ pub enum PageSource {
     File,
     /// A server behind it that answers at once.
     Proxy,
-    /// A server behind it that takes its time.
+    /// A server behind it that answers after a delay.
     SlowProxy,
     /// A program that the server starts for the request.
     Cgi,
-    /// A part of the server itself that takes its time.
+    /// A part of the server itself that answers after a delay.
     Handler,
 }
 
@@ -35,9 +35,9 @@ pub enum Announcement {
     Link,
     /// The server is configured with what the page needs, and announces it when it is asked.
     Early,
-    /// The response from behind has Link fields.
+    /// The response from upstream has Link fields.
     BackendLink,
-    /// A 103 from behind has them.
+    /// A 103 from upstream has them.
     BackendHints,
 }
 
@@ -85,7 +85,7 @@ pub struct TimelineMatrix {
     /// How long the CGI program takes.
     #[serde(with = "duration_text")]
     pub cgi_delay: Duration,
-    /// A request unanswered for so long has failed.
+    /// A request unanswered for this long has failed.
     #[serde(with = "duration_text", default = "default_timeout")]
     pub timeout: Duration,
     /// The figures of another study, for comparison.
@@ -115,11 +115,11 @@ pub struct OriginalRow {
     pub announcement: Announcement,
     /// When the promises came.
     pub promise_ms: f64,
-    /// When 103 did, if it did.
+    /// When the 103 came, if it did.
     pub early_hints_ms: Option<f64>,
-    /// When the pushed responses were there.
+    /// When the pushed responses had come.
     pub pushed_ms: f64,
-    /// When the response was.
+    /// When the response had come.
     pub main_ms: f64,
 }
 
@@ -214,7 +214,7 @@ impl TimelineStudy {
 pub struct TimelineCase {
     /// The server.
     pub server: String,
-    /// What it asks the server behind it in; `null` if it asks nobody for this page.
+    /// The protocol in which it asks the server behind it; `null` if it asks no server for this page.
     pub backend: Option<Protocol>,
     /// Whether it was configured to send or forward 103; `null` where it has no such switch.
     pub early_hints: Option<bool>,
@@ -222,7 +222,7 @@ pub struct TimelineCase {
     pub source: PageSource,
     /// How it is announced.
     pub announcement: Announcement,
-    /// The setting of the server that announces it; what the server behind sends, if it is that.
+    /// The setting of the server that announces it, or what the server behind sends, if that announces it.
     pub setting: String,
     /// The path that was asked for.
     pub path: String,
@@ -238,25 +238,25 @@ pub struct TimelineRow {
     pub version: String,
     /// When the first promise came: median, in milliseconds since the client began to connect, as all of these.
     pub promise_ms: Option<f64>,
-    /// When the first 103 did.
+    /// When the first 103 came.
     pub early_hints_ms: Option<f64>,
-    /// When the last pushed response was there, in runs in which all of them came.
+    /// When the last pushed response had come, in runs in which all of them came.
     pub pushed_ms: Option<f64>,
-    /// When the head of the response was.
+    /// When the head of the response had come.
     pub main_ms: Option<f64>,
     /// How long the first promise came before the response: the median of the runs' differences.
     pub promise_lead_ms: Option<f64>,
-    /// How far that lies apart.
+    /// The spread of that over the runs.
     pub promise_lead_spread: Option<TimeSpread>,
     /// How long the first 103 came before the response.
     pub early_hints_lead_ms: Option<f64>,
-    /// How often the exchange was made. Where the first one fails it is the only one.
+    /// How often the exchange was made; once if the first one fails.
     pub runs: u32,
     /// In how many of them all of the response came.
     pub answered: u32,
     /// In how many of them a promised response did not come whole.
     pub unfinished: u32,
-    /// What went wrong in one where it did not.
+    /// What went wrong in a run without a complete response.
     pub failed: Option<String>,
     /// The waterfall in medians.
     pub waterfall: TimelineSummary,
@@ -308,18 +308,18 @@ fn pushed_ms(run: &Waterfall) -> Option<f64> {
 pub struct MissingServer {
     /// The server.
     pub server: String,
-    /// What it was to ask the server behind it in.
+    /// The protocol in which it was to ask the server behind it.
     pub backend: Protocol,
     /// Why it was not asked.
     pub why: String,
 }
 
-/// What came of a study: `h2lab run FILE --json`.
+/// The result of a study: `h2lab run FILE --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyTable {
-    /// Of h2lab.
+    /// The version of h2lab.
     pub version: String,
-    /// What it was to show.
+    /// The claim that it tests.
     pub claim: String,
     /// What clients spoke.
     pub protocol: Protocol,
@@ -333,7 +333,7 @@ pub struct StudyTable {
     pub interrupted: bool,
     /// Every exchange.
     pub rows: Vec<TimelineRow>,
-    /// What could not be asked.
+    /// Servers that could not be asked.
     pub missing: Vec<MissingServer>,
     /// What another study found.
     pub original: Option<Original>,

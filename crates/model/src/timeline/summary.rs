@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::waterfall::{Connecting, InterimResponse, Waterfall, WaterfallStream};
 
-/// How far a time lies apart in the runs.
+/// The spread of a time over the runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeSpread {
     /// The least, in milliseconds.
@@ -21,17 +21,17 @@ pub struct TimeSpread {
 /// A stream whose times are medians.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineStream {
-    /// The medians. Interim responses are those of all runs; what is no time is that of the first of the fullest runs with
-    /// the most frequent status.
+    /// The medians. Interim responses are those of all runs. What is not a time comes from one run: of those with the
+    /// most frequent status, the first of the most complete ones.
     #[serde(flatten)]
     pub stream: WaterfallStream,
     /// In how many runs it had which status, in the order of statuses.
     #[serde(default)]
     pub statuses: Vec<StatusRuns>,
-    /// Pushed: in how many runs it was promised and neither came whole nor was given up.
+    /// Pushed: in how many runs it was promised, but neither complete nor reset.
     #[serde(default)]
     pub unfinished: u32,
-    /// How far each time lies apart, by its name here: `promise_ms`, `interim[0]`, `headers_ms` …; empty with one run.
+    /// The spread of each time, by its name here: `promise_ms`, `interim[0]`, `headers_ms` …; empty with one run.
     pub spread: BTreeMap<String, TimeSpread>,
 }
 
@@ -51,21 +51,21 @@ impl TimelineStream {
     }
 }
 
-/// What is to be known of several runs.
+/// The summary of several runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineSummary {
-    /// How the connections came to be: medians.
+    /// How the connections were established: medians.
     pub connect: Connecting,
     /// Spread of those times (min–max); empty with one run.
     pub connect_spread: BTreeMap<String, TimeSpread>,
-    /// The streams, by what they are about: those of the same path that came to be in the same way are one.
+    /// The streams: those of the same path that began in the same way, requested or pushed, are one.
     pub streams: Vec<TimelineStream>,
     /// Streams that are not among them, in the run that had the most of them: of each run the first 1,000 are kept.
     #[serde(default)]
     pub left_off: u32,
 }
 
-/// The middle of these, of an even number the mean of both; with their spread.
+/// The median of these, of an even number the mean of the middle two; with their spread.
 pub fn spread_of(values: &[f64]) -> Option<(f64, TimeSpread)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -153,7 +153,7 @@ impl TimelineSummary {
 struct Key {
     pushed: bool,
     path: String,
-    /// How many equal ones of the same run came before.
+    /// How many streams of the same run with the same path and way came before.
     repeated: u32,
 }
 
@@ -188,12 +188,12 @@ fn typical<'a>(group: &'a [WaterfallStream], statuses: &[StatusRuns]) -> Option<
     let frequency = |one: &WaterfallStream| {
         statuses.iter().find(|other| Some(other.status) == one.status).map_or(0, |other| other.runs)
     };
-    // `max_by_key` takes the last of equals, so of the reversed ones the first.
+    // `max_by_key` returns the last of equals, so the order is reversed to get the first.
     group.iter().rev().max_by_key(|one| (frequency(one), one.end_ms.is_some(), one.interim.len()))
 }
 
-/// The interim responses of all runs, each with its times: two are the same if they have the same status and are as many of
-/// it from the first. In the order of their medians.
+/// The interim responses of all runs, each with its times: two are the same if they have the same status and the same
+/// position among those with this status. In the order of their medians.
 fn interims(group: &[WaterfallStream]) -> Vec<(InterimResponse, Vec<f64>)> {
     let mut known: Vec<(usize, InterimResponse, Vec<f64>)> = Vec::new();
     for run in group {

@@ -18,16 +18,16 @@ pub enum ResetSender {
 pub struct InterimResponse {
     /// 100 to 199.
     pub status: u16,
-    /// When all of its head was there.
+    /// When its head was complete.
     pub ms: f64,
     /// How many resources its Link fields name.
     pub links: u32,
 }
 
-/// A stream that was given up: RST_STREAM, or what is that to QUIC.
+/// A stream that was reset: RST_STREAM, or what corresponds to it in QUIC.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reset {
-    /// Who gave it up.
+    /// Who reset it.
     pub by: ResetSender,
     /// The code's name in RFC 9113 §7 or RFC 9114 §8.1, or its number.
     pub error_code: String,
@@ -55,21 +55,21 @@ pub struct WaterfallStream {
     pub status: Option<u16>,
     /// How many resources the Link fields of the response name.
     pub links: u32,
-    /// When the head of the response was there.
+    /// When the head of the response was complete.
     pub headers_ms: Option<f64>,
     /// When its body began to come.
     pub first_data_ms: Option<f64>,
-    /// When the last piece had.
+    /// When the last piece of its body had come.
     pub last_data_ms: Option<f64>,
     /// When its trailers had come, if it has any.
     pub trailers_ms: Option<f64>,
-    /// When all of it was there.
+    /// When it was complete.
     pub end_ms: Option<f64>,
     /// Bytes of body.
     pub bytes: u64,
     /// Whether an interim response ended the stream, which nothing may end but the response (RFC 9113 §8.1).
     pub ended_by_interim: bool,
-    /// How it was given up, if it was.
+    /// How it was reset, if it was.
     pub reset: Option<Reset>,
 }
 
@@ -85,12 +85,12 @@ impl WaterfallStream {
     }
 }
 
-/// How the connection came to be, in milliseconds since the client began to connect.
+/// How the connection was established, in milliseconds since the client began to connect.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Connecting {
-    /// When TCP was established, or QUIC.
+    /// When TCP or QUIC was established.
     pub connected_ms: Option<f64>,
-    /// When TLS was, where there is TLS over TCP.
+    /// When TLS was established, if there is TLS over TCP.
     pub tls_ms: Option<f64>,
     /// When the server's SETTINGS had come.
     pub settings_ms: Option<f64>,
@@ -99,7 +99,7 @@ pub struct Connecting {
 /// All that happened in one exchange.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Waterfall {
-    /// How its connection came to be.
+    /// How its connection was established.
     pub connect: Connecting,
     /// Its streams, in the order in which they began.
     pub streams: Vec<WaterfallStream>,
@@ -108,12 +108,13 @@ pub struct Waterfall {
     pub left_off: u32,
     /// Whether the client of the connection disabled push: `SETTINGS_ENABLE_PUSH` = 0, or HTTP/1.1.
     pub refuses_push: bool,
-    /// Why it is not whole, if it is not.
+    /// Why it is incomplete, if it is.
     pub failed: Option<String>,
-    /// Whether that is that the client waited no longer.
+    /// Whether that is because the client's timeout expired.
     #[serde(default)]
     pub timed_out: bool,
-    /// For how many milliseconds the client did not run although it had to: what came meanwhile came earlier than it says.
+    /// For how many milliseconds the client did not run although it had to: what came meanwhile came earlier than
+    /// recorded.
     #[serde(default)]
     pub paused_ms: f64,
 }
@@ -133,7 +134,7 @@ impl Waterfall {
         self.streams.iter().filter(|stream| stream.pushed)
     }
 
-    /// Pushed responses that were promised, and neither came whole nor were given up.
+    /// Pushed responses that were promised, but neither complete nor reset.
     pub fn unfinished_pushes(&self) -> usize {
         self.pushed().filter(|stream| !stream.is_over()).count()
     }

@@ -8,7 +8,7 @@ use h2lab_base::units::{format_bytes, format_duration, optional_duration_text};
 use h2lab_wire::budget::DEFAULT_WINDOW_BUDGET;
 use h2lab_wire::{Config, WindowBudget};
 
-/// What a user sets of an HTTP/2 engine. What is not set keeps the role's default; HTTP/1.1 takes no notice.
+/// What a user sets of an HTTP/2 engine. What is not set keeps the role's default; HTTP/1.1 ignores all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct EngineSettings {
@@ -18,7 +18,7 @@ pub struct EngineSettings {
     /// Connection window in bytes (`-W`): 65,535 to 2^31 − 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_window: Option<u32>,
-    /// Auto-tuning: windows begin as given, or with 65,535 bytes, and grow up to so many. See
+    /// Auto-tuning: windows begin as given, or with 65,535 bytes, and grow up to this many. See
     /// [`FlowControl::auto_limit`](h2lab_wire::FlowControl::auto_limit).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_window: Option<u32>,
@@ -38,7 +38,7 @@ pub struct EngineSettings {
     /// Each frame is a write of its own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_coalesce: bool,
-    /// A peer that is silent for so long is asked by a PING whether it is still there, 1 ms or more. See
+    /// A PING checks whether a peer that is silent for this long is still there, 1 ms or more. See
     /// [`Config::keep_alive`].
     #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<Duration>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::body::Body;
 use h2lab_base::random::Counter;
 
-/// One kind of request of a mix. What it does not say is as in the work itself.
+/// One kind of request of a mix. What it does not name is as in the work itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct MixEntry {

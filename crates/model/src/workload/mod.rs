@@ -46,8 +46,8 @@ pub enum Protocol {
     H2c,
     /// HTTP/3, over QUIC.
     H3,
-    /// No HTTP at all: bytes over a TCP connection, as fast as it takes them. What any protocol over TCP is measured by in
-    /// bulk work; nothing else has it.
+    /// No HTTP at all: bytes over a TCP connection, as fast as it takes them. The reference for any protocol over TCP
+    /// in bulk work; no other work has it.
     Tcp,
 }
 
@@ -148,7 +148,7 @@ pub enum Arrival {
         from: f64,
         /// Requests per second at the end.
         to: f64,
-        /// How long the change takes; then `to` holds on.
+        /// How long the change takes; after it the rate stays `to`.
         #[serde(with = "duration_text")]
         #[schemars(with = "String")]
         over: Duration,
@@ -196,8 +196,9 @@ pub struct Work {
     /// Whether the values of queries are kept: see [`Work::url_as_shown`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secrets: bool,
-    /// Whether it is bulk work: each response goes on until the time is over, or comes again, and what counts is bytes. Its
-    /// arrival is a closed loop, whose concurrency is how many responses come at a time; the drain is not needed.
+    /// Whether it is bulk work: each response lasts, or is requested again, until the time is over, and bytes are
+    /// counted. Its arrival is a closed loop, whose concurrency is the number of responses at a time; the drain is not
+    /// needed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bulk: bool,
     /// When requests are sent.
@@ -225,8 +226,9 @@ impl Work {
         if self.secrets { Cow::Borrowed(url) } else { without_url_secrets(url) }
     }
 
-    /// The same work in which each request carries its number, in decimal digits, in the field [`ID_FIELD`]: so it is known
-    /// again behind a proxy. That costs some 15 bytes of each request, and its head is encoded anew each time.
+    /// The same work in which each request carries its number, in decimal digits, in the field [`ID_FIELD`], so that it
+    /// can be recognised behind a proxy. That costs some 15 bytes of each request, and its head is encoded anew each
+    /// time.
     #[must_use]
     pub fn identified(&self) -> Self {
         let mut work = self.clone();
@@ -234,7 +236,7 @@ impl Work {
             // Literal braces stay literal.
             let plain = |text: &mut String| *text = text.replace("{{", "{{{{");
             let plain_body = |body: &mut Body| {
-                // What is no text has no placeholders.
+                // A body that is not text has no placeholders.
                 if let Some(text) = body.text() {
                     *body = text.replace("{{", "{{{{").into();
                 }

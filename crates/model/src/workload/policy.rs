@@ -1,6 +1,5 @@
-//! What our client does with connections: choices in which common client libraries differ, and that decide the effect of a
-//! server's
-//! limits.
+//! What our client does with connections: choices in which common client libraries differ, and that decide the effect
+//! of a server's limits.
 
 use h2lab_base::JsonSchema;
 use std::time::Duration;
@@ -51,8 +50,8 @@ pub struct ClientPolicy {
     /// idle. Everything is kept if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_size: Option<u32>,
-    /// Requests unanswered for this long are cancelled and recorded as cancelled, by our own fault (`--cancel-after`): what a
-    /// caller does whose user has left.
+    /// Requests unanswered for this long are cancelled and recorded as cancelled, by our own fault (`--cancel-after`),
+    /// as by a caller whose user has left.
     #[serde(with = "optional_duration_text", skip_serializing_if = "Option::is_none")]
     pub cancel_after: Option<Duration>,
     /// How long a server may take until TCP and TLS are established (`--connect-timeout`); 10 s if it is not given.

@@ -43,8 +43,8 @@ impl Phases {
 /// The absolute times at which an open loop's requests are due: a pure function of arrival and seed.
 ///
 /// Intervals are never accumulated in floating point: request k is due at the time by which k requests were to be sent,
-/// k / rate for a constant schedule. Several threads share one: each takes every n-th request, or, of a Poisson process, a
-/// process of its own, since several of them together are one again.
+/// k / rate for a constant schedule. Several threads share one schedule: each takes every n-th request. For a Poisson
+/// process each thread has a process of its own, since the sum of several Poisson processes is one again.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     arrival: Arrival,

@@ -82,7 +82,7 @@ impl Template {
     /// in different places, or one after the other in the same, get different values.
     ///
     /// `{{counter}}` is the number of the request, from 0; `{{random LOW..HIGH}}` a whole number from LOW to HIGH, both
-    /// included; `{{hex DIGITS}}` so many hexadecimal digits, 1 to 1024; `{{uuid}}` a version 4 UUID (RFC 9562 §5.4);
+    /// included; `{{hex DIGITS}}` this many hexadecimal digits, 1 to 1024; `{{uuid}}` a version 4 UUID (RFC 9562 §5.4);
     /// `{{pick A|B|C}}` one of these texts; `{{{{` a literal `{{`.
     pub fn parse(text: &str, seed: u64, place: &str) -> Result<Self, TemplateError> {
         let (mut parts, mut literal) = (Vec::new(), String::new());

@@ -10,8 +10,8 @@ pub struct CpuUse {
     pub ran: Duration,
     /// For how long they were ready to run and had none, added up.
     pub waited: Duration,
-    /// The longest time, at least, that one of them waited at a time, less what all of them ran meanwhile: threads that wait for
-    /// each other have more to do than there are CPUs.
+    /// A lower bound of the longest time that one of them waited without a break, less what all of them ran meanwhile:
+    /// threads that wait for each other have more to do than there are CPUs.
     pub longest: Duration,
 }
 
@@ -47,7 +47,8 @@ impl Threads {
         self.count(&now, since);
     }
 
-    /// Counts what the threads have run and waited until now, by process and thread. Those that are new began in between.
+    /// Counts what the threads have run and waited until now, by process and thread. A new thread began after the last
+    /// look.
     fn count(&mut self, now: &[((u32, u32), Duration, Duration)], since: Duration) {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         let fresh = |all_ran| Thread { ran: Duration::ZERO, waited: Duration::ZERO, all_ran };
@@ -65,7 +66,8 @@ impl Threads {
         }
         let mut last = BTreeMap::new();
         for (thread, &(id, ran, waited)) in before.iter().zip(now) {
-            // The kernel counts a wait when it ends, so that all that is more than the time since the last look is of one.
+            // The kernel counts a wait when it ends. So whatever exceeds the time since the last look belongs to a
+            // single wait.
             let at_once = waited.saturating_sub(thread.waited).saturating_sub(since);
             let all_ran = self.sum.ran.saturating_sub(thread.all_ran);
             self.sum.longest = self.sum.longest.max(at_once.saturating_sub(all_ran));

@@ -19,8 +19,8 @@ use crate::tls::ClientTls;
 use crate::udp::{Socket, largest_payload};
 
 impl QuicEndpoint {
-    /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`. Its flow-control windows are
-    /// granted at once and for good.
+    /// Begins a connection to `remote` with a socket of its own, for the engine settings `engine`. Its flow-control
+    /// windows are granted at once and permanently.
     pub fn dial(
         remote: SocketAddr,
         tls: &ClientTls,
@@ -41,8 +41,9 @@ impl QuicEndpoint {
         Ok(session)
     }
 
-    /// Accepts a connection for the engine settings `engine`; an error says why it is refused, of which its client has been notified: it
-    /// offers no protocol of ours, for example. Its flow-control windows are granted at once and for good.
+    /// Accepts a connection for the engine settings `engine`. An error says why the connection is refused, for example
+    /// because it offers no protocol of ours; the client has then been notified. Its flow-control windows are granted
+    /// at once and permanently.
     pub fn accept(
         self: &Arc<Self>,
         incoming: Incoming,

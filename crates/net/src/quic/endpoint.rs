@@ -17,7 +17,7 @@ use crate::clock::{Clock, Instants};
 use crate::tls::ServerTls;
 use crate::udp::{Datagram, DatagramSent, Socket};
 
-/// The largest payload of a datagram that is announced as welcome, in bytes: the most that there is (RFC 9000 §18.2).
+/// The `max_udp_payload_size` that we announce, in bytes: the largest that there is (RFC 9000 §18.2).
 const LONGEST_PAYLOAD: u16 = 65_527;
 
 /// What a datagram turned out to be.
@@ -29,8 +29,9 @@ pub enum RoutedDatagram {
     New(Incoming),
 }
 
-/// A UDP socket with what assigns its datagrams to connections. A client has one for each connection, so that each has a port of
-/// its own, as with TCP: the link and its packet log distinguish flows by that. A server has one for all.
+/// A UDP socket, and what assigns its datagrams to connections. A client has one endpoint for each connection, so that
+/// each has a port of its own, as with TCP: the link and its packet log distinguish flows by that. A server has one for
+/// all.
 pub struct QuicEndpoint {
     pub(super) socket: Socket,
     /// Shared with the sessions: none of them holds the lock for longer than a datagram.
@@ -38,7 +39,7 @@ pub struct QuicEndpoint {
     /// What all accepted connections have in common.
     server: Mutex<Option<Arc<ServerConfig>>>,
     instants: Instants,
-    /// What has come on sockets of sessions, and is for others.
+    /// Datagrams that arrived on sockets of sessions and belong to other connections.
     strays: Mutex<Vec<RoutedDatagram>>,
 }
 
@@ -74,7 +75,7 @@ impl QuicEndpoint {
     pub(super) fn new(socket: Socket, server: Option<Arc<ServerConfig>>, clock: Clock) -> Self {
         let may_search = !socket.may_fragment();
         let mut config = EndpointConfig::default();
-        // The receive buffer has room for the longest datagrams; what the path takes, the sender finds out.
+        // The receive buffer has room for the longest datagrams; the sender finds out what the path carries.
         let _ = config.max_udp_payload_size(LONGEST_PAYLOAD);
         let proto = Endpoint::new(Arc::new(config), server.clone(), may_search, None);
         let strays = Mutex::default();
@@ -91,13 +92,13 @@ impl QuicEndpoint {
         self.socket.local_address()
     }
 
-    /// Reads what one system call gives, and passes on each datagram of a connection, known or new; returns how many bytes were
-    /// read, 0 if there was nothing.
+    /// Reads with one system call, and passes on each datagram of a connection, known or new. Returns how many bytes
+    /// were read, 0 if there was nothing.
     pub fn receive(&self, now: Time, take: &mut dyn FnMut(RoutedDatagram)) -> io::Result<usize> {
         self.receive_on(&self.socket, now, take)
     }
 
-    /// The same of another socket of this port.
+    /// The same for another socket on this port.
     pub(super) fn receive_on(
         &self,
         socket: &Socket,
@@ -116,12 +117,12 @@ impl QuicEndpoint {
         self.strays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has come on sockets of sessions, and is for others.
+    /// Datagrams that arrived on sockets of sessions and belong to other connections.
     pub fn take_strays(&self) -> Vec<RoutedDatagram> {
         std::mem::take(&mut *self.strays())
     }
 
-    /// Assigns a datagram to its connection; answers one without a connection, if it is to be answered.
+    /// Assigns a datagram to its connection. Answers a datagram without a connection, if an answer is due.
     fn sort(&self, now: Time, datagram: Datagram<'_>, answer: &mut Vec<u8>) -> Option<RoutedDatagram> {
         let Datagram { from, to, ecn, bytes } = datagram;
         let ecn = ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
@@ -149,7 +150,7 @@ impl QuicEndpoint {
         let asked = self.proto().retry(incoming, &mut answer);
         match asked {
             Ok(transmit) => self.answer(&transmit, &answer),
-            // A client that comes by a Retry has already proved it.
+            // A client that returns the token of a Retry has already proved it.
             Err(error) => self.turn_away(error.into_incoming()),
         }
     }
@@ -161,13 +162,13 @@ impl QuicEndpoint {
         self.answer(&transmit, &answer);
     }
 
-    /// From now on no connection is accepted any more; existing ones continue.
+    /// From now on no new connection is accepted; existing ones continue.
     pub fn refuse(&self) {
         self.proto().set_server_config(None);
     }
 
-    /// Gives up its port, which another process has, too: connections go on only where they were [separated](super::QuicSession::separate).
-    /// Withdraw it from the reactor before.
+    /// Gives up its port, which another process also has. Only connections that were
+    /// [separated](super::QuicSession::separate) continue. Withdraw the endpoint from the reactor first.
     pub fn give_up_port(&self) -> io::Result<()> {
         self.socket.give_up()
     }

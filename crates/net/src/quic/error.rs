@@ -9,7 +9,7 @@ use rustls::AlertDescription;
 use crate::crossing::TransportError;
 use crate::tls::{TlsError, refusal};
 
-/// Codes of the transport from here to 0x1ff are alerts of TLS (RFC 9001 §4.8).
+/// Transport error codes from here to 0x1ff are TLS alerts (RFC 9001 §4.8).
 const FIRST_ALERT: u64 = 0x100;
 
 /// What `reason` means to an end that asked for `wanted` by ALPN and has or has not shown a certificate.
@@ -23,7 +23,7 @@ pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> Tra
         ConnectionError::TimedOut => {
             io::Error::new(io::ErrorKind::TimedOut, "idle timeout: nothing received").into()
         }
-        // An alert that our side of TLS raised has only rustls's own words.
+        // For an alert that our side of TLS raised there is only rustls's own message.
         ConnectionError::TransportError(error) if alert(error.code).is_some() => {
             let certificate = error.reason.strip_prefix("invalid peer certificate: ");
             certificate
@@ -41,7 +41,7 @@ pub(super) fn explain(reason: ConnectionError, wanted: &str, shown: bool) -> Tra
     }
 }
 
-/// What `reason` means to an end that was asked for a connection.
+/// What `reason` means to the end that accepts the connection.
 pub(super) fn explain_client(reason: ConnectionError) -> TransportError {
     match reason {
         ConnectionError::ConnectionClosed(ref close) => match alert(close.error_code) {
@@ -52,12 +52,12 @@ pub(super) fn explain_client(reason: ConnectionError) -> TransportError {
     }
 }
 
-/// It may have the reason phrase of a `CONNECTION_CLOSE`, or names of a certificate.
+/// The text may contain the reason phrase of a `CONNECTION_CLOSE`, or names from a certificate.
 fn printable(what: &impl ToString) -> String {
     made_printable(&what.to_string()).into_owned()
 }
 
-/// The alert of TLS that a code of the transport stands for.
+/// The TLS alert that a transport error code stands for.
 fn alert(code: TransportErrorCode) -> Option<AlertDescription> {
     let number = u64::from(code).checked_sub(FIRST_ALERT)?;
     u8::try_from(number).ok().map(AlertDescription::from)

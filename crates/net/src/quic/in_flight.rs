@@ -1,4 +1,4 @@
-//! Bytes in flight of a QUIC connection, which `quinn-proto` reports to its congestion control alone.
+//! Bytes in flight of a QUIC connection, which `quinn-proto` reports only to its congestion control.
 
 use std::any::Any;
 use std::fmt;
@@ -8,7 +8,7 @@ use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::time::Instant;
 
-/// Makes congestion controls of another factory that count what is in flight.
+/// Wraps the congestion controls of another factory so that they count bytes in flight.
 pub(super) struct CountingFactory(pub Arc<dyn ControllerFactory + Send + Sync>);
 
 impl ControllerFactory for CountingFactory {
@@ -23,8 +23,9 @@ impl fmt::Debug for CountingFactory {
     }
 }
 
-/// A congestion control that decides as another one, and counts bytes in flight (RFC 9002 §2: sent, and neither acknowledged nor
-/// declared lost). Datagrams that have only acknowledgements are counted until the next one comes, though they are none.
+/// A congestion control that leaves its decisions to another one, and counts bytes in flight (RFC 9002 §2: sent, and
+/// neither acknowledged nor declared lost). Datagrams with nothing but acknowledgements are counted until the next
+/// acknowledgement arrives, although they are not in flight.
 struct Counting {
     inner: Box<dyn Controller>,
     in_flight: u64,

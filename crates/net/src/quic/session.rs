@@ -30,10 +30,10 @@ use crate::udp::{DatagramSent, LONGEST_SENT, Socket};
 
 /// Requests that may be begun before the server's grant is checked again.
 const MOST_AHEAD: u32 = 10_000;
-/// Datagrams that leave by one system call, if the kernel supports it, and takes so many bytes at once.
+/// Datagrams sent by one system call, if the kernel supports that, and accepts so many bytes at once.
 const BATCH: usize = 32;
-/// If a server owes us an answer and is silent for so long, a PING checks that it is alive: before it closes the connection
-/// because we are silent, too, which quic-go does after 30 seconds.
+/// If a server owes us an answer and is silent for this long, a PING checks that it is alive. It also keeps the server
+/// from closing the connection because we are silent, which quic-go does after 30 seconds.
 const ASK_AFTER: Duration = Duration::from_secs(15);
 
 /// What each end does that the other does not.
@@ -64,7 +64,7 @@ pub(super) enum End {
 )]
 pub struct QuicSession {
     endpoint: Arc<QuicEndpoint>,
-    /// Of a server's session, when it has one of its own: see [`QuicSession::separate`].
+    /// Server: the session's own socket, if it has one: see [`QuicSession::separate`].
     own_socket: Option<Socket>,
     handle: ConnectionHandle,
     pub(super) proto: Connection,
@@ -82,9 +82,9 @@ pub struct QuicSession {
     pub(super) closing: Option<(ErrorCode, Bytes)>,
     /// Whether we closed it, rather than the peer.
     has_closed: bool,
-    /// What it keeps for the peer.
+    /// Bytes that it keeps until the peer has acknowledged them.
     pub(super) unacknowledged: Unacknowledged,
-    /// Why it ended, and whether the engine knows.
+    /// Why it ended, and whether that was reported to the engine.
     pub(super) lost: Option<ConnectionError>,
     pub(super) is_reported: bool,
     /// Datagrams that the socket did not take.
@@ -95,9 +95,9 @@ pub struct QuicSession {
     /// Client: when something was last received, and when to check that the server is alive.
     received_at: Time,
     ask_at: Time,
-    /// What was sent last.
+    /// The datagrams that were sent last.
     pub(super) burst: Burst,
-    /// What has come and was taken.
+    /// What has arrived, and what was handed over.
     pub(super) intake: Intake,
 }
 
@@ -166,10 +166,11 @@ impl QuicSession {
         self.own_socket.as_ref().map_or_else(|| self.endpoint.as_fd(), Socket::as_fd)
     }
 
-    /// Server: gives it a socket of its own on the same port, which gets all that comes from its client from now on, so that the shared one
-    /// can go to another process. Read the shared one to its end after that: what came before is there. Other clients' datagrams that come
-    /// in between may be in the new one: [`QuicEndpoint::take_strays`] returns them. Where the kernel does not allow it nothing is changed.
-    /// Whether it is a new one: `false` if it had one already.
+    /// Server: gives the session a socket of its own on the same port, so that the shared socket can go to another
+    /// process. The new socket gets everything that comes from the session's client from now on. Read the shared socket
+    /// to its end after that: earlier datagrams are there. Datagrams of other clients that arrive in between may be in
+    /// the new socket: [`QuicEndpoint::take_strays`] returns them. Where the kernel does not allow it, nothing is
+    /// changed. Returns whether the socket is new: `false` if the session had one already.
     pub fn separate(&mut self) -> io::Result<bool> {
         if self.own_socket.is_some() || matches!(self.end, End::Client { .. }) {
             return Ok(false);
@@ -179,7 +180,7 @@ impl QuicSession {
         Ok(true)
     }
 
-    /// Our address and port: the one that the peer sends to, as far as the kernel has said it.
+    /// Our address and port: the one that the peer sends to, as far as the kernel has reported it.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         let bound = self.endpoint.local_address()?;
         Ok(self.proto.local_ip().map_or(bound, |ip| SocketAddr::new(ip, bound.port())))
@@ -197,7 +198,7 @@ impl QuicSession {
         self.proto.set_receive_window(bytes.into());
     }
 
-    /// Whether [`QuicSession::handshake`] has still to say how the handshake ends.
+    /// Whether [`QuicSession::handshake`] has not yet reported how the handshake ended.
     pub const fn is_handshaking(&self) -> bool {
         !self.is_shaken
     }
@@ -234,7 +235,7 @@ impl QuicSession {
         self.timeout
     }
 
-    /// Does what is due by now; whether anything was.
+    /// Does what is due by now; returns whether anything was.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         let is_due = self.timeout <= now;
         if is_due {
@@ -248,7 +249,7 @@ impl QuicSession {
         is_due
     }
 
-    /// Asks the peer whether it is there (RFC 9000 §19.2): whatever it sends then says so.
+    /// Sends a PING (RFC 9000 §19.2): whatever the peer sends then shows that it is alive.
     pub fn ping(&mut self) {
         self.proto.ping();
     }
@@ -258,7 +259,7 @@ impl QuicSession {
         self.proto.handle_event(event);
     }
 
-    /// Drives the handshake; whether it is complete. Takes no stream data.
+    /// Drives the handshake; returns whether it is complete. Takes no stream data.
     pub fn handshake(&mut self, now: Time) -> Result<bool, TransportError> {
         loop {
             let read = self.read_datagrams(now);
@@ -313,7 +314,7 @@ impl QuicSession {
         read
     }
 
-    /// Server: the same. What is for others goes to the endpoint.
+    /// Server: the same. Datagrams for other connections go to the endpoint.
     fn read_own_socket(&mut self, now: Time) -> usize {
         let Some(socket) = &self.own_socket else { return 0 };
         let (proto, number) = (&mut self.proto, self.handle.0);
@@ -323,12 +324,13 @@ impl QuicSession {
             stray => strays.push(stray),
         });
         self.endpoint.strays().append(&mut strays);
-        // What a client's host says of it, such as that it is gone, is found out by silence, too.
+        // What a client's host reports about the client, such as that it is gone, is detected by silence, too.
         read.unwrap_or(1)
     }
 
-    /// Client: whether the server owes us anything; if so, PINGs check from time to time that it is alive: a request may take
-    /// longer than either side's idle timeout. Connections without a request may end by it.
+    /// Client: `any` says whether the server owes us an answer. If so, PINGs check from time to time that the server is
+    /// alive: a request may take longer than either side's idle timeout. Connections without a request may end by that
+    /// timeout.
     pub(super) fn expect_answers(&mut self, any: bool) {
         let asks = any && matches!(self.end, End::Client { .. });
         // Data received before a check that is already due does not cause another one.
@@ -339,7 +341,7 @@ impl QuicSession {
         };
     }
 
-    /// Sends what is due: what was written to streams, acknowledgements, what was lost. `false` if the socket is full.
+    /// Sends what is due: stream data, acknowledgements, retransmissions. `false` if the socket is full.
     pub fn flush(&mut self, now: Time) -> Result<bool, TransportError> {
         let sent = self.send_datagrams(now);
         while let Some(event) = self.proto.poll_endpoint_events() {
@@ -382,7 +384,7 @@ impl QuicSession {
         }
     }
 
-    /// Closes the connection for `code`, at once; [`QuicSession::flush`] says so.
+    /// Closes the connection with `code`, at once; [`QuicSession::flush`] sends that.
     pub fn close(&mut self, now: Time, code: ErrorCode, reason: Bytes) {
         self.closing = None;
         self.has_closed = true;
@@ -434,7 +436,7 @@ impl QuicSession {
 }
 
 impl Drop for QuicSession {
-    /// The endpoint drops it: at its own event, which may not have been passed on yet, or at ours.
+    /// Removes the connection from the endpoint: by its own event, which may not have been passed on yet, or by ours.
     fn drop(&mut self) {
         while let Some(event) = self.proto.poll_endpoint_events() {
             let _ = self.endpoint.handle_event(self.handle, event);

@@ -19,20 +19,21 @@ const MOST_STREAMS: u32 = 10_000;
 /// How long a peer may be silent: longer than the 75 seconds after which an idle connection ends in an orderly way.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What an orderly end may take, beyond the time after which it begins.
+/// How long an orderly end may take, beyond the time after which it begins.
 const ENDING: Duration = Duration::from_secs(15);
 
-/// Bytes that a peer may leave unacknowledged, unless [`super::QuicSession::limit_unacknowledged`] says otherwise: what `quinn-proto` has.
+/// Bytes that a peer may leave unacknowledged, unless [`super::QuicSession::limit_unacknowledged`] says otherwise: the
+/// default of `quinn-proto`.
 pub(super) const SEND_WINDOW: u64 = 10_000_000;
 
 /// Unidirectional streams that a peer may have open: control, two of QPACK (RFC 9114 §6.2), and five of unknown types (§6.2.3).
 const UNI_STREAMS: u32 = 8;
 
-/// The payload of a datagram where the MTU is 1,500, in bytes: the search goes so far whatever is known of the route. Probes that are
-/// too long are lost, which costs nothing else.
+/// The payload of a datagram where the MTU is 1,500, in bytes. Path MTU discovery searches up to here, whatever is
+/// known of the route: probes that are too long are lost, which costs nothing else.
 const ETHERNET_PAYLOAD: u16 = 1_452;
 
-/// The longest that is tried, in bytes: on loopback longer ones needed no less CPU per byte.
+/// The longest payload that is tried, in bytes: on loopback longer ones needed no less CPU per byte.
 const LARGEST_PAYLOAD: u16 = 16_000;
 
 /// Congestion control of a QUIC connection, by the names that Linux has for TCP's.
@@ -88,15 +89,16 @@ impl Congestion {
 /// The transport parameters of a connection whose engine has these settings: HTTP/2's windows, its limit of streams and its check
 /// that the peer is alive have their counterparts in QUIC.
 ///
-/// Path MTU discovery begins at 1,200 bytes, which every path carries (RFC 9000 §14): with datagrams of that size QUIC would need
-/// a fifth more packets than TCP for the same bytes, and under random loss have so many more losses. On a path with an MTU of
-/// 1,500 it arrives at 1,452, where TCP has 1,448. `payload` is what the route takes ([`crate::udp::largest_payload`]; 0 if that
-/// is not known): on loopback, and with jumbo frames, TCP has longer segments as well.
+/// Path MTU discovery begins at 1,200 bytes, which every path carries (RFC 9000 §14). With datagrams of that size QUIC
+/// would need a fifth more packets than TCP for the same bytes, and would have as many more losses under random loss.
+/// On a path with an MTU of 1,500 it arrives at 1,452, where TCP has 1,448. `payload` is what the route takes
+/// ([`crate::udp::largest_payload`]; 0 if that is not known): on loopback, and with jumbo frames, TCP has longer
+/// segments as well.
 ///
-/// A peer that is silent for [`IDLE_TIMEOUT`] is given up, or as soon as [`Config::keep_alive`] says, but not before the orderly end that
-/// [`h2lab_wire::Limits::idle`] asks for. TCP does not need this,
-/// since the host of a process that has gone resets the connection at the next segment; a restarted server cannot reset a QUIC
-/// connection, whose key it does not have.
+/// A silent peer is given up after [`IDLE_TIMEOUT`], or after the time that [`Config::keep_alive`] gives, but not
+/// before the orderly end that [`h2lab_wire::Limits::idle`] asks for. TCP does not need this: the host of a process
+/// that is gone resets the connection at the next segment. A restarted server cannot reset a QUIC connection, since it
+/// does not have its key.
 pub(super) fn transport(engine: &Config, congestion: Congestion, payload: u16) -> TransportConfig {
     let streams = match engine.role {
         Role::Client => 0, // a server begins none (RFC 9114 §6.1)
@@ -125,7 +127,8 @@ fn silence(engine: &Config) -> Option<Duration> {
     match (engine.keep_alive, engine.limits.idle, engine.role) {
         (Some(asked), ..) => Some(after(asked)),
         (None, Some(idle), _) => Some(IDLE_TIMEOUT.max(after(idle).saturating_add(ENDING))),
-        // It was told to wait for ever, as a server of TCP does. A client that asks for less gets that (RFC 9000 §10.1).
+        // It is configured to wait for ever, as a server of TCP does. A client that asks for less gets that (RFC 9000
+        // §10.1).
         (None, None, Role::Server) => None,
         (None, None, Role::Client) => Some(IDLE_TIMEOUT),
     }

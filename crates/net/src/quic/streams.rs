@@ -1,4 +1,5 @@
-//! The streams of a connection: an HTTP/3 engine gets what they bring, and what it has for them is written.
+//! The streams of a connection: an HTTP/3 engine gets the data that they carry, and the engine's output is written to
+//! them.
 
 use std::ops::Bound;
 
@@ -21,12 +22,12 @@ use crate::crossing::{Received, Sent, TransportError};
 const PIECE: usize = 64 * 1024;
 /// Bytes of all streams that are handed over before the engine's events are taken.
 const TURN: usize = 256 * 1024;
-/// Ahead of the most urgent request: the control stream is about the requests.
+/// Above the most urgent request: what the control stream carries concerns the requests.
 const CONTROL_PRIORITY: i32 = Priority::DEFAULT_URGENCY as i32 + 1;
 
 impl QuicSession {
-    /// Takes datagrams and hands what they bring to `engine`, up to [`TURN`] bytes; `see` is shown all of it. Take the engine's
-    /// events after each call.
+    /// Takes datagrams and hands their stream data to `engine`, up to [`TURN`] bytes; `see` observes all of it. Take
+    /// the engine's events after each call.
     pub fn receive(
         &mut self,
         engine: &mut Engine,
@@ -55,7 +56,7 @@ impl QuicSession {
         Ok(if taken > 0 { Received::Bytes(taken) } else { Received::WouldBlock })
     }
 
-    /// Everything that came before was handed over: the connection has ended.
+    /// Reports that the connection has ended. Everything that came before was handed over.
     fn report_end(
         &mut self,
         engine: &mut Engine,
@@ -71,7 +72,7 @@ impl QuicSession {
                 engine.handle_close(now, None);
                 Ok(Received::Eof)
             }
-            // No error of the transport: some servers end idle connections so.
+            // Not an error of the transport: some servers end idle connections like this.
             ConnectionError::ConnectionClosed(close) if close.error_code == TransportErrorCode::NO_ERROR => {
                 engine.handle_close(now, None);
                 Ok(Received::Eof)
@@ -84,7 +85,7 @@ impl QuicSession {
         }
     }
 
-    /// Takes the connection's events; whether there were any.
+    /// Takes the connection's events; returns whether there were any.
     fn take_events(&mut self, engine: &mut Engine, now: Time, see: &mut impl FnMut(Crossing<'_>)) -> bool {
         let mut any = false;
         while let Some(event) = self.proto.poll() {
@@ -125,7 +126,7 @@ impl QuicSession {
             StreamEvent::Available { dir: Dir::Uni } if !self.greeted => {
                 engine.handle_stream_writable(number(self.control()));
             }
-            StreamEvent::Available { .. } => {} // `grant` asks for itself
+            StreamEvent::Available { .. } => {} // `grant` checks that itself
         }
     }
 
@@ -170,7 +171,7 @@ impl QuicSession {
         total
     }
 
-    /// Whether data was left unread that is wanted by now: no further event will report it.
+    /// Whether data was left unread that the engine wants by now: no further event will report it.
     pub fn has_unread(&self, engine: &Engine) -> bool {
         self.readable.iter().any(|id| engine.wants_stream(number(*id)))
     }
@@ -283,13 +284,13 @@ impl QuicSession {
         }
     }
 
-    /// Whether all bytes written have arrived. Only once nothing more is to be written: `quinn-proto` reports streams that have
-    /// ended, which our control stream never does, but takes no byte beyond its window, and so nothing at all with a window of
-    /// one byte until the last one before is acknowledged.
+    /// Whether all bytes written have arrived. Call it only once nothing more is to be written. `quinn-proto` reports
+    /// streams that have ended, which our control stream never does. But it accepts no byte beyond its send window:
+    /// with a window of one byte it accepts nothing until the last byte before is acknowledged.
     ///
-    /// It takes none either while the peer grants no more, to the connection or to our control stream, and does not distinguish
-    /// the two. That counts as not arrived: the end waits for the peer's credit then, or for its caller's timeout, rather than
-    /// lose a GOAWAY, which nothing would send again.
+    /// It accepts nothing either while the peer grants no credit, to the connection or to our control stream, and does
+    /// not distinguish the two cases. That counts as not arrived: the end then waits for the peer's credit, or for its
+    /// caller's timeout, rather than lose a GOAWAY, which nothing would send again.
     fn is_all_acknowledged(&mut self) -> bool {
         self.limit_unacknowledged(1);
         let control = self.control();
@@ -298,7 +299,7 @@ impl QuicSession {
 
     /// Whether everything sent on the stream of a request was acknowledged, as far as QUIC knows.
     pub fn has_arrived(&mut self, request: RequestId) -> bool {
-        // It forgets a stream when its end has been acknowledged.
+        // `quinn-proto` drops a stream when its end has been acknowledged.
         self.proto.send_stream(quic_id(QuicStreamId::of_request(request))).priority().is_err()
     }
 }
@@ -317,10 +318,10 @@ fn read(
         engine.handle_stream(now, stream, bytes, fin);
     };
     let mut incoming = proto.recv_stream(id);
-    // It was read to its end, or stopped, and reported once more.
+    // Else it was already read to its end, or stopped, and reported once more.
     let Ok(mut chunks) = incoming.read(true) else { return (0, false) };
     let mut total = 0;
-    // Each chunk waits for the next, so that the FIN is reported with the last data.
+    // Each chunk is held until the next one comes, so that the FIN is reported with the last data.
     let mut last = Bytes::new();
     let end = loop {
         if total >= PIECE {
@@ -352,8 +353,8 @@ fn read(
     (total + usize::from(fin), end.is_none())
 }
 
-/// Writes until all is taken or QUIC takes no more. Returns how much that was, and whether the peer has stopped reading the
-/// stream: then the rest counts as taken, although it was not sent; the engine gets an event of that.
+/// Writes until all is taken or QUIC takes no more. Returns how much that was, and whether the peer has stopped reading
+/// the stream: then the rest counts as taken, although it was not sent, and the engine gets an event.
 fn write(proto: &mut Connection, id: StreamId, transmit: &Transmit<'_>) -> (usize, bool) {
     let mut taken = 0;
     // QUIC reports room again only after it has refused a write.
@@ -380,7 +381,7 @@ fn rank(priority: Priority) -> i32 {
     i32::from(Priority::DEFAULT_URGENCY) - i32::from(priority.urgency)
 }
 
-/// A stream ID as the engine has it, which is QUIC's.
+/// The engine's ID of a stream, which is the same as QUIC's.
 fn number(id: StreamId) -> QuicStreamId {
     QuicStreamId(u64::from(id))
 }

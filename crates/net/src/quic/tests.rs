@@ -150,7 +150,7 @@ impl Pair {
         self.server.proceed(self.clock).unwrap();
     }
 
-    /// Gives the server's end its datagrams, which the engine does not take yet.
+    /// Delivers its datagrams to the server's session; the engine does not take them yet.
     fn deliver(&mut self) {
         let quic = self.server.quic();
         let mut take = |arrival| {
@@ -161,7 +161,7 @@ impl Pair {
         self.endpoint.receive(self.clock.now(), &mut take).unwrap();
     }
 
-    /// Runs both ends until `is_enough`, without a look at the shared socket.
+    /// Runs both ends until `is_enough`, without reading the shared socket.
     #[track_caller]
     fn until_alone(&mut self, is_enough: impl Fn(&End, &End) -> bool) {
         let until = Instant::now() + DEADLINE;
@@ -176,7 +176,7 @@ impl Pair {
         self.server.proceed(self.clock).unwrap();
     }
 
-    /// Begins a POST whose body is not complete, without a look at the shared socket.
+    /// Begins a POST whose body is not complete, without reading the shared socket.
     fn post_alone(&mut self) -> StreamId {
         self.until_alone(|client, _| client.engine.available_streams() > 0);
         self.client.engine.send_request(self.clock.now(), &POST).expect("a stream is available")
@@ -518,7 +518,7 @@ fn what_the_engine_does_not_want_yet_is_counted_until_it_was_read() {
         pair.client.proceed(pair.clock).unwrap();
         pair.serve();
     }
-    // Nobody has given anything back, so that the engine has taken one window, and QUIC has at most another one.
+    // No credit was returned, so that the engine has taken one window, and QUIC has at most another one.
     assert!(pair.server.quic().unread() <= 64 * 1024);
     let until = Instant::now() + DEADLINE;
     while !pair.server.body().1 {

@@ -1,4 +1,4 @@
-//! What was sent and has come: whether the peer still has the connection is found out by that.
+//! Counts of what was sent and received, which show whether the peer still has the connection.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use quinn_proto::FrameStats;
 
 use super::session::{End, QuicSession};
 
-/// What the other host says of a datagram has come after so long.
+/// The time within which an error that the other host reports about a datagram arrives.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Datagrams that were sent without a pause of [`PAUSE`].
@@ -15,13 +15,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Burst {
     /// When the last one before them was sent.
     before: Time,
-    /// When the last of them was.
+    /// When the last of them was sent.
     last: Time,
     datagrams: usize,
 }
 
 impl Burst {
-    /// So many more were sent.
+    /// `datagrams` more were sent at `now`.
     pub(super) fn sent(&mut self, datagrams: usize, now: Time) {
         if now.since(self.last) >= PAUSE {
             (self.before, self.datagrams) = (self.last, 0);
@@ -29,35 +29,35 @@ impl Burst {
         (self.last, self.datagrams) = (now, self.datagrams + datagrams);
     }
 
-    /// When the one before was sent, if there is one alone.
+    /// When the datagram before the burst was sent, if the burst is a single datagram.
     fn before_only(&self) -> Option<Time> {
         (self.datagrams == 1).then_some(self.before)
     }
 }
 
-/// What has come and was taken since the last time that nothing was left.
+/// What has arrived and was handed over since the last time that nothing was left unread.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Intake {
-    /// Bytes of datagrams that had come then.
+    /// Bytes of datagrams that had arrived at that time.
     before: u64,
-    /// Bytes of streams that were handed over since.
+    /// Bytes of streams that were handed over since then.
     taken: u64,
-    /// What a stream may have that is not read.
+    /// Bytes that a stream may have unread.
     stream_window: u64,
 }
 
 impl Intake {
-    /// None, with this window for each stream.
+    /// Nothing, with this window for each stream.
     pub(super) fn new(stream_window: u32) -> Self {
         Self { stream_window: stream_window.into(), ..Self::default() }
     }
 
-    /// So many bytes were handed over.
+    /// `bytes` bytes were handed over.
     pub(super) const fn took(&mut self, bytes: usize) {
         self.taken = self.taken.saturating_add(bytes as u64);
     }
 
-    /// Bytes that are left in so many streams, where so many have come in all.
+    /// Bytes left unread in `streams` streams, where `come` bytes have arrived in all.
     fn left(&mut self, come: u64, streams: usize) -> u64 {
         if streams == 0 {
             (self.before, self.taken) = (come, 0);
@@ -69,27 +69,30 @@ impl Intake {
 }
 
 impl QuicSession {
-    /// Bytes that have come and were not handed over, since nobody wants them yet: as many, or more by what datagrams have beside the bytes
-    /// of streams, and never more than their windows. What waits for a gap to be filled is not among them.
+    /// Bytes that have arrived and were not handed over, since the engine does not want them yet. It is an upper bound,
+    /// since it includes what datagrams have besides stream data, but it never exceeds the windows of the streams. Data
+    /// that waits for a gap to be filled is not included.
     pub fn unread(&mut self) -> u64 {
         let come = self.proto.stats().udp_rx.bytes;
         self.intake.left(come, self.readable.len())
     }
 
-    /// Counts that rise with each frame sent that the peer has to acknowledge, and with each that has come in a packet of the peer's own: what
-    /// others send in its name has none.
+    /// Two counters: frames sent that the peer has to acknowledge, and frames received in packets of the peer itself.
+    /// Packets that others send in its name add nothing.
     pub fn traffic(&self) -> (u64, u64) {
         let stats = self.proto.stats();
         let (sent, come) = (stats.frame_tx, stats.frame_rx);
         (asking(&sent), asking(&come) + come.acks + come.connection_close)
     }
 
-    /// If one datagram alone was sent in the last second: when the one before it was. What the other host says now is about the one alone.
+    /// If only one datagram was sent in the last second: when the one before it was sent. What the other host reports
+    /// now is about the single datagram.
     pub fn before_only_datagram(&self) -> Option<Time> {
         self.burst.before_only()
     }
 
-    /// Server: whether all that streams have ended with has arrived, so that the client is owed the end of the connection alone.
+    /// Server: whether all data of the streams that have ended has arrived, so that only the end of the connection is
+    /// still owed to the client.
     pub fn owes_only_the_end(&self) -> bool {
         matches!(&self.end, End::Server { unacknowledged } if unacknowledged.is_empty())
     }

@@ -5,19 +5,19 @@ use quinn_proto::{Connection, StreamId, WriteError};
 use super::session::QuicSession;
 use super::settings::SEND_WINDOW;
 
-/// It is not found out more exactly than to so many bytes.
+/// The precision, in bytes, with which their number is determined.
 const GRAIN: u64 = 16 * 1024;
 
 /// What is known of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unacknowledged {
-    /// As many as it can be: what was found out last, and all that was written since.
+    /// An upper bound of their number: what was determined last, plus all that was written since.
     most: u64,
-    /// How often the peer had acknowledged anything then.
+    /// How often the peer had acknowledged anything at that time.
     as_of: u64,
-    /// A stream was reset since: what it had is no longer kept.
+    /// A stream was reset since: its bytes are no longer kept.
     is_less: bool,
-    /// How many it may be.
+    /// How many there may be.
     window: u64,
 }
 
@@ -28,7 +28,7 @@ impl Default for Unacknowledged {
 }
 
 impl Unacknowledged {
-    /// So many bytes were written.
+    /// `bytes` bytes were written.
     pub(super) const fn wrote(&mut self, bytes: usize) {
         self.most = self.most.saturating_add(bytes as u64);
     }
@@ -46,8 +46,8 @@ impl QuicSession {
         self.proto.set_send_window(bytes);
     }
 
-    /// Bytes that were written and are kept, since the peer has not acknowledged them: as many, or up to 16 KiB more. While the peer grants
-    /// no further byte it may be more than there are, and never less.
+    /// Bytes that were written and are kept, since the peer has not acknowledged them: exact, or up to 16 KiB too many.
+    /// While the peer grants no credit it may be more than that, but it is never too few.
     pub fn unacknowledged(&mut self) -> u64 {
         let as_of = self.acknowledgements();
         let known = self.unacknowledged;
@@ -57,16 +57,16 @@ impl QuicSession {
         let control = self.control();
         let most = held(&mut self.proto, control, known.most);
         self.proto.set_send_window(known.window);
-        // Without an answer the next acknowledgement may bring one.
+        // If it could not be determined now, the next acknowledgement may make it possible.
         self.unacknowledged =
             Unacknowledged { most: most.unwrap_or(known.most), as_of, is_less: false, ..known };
         self.unacknowledged.most
     }
 }
 
-/// `quinn-proto` tells nobody how much it keeps, but takes no byte on any stream where that is its window or more: of the windows up to
-/// `most` the one is looked for. `None` where the peer grants no byte, so that none is taken with any window. The window is another one
-/// after that.
+/// `quinn-proto` does not report how many bytes it keeps. But it accepts no byte on any stream where that number
+/// reaches its send window: this searches the windows up to `most` for that number. `None` where the peer grants no
+/// credit, so that no byte is accepted with any window. The send window is changed afterwards.
 fn held(proto: &mut Connection, control: StreamId, most: u64) -> Option<u64> {
     let mut takes = |window: u64| {
         proto.set_send_window(window);

@@ -76,7 +76,7 @@ fn readable(reactor: &mut Reactor, token: Token) -> bool {
     }
 }
 
-/// A connected pair, both ends known to the reactor.
+/// A connected pair, both ends submitted to the reactor.
 fn pair(reactor: &mut Reactor) -> (StreamSocket, StreamSocket) {
     let listener = Listener::bind(LOOPBACK).unwrap();
     let address = listener.local_address().unwrap();
@@ -194,8 +194,8 @@ fn a_sharp_wait_ends_at_its_time_or_with_what_comes_before() {
         let until = reactor.clock().now() + precise_wakeup.margin() / 2;
         assert!(reactor.wait_precisely(until, &mut precise_wakeup).unwrap() >= until);
     }
-    // Farther: it sleeps first, and learns from that; a thread that is held up until there is no time to sleep doubts its margin
-    // by far less. Below the longest margin it can learn both.
+    // Farther away: it sleeps first, and adapts to that. A thread that is delayed until there is no time to sleep
+    // shrinks its margin by far less. Below the longest margin it can adapt both ways.
     (0..100).for_each(|_| precise_wakeup.woke(Duration::ZERO));
     let patience = reactor.clock().now() + Duration::from_secs(60);
     let margin = precise_wakeup.margin();
@@ -219,7 +219,7 @@ fn a_sharp_wait_ends_at_its_time_or_with_what_comes_before() {
     assert!(matches!(reactor.next_completion(), Some(Completion::Timer { token: Token(7) })));
 }
 
-/// One that stays awake for half a millisecond at most, and is now at that.
+/// A precise wake-up that stays awake for half a millisecond at most, and whose margin has reached that.
 fn precise_wakeup(shares: CpuShares) -> PreciseWakeup {
     let budget = CpuBudget::new(shares, Time::ZERO, thread_cpu_ns());
     let mut precise_wakeup = PreciseWakeup::new(4, Duration::from_micros(500), budget);
@@ -236,7 +236,7 @@ fn who_has_used_up_its_cpu_rests_even_if_something_has_come() {
     client.write(b"news").unwrap();
     let mut waited = |precise_wakeup: &mut PreciseWakeup| {
         let from = reactor.clock().now();
-        // Only the news ends this in time.
+        // Only the new event ends this in time.
         let until = reactor.wait_precisely(from + Duration::from_secs(60), precise_wakeup).unwrap();
         let news = std::iter::from_fn(|| reactor.next_completion()).count();
         (until.since(from), news)
@@ -352,12 +352,12 @@ fn connections_wait_at_a_listener_that_is_paused_and_are_accepted_later() {
     let is_accepted =
         |completion| matches!(completion, Completion::Accepted { token: LISTENER, result: Ok(_) });
     assert!(is_accepted(next(&mut reactor)));
-    // Two more wait, of which the event that is being taken would report the next one.
+    // Two more connections wait; the event that is being taken would report the next one.
     reactor.pause_accept(LISTENER, true);
     assert!(reactor.next_completion().is_none());
     let soon = reactor.clock().now() + Duration::from_millis(5);
     assert_eq!(sleep(&mut reactor, soon), 0, "it does not spin");
     reactor.pause_accept(LISTENER, false);
     assert!(is_accepted(next(&mut reactor)) && is_accepted(next(&mut reactor)));
-    reactor.pause_accept(CLIENT, true); // nothing is there
+    reactor.pause_accept(CLIENT, true); // there is no listener
 }

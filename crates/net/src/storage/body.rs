@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use h2lab_wire::Config;
 
-/// A block of filler: wherever in [`ROUND`] a piece begins, [`PIECE`] bytes from there on are in it.
+/// A block of filler: from any offset within [`ROUND`] on, it has the [`PIECE`] bytes of a piece.
 static BLOCK: [u8; PIECE + ROUND] = letters();
 
 /// The same for the longest pieces, made when first needed: 16 MiB that most runs never need.
@@ -19,8 +19,8 @@ const PIECE: usize = 64 * 1024;
 /// The most that can be handed to an engine at once, in bytes: the longest frame that HTTP/2 has (RFC 9113 §4.2).
 pub const LONGEST_CHUNK: u32 = (1 << 24) - 1;
 
-/// After so many bytes filler repeats. It shares no divisor with a power of two but 2, so that any checksum detects a part of a
-/// file in the wrong place.
+/// Filler repeats after this many bytes. The only power of two besides 1 that divides it is 2, so that any checksum
+/// detects a part of a file in the wrong place.
 const PERIOD: usize = 26;
 
 /// The start of pieces varies over so many bytes, about a page, instead of staying near one place. The kernel copies each into
@@ -66,7 +66,7 @@ fn long_block() -> Vec<u8> {
 pub struct Chunk(Option<u32>);
 
 impl Chunk {
-    /// So many, from 1 to [`LONGEST_CHUNK`]; `None` is the default: 64 KiB of filler, 128 KiB of a file.
+    /// This many bytes, from 1 to [`LONGEST_CHUNK`]; `None` is the default: 64 KiB of filler, 128 KiB of a file.
     pub fn of(bytes: Option<u32>) -> Self {
         Self(bytes.map(|bytes| bytes.clamp(1, LONGEST_CHUNK)))
     }
@@ -88,7 +88,7 @@ impl Chunk {
         }
     }
 
-    /// The same of a file: bytes of memory that each of them takes while it is sent.
+    /// The same for files: bytes of memory that each of them takes while it is sent.
     pub const fn file(self) -> usize {
         match self.0 {
             Some(bytes) => bytes as usize,
@@ -113,7 +113,7 @@ impl Chunk {
 /// What is left of a body.
 #[derive(Debug)]
 pub enum Body {
-    /// So many bytes of filler.
+    /// Filler.
     Filler {
         /// The offset of the next one.
         at: u64,
@@ -147,7 +147,7 @@ impl FileState {
 #[derive(Debug)]
 pub struct FileBody {
     file: Arc<File>,
-    /// The state of which the bytes must be; `None`: of any.
+    /// The state of the file that the bytes must belong to; `None`: any.
     state: Option<FileState>,
     /// The offset of the first byte that is not sent.
     at: u64,
@@ -181,7 +181,7 @@ impl FileBody {
                 "the file became shorter while it was sent",
             ));
         }
-        // After the reading: what was written before it shows.
+        // Checked after the read, so that anything written before it is seen.
         match self.state {
             Some(state) if FileState::of(&self.file.metadata()?) != state => {
                 Err(io::Error::other("the file was changed while it was sent"))
@@ -199,7 +199,7 @@ impl Default for Body {
 }
 
 impl Body {
-    /// So many bytes of filler.
+    /// `bytes` bytes of filler.
     pub const fn filler(bytes: u64) -> Self {
         Self::filler_from(0, bytes, Chunk(None))
     }
@@ -219,7 +219,7 @@ impl Body {
         Self::File(FileBody { file, state: None, at, left, block: Vec::new(), sent: 0, chunk })
     }
 
-    /// The same, whose bytes must all be of this state of the file: reading it fails once it has another.
+    /// The same, but all bytes must belong to this state of the file: reading fails once the file has another one.
     #[must_use]
     pub fn of_state(self, state: FileState) -> Self {
         match self {

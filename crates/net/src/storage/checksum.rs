@@ -10,8 +10,8 @@ use h2lab_transfer::{Algorithm, Checksum, Digest};
 /// Bytes that are read at once for a checksum.
 pub const READ: u64 = 1 << 20;
 
-/// How much of the `time` that a file took for so many bytes was spent on its disk: what exceeds a copy in memory, at 1 GB/s. The
-/// page cache is several times faster than that.
+/// How much of the `time` that a file took for `bytes` bytes was spent on its disk: what exceeds a copy in memory, at 1
+/// GB/s. The page cache is several times faster than that.
 pub fn disk_wait(time: Duration, bytes: usize) -> Duration {
     time.saturating_sub(Duration::from_nanos(bytes as u64))
 }

@@ -133,7 +133,7 @@ impl Names {
             Err(error) => return Err(error),
         }
         let part = statat(&self.folder, self.ending(PART), AtFlags::SYMLINK_NOFOLLOW);
-        // What is no text is no journal either, which its reader says.
+        // Content that is not text is no journal either; the code that parses it reports that.
         let text = String::from_utf8_lossy(&text).into_owned();
         Ok(Some((text, part.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0)))))
     }
@@ -152,7 +152,8 @@ impl Names {
         let part = self.ending(PART);
         if !replaces {
             match renameat_with(&self.folder, &part, &self.folder, &self.name, RenameFlags::NOREPLACE) {
-                // Some file systems cannot, as NFS: between the check and the renaming another program may make one.
+                // Some file systems, such as NFS, cannot: there another program may create one between the check and
+                // the renaming.
                 Err(Errno::INVAL | Errno::NOSYS) if self.stat()?.is_some() => return Err(Errno::EXIST.into()),
                 Err(Errno::INVAL | Errno::NOSYS) => {}
                 renamed => return Ok(renamed?),

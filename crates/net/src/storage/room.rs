@@ -1,4 +1,4 @@
-//! Room on a disk for what others send: taken as their bytes come, and never the last of it.
+//! Room on a disk for what others send: reserved as their bytes arrive, and never all of it.
 
 use std::fs::File;
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub enum Spare {
     /// A twentieth of it, and at most 1 GiB.
     #[default]
     Usual,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
 }
 
@@ -27,7 +27,7 @@ const MOST_AHEAD: u64 = 64 << 20;
 /// Why there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoom {
-    /// All that is free, in bytes, is to stay free.
+    /// Everything that is free is to stay free.
     Spared {
         /// Bytes that are free.
         free: u64,
@@ -39,7 +39,7 @@ pub enum NoRoom {
 }
 
 impl Spare {
-    /// The same in bytes, for a file system of so many.
+    /// The same in bytes, for a file system of `capacity` bytes.
     const fn of(self, capacity: u64) -> u64 {
         match self {
             Self::Usual => {
@@ -51,8 +51,8 @@ impl Spare {
     }
 }
 
-/// Whether `more` bytes of a file of `total` fit on the disk of `place`, which is that file or its folder. Takes nothing: that somebody announces a file must
-/// not cost others their room.
+/// Whether `more` bytes of a file of `total` bytes fit on the disk of `place`, which is that file or its folder.
+/// Reserves nothing: announcing a file must not take room from others.
 pub fn check(place: impl AsFd, total: u64, more: u64, spare: Spare) -> Result<(), NoRoom> {
     if getrlimit(Resource::Fsize).current.is_some_and(|most| total > most) {
         return Err(NoRoom::System(Errno::FBIG));
@@ -63,11 +63,11 @@ pub fn check(place: impl AsFd, total: u64, more: u64, spare: Spare) -> Result<()
     if more > 0 && free < more.saturating_add(spare) { Err(NoRoom::Spared { free, spare }) } else { Ok(()) }
 }
 
-/// Takes the room for the bytes `wanted` of `file` and for those behind them that probably follow: as many as came before, of the
-/// request that began at `from` and ends at `until`. Returns up to where there is room.
+/// Reserves room for the bytes `wanted` of `file`, and for as many bytes behind them as came before, since these will
+/// probably follow. The request began at `from` and ends at `until`. Returns up to where there is room.
 ///
-/// Room for everything that was announced was rejected: one head would take the whole disk. Room for each write by itself was
-/// rejected, too: a file that grows beside others would be in thousands of pieces.
+/// Room for everything that was announced was rejected: the head of one request could reserve the whole disk. Room for
+/// each write by itself was rejected, too: a file that grows beside others would be in thousands of pieces.
 pub fn take(
     file: &File,
     from: u64,

@@ -67,7 +67,8 @@ impl Saver {
         let busy = Arc::clone(&self.busy);
         let thread = thread::Builder::new().name("journal".to_owned()).spawn(move || {
             for journal in journals {
-                // If it fails, the last journal remains, which is still valid; the transfer itself will meet the cause.
+                // If it fails, the last journal remains, which is still valid; the transfer itself will fail for the
+                // same reason.
                 let _ = file.sync_data().and_then(|()| names.write_journal(&journal));
                 busy.store(false, Ordering::Release);
             }

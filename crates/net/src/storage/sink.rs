@@ -1,9 +1,9 @@
 //! Where received bytes go: nowhere, or into a file that gets its name once it is complete.
 //!
-//! A file is written as `NAME.part`. For a download all room is reserved before the first byte (fallocate(2)): a disk that is too
-//! small fails then, and not after an hour. What others upload gets its room as it comes (`room`). Beside it lies a [`Journal`] of
-//! what it holds. When the file is complete it is synced
-//! and renamed in one step (rename(2)); so `NAME` is always complete.
+//! A file is written as `NAME.part`. For a download all room is reserved before the first byte (fallocate(2)): a disk
+//! that is too small fails then, and not after an hour. For an upload room is reserved as bytes arrive (`room`). A
+//! [`Journal`] beside the part lists what it holds. When the file is complete, it is synced and renamed in one step
+//! (rename(2)); so `NAME` is always complete.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -40,7 +40,7 @@ pub enum SinkError {
         /// Bytes that its file system has left.
         free: u64,
     },
-    /// What is free is to stay free.
+    /// The free room is to stay free.
     #[error(
         "{}: not enough space: {} more needed, {} free, of which {} are reserved (--reserve)",
         .path.display(), format_bytes(*.needed), format_bytes(*.free), format_bytes(*.spare)
@@ -55,7 +55,7 @@ pub enum SinkError {
         /// Bytes that stay free.
         spare: u64,
     },
-    /// It would be larger than a file may be: that of the file system, or of this process (`ulimit -f`).
+    /// The file would exceed the largest size that the file system, or this process (`ulimit -f`), allows.
     #[error("{}: it would be larger than a file may be here (`ulimit -f`, or the file system's limit)", .path.display())]
     TooLarge {
         /// The file.
@@ -111,7 +111,7 @@ impl SinkError {
         }
     }
 
-    /// The same of why there is no room.
+    /// The same for a lack of room.
     fn of_room(path: &Path, needed: u64, on: impl AsFd, why: NoRoom) -> Self {
         match why {
             NoRoom::Spared { free, spare } => Self::Spared { path: path.to_owned(), needed, free, spare },
@@ -240,8 +240,8 @@ impl FileSink {
         room::check(names, total, more, spare).map_err(|why| SinkError::of_room(path, more, names, why))
     }
 
-    /// Removes the part and the journal of an upload that was last written to at `latest` or before; whether it did. What a `bulk get`
-    /// left, what somebody is writing, and what is no part of ours stays.
+    /// Removes the part and the journal of an upload that was last written to at `latest` or before; returns whether it
+    /// did. Leaves the parts of `bulk get`, parts that somebody is writing, and files that are not our parts.
     pub fn expire(names: &Names, path: &Path, latest: SystemTime) -> Result<bool, SinkError> {
         let is_old = |names: &Names| names.last_written().is_some_and(|written| written <= latest);
         if !is_old(names) {
@@ -249,7 +249,7 @@ impl FileSink {
         }
         let failed = |source| SinkError::Io { path: path.to_owned(), source };
         let journal = names.journal().map_err(failed)?.and_then(|(text, _)| Journal::from_json(&text).ok());
-        // That of a download names its server.
+        // The journal of a download names its server.
         if journal.is_none_or(|journal| journal.url.contains("://")) {
             return Ok(false);
         }
@@ -262,7 +262,7 @@ impl FileSink {
         Ok(true)
     }
 
-    /// The whole has `total` bytes: takes the room for it.
+    /// The whole file has `total` bytes: reserves the room for it.
     fn reserve(&mut self, total: u64) -> Result<(), SinkError> {
         if self.total.replace(total) == Some(total) || total == 0 {
             return Ok(());
@@ -379,8 +379,8 @@ impl Sink {
         }
     }
 
-    /// Makes what has arrived survive the end of this process, in the background: `journal` is called if no save is under way. An
-    /// empty journal is not written. `false` if one was, so that it should be called again.
+    /// Makes what has arrived survive the end of this process, in the background: `journal` is called if no save is
+    /// under way. An empty journal is not written. Returns `false` if a save was under way: then call it again.
     pub fn save(&mut self, journal: impl FnOnce() -> Option<Journal>) -> bool {
         match self {
             Self::Discard => true,
@@ -401,7 +401,8 @@ impl Sink {
         matches!(self, Self::File(file) if file.saver.is_busy())
     }
 
-    /// The file is complete. If it must not replace one, and one has its name by now, that is [`SinkError::Exists`].
+    /// Completes the file. If it must not replace another one, and a file has its name by now, that is
+    /// [`SinkError::Exists`].
     pub fn finish(&mut self, total: u64, replaces: bool) -> Result<(), SinkError> {
         match self {
             Self::Discard => Ok(()),

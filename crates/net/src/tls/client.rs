@@ -96,9 +96,9 @@ impl ClientTls {
     }
 }
 
-/// The usual verifier, which also accepts a certificate that is itself one of those of `--cacert`, as curl with OpenSSL does: who trusts
-/// it by name need not know its issuer, nor be told that it is an authority's (CA:TRUE), which `openssl req -x509` makes of every one;
-/// and where it names no host in a subjectAltName, its common name is one.
+/// The usual verifier, which also accepts a certificate that is itself in `--cacert`, as curl with OpenSSL does. Such a
+/// certificate is trusted although its issuer is unknown, and although it is an authority's (CA:TRUE), as every one
+/// that `openssl req -x509` makes. If it names no host in a subjectAltName, its common name is used.
 #[derive(Debug)]
 struct Trusting {
     usual: Arc<WebPkiServerVerifier>,

@@ -1,4 +1,5 @@
-//! The name of a certificate that has no subjectAltName: its common name, which TLS libraries other than ours still take.
+//! The name of a certificate that has no subjectAltName: its common name, which TLS libraries other than ours still
+//! accept.
 
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -8,10 +9,10 @@ use super::der::{OID, SEQUENCE, SET, next};
 /// `2.5.4.3`, `commonName` (X.520), as DER has it.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// Strings of ASCII, or of what contains it: `UTF8String`, `PrintableString`, `TeletexString`, `IA5String`.
+/// Types of strings in ASCII or a superset of it: `UTF8String`, `PrintableString`, `TeletexString`, `IA5String`.
 const STRINGS: [u8; 4] = [0x0c, 0x13, 0x14, 0x16];
 
-/// Whether the common name of `certificate` is `name`, letter by letter but for their case. Patterns (`*.example.com`) match nothing.
+/// Whether the common name of `certificate` is `name`, ignoring case. Patterns (`*.example.com`) match nothing.
 pub(super) fn is(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
     let mut store = RootCertStore::empty();
     if store.add(certificate.clone().into_owned()).is_err() {

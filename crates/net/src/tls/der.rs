@@ -1,4 +1,4 @@
-//! As much of DER (X.690) as reading a name or a time of a certificate takes.
+//! As much of DER (X.690) as is needed to read a name or a time of a certificate.
 
 /// A sequence.
 pub(super) const SEQUENCE: u8 = 0x30;
@@ -7,7 +7,8 @@ pub(super) const SET: u8 = 0x31;
 /// An object identifier.
 pub(super) const OID: u8 = 0x06;
 
-/// Takes an element from `der`: its tag and its content. `None` at the end, and of what is malformed or 64 KiB long.
+/// Takes an element from `der`: its tag and its content. `None` at the end, and if the element is malformed or 64 KiB
+/// long.
 pub(super) fn next<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&short, rest) = rest.split_first()?;

@@ -113,7 +113,7 @@ pub(crate) fn refusal(why: &str) -> String {
     format!("{why}; {TRUST}")
 }
 
-/// What is said of a certificate that is of no use to anybody by now.
+/// The text about a certificate whose version is no longer supported.
 pub(super) const TOO_OLD: &str = "it is of X.509 version 1, which has no subjectAltName and is not supported; make one of version 3 (openssl req \
      -x509 -addext subjectAltName=DNS:NAME)";
 
@@ -122,7 +122,7 @@ pub(super) fn is_too_old(why: &str) -> bool {
     why.contains("UnsupportedCertVersion")
 }
 
-/// Whether a certificate is refused for being one of an authority; webpki has no type of its own for it.
+/// Whether a certificate is refused because it is an authority's; webpki has no type of its own for it.
 pub(super) fn is_of_an_authority(why: &str) -> bool {
     why.contains("CaUsedAsEndEntity")
 }

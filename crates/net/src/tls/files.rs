@@ -76,7 +76,7 @@ fn unusable(why: &str) -> String {
     if is_too_old(why) { TOO_OLD.to_owned() } else { why.to_owned() }
 }
 
-/// Why a key cannot be used, from the library's words, which do not tell what is wrong with it.
+/// Why a key cannot be used, from the library's words, which do not say what is wrong with it.
 fn unusable_key(why: &str) -> String {
     if why.contains("failed to parse private key") {
         "its kind is not supported: use RSA of 2048 bits or more, ECDSA with P-256, P-384 or P-521, or Ed25519".to_owned()
@@ -119,9 +119,10 @@ pub(super) fn authorities(pem: &[u8]) -> Result<RootCertStore, TlsError> {
     Ok(store)
 }
 
-/// What a file has that has no `wanted`, as PEM names it (RFC 7468).
+/// Describes what a file has instead of `wanted`, a label of PEM (RFC 7468).
 fn without(wanted: &str, file: &[u8]) -> String {
-    /// How a SEQUENCE of more than 255 bytes begins, with which certificates and keys in DER do: 0x30 0x82, of which the second is no text.
+    /// How a SEQUENCE of more than 255 bytes begins, and therefore certificates and keys in DER: 0x30 0x82. The second
+    /// byte is not text.
     const DER: &str = "0\u{fffd}";
     let text = String::from_utf8_lossy(file);
     let labels = text.split("-----BEGIN ").skip(1).filter_map(|rest| rest.split_once("-----"));
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(unusable("BadEncoding"), "BadEncoding");
         let key = Error::General("failed to parse private key as RSA, ECDSA, or EdDSA".to_owned());
         assert!(unusable_key(&key.to_string()).contains("RSA of 2048 bits or more"));
-        // DER of PKCS #8 that is no key of any kind.
+        // PKCS #8 in DER that is not a key of any kind.
         let real = aws_lc_rs::sign::any_supported_type(&PrivateKeyDer::Pkcs8(vec![0x30, 0].into()));
         let words = real.expect_err("it is none").to_string();
         assert!(unusable_key(&words).contains("RSA of 2048 bits or more"), "{words}");

@@ -45,8 +45,9 @@ fn provider() -> Result<CryptoProvider, TlsError> {
     seeded(provider)
 }
 
-/// The provider, with its randomness drawn from once. AWS-LC seeds it at its first use in a process from the jitter of the CPU, which
-/// takes 25 to 30 ms: they would be in the time of the first handshake, and all that were dialled with it would wait.
+/// The provider, after one draw from its random numbers. AWS-LC seeds them at their first use in a process from the
+/// jitter of the CPU, which takes 25 to 30 ms. That would be in the time of the first handshake, and all connections
+/// dialled with it would wait.
 fn seeded(provider: CryptoProvider) -> Result<CryptoProvider, TlsError> {
     provider
         .secure_random

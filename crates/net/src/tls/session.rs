@@ -97,7 +97,7 @@ impl TlsSession {
         }
     }
 
-    /// A server that does not know ALPN speaks HTTP/1.1 (RFC 9112 needs none); HTTP/2 must be chosen (RFC 9113 §3.2).
+    /// A server without ALPN speaks HTTP/1.1 (RFC 9112 needs none); HTTP/2 must be chosen (RFC 9113 §3.2).
     fn check_alpn(&self) -> Result<(), TlsError> {
         let Some(wanted) = self.wanted else { return Ok(()) };
         let chosen = match self.connection.alpn_protocol() {
@@ -115,7 +115,7 @@ impl TlsSession {
             Ok(0) => Ok(Read::Eof),
             Ok(n) => Ok(Read::Bytes(n)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Read::WouldBlock),
-            // Many servers close without close_notify. Whether anything is missing the framing of HTTP above us shows.
+            // Many servers close without close_notify. HTTP's framing above us shows whether anything is missing.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Read::Truncated),
             Err(error) => Err(TlsError::Other(error.to_string())),
         }

@@ -1,6 +1,6 @@
-//! From when until when certificates are valid, and whose they are: what an operator wants to know before they expire.
+//! The validity period and the subject of certificates: what an operator wants to know before they expire.
 //!
-//! TLS decides by itself; nothing here is for a decision about trust.
+//! TLS verifies certificates by itself; nothing here decides about trust.
 
 use h2lab_base::calendar::Moment;
 use h2lab_base::text::made_printable;
@@ -29,7 +29,7 @@ impl Validity {
 
     /// `Certificate` of RFC 5280 §4.1.
     fn of_der(certificate: &[u8]) -> Option<Self> {
-        /// `[0] EXPLICIT Version`, which certificates of version 1 have not.
+        /// `[0] EXPLICIT Version`, which certificates of version 1 do not have.
         const VERSION: u8 = 0xa0;
         let mut whole = content(&mut &*certificate, SEQUENCE)?;
         let mut signed = content(&mut whole, SEQUENCE)?;
@@ -51,7 +51,7 @@ fn content<'a>(der: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     der::next(der).filter(|(found, _)| *found == tag).map(|(_, content)| content)
 }
 
-/// A `Name`: the attributes that people know, the most specific one first.
+/// A `Name`: its well-known attributes, the most specific one first.
 fn name(mut subject: &[u8]) -> String {
     let mut parts = Vec::new();
     while let Some((SET, mut attributes)) = der::next(&mut subject) {

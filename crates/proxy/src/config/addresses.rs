@@ -26,8 +26,9 @@ impl Config {
     }
 }
 
-/// Whether the kernel refuses the second one of two sockets that listen on these. `0.0.0.0` stands for all addresses of IPv4, and `[::]` for
-/// those of IPv6; whether also for those of IPv4 is the kernel's (`net.ipv6.bindv6only`). Port 0 gets one that is free.
+/// Whether the kernel refuses the second of two sockets that listen on these addresses. `0.0.0.0` stands for all
+/// addresses of IPv4, and `[::]` for all of IPv6; `net.ipv6.bindv6only` decides whether also for all of IPv4. Port 0
+/// gets a port that is free.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let is_same_port = a.port() == b.port() && a.port() != 0;
     let is_any = a.ip().is_unspecified() || b.ip().is_unspecified();

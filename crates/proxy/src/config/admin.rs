@@ -1,4 +1,4 @@
-//! `[admin]`: where the sidecar says how it does.
+//! `[admin]`: where the sidecar reports its status.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Admin {
     pub address: Option<SocketAddr>,
     /// Whether the address may be one that others reach: there is no authentication.
     pub public: bool,
-    /// For so long requests and frames are kept for `h2lab diagnose --sidecar`; `0s` keeps none.
+    /// How long requests and frames are kept for `h2lab diagnose --sidecar`; `0s` keeps none.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub window: Duration,

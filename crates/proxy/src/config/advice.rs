@@ -1,9 +1,9 @@
-//! What is right in a file and of no use, or leads to what its author hardly wants: lines for people.
+//! Warnings about a file that is valid: what has no effect in it, or an effect that its author hardly wants.
 
 use super::{Config, Instance, Listen, Policy, Retry, Service, Speaks, Timeouts};
 
 impl Config {
-    /// What is right and of no use: lines for its author.
+    /// Warnings about what is valid and has no effect.
     pub fn warnings(&self) -> Vec<String> {
         let unused = self.service.keys().filter(|name| !self.is_used(name) && !self.is_transparent());
         let mut warnings: Vec<String> =
@@ -112,7 +112,7 @@ impl Service {
             ));
         }
         let urls = self.instances.iter().map(|member| &member.url).chain(&self.dns);
-        // What registries name later may have TLS.
+        // Instances that a registry names later may have TLS.
         let is_known = !self.instances.is_empty() || self.dns.is_some();
         let is_clear = |url: &Instance| matches!(url.speaks, Speaks::H1 | Speaks::H2c);
         if is_known && urls.into_iter().all(is_clear) {

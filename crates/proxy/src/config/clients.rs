@@ -5,12 +5,12 @@
 
 use super::{Config, ConfigError};
 
-/// File descriptors that are for none of the connections: standard ones, the log, certificates that are read again, the admin listener and
-/// its client, name servers.
+/// File descriptors that are not for connections: standard ones, the log, certificates that are read again, the admin
+/// listener and its client, name servers.
 const OTHERS: u64 = 32;
-/// The same of each thread, and of each listener.
+/// The same for each thread, and for each listener.
 const EACH: u64 = 4;
-/// A bound by default below this is told at the start.
+/// A default bound below this is reported at the start.
 const FEW: u32 = 1_000;
 
 impl Config {
@@ -19,13 +19,13 @@ impl Config {
         files.saturating_sub(OTHERS + EACH * (u64::from(threads) + self.listen.len() as u64))
     }
 
-    /// How many clients over TCP may be connected where `max-clients` does not say so, with so many file descriptors: each may need one
-    /// connection to an instance, as over HTTP/1.1. At least one.
+    /// How many clients may be connected over TCP where `max-clients` is not set, with `files` file descriptors: each
+    /// may need one connection to an instance, as over HTTP/1.1. At least one.
     pub fn usual_clients(&self, files: u64, threads: u32) -> u32 {
         u32::try_from(self.files_for_connections(files, threads) / 2).unwrap_or(u32::MAX).max(1)
     }
 
-    /// What is to be said at the start of a process that may have so many files open: a line, if that is little.
+    /// The line to print at the start of a process that may have `files` files open, if that is few.
     pub fn few_files(&self, files: u64, threads: u32) -> Option<String> {
         let room = self.files_for_connections(files, threads);
         let usual = self.usual_clients(files, threads);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError, Instance, Listen, Policy, Service, Speaks};
 
-/// What the names of services begin with that are added for targets. No name in a file does.
+/// The prefix of the names of services that are added for targets. No name in a file begins with it.
 pub(super) const PREFIX: &str = "connect:";
 
 /// A host and port that clients may be tunnelled to: `db.internal:5432`, or `*.internal:443` for every name below.
@@ -95,7 +95,7 @@ impl fmt::Display for ConnectTarget {
 }
 
 impl Listen {
-    /// Checks what it says of CONNECT.
+    /// Checks its keys for CONNECT.
     pub(super) fn check_connect(
         &self,
         services: &std::collections::BTreeMap<String, Service>,
@@ -117,7 +117,8 @@ impl Listen {
 }
 
 impl Config {
-    /// Adds a service of one instance, which is no HTTP, for each target of CONNECT that the sidecar connects to itself.
+    /// Adds a service of one instance, which does not speak HTTP, for each target of CONNECT that the sidecar connects
+    /// to itself.
     pub fn add_tunnels(&mut self) {
         for listen in self.listen.iter().filter(|listen| listen.connect_service.is_none()) {
             for target in &listen.connect {

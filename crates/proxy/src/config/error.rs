@@ -22,15 +22,15 @@ pub enum ConfigError {
         /// What is wrong.
         error: Box<Self>,
     },
-    /// It is no such TOML, or has a key or a value of another kind.
+    /// It is not valid TOML, or has a key or a value that is not allowed.
     #[error("{0}")]
     Toml(String),
-    /// A policy that is none.
+    /// An invalid policy.
     #[error(
         "invalid policy \"{0}\": expected adaptive, fixed:N (N from 1 to {MOST_CONNECTIONS}) or per-request"
     )]
     Policy(String),
-    /// An instance that is none.
+    /// An invalid instance.
     #[error(
         "invalid instance URL \"{text}\": {why}; expected http://HOST:PORT (HTTP/1.1), h2c://HOST:PORT (HTTP/2 without TLS, gRPC), \
          https://HOST:PORT (TLS) or h3://HOST:PORT (HTTP/3)"
@@ -41,7 +41,7 @@ pub enum ConfigError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A number of threads that is none.
+    /// An invalid number of threads.
     #[error(
         "invalid thread count \"{0}\": expected a number from 1 to {MOST_THREADS}, or \"auto\" (one per CPU)"
     )]
@@ -79,7 +79,7 @@ pub enum ConfigError {
         /// How many threads there are.
         threads: u32,
     },
-    /// A host that no request names so.
+    /// A route's host that no request can have.
     #[error("invalid route host \"{host}\": {why}")]
     RouteHost {
         /// What was written.
@@ -90,7 +90,7 @@ pub enum ConfigError {
     /// Nothing listens.
     #[error("no listener is defined: add [[listen]] with an address")]
     NoListener,
-    /// A service that is not there.
+    /// A service that is not defined.
     #[error("{place} refers to service \"{service}\", which is not defined: add [service.{service}]")]
     UnknownService {
         /// Where.
@@ -107,7 +107,7 @@ pub enum ConfigError {
     /// A service with instances of several sources.
     #[error("service \"{0}\" sets more than one of instances, file, dns, dns-srv and consul")]
     SeveralSources(String),
-    /// A registry that cannot be asked.
+    /// A registry that cannot be queried.
     #[error("[service.{service}.consul]: {why}")]
     Consul {
         /// The service.
@@ -115,7 +115,7 @@ pub enum ConfigError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A name of service records that is none.
+    /// An invalid name of service records.
     #[error("invalid SRV record name \"{text}\": {why}; expected a name such as _h2c._tcp.users.internal")]
     SrvName {
         /// What was written.
@@ -126,7 +126,7 @@ pub enum ConfigError {
     /// A key without effect.
     #[error("refresh of service \"{0}\" applies only to dns and dns-srv, and it has neither")]
     Refresh(String),
-    /// Registries are not to be flooded.
+    /// A registry must not be queried too often.
     #[error("refresh of service \"{0}\" must be at least 1s")]
     ShortRefresh(String),
     /// Too many sockets.
@@ -147,7 +147,7 @@ pub enum ConfigError {
         /// A listener that was there before it.
         other: SocketAddr,
     },
-    /// A route that takes nothing.
+    /// A route that never matches.
     #[error("the listener on {address} has two routes for {what}: the second one never matches")]
     SameRoute {
         /// The listener.
@@ -158,10 +158,10 @@ pub enum ConfigError {
     /// A key that needs TLS.
     #[error("client-ca of the listener on {0} requires tls = true")]
     NeedsTls(SocketAddr),
-    /// A name in `Via` that is none.
+    /// An invalid name in `Via`.
     #[error("invalid via = \"{0}\": use letters, digits and -._~ (RFC 9110 §7.6.3)")]
     Via(String),
-    /// A cause of retries that is none.
+    /// An invalid cause of retries.
     #[error("invalid retry condition \"{0}\": expected connect, reset, or a status from 500 to 599")]
     RetryOn(String),
     /// A number, time or path that makes no sense.
@@ -175,7 +175,7 @@ pub enum ConfigError {
     /// A path that matches nothing.
     #[error("invalid route path \"{0}\": it must begin with /")]
     Path(String),
-    /// A target of CONNECT that is none.
+    /// An invalid target of CONNECT.
     #[error("invalid CONNECT target \"{0}\": expected HOST:PORT or *.DOMAIN:PORT")]
     ConnectTarget(String),
     /// A pattern to which the sidecar cannot connect by itself.
@@ -187,12 +187,12 @@ pub enum ConfigError {
     /// A service for CONNECT that leads nowhere.
     #[error("connect-service of the listener on {0} has no effect without connect = [\"HOST:PORT\"]")]
     ConnectNowhere(SocketAddr),
-    /// A hint that is none.
+    /// An invalid hint.
     #[error(
         "invalid hint for \"{0}\": its path must begin with / and have no query, and each link must look like <TARGET>; rel=preload (RFC 8288)"
     )]
     Hint(String),
-    /// Two hints, of which the second one would never be told.
+    /// Two hints, of which the second one would never be sent.
     #[error("two [[hint]] are for the page \"{path}\"{host}: put their links into one")]
     SameHint {
         /// The path of the page.
@@ -200,7 +200,7 @@ pub enum ConfigError {
         /// ` of host "NAME"`, if they have one.
         host: String,
     },
-    /// A name that means something else.
+    /// A name that is reserved.
     #[error("invalid service name \"{name}\": {why}")]
     ServiceName {
         /// What was written.
@@ -208,7 +208,7 @@ pub enum ConfigError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A host that no request names so.
+    /// A hint's host that no request can have.
     #[error("invalid hint host \"{host}\": {why}")]
     HintHost {
         /// What was written.
@@ -216,10 +216,10 @@ pub enum ConfigError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A network that is none.
+    /// An invalid network.
     #[error("invalid network \"{0}\": expected an address such as 10.0.0.7, or a network such as 10.0.0.0/8")]
     Network(String),
-    /// Who is trusted with what is not read.
+    /// Networks that are trusted with a header that is not read.
     #[error("proxy-protocol-from of the listener on {0} requires proxy-protocol = true")]
     NoProxyProtocol(SocketAddr),
     /// An instance that takes no PROXY protocol from here.
@@ -238,7 +238,7 @@ pub enum ConfigError {
         /// The listener.
         address: SocketAddr,
     },
-    /// An admin listener that others reach, by mistake.
+    /// An admin listener that other machines can reach, by mistake.
     #[error(
         "the admin listener on {0} would be reachable from other machines without authentication: use a loopback address, or set public \
          = true in [admin]"

@@ -1,4 +1,4 @@
-//! Of the tables that protect services.
+//! Tests of the tables that protect services.
 
 use std::time::Duration;
 

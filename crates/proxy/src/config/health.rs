@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
-/// How instances are asked whether they are well: by GET, over what they speak; any 2xx is yes.
+/// How the health of instances is checked: by GET, in the protocol that they speak; any 2xx is a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Health {
@@ -22,10 +22,10 @@ pub struct Health {
     #[serde(default = "timeout", with = "duration_text")]
     #[schemars(with = "String")]
     pub timeout: Duration,
-    /// After so many successes in a row it is asked again.
+    /// After this many successes in a row it gets requests again.
     #[serde(default = "healthy")]
     pub healthy: u32,
-    /// After so many failures in a row it is not.
+    /// After this many failures in a row it gets none.
     #[serde(default = "unhealthy")]
     pub unhealthy: u32,
 }

@@ -1,4 +1,4 @@
-//! `[[hint]]` and `[hints]`: what clients are told of a page before its response.
+//! `[[hint]]` and `[hints]`: links that clients get for a page before its response.
 
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use crate::hints::members;
 
-/// Links of a page that clients are told when they ask for it.
+/// Links of a page that clients get when they ask for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Hint {
@@ -44,7 +44,7 @@ impl Hint {
         self.link.as_bytes()
     }
 
-    /// Checks those of a file: each is right, and of a page of its own.
+    /// Checks the hints of a file: each is valid, and no two are for the same page.
     pub(super) fn check_all(hints: &[Self]) -> Result<(), ConfigError> {
         hints.iter().try_for_each(Self::check)?;
         let host = |hint: &Self| hint.host.as_deref().map(str::to_ascii_lowercase);
@@ -56,7 +56,7 @@ impl Hint {
         })
     }
 
-    /// Checks that it is what a field can say.
+    /// Checks that it can be sent as the value of a field.
     fn check(&self) -> Result<(), ConfigError> {
         if let Some((host, why)) = self.host.as_ref().and_then(|host| Some((host, why_no_name(host)?))) {
             return Err(ConfigError::HintHost { host: host.clone(), why });
@@ -76,7 +76,7 @@ impl Hint {
     }
 }
 
-/// Why no request's host is this one, without port, brackets and a dot at its end.
+/// Why no request can have this host, which is compared without port, brackets and a dot at its end.
 fn why_no_name(host: &str) -> Option<&'static str> {
     match host {
         _ if host.contains('*') => Some("patterns are not supported: leave host out to match every host"),
@@ -99,13 +99,13 @@ mod joined {
     }
 }
 
-/// How clients are told.
+/// How clients get the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Hints {
-    /// Links of earlier responses to the same path are told, too.
+    /// Links of earlier responses to the same path are sent, too.
     pub learn: bool,
-    /// HTTP/2 clients that allow it are sent what is preloaded: PUSH_PROMISE.
+    /// HTTP/2 clients that allow it get preloaded links pushed: PUSH_PROMISE.
     pub push: bool,
     /// HTTP/1.1 clients get 103, too. Some take it for the response.
     pub http1: bool,

@@ -6,7 +6,7 @@ use super::{ConfigError, Listen, Service, Speaks};
 const CONGESTION: [&str; 3] = ["reno", "cubic", "bbr"];
 
 impl Listen {
-    /// Checks that HTTP/3 is asked for where it can be had.
+    /// Checks that HTTP/3 is set only where it is possible.
     pub(super) fn check_http3(&self) -> Result<(), ConfigError> {
         let wrong = |why| Err(ConfigError::Value { place: format!("the listener on {}", self.address), why });
         if !self.h3 {
@@ -24,7 +24,8 @@ impl Listen {
         Ok(())
     }
 
-    /// What clients of its TCP port are told of HTTP/3, if they are (RFC 7838 §3). `port`: the one that it has.
+    /// The `Alt-Svc` that clients of its TCP port get about HTTP/3, if they get one (RFC 7838 §3). `port`: the one that
+    /// it has.
     pub fn alt_svc_field(&self, port: u16) -> Option<String> {
         let is_told = self.h3 && !self.alt_svc.is_zero();
         is_told.then(|| format!("h3=\":{port}\"; ma={}", self.alt_svc.as_secs().max(1)))
@@ -32,7 +33,7 @@ impl Listen {
 }
 
 impl Service {
-    /// Checks that its instances can be asked over HTTP/3 as it is written.
+    /// Checks that its instances can be used over HTTP/3 as configured.
     pub(super) fn check_http3(&self, name: &str) -> Result<(), ConfigError> {
         let wrong = |why| Err(ConfigError::Value { place: format!("service \"{name}\""), why });
         let sources = [
@@ -57,7 +58,7 @@ impl Service {
         Ok(())
     }
 
-    /// Whether any connection to its instances may be one of TCP, whose congestion control the kernel has.
+    /// Whether any connection to its instances may use TCP, whose congestion control is the kernel's.
     pub fn uses_tcp(&self) -> bool {
         let urls = self.instances.iter().map(|member| &member.url).chain(&self.dns);
         let others = self.dns_srv.is_some() || self.file.is_some() || self.consul.is_some();

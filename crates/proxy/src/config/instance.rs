@@ -15,7 +15,7 @@ pub enum Speaks {
     H1,
     /// `h2c://`: HTTP/2 in clear, by prior knowledge.
     H2c,
-    /// `https://`: with TLS, HTTP/2 if its ALPN takes it, else HTTP/1.1.
+    /// `https://`: with TLS, HTTP/2 if the instance selects it by ALPN, else HTTP/1.1.
     Tls,
     /// `h1s://`: HTTP/1.1 with TLS.
     H1s,
@@ -23,7 +23,7 @@ pub enum Speaks {
     H2,
     /// `h3://`: HTTP/3.
     H3,
-    /// No HTTP: the target of a CONNECT. It cannot be written.
+    /// Not HTTP: the target of a CONNECT. It has no notation in a file.
     Tcp,
 }
 

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use crate::guard::breaker::Bounds;
 
-/// How much of a service's work may be under way. What goes beyond is answered 503 at once. A key that is missing is no bound.
+/// How much of a service's work may be under way. Requests beyond that are answered 503 at once. A missing key is no
+/// bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ServiceLimits {

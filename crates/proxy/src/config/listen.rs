@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConnectTarget, DestinationProtocol, Network, Other, Transparent};
 
-/// Listeners of a configuration at most.
+/// The most listeners of a configuration.
 pub const MOST_LISTENERS: usize = 64;
 
-/// How long clients remember that there is HTTP/3, unless it is said.
+/// How long clients may store that there is HTTP/3, unless set.
 pub(super) const ALT_SVC: Duration = Duration::from_secs(24 * 3600);
 
 const fn alt_svc() -> Duration {
@@ -30,8 +30,8 @@ const fn upgrade_h2c() -> bool {
 pub struct Listen {
     /// Address and port; port 0 takes a free one. In clear: HTTP/1.1, and HTTP/2 by prior knowledge or `Upgrade: h2c`.
     pub address: SocketAddr,
-    /// In clear: a request with `Upgrade: h2c` (RFC 7540 §3.2) makes its connection one of HTTP/2. RFC 9113 has obsoleted that; without
-    /// it such a request is one of HTTP/1.1.
+    /// In clear: a request with `Upgrade: h2c` (RFC 7540 §3.2) switches its connection to HTTP/2. RFC 9113 has
+    /// obsoleted that; without it such a request is one of HTTP/1.1.
     #[serde(default = "upgrade_h2c")]
     pub upgrade_h2c: bool,
     /// With TLS: HTTP/1.1 and HTTP/2 by ALPN.
@@ -40,7 +40,7 @@ pub struct Listen {
     /// With HTTP/3, too: on the UDP port of the same number. For TLS.
     #[serde(default)]
     pub h3: bool,
-    /// How long clients of its TCP port remember that there is HTTP/3 (`Alt-Svc`, RFC 7838); 0 does not tell them.
+    /// How long clients of its TCP port may store that there is HTTP/3 (`Alt-Svc`, RFC 7838); with 0 none is sent.
     #[serde(default = "alt_svc", with = "duration_text")]
     #[schemars(with = "String")]
     pub alt_svc: Duration,
@@ -71,11 +71,12 @@ pub struct Listen {
     /// Only these may connect then. Everybody, if it is empty.
     #[serde(default)]
     pub proxy_protocol_from: Vec<Network>,
-    /// Takes connections that were made to other addresses and that the kernel redirects to it: by `redirect` or `tproxy`. It needs no
-    /// service: what no route takes goes where it was to go.
+    /// Takes connections that were made to other addresses and that the kernel redirects to it: by `redirect` or
+    /// `tproxy`. It needs no service: requests that no route takes go to their original destination.
     #[serde(default)]
     pub transparent: Option<Transparent>,
-    /// What destinations of redirected connections are asked in that are no instance of a service; what each caller speaks, if there is none.
+    /// The protocol to destinations of redirected connections that are no instance of a service; unless set, the
+    /// caller's.
     #[serde(default)]
     pub protocol: Option<DestinationProtocol>,
     /// What becomes of redirected connections that do not begin with HTTP; they are tunnelled unless set.
@@ -105,7 +106,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// What it takes, in words: two routes of which this is the same take the same.
+    /// What it takes, in words. Two routes with the same words take the same requests.
     pub(super) fn takes(&self) -> String {
         let host = self.host.as_deref().unwrap_or("any host").to_ascii_lowercase();
         format!("{host} and {}", self.path.as_deref().unwrap_or("any path"))

@@ -12,7 +12,7 @@ use super::Instance;
 /// The largest weight of an instance.
 pub const LARGEST_WEIGHT: u32 = 1_000;
 
-/// An instance, and its part beside the others of its service.
+/// An instance, and its place among the others of its service.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "Form")]
 pub struct Member {

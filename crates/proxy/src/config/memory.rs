@@ -16,7 +16,7 @@ use crate::guard::memory::least;
 pub struct Size(pub u64);
 
 impl Size {
-    /// Whether it is enough for so many threads.
+    /// Checks that it is enough for `threads` threads.
     pub(super) fn check(self, threads: u32) -> Result<(), ConfigError> {
         if self.0 >= least(threads) {
             return Ok(());

@@ -1,6 +1,6 @@
 //! What a sidecar is configured with: a TOML file. Missing keys have the values of [`Config::default`] and of the types below.
 //!
-//! A table of the file is a module.
+//! Each table of the file is a module.
 
 mod addresses;
 mod admin;
@@ -87,34 +87,34 @@ pub struct Config {
     pub fields: OwnFields,
     /// Its certificate, for listeners with TLS; without one it makes a self-signed one.
     pub identity: Option<Identity>,
-    /// Where the sidecar stands: instances of this zone are preferred. None are, if there is none.
+    /// Where the sidecar stands: instances of this zone are preferred. Without it none are.
     pub zone: Option<String>,
     /// How many threads pass requests on.
     pub threads: Threads,
-    /// How many clients may be connected at a time; others wait. Without it as many as leave half of the process's file descriptors to
-    /// connections to instances.
+    /// How many clients may be connected at a time; others wait. Without it, as many as leave half of the process's
+    /// file descriptors for connections to instances.
     pub max_clients: Option<u32>,
     /// How long it waits, and for what.
     pub timeouts: Timeouts,
     /// Which requests are sent again.
     pub retry: Retry,
-    /// The mark of its connections to instances (`SO_MARK`), by which rules of netfilter tell them from those that they redirect. It takes
-    /// `CAP_NET_ADMIN`.
+    /// The mark of its connections to instances (`SO_MARK`), by which rules of netfilter distinguish them from those
+    /// that they redirect. Needs `CAP_NET_ADMIN`.
     pub mark: Option<u32>,
-    /// The user that it becomes when all sockets are open: a name, or `UID:GID`. For root.
+    /// The user that it becomes when all sockets are open: a name, or `UID:GID`. Only if started as root.
     pub user: Option<String>,
-    /// Whether it may open only files that are its own: what it reads below the folders of the configuration and of what that names at the
-    /// start, what it writes in that of the log (Landlock). True unless set.
+    /// Whether it may open only its own files (Landlock): for reading, those below the folders of the configuration and
+    /// of the files that it names at the start; for writing, those in the log's folder. True unless set.
     pub landlock: bool,
     /// How much memory it may use in all; without it there is no bound.
     pub memory: Option<Size>,
-    /// Links of pages that clients are told early.
+    /// Links of pages that clients get early.
     pub hint: Vec<Hint>,
-    /// How clients are told.
+    /// How clients get the links.
     pub hints: Hints,
     /// The access log.
     pub log: Log,
-    /// Where it says how it does.
+    /// Where it reports its status.
     pub admin: Admin,
     /// What becomes of trace context.
     pub trace: Trace,
@@ -205,7 +205,7 @@ impl Config {
         toml::to_string_pretty(&table).unwrap_or_default()
     }
 
-    /// A number for what [`Config::shown`] says, of 48 bits, so that it is exact where numbers are floating point (FNV-1a).
+    /// A hash of [`Config::shown`] (FNV-1a), of 48 bits, so that it is exact where numbers are floating point.
     pub fn hash(&self) -> u64 {
         let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = self.shown().bytes().fold(0xcbf2_9ce4_8422_2325, fold);
@@ -270,7 +270,7 @@ impl Config {
         others.into_iter().try_for_each(|(name, service)| check_service(name, service))
     }
 
-    /// The files that it names, but those of instances, which are watched by themselves.
+    /// The files that it names, except those of instances, which are watched separately.
     pub fn files(&self) -> Vec<&String> {
         let identities =
             self.identity.iter().chain(self.service.values().filter_map(|service| service.identity.as_ref()));
@@ -300,7 +300,8 @@ impl Config {
     }
 }
 
-/// Checks that a service is not named as something else is: where requests have no service, and services that the sidecar adds.
+/// Checks that a service does not have a reserved name: that of requests without a service, or of services that the
+/// sidecar adds.
 fn check_name(name: &str) -> Result<(), ConfigError> {
     let why = match name {
         "" => "it must not be empty: metrics name requests without a service so",

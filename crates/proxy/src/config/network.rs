@@ -17,7 +17,7 @@ pub struct Network {
     bits: u8,
 }
 
-/// The bits before an address of IPv4 in one of IPv6 (RFC 4291 §2.5.5.2).
+/// The bits before the IPv4 address in an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2).
 const MAPPED: u8 = 96;
 
 /// The bits of an address from the left, and how many it has.
@@ -29,7 +29,7 @@ fn bits(address: IpAddr) -> (u128, u8) {
 }
 
 impl Network {
-    /// Whether an address is in it. One of IPv4 that a socket of IPv6 reports is one of IPv4.
+    /// Whether an address is in it. An IPv4-mapped address, which a socket of IPv6 reports, counts as one of IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((own, length), (other, other_length)) = (bits(self.address), bits(address.to_canonical()));
         let differ = (own ^ other).leading_zeros();
@@ -49,7 +49,7 @@ impl FromStr for Network {
         let bits = length.map_or(Ok(most), |length| length.parse().map_err(|_| wrong()))?;
         match address {
             _ if bits > most => Err(wrong()),
-            // Addresses of IPv4 are compared as such, however they are written.
+            // IPv4-mapped addresses are compared as IPv4, however they are written.
             IpAddr::V6(mapped) if mapped.to_ipv4_mapped().is_some() && bits >= MAPPED => {
                 Ok(Self { address: address.to_canonical(), bits: bits - MAPPED })
             }

@@ -13,9 +13,9 @@ use crate::guard::outlier::Rules;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Outlier {
-    /// After so many failures in a row; 0 never.
+    /// After this many failures in a row; 0 never.
     pub consecutive: u32,
-    /// If so many percent of its requests in ten seconds failed, and three times the share of the others'; 0 never.
+    /// If this percentage of its requests in ten seconds failed, and three times the share of the others'; 0 never.
     pub failures: u32,
     /// For how long at the first time; twice as long at the second one, and so on.
     #[serde(with = "duration_text")]
@@ -25,10 +25,10 @@ pub struct Outlier {
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub most: Duration,
-    /// At most so many percent of the instances are left out, but one may be; 0 none.
+    /// The percentage of the instances that are left out at most, but one may be; 0 none.
     pub share: u32,
-    /// If fewer than so many percent of the instances are fit, in each priority and there of the own zone and of the others, all are asked;
-    /// 0 never.
+    /// If less than this percentage of the instances are fit, in each priority and there of the own zone and of the
+    /// others, all are used; 0 never.
     pub panic: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Where in the file something is wrong: what the types do not say is found out after the text was read.
+//! Finds the line of an error in the file: what the types do not check is found only after the text was read.
 
 use std::net::SocketAddr;
 
@@ -16,13 +16,13 @@ enum Step<'a> {
     Listener(SocketAddr),
     /// The member of the list in which this text stands, as a value or within one.
     With(&'a str),
-    /// The key that a sentence names, if it names one of those that are there.
+    /// The key that a message names, if it is there.
     Named(&'a str),
 }
 
 use Step::{Key, Listener, Named, With};
 
-/// The same error with its line, if it is of one.
+/// The same error with its line, if it has one.
 pub(super) fn located(text: &str, error: ConfigError) -> ConfigError {
     let Ok(root) = DeTable::parse(text) else { return error };
     let found = steps(&error).into_iter().find_map(|steps| offset(root.get_ref(), &steps));
@@ -47,7 +47,7 @@ pub fn instance_line(text: &str, service: &str, instance: &Instance) -> Option<u
     Some(1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count())
 }
 
-/// Ways to what is wrong: of those that lead somewhere the first one is taken.
+/// Ways to what is wrong: the first one that exists is used.
 fn steps(error: &ConfigError) -> Vec<Vec<Step<'_>>> {
     let of_service = |name| vec![Key("service"), Key(name)];
     let key_of = |name, key| vec![Key("service"), Key(name), Key(key)];
@@ -110,7 +110,7 @@ fn value<'a>(place: &'a str, why: &'a str) -> Vec<Vec<Step<'a>>> {
     }
 }
 
-/// Where what these steps lead to stands, or the last of them that leads somewhere.
+/// The offset of what these steps lead to, or of the last step that exists.
 fn offset(root: &DeTable<'_>, steps: &[Step<'_>]) -> Option<usize> {
     let mut at = None;
     let mut here: Option<&DeValue<'_>> = None;
@@ -148,12 +148,12 @@ fn is_listener(value: &DeValue<'_>, address: SocketAddr) -> bool {
     written.and_then(|text| text.parse().ok()) == Some(address)
 }
 
-/// Where a string stands that is this one, at any depth.
+/// The offset of this string, at any depth.
 fn holder(value: &DeValue<'_>, text: &str) -> Option<usize> {
     find(value, &|written| written == text)
 }
 
-/// Where a string stands that is one of those, at any depth.
+/// The offset of a string for which `is_it` holds, at any depth.
 fn find(value: &DeValue<'_>, is_it: &dyn Fn(&str) -> bool) -> Option<usize> {
     let of = |value: &Spanned<DeValue<'_>>| {
         let is_this = value.get_ref().as_str().is_some_and(is_it);
@@ -170,7 +170,7 @@ fn find(value: &DeValue<'_>, is_it: &dyn Fn(&str) -> bool) -> Option<usize> {
 mod tests {
     use super::super::{Config, instance_line};
 
-    /// The line that is told to be wrong.
+    /// The line that the error names.
     fn line(text: &str) -> String {
         let told = Config::parse(text).expect_err("it is wrong").to_string();
         told.split(':').next().unwrap_or_default().to_owned()

@@ -15,9 +15,9 @@ pub enum Policy {
     /// As many as the path needs: one where nothing is lost, more where a lost packet or the congestion window stops requests.
     #[default]
     Adaptive,
-    /// So many.
+    /// This many.
     Fixed(u32),
-    /// One for each request under way: as HTTP/1.1 has it.
+    /// One for each request under way, as in HTTP/1.1.
     PerRequest,
 }
 

@@ -13,7 +13,7 @@ pub enum RateKey {
     /// All.
     #[default]
     All,
-    /// Those of each address of a client.
+    /// Those of each client address.
     Client,
 }
 
@@ -21,7 +21,7 @@ pub enum RateKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Rate {
-    /// A second, in the long run.
+    /// Per second, in the long run.
     pub per_second: u32,
     /// At once after a pause; as many as in a second, if it is missing.
     #[serde(default)]

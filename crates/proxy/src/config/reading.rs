@@ -1,4 +1,4 @@
-//! What the TOML parser and serde say of a file, in the words of its keys: one line, with its number.
+//! Errors of the TOML parser and of serde in terms of the file's keys: one line, with its number.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ pub(crate) fn explained(text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError::At { line, error: Box::new(ConfigError::Toml(words)) }
 }
 
-/// The same as serde says it, for people who write keys. `written` is what stands there.
+/// A message of serde for people who write keys. `written` is the text at that place.
 fn in_keys(message: &str, written: &str) -> String {
     let message = message.trim_end().replace('\n', "; ");
     if message == "invalid socket address syntax" {

@@ -6,8 +6,8 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../../docs/sidecar-reference.md");
 const SCHEMA: &str = include_str!("../../../../docs/schema/sidecar-config.schema.json");
 
-/// Types of the schema, the heading under which their keys stand, and what stands before a key there. What else is there has tables or
-/// lists of its own, or is written in one sentence.
+/// Types of the schema, the heading under which their keys are listed, and the prefix of a key there. Other types
+/// have tables or lists of their own, or one sentence.
 const TABLES: [(&str, &str, &str); 15] = [
     ("", "## Keys before all tables", ""),
     ("Listen", "## `[[listen]]`", ""),
@@ -40,7 +40,7 @@ fn is_same(default: &Value, cell: &str) -> bool {
     let text = cell.trim_matches('`');
     let time = |text: &str| parse_duration(text.trim_matches('"')).ok();
     match default {
-        Value::Null => true, // it says what is so without it
+        Value::Null => true, // the page says what applies without it
         Value::String(own) => {
             text.trim_matches('"') == own || time(own).is_some_and(|own| time(text) == Some(own))
         }

@@ -1,4 +1,4 @@
-//! Where a service's instances are known: `file`, `dns`, `dns-srv` and `[service.NAME.consul]`.
+//! Where a service's instances come from: `file`, `dns`, `dns-srv` and `[service.NAME.consul]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use super::{ConfigError, Instance, Service, Speaks};
 /// How often names are resolved again, unless `refresh` says otherwise.
 pub const REFRESH: Duration = Duration::from_secs(10);
 
-/// What knows the instances of a service.
+/// A source of the instances of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Registry {
     /// A file, TOML or, if its name ends in `.json`, JSON.
@@ -37,7 +37,7 @@ pub enum Registry {
 }
 
 impl Service {
-    /// What knows its instances, if they are not written here.
+    /// The source of its instances, if they are not listed in the file.
     pub fn registry(&self) -> Option<Registry> {
         let refresh = self.refresh.unwrap_or(REFRESH);
         let file = self.file.clone().map(Registry::File);
@@ -46,7 +46,7 @@ impl Service {
         file.or_else(dns).or_else(srv).or_else(|| self.consul.clone().map(Registry::Consul))
     }
 
-    /// How many of the keys that say where its instances are it has: it should be one.
+    /// How many of the keys that name a source of instances it has: it should be one.
     pub(super) fn sources(&self) -> usize {
         let all = [
             !self.instances.is_empty(),
@@ -127,10 +127,10 @@ pub struct Consul {
     /// Only of this data centre; the agent's, if there is none.
     #[serde(default)]
     pub datacenter: Option<String>,
-    /// What the agent asks for, if it does.
+    /// The token that the agent requires, if it does.
     #[serde(default)]
     pub token: Option<Token>,
-    /// How long a question may wait for news, 1 s to 10 min.
+    /// How long a query may wait for a change, 1 s to 10 min.
     #[serde(default = "wait", with = "duration_text")]
     #[schemars(with = "String")]
     pub wait: Duration,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
 
-/// After what a request is sent again.
+/// When a request is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum RetryOn {
@@ -63,13 +63,14 @@ impl fmt::Display for RetryOn {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Retry {
-    /// How often one is sent again at most that may have been processed; only idempotent methods are (RFC 9110 §9.2.2). 0 to 10.
+    /// How often a request that may have been processed is sent again; only idempotent methods are (RFC 9110 §9.2.2). 0
+    /// to 10.
     pub attempts: u8,
     /// Percent of the requests of the last ten seconds that may be sent again.
     pub budget: u32,
-    /// So many a second may in any case.
+    /// This many per second may be sent again in any case.
     pub per_second: u32,
-    /// After what.
+    /// When.
     pub on: Vec<RetryOn>,
 }
 

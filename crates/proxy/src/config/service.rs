@@ -32,11 +32,11 @@ pub struct Service {
     /// A service of Consul.
     #[serde(default)]
     pub consul: Option<Consul>,
-    /// How often DNS is asked again, 10s unless set; service records earlier, if they live shorter.
+    /// How often DNS is asked again, 10s unless set; service records earlier, if their TTL is shorter.
     #[serde(default, with = "optional_duration_text")]
     #[schemars(with = "Option<String>")]
     pub refresh: Option<Duration>,
-    /// For so long an instance that appears while the sidecar runs gets less than its share, which grows from a tenth.
+    /// How long an instance that appears while the sidecar runs gets less than its share, which grows from a tenth.
     #[serde(default, with = "optional_duration_text")]
     #[schemars(with = "Option<String>")]
     pub slow_start: Option<Duration>,
@@ -55,16 +55,17 @@ pub struct Service {
     /// The certificate that is presented to instances that ask.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// Its `https://` instances are asked over HTTP/3. Where one does not answer over QUIC it gets HTTP/2 or HTTP/1.1, by ALPN.
+    /// Its `https://` instances are used over HTTP/3. One that does not answer over QUIC is used over HTTP/2 or
+    /// HTTP/1.1, by ALPN.
     #[serde(default)]
     pub h3: bool,
     /// Congestion control of its connections, such as `bbr`; the system's, if there is none.
     #[serde(default)]
     pub congestion: Option<String>,
-    /// How long requests to it may take, where that is not the general one.
+    /// How long requests to it may take, where that differs from `[timeouts]`.
     #[serde(default)]
     pub timeouts: ServiceTimeouts,
-    /// Which of its requests are sent again, where that is not the general one.
+    /// Which of its requests are sent again, where that differs from `[retry]`.
     #[serde(default)]
     pub retry: Option<Retry>,
     /// How much of its work may be under way.
@@ -76,10 +77,11 @@ pub struct Service {
     /// When an instance that fails is left out.
     #[serde(default)]
     pub outlier: Outlier,
-    /// How its instances are asked whether they are well; not at all, if there is none.
+    /// How the health of its instances is checked; not at all, if there is none.
     #[serde(default)]
     pub health: Option<Health>,
-    /// Its instances are told of the client by the PROXY protocol: `v1` or `v2`. Each request has a connection of its own then.
+    /// Its instances get the client's address by the PROXY protocol: `v1` or `v2`. Each request then has a connection
+    /// of its own.
     #[serde(default)]
     pub proxy_protocol: Option<Version>,
 }

@@ -3,7 +3,7 @@
 use super::Config;
 
 impl Config {
-    /// Takes what a running sidecar keeps from the configuration that it runs with.
+    /// Takes over, from the configuration that the sidecar runs with, what cannot be changed without a restart.
     pub fn keep_start(&mut self, running: &Self) {
         let Self { threads, memory, mark, user, landlock, log, admin, trace, .. } = running.clone();
         (self.threads, self.memory, self.mark) = (threads, memory, mark);
@@ -11,7 +11,7 @@ impl Config {
         (self.log, self.admin, self.trace) = (log, admin, trace);
     }
 
-    /// The keys of these that have another value than in `started`, which is what the file said at the start.
+    /// Which of these keys have another value than in `started`, which is what the file said at the start.
     pub fn not_taken(&self, started: &Self) -> Vec<&'static str> {
         let (log, admin) = (&started.log, &started.admin);
         let all = [

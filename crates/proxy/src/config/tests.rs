@@ -1,4 +1,4 @@
-//! Of files and of what is written in them.
+//! Tests of files and of the values in them.
 
 use std::time::Duration;
 

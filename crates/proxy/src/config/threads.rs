@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError, Policy, Service};
 
-/// Threads at most.
+/// The most threads.
 pub const MOST_THREADS: u32 = 64;
 
 /// How many threads pass requests on.
@@ -17,12 +17,12 @@ pub const MOST_THREADS: u32 = 64;
 pub enum Threads {
     /// As many as there are CPUs that the process may use, or fewer where a service may have fewer connections.
     Auto,
-    /// So many, from 1 to [`MOST_THREADS`].
+    /// This many, from 1 to [`MOST_THREADS`].
     Fixed(u32),
 }
 
 impl Default for Threads {
-    /// One: it costs least for each request, and what stands beside it needs the other CPUs.
+    /// One: it costs least for each request, and what runs beside it needs the other CPUs.
     fn default() -> Self {
         Self::Fixed(1)
     }
@@ -93,7 +93,7 @@ fn bounds(service: &Service) -> impl Iterator<Item = (u32, &'static str)> {
 }
 
 impl Config {
-    /// How many threads there are where the process may use so many CPUs.
+    /// How many threads there are where the process may use `cpus` CPUs.
     pub fn threads_on(&self, cpus: u32) -> u32 {
         match self.threads {
             Threads::Fixed(n) => n,
@@ -106,7 +106,8 @@ impl Config {
         }
     }
 
-    /// Whether there is memory for so many threads, and each of them may have a connection of its own to every instance: bounds are divided among them.
+    /// Checks that there is memory for `threads` threads, and that each of them may have a connection of its own to
+    /// every instance: bounds are divided among the threads.
     pub fn check_threads(&self, threads: u32) -> Result<(), ConfigError> {
         self.memory.map_or(Ok(()), |memory| memory.check(threads))?;
         for (name, service) in &self.service {

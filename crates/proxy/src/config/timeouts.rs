@@ -18,13 +18,14 @@ pub struct Timeouts {
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub response: Duration,
-    /// For one instance: for a connection, and then for the head of the response. After that the request is sent to another one, if it
-    /// may be (see `[retry]`); one that may not be goes on until `response`. 0: as long as that.
+    /// For one instance: for a connection, and then for the head of the response. After that the request is sent to
+    /// another one, if `[retry]` allows it; otherwise it goes on until `response`. 0: as long as that.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub attempt: Duration,
-    /// For the first byte of the next request of a client's connection that has none, also of its first one: then the connection is ended,
-    /// over HTTP/2 in two steps, so that a request that is on its way is still taken. 0 is for ever.
+    /// For the first byte of a request on a client's connection that has none, a new connection included. Then the
+    /// connection is ended, over HTTP/2 in two steps, so that a request that is on its way is still taken. 0 is for
+    /// ever.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub client_idle: Duration,
@@ -36,13 +37,13 @@ pub struct Timeouts {
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub request: Duration,
-    /// For a request on a connection to an instance: then that is closed, before the instance would. Less where the instance says so
-    /// (`Keep-Alive: timeout=`), or has shown it. 0 is for ever.
+    /// For a request on a connection to an instance. Then the connection is closed, before the instance would close it.
+    /// Less where the instance says so (`Keep-Alive: timeout=`), or its closes have shown it. 0 is for ever.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub idle: Duration,
-    /// For a byte of an instance that has requests, before it is asked by PING over HTTP/2, and then for the answer (20 round trips, if
-    /// those are longer): else the connection is given up. 0 never asks.
+    /// For a byte of an instance that has requests. Then a PING is sent over HTTP/2; if its answer takes as long again
+    /// (20 round trips, if those are longer), the connection is given up. 0 sends none.
     #[serde(with = "duration_text")]
     #[schemars(with = "String")]
     pub ping: Duration,
@@ -122,7 +123,7 @@ impl Timeouts {
         Some(self.response).filter(|time| !time.is_zero() && *time < FOR_EVER)
     }
 
-    /// What is of no use in those of a service: a line for its author.
+    /// A warning about timeouts of a service that have no effect.
     pub(super) fn warning(&self, name: &str) -> Option<String> {
         let is_longer = !self.attempt.is_zero() && self.attempt >= self.response;
         is_longer.then(|| {
@@ -136,7 +137,7 @@ impl Timeouts {
 }
 
 impl Timeouts {
-    /// What is of no use in those of `place`, which has a [`Timeouts::response`] of its own: a line for its author.
+    /// A warning about a [`Timeouts::response`] of `place`, which sets its own, if it has no effect.
     pub(super) fn unused_response(&self, place: &str) -> Option<String> {
         let response = self.response_limit().filter(|response| *response > self.request)?;
         (!self.request.is_zero()).then(|| {

@@ -10,7 +10,7 @@ use super::{Config, ConfigError};
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// More frequent health checks would be a noticeable load on the instance.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Any time that is not none.
+/// Any time above 0.
 const SOME: Duration = Duration::from_nanos(1);
 /// 0 has a meaning.
 const NONE: Duration = Duration::ZERO;
@@ -35,7 +35,7 @@ fn check(place: &str, keys: impl IntoIterator<Item = Key>) -> Result<(), ConfigE
 }
 
 impl Config {
-    /// Checks every time of the file, but those that [`super::ConfigError`] has a variant for.
+    /// Checks every time of the file, except those that [`super::ConfigError`] has a variant for.
     pub(super) fn check_times(&self) -> Result<(), ConfigError> {
         let all = &self.timeouts;
         let general = [

@@ -13,26 +13,26 @@ pub const ORIGINAL: &str = "original";
 /// How long a redirected connection may be silent before it is taken for one whose server speaks first.
 const DETECT: Duration = Duration::from_millis(300);
 
-/// How long a tunnel may be silent: as long as in Envoy. Callers do not know that there is anybody on the way.
+/// How long a tunnel may be silent: as long as in Envoy. Callers are unaware of the sidecar.
 const TUNNEL: Duration = Duration::from_secs(3_600);
 
 /// How the kernel brings connections to a listener that were made to another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Transparent {
-    /// By REDIRECT or DNAT of netfilter: the kernel knows where each was to go (`SO_ORIGINAL_DST`).
+    /// By REDIRECT or DNAT of netfilter: the kernel reports the original destination of each (`SO_ORIGINAL_DST`).
     Redirect,
-    /// By TPROXY of netfilter: the local address of each is where it was to go (`IP_TRANSPARENT`).
+    /// By TPROXY of netfilter: the local address of each is its original destination (`IP_TRANSPARENT`).
     Tproxy,
 }
 
-/// What destinations are asked in that are no instance of a service.
+/// The protocol to destinations that are no instance of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DestinationProtocol {
     /// HTTP/1.1.
     Http,
-    /// HTTP/2 in clear; HTTP/1.1 where that turns out not to be spoken.
+    /// HTTP/2 in clear; HTTP/1.1 where the destination turns out not to speak it.
     H2c,
 }
 
@@ -40,7 +40,8 @@ pub enum DestinationProtocol {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Other {
-    /// Their bytes pass to where they were to go: whoever redirects all connections of a machine has some that are no HTTP.
+    /// Their bytes pass to the original destination: whoever redirects all connections of a machine has some that are
+    /// not HTTP.
     #[default]
     Tunnel,
     /// They are closed.
@@ -52,16 +53,16 @@ pub enum Other {
 pub struct Interception {
     /// How they come.
     pub by: Transparent,
-    /// What destinations are asked in; what each caller speaks, if there is none.
+    /// The protocol to destinations; the caller's, if there is none.
     pub protocol: Option<DestinationProtocol>,
-    /// What becomes of those that are no HTTP.
+    /// What becomes of those that are not HTTP.
     pub other: Other,
     /// How long one may be silent at first.
     pub detect: Duration,
 }
 
 impl Interception {
-    /// What a destination is asked in whose caller speaks HTTP/2, or not.
+    /// The protocol to a destination whose caller speaks HTTP/2, or does not.
     pub const fn speaks(&self, is_h2: bool) -> Speaks {
         match self.protocol {
             Some(DestinationProtocol::H2c) => Speaks::H2c,
@@ -72,7 +73,7 @@ impl Interception {
 }
 
 impl Listen {
-    /// What it does with connections that were made to other addresses, if it takes such.
+    /// What it does with connections that were made to other addresses, if it takes them.
     pub fn interception(&self) -> Option<Interception> {
         let Self { protocol, other, .. } = *self;
         let detect = self.detect.unwrap_or(DETECT);

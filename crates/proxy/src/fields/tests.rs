@@ -232,7 +232,7 @@ fn responses_and_trailers_lose_what_is_of_the_hop() {
 fn a_response_that_names_more_fields_than_are_looked_at_does_not_pass() {
     for (count, told) in [(16, Ok(())), (17, Err(Refused::Options))] {
         let names: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
-        // In two lines, with one that no Connection takes away.
+        // In two lines, with one field that `Connection` must not remove.
         let (first, second) = (names[..9].join(", "), names[9..].join(",") + ", cookie");
         Fields::of(&[("connection", &*first), ("connection", &*second)], |fields| {
             assert_eq!(check_response(&ResponseHead { status: 200, is_http10: false, fields }), told);
@@ -241,7 +241,7 @@ fn a_response_that_names_more_fields_than_are_looked_at_does_not_pass() {
 }
 
 proptest! {
-    /// Whatever a request says, nothing of a hop passes, and everything else does, once and in order.
+    /// Whatever a request contains, no field of a hop passes, and every other one does, once and in order.
     #[test]
     fn nothing_of_a_hop_passes_and_all_else_does(
         fields in proptest::collection::vec(

@@ -1,8 +1,8 @@
-//! How much of a service's work may be under way: what goes beyond is refused at once instead of waiting for what it will not get.
+//! How much of a service's work may be under way: requests beyond that are refused at once, instead of waiting in vain.
 
 use std::time::Duration;
 
-/// The bounds; `None` is none.
+/// The bounds; `None` is unbounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bounds {
     /// Requests under way, those that wait included.
@@ -25,7 +25,7 @@ pub enum Overflow {
 }
 
 impl Bounds {
-    /// Whether one more request may come while so many are under way.
+    /// Whether one more request may come while `open` are under way.
     pub fn may_open(&self, open: u32) -> Result<(), Overflow> {
         match self.open {
             Some(most) if open >= most => Err(Overflow::Open(most)),
@@ -33,7 +33,7 @@ impl Bounds {
         }
     }
 
-    /// Whether one more may wait beside so many.
+    /// Whether one more request may wait beside `waiting` others.
     pub fn may_wait(&self, waiting: u32) -> Result<(), Overflow> {
         match self.waiting {
             Some(most) if waiting >= most => Err(Overflow::Waiting(most)),

@@ -3,7 +3,7 @@
 
 use h2lab_base::units::Time;
 
-/// For so many seconds requests and retries count.
+/// How many seconds requests and retries count.
 const SECONDS: usize = 10;
 
 /// What has happened in a second.
@@ -18,10 +18,10 @@ struct Second {
 pub struct Budget {
     /// Percent of the requests of the last ten seconds.
     percent: u32,
-    /// So many retries a second are allowed in any case: a service with few requests could have none.
+    /// Retries a second that are allowed in any case: a service with few requests could otherwise have none.
     least: u32,
     seconds: [Second; SECONDS],
-    /// Of the newest entry.
+    /// The second of the newest entry.
     second: u64,
     sum: Second,
 }
@@ -48,7 +48,7 @@ impl Budget {
         &mut self.seconds[(self.second % SECONDS as u64) as usize]
     }
 
-    /// So many requests have come.
+    /// `n` requests have come.
     pub fn requests(&mut self, n: u64, now: Time) {
         self.advance(now);
         self.newest().requests += n;
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!((0..1_000).filter(|_| budget.retry(at(1_000))).count(), 200);
         (0..100).for_each(|n| budget.requests(1, at(5_000 + n)));
         assert_eq!((0..1_000).filter(|_| budget.retry(at(5_200))).count(), 20);
-        // The first thousand are forgotten, with the retries of that second.
+        // The first thousand no longer count, nor do the retries of that second.
         assert_eq!((0..1_000).filter(|_| budget.retry(at(11_500))).count(), 0, "100 requests, 20 retries");
         assert_eq!((0..1_000).filter(|_| budget.retry(at(500_000))).count(), 0);
     }

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use h2lab_base::units::Time;
 
-/// The deadlines. A deadline that is put off costs nothing: the entry that there is comes up, and its owner is asked again. So there is
-/// about one entry for each number that has been in use, however many requests have had it.
+/// The deadlines. Putting one off costs nothing: its old entry comes up, and its owner is asked again. So there is
+/// about one entry for each number that has been in use, however many requests have had that number.
 #[derive(Debug, Default)]
 pub struct Deadlines {
     entries: BinaryHeap<Reverse<(Time, u32)>>,

@@ -1,12 +1,12 @@
-//! Whether an instance says that it is well: the answers to requests that the proxy makes itself, one after the other.
+//! Health checks of an instance: the answers to requests that the proxy makes itself, one after the other.
 
 use std::time::Duration;
 
 use h2lab_base::random::Counter;
 use h2lab_base::units::Time;
 
-/// The part of an interval by which the time between two checks varies at most, in each direction: what has fallen into step gets out of
-/// it, within an instance's checks and between proxies.
+/// How much the time between two checks varies at most, in each direction, as a part of the interval. So checks that
+/// have become synchronised get out of step again, those of one instance and those of several proxies.
 const JITTER: f64 = 0.1;
 
 /// A first check comes within this, however long the interval is: until then nothing is known of the instance.
@@ -23,11 +23,11 @@ pub fn next_check(now: Time, interval: Duration, random: &mut Counter) -> Time {
     now + interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * random.next_f64())
 }
 
-/// What is known of an instance. It counts as well until it has failed often enough.
+/// What is known of an instance. It counts as healthy until it has failed often enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
     is_well: bool,
-    /// How many checks in a row said otherwise.
+    /// How many checks in a row had the opposite result.
     against: u32,
 }
 
@@ -38,12 +38,13 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Whether it is well.
+    /// Whether it is healthy.
     pub const fn is_well(&self) -> bool {
         self.is_well
     }
 
-    /// A check has ended. After `unhealthy` failures in a row it is not well, after `healthy` successes it is again. Whether that changed.
+    /// A check has ended. After `unhealthy` failures in a row the instance is unhealthy, after `healthy` successes it
+    /// is healthy again. Returns whether that changed.
     #[must_use]
     pub fn checked(&mut self, succeeded: bool, healthy: u32, unhealthy: u32) -> bool {
         if succeeded == self.is_well {

@@ -7,7 +7,7 @@ pub const OF_THREAD: u64 = 8 << 20;
 /// The smallest bound that leaves anything for requests in one thread.
 const LEAST: u64 = 64 << 20;
 
-/// The same in so many threads.
+/// The same with `threads` threads.
 pub const fn least(threads: u32) -> u64 {
     LEAST + of_others(threads)
 }
@@ -22,11 +22,11 @@ pub enum Pressure {
     /// There is enough.
     #[default]
     None,
-    /// Buffers and windows of all shrink: those who read slowly need little.
+    /// All buffers and windows shrink: slow readers need little.
     Tight,
-    /// New requests are refused, and connections are broken off that hold much and take nothing.
+    /// New requests are refused, and connections that hold much and take nothing are broken off.
     Shed,
-    /// New connections are refused, too, and what holds most is broken off.
+    /// New connections are refused, too, and the connections that hold most are broken off.
     Full,
 }
 
@@ -34,9 +34,9 @@ pub enum Pressure {
 const TIGHT: u64 = 50;
 /// Percent from which on new requests are refused.
 const SHED: u64 = 80;
-/// Percent from which on new connections are.
+/// Percent from which on new connections are refused.
 const FULL: u64 = 95;
-/// Each of them ends so many percent below.
+/// Each level ends this many percent below where it begins.
 const HYSTERESIS: u64 = 5;
 
 /// The bound, and what is used of it.
@@ -47,12 +47,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// `bytes` for the whole process, with so many threads.
+    /// `bytes` for the whole process, with `threads` threads.
     pub const fn new(bytes: u64, threads: u32) -> Self {
         Self { bytes: bytes.saturating_sub(OWN + of_others(threads)), pressure: Pressure::None }
     }
 
-    /// Connections and bodies hold so many bytes now.
+    /// Connections and bodies hold `held` bytes now.
     pub fn holds(&mut self, held: u64) -> Pressure {
         let percent = |n: u64| self.bytes / 100 * n;
         let least = |level: Pressure, n: u64| if self.pressure >= level { n - HYSTERESIS } else { n };
@@ -68,7 +68,8 @@ impl Memory {
         self.pressure
     }
 
-    /// Goes on from what another thread has found: each level ends below where it begins, and all threads agree on where they are.
+    /// Continues from the level that another thread has found. Each level ends below where it begins, so all threads
+    /// must agree on the current one.
     pub const fn resume(&mut self, pressure: Pressure) {
         self.pressure = pressure;
     }
@@ -90,12 +91,12 @@ impl Memory {
     }
 }
 
-/// What each of so many threads may keep for the diagnosis, where all together may hold `room` bytes.
+/// What each of `threads` threads may keep for the diagnosis, where all together may hold `room` bytes.
 pub fn diagnosis(room: u64, threads: u32) -> u64 {
     room / DIAGNOSIS_PARTS / u64::from(threads.max(1))
 }
 
-/// Parts of the room of which the diagnosis has one: who reads it makes two or three times as much of that for a moment.
+/// The diagnosis has one of this many parts of the room. Whoever reads it uses two or three times as much for a moment.
 const DIAGNOSIS_PARTS: u64 = 16;
 
 /// What a stream may have under way, and a connection unsent, where all together may hold `room` bytes: thousands may be slow at a time.
@@ -103,20 +104,21 @@ pub fn share(room: u64) -> u32 {
     (room / SHARES).clamp(LEAST_SHARE, MOST_SHARE) as u32
 }
 
-/// The largest window that a stream may grow to there: it has taken all of that fast, and may stop at any time.
+/// The largest window that a stream may grow to within that `room`. Such a stream has taken everything fast until then,
+/// but may stop at any time.
 pub fn largest_window(room: u64) -> u32 {
     (room / LARGEST_SHARES).clamp(LEAST_SHARE, MOST_WINDOW) as u32
 }
 
-/// Parts of the room of which one stream may have one after a while.
+/// One stream may grow to one of this many parts of the room.
 const LARGEST_SHARES: u64 = 512;
 /// Where memory is not bounded: 1 Gbit/s at a round trip of 128 ms.
 const MOST_WINDOW: u64 = 16 << 20;
-/// Parts of the room of which one stream has one at first.
+/// One stream begins with one of this many parts of the room.
 const SHARES: u64 = 2_048;
 /// A frame of the least size that HTTP/2 has (RFC 9113 §4.2).
 const LEAST_SHARE: u64 = 16 * 1024;
-/// What one has where memory is not bounded.
+/// What a stream begins with where memory is not bounded.
 const MOST_SHARE: u64 = 256 * 1024;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! What protects services and the proxy itself: deadlines ([`deadlines`]), a budget of retries ([`budget`]), bounds on what is open and
-//! waits ([`breaker`]), rates ([`rate`]), instances that are left out because they fail ([`outlier`]) or say that they are not well
-//! ([`health`]), which of these are asked all the same ([`panic`]), and memory ([`memory`]).
+//! What protects services and the proxy itself: deadlines ([`deadlines`]), a budget of retries ([`budget`]), bounds on
+//! what is open and waits ([`breaker`]), rates ([`rate`]), instances that are left out because they fail ([`outlier`])
+//! or fail their health checks ([`health`]), which of these get requests all the same ([`panic`]), and memory
+//! ([`memory`]).
 
 pub mod breaker;
 pub mod budget;

@@ -1,4 +1,4 @@
-//! Instances that fail are left out for a while, as Envoy's outlier detection does it passively.
+//! Instances that fail are left out for a while, as in Envoy's passive outlier detection.
 //!
 //! What counts as a failure: no connection, a connection or stream that ended before a response, no response in time, a response that is
 //! malformed, and what the instance itself calls a failure ([`is_failure`], [`crate::grpc::is_failure`]).
@@ -9,7 +9,7 @@ use h2lab_base::units::Time;
 
 /// Requests that an instance must have had in an interval before its failures are compared with those of others.
 const ENOUGH: u32 = 20;
-/// An instance whose share of failures is so many times that of the others.
+/// An instance is left out if its share of failures is this many times that of the others.
 const TIMES_WORSE: u64 = 3;
 /// How long an interval is.
 pub const INTERVAL: Duration = Duration::from_secs(10);
@@ -21,18 +21,20 @@ pub struct Rules {
     pub consecutive: u32,
     /// Percent of an interval's requests that failed, if that is three times the share of the others, too; 0 never.
     pub percent: u32,
-    /// For how long at the first time; as many times as long at each further one.
+    /// For how long at the first time; n times as long at the n-th.
     pub base: Duration,
     /// The longest.
     pub most: Duration,
     /// Percent of the instances that are left out at most, but one may be; 0 none.
     pub share: u32,
-    /// When less than so many percent of the instances are fit, all are asked ([`super::panic`]): those that are left would break, too.
+    /// When less than this percentage of the instances are fit, all are used ([`super::panic`]): the few that are left
+    /// would break, too.
     pub panic: u32,
 }
 
-/// Whether a status says that the instance has failed: 5xx, as Envoy counts them (`consecutive_5xx`), but for those that only the request
-/// decides (501, a method that the instance does not know; 505, a version): a caller could have every instance left out by them.
+/// Whether a status says that the instance has failed: 5xx, as Envoy counts them (`consecutive_5xx`), except those that
+/// only the request decides (501, a method that the instance does not know; 505, a version). With them a caller could
+/// have every instance left out.
 pub const fn is_failure(status: u16) -> bool {
     matches!(status, 500..=599) && !matches!(status, 501 | 505)
 }
@@ -44,7 +46,7 @@ pub struct Record {
     /// In this interval.
     requests: u32,
     failures: u32,
-    /// How often it was left out; less one for each interval without.
+    /// How often it was left out, minus one for each interval without.
     ejections: u32,
     until: Time,
 }
@@ -70,7 +72,7 @@ impl Record {
         self.in_a_row > 0
     }
 
-    /// A request has ended. Whether it should be left out.
+    /// A request has ended. Returns whether the instance should be left out.
     #[must_use]
     pub fn ended(&mut self, failed: bool, rules: &Rules, now: Time) -> bool {
         if self.is_out(now) {
@@ -86,22 +88,23 @@ impl Record {
         rules.consecutive > 0 && self.in_a_row >= rules.consecutive
     }
 
-    /// It is left out.
+    /// Leaves it out.
     pub fn eject(&mut self, rules: &Rules, now: Time) {
         self.ejections = self.ejections.saturating_add(1);
         self.until = now + (rules.base.saturating_mul(self.ejections)).min(rules.most);
-        // It begins anew when it comes back.
+        // Its counts begin anew when it comes back.
         (self.in_a_row, self.requests, self.failures) = (0, 0, 0);
     }
 }
 
-/// Whether one more may be left out where so many are: at least one stays, and at most the share is out (but one may be, unless that is 0).
+/// Whether one more of `all` instances may be left out where `out` are. At least one stays, and at most the share is
+/// out (but one may be, unless the share is 0).
 pub fn may_eject(out: usize, all: usize, rules: &Rules) -> bool {
     let most = (all * rules.share as usize / 100).max(1);
     rules.share > 0 && out < most && out + 1 < all
 }
 
-/// An interval is over: which instances failed far more than the others did. Counts begin anew.
+/// Ends an interval: returns which instances failed far more than the others did. Counts begin anew.
 pub fn compare(records: &mut [&mut Record], rules: &Rules, now: Time) -> Vec<usize> {
     let sum = |records: &[&mut Record], of: fn(&Record) -> u32| {
         records.iter().map(|record| u64::from(of(record))).sum::<u64>()

@@ -1,13 +1,14 @@
 //! Which instances of a service are avoided because they are not fit: their health checks fail, or they are left out ([`super::outlier`]).
 //!
-//! Instances of one priority are a group, and of these the own zone's one of its own. A group is enough if `panic` percent of it are fit:
-//! then all that are not fit, of every group, are avoided. So a backup takes over from primaries of which none is fit. Where no group is
-//! enough the few would break under the load of all, and every instance is asked of the groups in which any is fit. Where none is fit at
-//! all, nothing is known that tells them apart.
+//! The instances of one priority form two groups: those of the proxy's own zone, and the others. A group is enough if
+//! `panic` percent of it are fit. If any group is enough, all instances that are not fit, of every group, are avoided.
+//! So a backup takes over from primaries of which none is fit. If no group is enough, the few fit ones would break
+//! under the load of all: then every instance is used of the groups in which any is fit. If none is fit at all, nothing
+//! is known that distinguishes them.
 //!
-//! Envoy judges each priority likewise: it panics only where all priorities together have less than the load's worth of fit instances, and
-//! then sends a priority without any nothing. It spills over in proportion where fewer than 71 % of a priority are fit; here the next priority
-//! joins as a whole where the lower one is not enough.
+//! Envoy judges each priority in a similar way. It panics only where the fit instances of all priorities together are
+//! too few for the load, and then sends nothing to a priority without any. It spills over in proportion where fewer
+//! than 71 % of a priority are fit; here the next priority joins as a whole where the lower one is not enough.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +17,23 @@ use std::collections::BTreeMap;
 pub struct Candidate {
     /// Its checks succeed, and it is not left out.
     pub is_fit: bool,
-    /// Those of a higher number are asked only where the lower ones are not enough.
+    /// Instances of a higher number are used only where those of lower ones are not enough.
     pub priority: u16,
     /// Whether it is in the proxy's own zone.
     pub is_near: bool,
 }
 
-/// What is asked of a service.
+/// Which instances of a service are used.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked {
-    /// Of each candidate: it is asked only where there is no other one.
+    /// For each candidate: whether it is used only if there is no other one.
     pub avoided: Vec<bool>,
     /// Lower priorities count as this one: together they are enough.
     pub joined: u16,
 }
 
-/// Which of `all` are asked, where so many percent of a group are enough; 0: where none is fit in another one.
+/// Which of `all` are used, where `percent` of a group are enough. With 0, those that are not fit are used only if none
+/// is fit.
 pub fn asked(all: &[Candidate], percent: u32) -> Asked {
     let group = |one: &Candidate| (one.priority, one.is_near);
     let mut groups: BTreeMap<(u16, bool), (usize, usize)> = BTreeMap::new();
@@ -68,7 +70,7 @@ mod tests {
             all.extend(std::iter::repeat_n(one(false, group), group.3));
         }
         let Asked { avoided, joined } = asked(&all, percent);
-        // A group that has none of a kind avoids none of it.
+        // A group without instances of a kind avoids none of that kind.
         let is_avoided = |at: usize, count: usize| count > 0 && avoided[at];
         let of_group = |(at, group): (&[usize; 2], &(u16, bool, usize, usize))| {
             [is_avoided(at[0], group.2), is_avoided(at[1], group.3)]
@@ -93,7 +95,7 @@ mod tests {
         assert_eq!(of(&[(0, false, 0, 2), (1, false, 1, 0)], 50), (vec![UNFIT, NONE], 1));
         assert_eq!(of(&[(0, false, 0, 9), (1, false, 1, 0)], 50), (vec![UNFIT, NONE], 1), "one for nine");
         assert_eq!(of(&[(0, false, 0, 2), (1, false, 0, 2), (7, false, 1, 1)], 50).1, 7);
-        // The backups are too few of their own: still no primary is asked, but all of them.
+        // The backups are too few by themselves: still no primary is used, but all backups are.
         assert_eq!(of(&[(0, false, 0, 2), (1, false, 1, 2)], 50), (vec![UNFIT, NONE], 1));
         assert_eq!(of(&[(0, false, 0, 2), (1, false, 0, 2)], 50), (vec![NONE; 2], 0));
     }

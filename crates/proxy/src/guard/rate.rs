@@ -48,8 +48,8 @@ impl Limit {
     }
 }
 
-/// Whose bucket a client has: that of its address, or, of IPv6, of the first 64 bits. Hosts choose the rest as they like (RFC 4291
-/// §2.5.4), so that one of them could have as many buckets as it wants.
+/// The key of a client's bucket: its address or, of IPv6, the first 64 bits of that. A host chooses the rest as it
+/// likes (RFC 4291 §2.5.4), and could otherwise have as many buckets as it wants.
 fn whose(client: &str) -> Cow<'_, str> {
     match client.parse() {
         Ok(IpAddr::V6(address)) => {
@@ -66,9 +66,9 @@ pub struct RateLimiter {
     limit: Limit,
     by_client: bool,
     clients: BTreeMap<Box<str>, Bucket>,
-    /// Of all, or of clients beyond [`MOST_CLIENTS`].
+    /// The bucket of all, or of clients beyond [`MOST_CLIENTS`].
     shared: Bucket,
-    /// Not before then is the table searched for clients that can be forgotten.
+    /// Before then the table is not searched for clients that can be removed.
     search_at: Time,
 }
 
@@ -89,7 +89,7 @@ impl RateLimiter {
             return self.limit.take(bucket, now);
         }
         if self.clients.len() >= MOST_CLIENTS && now >= self.search_at {
-            // Those that are full are as if they had never been here.
+            // A full bucket is the same as none.
             self.clients.retain(|_, bucket| bucket.full_at > now);
             self.search_at = now + Duration::from_nanos((self.limit.whole / 4).clamp(SECOND / 100, SECOND));
         }

@@ -1,15 +1,17 @@
 //! One of several instances that may take a request.
 //!
-//! Two are drawn at random, with odds by weight, speed and failures, and the first one drawn is taken unless it has clearly more to do for
-//! its capacity than the second one (Mitzenmacher 2001, "The Power of Two Choices in Randomized Load Balancing"). Of equal ones, and where
-//! little is under way, the odds alone decide, so that weights hold for two instances as well. What has been measured changes odds, and
-//! never takes them all: an instance that is measured badly by chance, or has recovered, is measured again.
+//! Two are drawn at random, with odds by weight, speed and failures, and the first one drawn is taken unless it has
+//! clearly more to do for its capacity than the second one (Mitzenmacher 2001, "The Power of Two Choices in Randomized
+//! Load Balancing"). Where both have as much to do, and where little is under way, the odds alone decide, so that
+//! weights hold for two instances as well. Measurements change the odds, but never to 0: an instance that is measured
+//! badly by chance, or has recovered, is measured again.
 //!
-//! **Failures** lower the odds and are no response times: an instance that fails at once has nothing under way, and would attract what it
-//! fails. Others: Finagle's peak EWMA and Envoy's least-request count a failure as any response, and rely on ejection alone; gRPC's
-//! weighted round robin lowers the weight in proportion to the share of errors, and Linkerd takes a failing endpoint out altogether. Here
-//! it is the second: ejection has thresholds and is bounded to a share of the instances, and below both this holds still. It is relative:
-//! where all fail alike, all have their shares.
+//! **Failures** lower the odds, and do not count as response times: an instance that fails at once has nothing under
+//! way, and would attract requests only to fail them. Others: Finagle's peak EWMA and Envoy's least-request count a
+//! failure as any response, and rely on ejection alone; gRPC's weighted round robin lowers the weight in proportion to
+//! the share of errors, and Linkerd takes a failing endpoint out altogether. Here it is as in gRPC. Ejection has
+//! thresholds and is bounded to a share of the instances; this works below both, too. It is relative: where all fail
+//! alike, all have their shares.
 
 use std::time::Duration;
 
@@ -17,18 +19,18 @@ use h2lab_base::random::Counter;
 
 use super::place::Load;
 
-/// Times below this are taken for this: what the sidecar's own turn and the scheduler add varies by as much.
+/// Times below this count as this: the sidecar's own turn and the scheduler vary by as much.
 const NOISE: Duration = Duration::from_millis(1);
 /// An instance counts as slower than the quickest one only from this ratio on.
 const CLEARLY: f64 = 1.25;
-/// The least part of its capacity that an instance has by its failures; of its odds it is the square, 1.6 %: with nothing at all it could
-/// not show that it is well again.
+/// The least part of its capacity that failures leave to an instance. Its odds have the square of that, 1.6 %: without
+/// any request it could not show that it has recovered.
 const LEAST: f64 = 1.0 / 8.0;
-/// An instance whose share of failures is higher by more than this takes over no requests because it has less to do.
+/// An instance whose share of failures is higher by more than this does not get requests for having less to do.
 const ALIKE: f64 = 0.1;
 /// What a failure, or a success, adds to the share of failures.
 const EACH: f64 = 1.0 / 8.0;
-/// After so many seconds without a result half of the share of failures is forgotten.
+/// The half-life of the share of failures while there are no results, in seconds.
 const HALF: f64 = 10.0;
 
 /// The share of failures after one more result.
@@ -36,7 +38,7 @@ pub fn failing(before: f64, failed: bool) -> f64 {
     before + EACH * (f64::from(u8::from(failed)) - before)
 }
 
-/// What is left of a share of failures when the last result came so long ago.
+/// What is left of a share of failures when the last result came `age` ago.
 pub fn failing_after(share: f64, age: Duration) -> f64 {
     share * (-age.as_secs_f64() / HALF).exp2()
 }
@@ -57,7 +59,8 @@ pub(super) fn answers_well(load: &Load) -> f64 {
 
 impl Able {
     fn of(load: &Load, quickest: Duration) -> Self {
-        // One without a response yet counts as the quickest: it is tried, and what it has not answered bounds how much.
+        // One without a response yet counts as the quickest: it is tried, and its requests without a response bound how
+        // much.
         let ratio = load.takes.unwrap_or(quickest).max(NOISE).div_duration_f64(quickest.max(NOISE));
         let speed = if ratio < CLEARLY { 1.0 } else { 1.0 / ratio };
         let part = speed * answers_well(load);

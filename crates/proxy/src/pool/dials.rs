@@ -40,7 +40,8 @@ impl Count {
     }
 }
 
-/// Whether nothing is dialled for a request that is placed here: the connection carried no other, and lasts.
+/// Whether no dial is needed for a request that is placed here: the connection carries no other one, and is not about
+/// to end.
 pub fn is_enough(chosen: Option<Room>, is_lasting: bool) -> bool {
     is_lasting && chosen.is_some_and(|room| room.open == 0)
 }

@@ -1,4 +1,4 @@
-//! How many connections the path of an upstream wants.
+//! How many connections the path of an upstream needs.
 //!
 //! Two figures decide, both of all its connections together:
 //!
@@ -9,13 +9,14 @@
 //! - **Congestion windows.** A sender that loses the share `p` of its segments has a window of about √(3 / 2p) (Mathis et al., 1997).
 //!   `N` is what keeps [`WINDOW_SHARE`] of the windows in use.
 //!
-//! Both count segments of messages alone. PINGs and their answers are as many again, and more of them the more connections there are:
-//! counted too, they would ask for connections of which each asks for more. All segments tell which share is lost ([`Share`]).
+//! Both count only segments of messages. PINGs and their answers are as many again, and increase with the number of
+//! connections: if they counted, each connection would ask for further ones. The share that is lost is taken from all
+//! segments ([`Share`]).
 //!
-//! Without losses one connection is enough, and a second one only where the first is held back by its window all the same.
-//! The number follows a rise within two seconds. It falls only to the most that was needed in the last [`PEAKS`] × [`STEP_DOWN`], a few
-//! connections at a time: what is counted varies by chance, the more the less there is of it, and the number would follow it up and down otherwise.
-//! A twelfth more or an eighth less changes nothing.
+//! Without losses one connection is enough; there is a second one only where the first is limited by its window all the
+//! same. The number follows a rise within two seconds. It falls a few connections at a time, and only to the most that
+//! was needed in the last [`PEAKS`] × [`STEP_DOWN`]: counts vary by chance, small ones more than large ones, and the
+//! number would otherwise follow them up and down. A twelfth more or an eighth less changes nothing.
 
 use std::time::Duration;
 
@@ -25,9 +26,10 @@ use super::path::PathReading;
 
 /// The share of requests that may be stopped by the loss of another one.
 const HELD_SHARE: f64 = 0.08;
-/// On a path of less than a few milliseconds timers end the time, not round trips, in seconds: the kernel probes for a lost tail after two
-/// ticks at the earliest (`TCP_TIMEOUT_MIN`), and a tick of Linux has 4 ms or 1 ms. Without that bound one connection carried all at
-/// RTT 0.1 ms, and the window that its timeouts left held back half of 1,000 requests per second.
+/// The shortest time of a hole, in seconds. On a path of less than a few milliseconds it is timers that end a hole, not
+/// round trips: the kernel probes for a lost tail after two ticks at the earliest (`TCP_TIMEOUT_MIN`), and a tick of
+/// Linux has 4 ms or 1 ms. Without that bound one connection carried all at RTT 0.1 ms, and the window that its
+/// timeouts left held back half of 1,000 requests per second.
 const LEAST_HOLE: f64 = 0.008;
 /// The share of all congestion windows that is used on average.
 const WINDOW_SHARE: f64 = 0.5;
@@ -37,19 +39,21 @@ const LEAST_LOSSES: f64 = 3.0;
 const FAST: Duration = Duration::from_millis(700);
 /// The time over which the share of losses is averaged while it stays as it is.
 const SLOW: Duration = Duration::from_secs(8);
-/// So often a connection is given up, or a sixth of them.
+/// How often a connection is given up, or a sixth of them.
 const STEP_DOWN: Duration = Duration::from_secs(2);
 /// See [`STEP_DOWN`].
 const DOWN_PART: u32 = 6;
-/// The most that was needed is remembered for so many times of [`STEP_DOWN`]: for so long fewer connections must have been enough before
-/// one is given up. Three times [`SLOW`]: over less, the number would follow what the averages do by chance.
+/// For how many times of [`STEP_DOWN`] the most that was needed counts: for so long fewer connections must have been
+/// enough before one is given up. Three times [`SLOW`]: with less, the number would follow random changes of the
+/// averages.
 const PEAKS: usize = 12;
 /// What is kept beyond the most that was needed, as a part of it.
 const SPARE: f64 = 0.125;
-/// What it may be too small by before there are more. The estimate converges from below: a larger part would leave the last steps out.
+/// By which part the number may be too small before there are more. The estimate converges from below: with a larger
+/// part the last steps would be left out.
 const MISSING_PART: u32 = 12;
-/// So many looks in a row find all connections held back by their windows before there is a second one: windows grow within a few round
-/// trips, and a burst behind a pause of a process is over by then.
+/// How many looks in a row must find all connections held back by their windows before there is a second one. Windows
+/// grow within a few round trips, and a burst after a pause of a process is over by then.
 const HELD_LOOKS: u32 = 2;
 /// Bytes of a segment.
 const SEGMENT: u64 = 1_448;
@@ -77,7 +81,7 @@ impl Share {
         fade(&mut self.fast, [sent, lost], lasted, FAST);
         fade(&mut self.slow, [sent, lost], lasted, SLOW);
         let expected = self.fast[0] * self.share();
-        // Losses are counted, and vary as counts do; in a burst of them more than singly.
+        // Losses are counted, and vary as counts do; they vary more where they come in bursts.
         if (self.fast[1] - expected).abs() > 3.0 * expected.sqrt() + 2.0 {
             self.slow = self.fast;
         }
@@ -140,7 +144,8 @@ impl Interval {
         let [up, down] = &mut self.messages;
         *up += requests.max(since(|path| path.bytes_sent) / SEGMENT);
         *down += requests.max(since(|path| path.bytes_received) / SEGMENT);
-        // Not the smoothed one, which has what processes at both ends wait for a processor: more connections would make that longer.
+        // Not the smoothed round trip, which includes the time for which processes at both ends wait for a CPU: more
+        // connections would make that longer.
         self.rtt += after.min_rtt;
         self.readings += 1;
         self.by_stream += u32::from(after.is_by_stream);
@@ -161,9 +166,9 @@ pub struct Estimate {
     /// Whether requests wait for another one's packets.
     has_holes: bool,
     wanted: u32,
-    /// The most that was needed in each of the last times of [`STEP_DOWN`], this one first.
+    /// The most that was needed in each of the last periods of [`STEP_DOWN`], this one first.
     peaks: [f64; PEAKS],
-    /// When the next one begins, and connections may be given up.
+    /// When the next period begins, and connections may be given up.
     step_at: Time,
 }
 
@@ -231,7 +236,7 @@ impl Estimate {
         let loss = self.loss();
         let [up, down] = self.messages.map(|average| average.per_second);
         let rtt = self.rtt.as_secs_f64();
-        // The other direction loses as much, as far as anybody can see from here.
+        // The other direction loses as much, as far as can be seen from here.
         let hole = (1.25 * rtt).max(LEAST_HOLE);
         let by_holes = if self.has_holes { loss * (up + down) * hole / HELD_SHARE } else { 0.0 };
         let window = (1.5 / loss).sqrt();

@@ -1,27 +1,27 @@
-//! After which time without a request an instance closes a connection, so that ours are closed before.
+//! The time without a request after which an instance closes a connection, so that ours are closed before.
 //!
-//! A request that is sent while the close is under way has no answer, and nobody can tell whether it was processed. HTTP/1.1 has only
-//! this against it: not to send on a connection that is about to be closed (RFC 9112 §9.5). Instances say when (`Keep-Alive: timeout=5`),
-//! or show it: two connections that were closed after the same time make a timeout. One that is restarted closes all at once, which
-//! counts as one.
+//! A request that is sent while the close is under way has no answer, and nobody can tell whether it was processed.
+//! HTTP/1.1 has only one remedy: not to send on a connection that is about to be closed (RFC 9112 §9.5). Instances say
+//! when (`Keep-Alive: timeout=5`), or show it: two connections that were closed after the same time make a timeout. An
+//! instance that is restarted closes all at once, which counts as one.
 
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// A connection is closed so long before the instance would, or after half of its time if that is less.
+/// How long before the instance's timeout a connection is closed; half of the timeout, if that is less.
 const MARGIN: Duration = Duration::from_secs(1);
 /// No server has a timeout below this: what is closed sooner is closed for another reason.
 const LEAST: Duration = Duration::from_millis(500);
-/// Times that differ by less than such a part are the same.
+/// Times that differ by less than one part in this many are the same.
 const ALIKE: u32 = 10;
-/// What was seen holds for so long: the instance may have been configured anew.
+/// How long a timeout that was seen is used: the instance may have been configured anew.
 const HOLDS: Duration = Duration::from_secs(600);
 
 /// What is known of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Idle {
-    /// What the instance has said last.
+    /// The timeout that the instance last announced.
     told: Option<Duration>,
     /// When it last closed a connection, and how long that had been idle.
     last: Option<(Time, Duration)>,
@@ -30,7 +30,8 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// A response had this `Keep-Alive` field (RFC 2068 §19.7.1.1); other members of it and what is malformed say nothing.
+    /// A response had this `Keep-Alive` field (RFC 2068 §19.7.1.1); other members of it, and malformed ones, are
+    /// ignored.
     pub fn told(&mut self, field: &[u8]) {
         let member = |member: &[u8]| {
             let (name, value) = str::from_utf8(member).ok()?.split_once('=')?;

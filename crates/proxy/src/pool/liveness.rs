@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// After a PING the next one is sent after so long a silence, until the peer has sent something else than answers to PINGs: servers of
-/// gRPC allow one PING in five minutes, and end a connection that gets more (gRFC A8).
+/// After a PING, the next one is sent only after a silence of this length, until the peer has sent anything but answers
+/// to PINGs: servers of gRPC allow one PING in five minutes, and end a connection that gets more (gRFC A8).
 const NEXT: Duration = Duration::from_secs(300);
 /// The answer to a PING takes at most so many round trips, losses included; the user's limit counts if it is longer.
 const ROUND_TRIPS: u32 = 20;
@@ -49,7 +49,7 @@ impl Liveness {
         self.asked_at = None;
     }
 
-    /// It is being asked.
+    /// A PING is being sent.
     pub fn ask(&mut self, now: Time) {
         self.asked_at.get_or_insert(now);
         self.was_asked = true;

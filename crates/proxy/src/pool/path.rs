@@ -1,8 +1,8 @@
-//! What the kernel knows of the path of a connection.
+//! What the kernel measures of the path of a connection.
 
 use std::time::Duration;
 
-/// A reading of `TCP_INFO`, or what QUIC knows of the same.
+/// A reading of `TCP_INFO`, or the same figures of QUIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PathReading {
     /// Smoothed round trip.
@@ -15,7 +15,7 @@ pub struct PathReading {
     pub in_flight: u32,
     /// Bytes in the socket that were never sent.
     pub unsent: u32,
-    /// Whether it is repairing a loss of either direction: it knows of a segment that is missing.
+    /// Whether loss recovery is under way in either direction: a segment is known to be missing.
     pub is_repairing: bool,
     /// Segments with data that were sent so far, repetitions included.
     pub sent: u64,
@@ -39,8 +39,8 @@ impl PathReading {
         self.lost.cast_signed().saturating_sub(before.lost.cast_signed())
     }
 
-    /// Whether responses wait for a segment that is missing: segments have come since the reading `before`, and no byte in order. A
-    /// repetition that was not needed looks alike.
+    /// Whether responses wait for a segment that is missing: segments have come since the reading `before`, and no byte
+    /// in order. An unnecessary retransmission looks the same.
     pub const fn has_gap_since(&self, before: &Self) -> bool {
         self.received > before.received && self.bytes_received == before.bytes_received
     }

@@ -26,13 +26,14 @@ pub struct Load {
     pub is_near: bool,
 }
 
-/// The share of instances that carries all requests of theirs when it is up and answers well: 1 / 1.4, as Envoy has it. Below, requests
-/// spill over in proportion: to other zones, or the next priority.
+/// The share of a group of instances that is enough for all requests of the group, if it is up and answers well:
+/// 1 / 1.4, as in Envoy. Below that, requests spill over in proportion: to other zones, or the next priority.
 const ENOUGH: f64 = 0.71;
 
-/// The instance for the next request: of two drawn at random the one with less to do for what it can ([`super::choice`]), so that no two
-/// proxies choose the same one. Those that are down are asked only where all are; of the others the lowest priority goes first, as long as
-/// it answers as well as the others, and within it the own zone as long as enough of it is up and does. `None` if there is none.
+/// The instance for the next request: of two drawn at random, the one with less to do for its capacity
+/// ([`super::choice`]), so that proxies do not all choose the same one. Those that are down are used only where all
+/// are. Of the others the lowest priority goes first, as long as it answers as well as the others; within it the own
+/// zone goes first, as long as enough of it is up and answers well. `None` if there is none.
 pub fn instance(loads: &[Load], random: &mut Counter) -> Option<usize> {
     let Some(priority) = priority(loads, random) else {
         return of_two(loads, random, |load| load.weight > 0);
@@ -61,7 +62,7 @@ fn priority(loads: &[Load], random: &mut Counter) -> Option<u16> {
     while let Some(next) = up().map(|load| load.priority).filter(|other| *other > priority).min() {
         let (own, others) =
             (|load: &&Load| load.priority == priority, |load: &&Load| load.priority > priority);
-        let whole = up().filter(own).map(|load| u64::from(load.weight)).sum(); // one that is down sends nobody further
+        let whole = up().filter(own).map(|load| u64::from(load.weight)).sum(); // those that are down spill nothing
         if !spills(up().filter(own), up().filter(others), whole, random) {
             break;
         }
@@ -70,8 +71,8 @@ fn priority(loads: &[Load], random: &mut Counter) -> Option<u16> {
     Some(priority)
 }
 
-/// Whether the next request goes to `others`, and not to its `own` instances that are up, of all that weigh `whole`: in proportion, where
-/// too little is left of these.
+/// Whether the next request goes to `others`, and not to its `own` instances that are up. It does in proportion, where
+/// these are too small a part of what weighs `whole`.
 fn spills<'a>(
     own: impl Iterator<Item = &'a Load>,
     others: impl Iterator<Item = &'a Load>,
@@ -82,8 +83,9 @@ fn spills<'a>(
     well < needed && random.next_f64() * needed >= well
 }
 
-/// What its `own` instances weigh, each by how well it answers beside `others`. The square, as of two instances: where one fails always, it
-/// is left 1.6 % of the requests, which show when it is well again. Where all fail alike that is no reason to go elsewhere.
+/// The weight of its `own` instances, each scaled by how well it answers compared with `others`. It is squared, as in
+/// the choice of two: an instance that always fails is left 1.6 % of the requests, which show when it has recovered.
+/// Where all fail alike, that is no reason to go elsewhere.
 fn well_beside<'a>(own: impl Iterator<Item = &'a Load>, others: impl Iterator<Item = &'a Load>) -> f64 {
     let (well, all) = others.fold((0.0, 0.0), |(well, all), load| {
         let weight = f64::from(load.weight);
@@ -101,11 +103,11 @@ pub fn smoothed(before: Option<Duration>, takes: Duration) -> Duration {
     before.map_or(takes, |before| (before * 15 + takes) / 16)
 }
 
-/// For so long what responses took is remembered as it was.
+/// The half-life of what responses took while there are none; it falls in steps.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// What is left of that when the last response came so long ago: half for each of [`REMEMBERED`]. Else an instance that was slow once, and
-/// gets no request for that reason, would stay slow for ever.
+/// What is left of `takes` when the last response came `age` ago: half for each of [`REMEMBERED`]. Otherwise an
+/// instance that was slow once, and gets no request for that reason, would count as slow for ever.
 pub fn remembered(takes: Duration, age: Duration) -> Duration {
     let halves = (age.as_secs() / REMEMBERED.as_secs()).min(30) as u32;
     takes / (1 << halves)
@@ -122,9 +124,9 @@ pub struct Room {
     pub wait: Duration,
 }
 
-/// For how long a request that is placed on a connection with this path waits, beyond the round trip: for the congestion window, and for
-/// a repair. `added`: segments of requests that were placed since the reading. A request counts from when its connection is chosen, not
-/// from when it is sent: else all that come at once choose the same one.
+/// How long a request that is placed on a connection with this path waits, beyond the round trip: for the congestion
+/// window, and for a repair. `added`: segments of requests that were placed since the reading. A request counts from
+/// when its connection is chosen, not from when it is sent: otherwise all that come at once choose the same one.
 pub fn wait(path: &PathReading, added: u32) -> Duration {
     let ahead = path.in_flight + added + path.unsent.div_ceil(SEGMENT);
     let rounds = ahead.checked_div(path.window).unwrap_or(0);
@@ -143,8 +145,8 @@ pub fn connection(rooms: &[Room], last: usize) -> Option<usize> {
     turn.filter(|index| rooms[*index].free > 0).min_by_key(|index| (rooms[*index].wait, rooms[*index].open))
 }
 
-/// The connection that is given up where one fewer is enough: the one with the fewest open requests. Only where the others have room for
-/// all that are open: else it would be dialled again at once. `None` if none is.
+/// The connection that is given up where one fewer is enough: the one with the fewest open requests. Only where the
+/// others have room for all that are open: otherwise it would be dialled again at once. `None` if there is none.
 pub fn to_retire(rooms: &[Room]) -> Option<usize> {
     let (index, fewest) = rooms.iter().enumerate().min_by_key(|(_, room)| room.open)?;
     let open: u64 = rooms.iter().map(|room| u64::from(room.open)).sum();

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-/// For so many round trips a lost segment stops its connection (RFC 8985 §6.2).
+/// How many round trips a lost segment stops its connection (RFC 8985 §6.2).
 const HOLE_ROUNDS: f64 = 1.25;
 
 /// What all connections to an instance carry together.
@@ -35,7 +35,7 @@ pub struct OneConnection {
 
 /// One of a hundred.
 const TAIL: f64 = 0.01;
-/// More is no figure that says anything.
+/// A longer wait is not a meaningful figure.
 const LONGEST: f64 = 3_600.0;
 
 /// The estimate.
@@ -49,7 +49,7 @@ pub fn one_connection(all: &Carried) -> OneConnection {
     if used >= 1.0 {
         return OneConnection { carries: 1.0 / used, waits: None };
     }
-    // The other direction loses as much, as far as anybody can see from here.
+    // The other direction loses as much, as far as can be seen from here.
     let losses = all.again + loss * all.received;
     let stops = losses * HOLE_ROUNDS * rtt;
     let stopped = 1.0 - (-stops).exp();

@@ -1,12 +1,13 @@
-//! When a PING is sent behind what was sent, so that TCP finds out sooner that it was lost.
+//! When a PING is sent after other data, so that TCP detects sooner that this was lost.
 //!
-//! TCP learns that a segment was lost from those that arrive after it. Behind the last one of a request nothing comes, so that it would
-//! be sent again by a timeout: 200 ms and more in Linux (RFC 8985 §7 shortens that to two round trips where more than one segment is
-//! under way). On a path that loses packets a PING a quarter of a round trip later, which is what RACK waits for reordering (§6.2), is
-//! what comes after it.
+//! TCP detects that a segment was lost by those that arrive after it. Nothing comes after the last segment of a
+//! request, so that it would be sent again only by a timeout: 200 ms and more in Linux (RFC 8985 §7 shortens that to
+//! two round trips where more than one segment is under way). So on a path that loses packets a PING follows it a
+//! quarter of a round trip later: RACK waits as long for reordering (§6.2).
 //!
-//! The PING may be lost, too, and so may the repetition. What has no acknowledgement one round trip after the PING is followed by
-//! further ones, a half of a round trip apart: each of them, when it arrives, has what was sent before it sent again.
+//! The PING may be lost, too, and so may the retransmission. If there is no acknowledgement one round trip after the
+//! PING, further PINGs follow, half a round trip apart. Each one that arrives makes TCP send again what was lost before
+//! it.
 //!
 //! Servers of gRPC end a connection with `ENHANCE_YOUR_CALM` at the fourth PING between two frames of messages that they send (grpc-go
 //! 1.7x `maxPingStrikes`, grpc-java `KeepAliveEnforcer`, grpc core `grpc.http2.max_ping_strikes`: the first is free, two are tolerated).
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// PINGs since a frame of a message came, at most: then TCP's own timeouts do the rest.
+/// The most PINGs since a frame of a message came: beyond that, TCP's own timeouts do the rest.
 const MOST: u32 = 2;
 
 /// The PINGs of a connection.
@@ -36,7 +37,7 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// The end of a message, as far as there is one, has gone into the socket.
+    /// The end of a message, or as much as there is of it, has gone into the socket.
     pub fn sent(&mut self, now: Time, rtt: Duration) {
         self.tail_at = now + rtt / 4;
     }
@@ -46,8 +47,8 @@ impl Probe {
         self.tail_at.min(self.check_at)
     }
 
-    /// Whether a PING is to be sent now, where the peer may have got so many `pings` since it last sent a part of a message. `counts` is
-    /// asked for the bytes that were acknowledged and those that were written so far.
+    /// Whether a PING is to be sent now, where the peer may have got this many `pings` since it last sent a part of a
+    /// message. `counts` returns the bytes that were acknowledged and those that were written so far.
     pub fn is_due(
         &mut self,
         now: Time,

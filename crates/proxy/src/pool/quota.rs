@@ -4,23 +4,24 @@
 //! ended after the same number make a quota: then no more are sent on one, and the next is dialled before it is spent. A server that is
 //! restarted ends connections after numbers that differ.
 
-/// Every connection with a number that this divides is used without the quota, which may have been raised. If it was not, the requests
-/// under way beyond it are sent again: with 32 callers and a quota of 137 that would be 1.5 % of all at 16, more than a p99 bears.
+/// Every connection whose number is a multiple of this is used without the quota, which may have been raised. If it was
+/// not, the requests under way beyond it are sent again: with 32 callers and a quota of 137 that would be 1.5 % of all
+/// requests if this were 16, too much for a p99.
 const TRIED: u32 = 64;
-/// The next connection is dialled when so many requests are left of the quota, or a quarter of it if that is less.
+/// The next connection is dialled when this many requests are left of the quota, or a quarter of it if that is less.
 const AHEAD: u32 = 64;
 
 /// What is known of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quota {
-    /// Requests of the last connection that ended so.
+    /// Requests of the last connection that ended with a GOAWAY.
     last: Option<u32>,
     /// The quota.
     known: Option<u32>,
 }
 
 impl Quota {
-    /// A connection has ended with a GOAWAY after so many requests.
+    /// A connection has ended with a GOAWAY after `requests` requests.
     pub fn ended_after(&mut self, requests: u32) {
         self.known = (self.last == Some(requests) && requests > 0).then_some(requests);
         self.last = Some(requests);
@@ -31,7 +32,7 @@ impl Quota {
         self.known
     }
 
-    /// How many more requests the connection with this number takes that has had so many.
+    /// How many more requests the connection with this number takes after `requests` requests.
     pub fn left(&self, number: u32, requests: u32) -> u32 {
         match self.known {
             Some(quota) if !is_tried(number) => quota.saturating_sub(requests),
@@ -39,8 +40,8 @@ impl Quota {
         }
     }
 
-    /// Whether the next connection is dialled because the one with this number, that has had so many requests, may be about to end. One
-    /// that is used without the quota and has had clearly more has shown that the quota was raised.
+    /// Whether the next connection is dialled because the one with this number may be about to end after `requests`
+    /// requests. If one without the quota has had clearly more requests than the quota, the quota was raised.
     pub fn is_low(&self, number: u32, requests: u32) -> bool {
         self.known.is_some_and(|quota| {
             let ahead = AHEAD.min(quota / 4);

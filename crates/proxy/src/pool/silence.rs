@@ -1,40 +1,42 @@
 //! Whether the peer of a QUIC connection still has it.
 //!
-//! A restarted process does not know the connections of the one before. Over TCP its host answers the next segment with RST. Over QUIC only
-//! a process with the same static key can answer with a stateless reset (RFC 9000 §10.3); others drop the packets in silence. A peer that has the connection acknowledges by itself what it has to, however long the
-//! response takes (RFC 9000 §13.2.1), and what is lost is sent again each time the probe timeout expires, which doubles (RFC 9002 §6.2).
+//! A restarted process has no state of the connections of the one before. Over TCP its host answers the next segment
+//! with RST. Over QUIC only a process with the same static key can answer with a stateless reset (RFC 9000 §10.3);
+//! others drop the packets in silence. A peer that has the connection acknowledges by itself what it has to, however
+//! long the response takes (RFC 9000 §13.2.1). What is lost is sent again each time the probe timeout expires, which
+//! doubles (RFC 9002 §6.2).
 
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// A peer that is there may be as slow as that: its host is busy, or it collects garbage.
+/// A peer that is there may be this slow: its host is busy, or it collects garbage.
 const LEAST: Duration = Duration::from_millis(1_250);
 /// Probe timeouts without an answer until a connection is suspect: the first one, and two of probes that were lost, too.
 const TIMEOUTS: u32 = 7;
 /// The longest that a peer may wait before it acknowledges (RFC 9000 §18.2).
 const ACK_DELAY: Duration = Duration::from_millis(25);
-/// Time between two looks counts for so much at most: in a pause of our own process nothing could be heard.
+/// The most that the time between two looks counts: while our own process paused, nothing could be received.
 const MOST_BETWEEN: Duration = Duration::from_millis(200);
 
 /// What is known of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Silence {
-    /// What had been heard, and sent that asks for an acknowledgement, at the last look.
+    /// The counts at the last look: what was received, and what was sent that asks for an acknowledgement.
     heard: u64,
     asked: u64,
     looked_at: Time,
-    /// Since when the latter has no answer.
+    /// Since when what was sent has no answer.
     since: Option<Time>,
-    /// For how long, as far as it was looked.
+    /// For how long; the time between two looks counts up to [`MOST_BETWEEN`].
     lasted: Duration,
     /// After which time it is suspect.
     limit: Duration,
 }
 
 impl Silence {
-    /// Looks, ten times per second. `asked` and `heard` rise with each frame that asks for an acknowledgement, and with each that has
-    /// come. Whether anything has come since the last look.
+    /// Looks, ten times per second. `asked` rises with each frame sent that asks for an acknowledgement, `heard` with
+    /// each frame that has come. Returns whether anything has come since the last look.
     pub fn look(&mut self, now: Time, (asked, heard): (u64, u64), rtt: Duration) -> bool {
         let between = now.since(self.looked_at).min(MOST_BETWEEN);
         self.looked_at = now;

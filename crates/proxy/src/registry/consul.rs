@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use crate::config::{Consul, Instance, LARGEST_WEIGHT, Member, Speaks};
 
-/// Path and query of a question. `index`: that of the last answer, 0 before it; the agent answers when something has changed since, or
-/// after `wait`.
+/// Path and query of a request. `index`: that of the last answer, 0 before it; the agent answers when something has
+/// changed since, or after `wait`.
 pub fn path(consul: &Consul, index: u64) -> String {
     let mut path = format!("/v1/health/service/{}?passing=true", escaped(&consul.service));
     for (key, value) in [("dc", &consul.datacenter), ("tag", &consul.tag)] {
         if let Some(value) = value {
-            let _ = write!(path, "&{key}={}", escaped(value)); // a string takes all
+            let _ = write!(path, "&{key}={}", escaped(value)); // writing to a string cannot fail
         }
     }
     if index > 0 {
@@ -22,7 +22,7 @@ pub fn path(consul: &Consul, index: u64) -> String {
     path
 }
 
-/// The index of the next question: one that goes back, or is 0, begins anew.
+/// The index of the next request. If the index has gone back, or is 0, it begins anew.
 pub const fn next_index(before: u64, answered: Option<u64>) -> u64 {
     match answered {
         Some(index) if index >= before => index,
@@ -30,7 +30,7 @@ pub const fn next_index(before: u64, answered: Option<u64>) -> u64 {
     }
 }
 
-/// All but what may stand in any part of a URL is escaped (RFC 3986 §2.3).
+/// Escapes everything but the characters that may stand in any part of a URL (RFC 3986 §2.3).
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -73,7 +73,7 @@ struct Service {
     weights: Option<Weights>,
 }
 
-/// What users write beside a node or a service.
+/// The meta data that users write for a node or a service.
 #[derive(Deserialize)]
 struct Meta {
     #[serde(default)]

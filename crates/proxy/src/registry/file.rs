@@ -10,8 +10,8 @@ struct File {
     instances: Vec<Member>,
 }
 
-/// The instances of a file. `name` decides: what ends in `.json` is JSON, everything else TOML. An empty list is one; an empty file is
-/// not: it may be about to be written.
+/// The instances of a file. `name` decides: what ends in `.json` is JSON, everything else TOML. An empty list is valid;
+/// an empty file is not: it may be about to be written.
 pub fn instances(name: &str, text: &str) -> Result<Vec<Member>, String> {
     let is_json = std::path::Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("json"));
     let file: Result<File, String> = if is_json {

@@ -1,6 +1,6 @@
 //! Service records of DNS (RFC 2782): a question and its answer (RFC 1035 §4), and who is asked (resolv.conf(5)).
 //!
-//! Its own reader: one question and one type of record are 150 lines, and answers come from the network.
+//! It has a parser of its own: one question and one type of record are 150 lines, and answers come from the network.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const IN: u16 = 1;
 const CNAME: u16 = 5;
 /// Bytes of a header.
 const HEADER: usize = 12;
-/// Instances of a service at most: what a whole message of TCP could not hold.
+/// The most instances of a service: no message over TCP could hold more.
 const MOST: usize = 4_096;
 
 /// A service record.
@@ -143,7 +143,7 @@ impl Reader<'_> {
         Ok(u16::from_be_bytes(*bytes))
     }
 
-    /// A name, of which the rest may stand elsewhere (RFC 1035 §4.1.4). Pointers only go back, so that it ends.
+    /// A name, whose rest may be elsewhere (compression, RFC 1035 §4.1.4). Pointers only go back, so that it ends.
     fn name(&mut self) -> Result<String, SrvError> {
         let mut name = String::new();
         let (mut at, mut after, mut before) = (self.at, None, self.at);
@@ -153,7 +153,7 @@ impl Reader<'_> {
                 0 => break,
                 1..=63 => {
                     let label = self.message.get(at + 1..at + 1 + length).ok_or(SrvError::Malformed)?;
-                    // Names of hosts are such; others would be resolved as something else.
+                    // Host names have only these characters; others would be resolved as something else.
                     let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
                     if !label.iter().all(is_of_name) || name.len() + length > 253 {
                         return Err(SrvError::Malformed);
@@ -186,7 +186,7 @@ pub fn name_servers(text: &str) -> Vec<SocketAddr> {
     let server = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         let address = words.next().filter(|word| *word == "nameserver").and(words.next())?;
-        // Of a link-local one with its interface only the address: it is not ours to look up interfaces.
+        // Of a link-local address with its interface only the address is used: interfaces are not looked up here.
         let address = address.split('%').next()?;
         Some(SocketAddr::new(address.parse::<IpAddr>().ok()?, 53))
     };

@@ -99,7 +99,7 @@ fn about(mean: Duration, random: &mut Counter) -> Duration {
     mean.mul_f64(-(1.0 - random.next_f64()).ln())
 }
 
-/// All requests of so many seconds, `per_second` of them on average.
+/// All requests of `seconds` seconds, `per_second` of them on average.
 fn run(instances: &[Instance], per_second: f64, seconds: f64, seed: u64) -> Vec<Answered> {
     let (mut random, mut choices) = (Counter::new(seed, "balance"), Counter::new(seed, "instances"));
     let mut known: Vec<Known> = instances
@@ -269,7 +269,7 @@ fn requests_leave_a_zone_that_fails_and_come_back_when_it_has_recovered() {
     let all = run(&[always.near(), well.near(), well], 500.0, 30.0, 13);
     let (bad, far) = (share(&all, 0, 5.0, 30.0), share(&all, 2, 5.0, 30.0));
     assert!(bad < 3.0 && (22.0..36.0).contains(&far), "{bad:.1} % to the one that fails, {far:.1} % far");
-    // Now and then a failure is no reason, nor are failures that all others have as well.
+    // An occasional failure is no reason to go elsewhere, nor are failures that all others have as well.
     let rarely: Does = |second| (us(5_000), ((second * 1_000.0) as u64).is_multiple_of(50));
     for near in [[Instance::new(rarely).near(), well], [always.near(), always]] {
         let all = run(&near, 500.0, 30.0, 14);

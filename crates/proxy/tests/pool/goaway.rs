@@ -11,10 +11,11 @@ fn assert_whole(world: &World, told: &str) {
     assert_eq!(world.answered.len(), world.processed.len(), "{told}");
 }
 
-/// At most one of so many connections may look whether a quota still holds: if it does, a round trip's requests are sent again.
+/// At most one of this many connections may check whether a quota still holds: if it does, a round trip's requests are
+/// sent again.
 const RARELY: u32 = 40;
 
-/// At `rtt`, where what `limit` says of the p99 without a quota is allowed.
+/// Runs at `rtt`; the p99 may be at most what `limit` makes of the p99 without a quota.
 fn learn(rtt: u32, loss: f64, quota: u32, limit: impl Fn(f64) -> f64) {
     let run = |quota| {
         let server = Server { quota, ..Server::default() };
@@ -33,8 +34,8 @@ fn learn(rtt: u32, loss: f64, quota: u32, limit: impl Fn(f64) -> f64) {
     assert!(with <= limit(without), "{told}");
     assert!(dialled >= 25_000 / quota && dialled <= 25_000 / quota * 3 / 2 + 20, "{told}");
     assert!(most <= 16, "{told}");
-    // A GOAWAY that comes without notice finds what was sent in the last round trip under way. So do the first two, from which the
-    // quota is learned, and few after that, which look whether it holds.
+    // At a GOAWAY without notice, what was sent in the last round trip is under way. So it is at the first two, from
+    // which the quota is learned, and at few after that, which check whether it still holds.
     assert!(world.repeated > 0 && world.repeated <= rtt * (4 + dialled / RARELY), "{told}");
 }
 

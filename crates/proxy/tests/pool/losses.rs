@@ -23,8 +23,8 @@ fn with_losses_it_is_as_good_as_the_best_fixed_number_and_better_than_http1() {
     }
 }
 
-/// Packets that follow each other on the link, and times in which nothing passes: a burst hits several segments of one connection, or
-/// all connections at once, which more of them do not help against.
+/// Losses of packets that follow each other on the link, and times in which nothing passes. Such a burst hits several
+/// segments of one connection, or all connections at once, against which more connections do not help.
 #[test]
 fn with_bursts_it_is_near_the_best_fixed_number_and_not_worse_than_http1() {
     let by_time = LossModel::GilbertElliottByTime { share: ratio(0.03), burst: Duration::from_millis(5) };

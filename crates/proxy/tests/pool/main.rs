@@ -1,6 +1,6 @@
-//! The pool of connections over TCP with losses, in virtual time: `estimate` says how many there are, `place` which one carries a
-//! request, against fixed numbers and HTTP/1.1 on the same path with the same arrivals. What the traps of other pools are, and where
-//! each is tested, stands in `traps`.
+//! The pool of connections over TCP with losses, in virtual time: `estimate` says how many there are, `place` which one
+//! carries a request, against fixed numbers and HTTP/1.1 on the same path with the same arrivals. `traps` lists the
+//! traps of other pools, and where each is tested.
 
 mod balance;
 mod goaway;
@@ -33,7 +33,7 @@ fn longest(world: &World, from: f64, to: f64) -> f64 {
     times(world, from, to).last().copied().unwrap_or(0.0)
 }
 
-/// How many connections the pool wanted at a time, in seconds.
+/// How many connections the pool wanted at this time, in seconds.
 fn number_at(world: &World, second: f64) -> u32 {
     let before = world.wanted.iter().take_while(|(at, _)| at.since(FROM).as_secs_f64() <= second);
     before.last().map_or(0, |(_, wanted)| *wanted)

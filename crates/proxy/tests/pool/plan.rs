@@ -10,7 +10,7 @@ use h2lab_link::LossModel;
 pub enum Kind {
     /// One for each request under way.
     Http1,
-    /// So many; the one with the fewest open requests carries the next.
+    /// This many; the one with the fewest open requests carries the next.
     Fixed(usize),
     /// The pool.
     Adaptive,
@@ -19,11 +19,11 @@ pub enum Kind {
 /// An instance's server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Server {
-    /// It ends a connection with a GOAWAY after so many requests.
+    /// It ends a connection with a GOAWAY after this many requests.
     pub quota: Option<u32>,
-    /// What a request takes it, one after the other: when it is warm.
+    /// The time that it takes for a request, one after the other, when it is warm.
     pub warm: Duration,
-    /// What the first one takes it after a start; from there it falls in equal steps.
+    /// The time for the first request after a start; from there it falls in equal steps.
     pub cold: Duration,
     /// Requests after which it is warm.
     pub warms_up: u32,
@@ -32,9 +32,9 @@ pub struct Server {
 /// What happens at a time.
 #[derive(Debug, Clone, Copy)]
 pub enum Step {
-    /// From now on packets are lost so.
+    /// From now on packets are lost by this model.
     Loss(LossModel),
-    /// From now on so many requests per second are due.
+    /// From now on this many requests per second are due.
     Rate(f64),
     /// The instance of this number ends all of its connections with a GOAWAY: it answers what has arrived, and nothing after that.
     GoAway(usize),
@@ -56,7 +56,7 @@ pub struct Plan {
     pub servers: Vec<Server>,
     /// Seconds after the first request, and what happens then.
     pub steps: Vec<(f64, Step)>,
-    /// For so many seconds requests are due.
+    /// How long requests are due, in seconds.
     pub seconds: f64,
 }
 

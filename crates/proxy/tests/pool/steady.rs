@@ -69,7 +69,7 @@ fn chance_does_not_make_the_number_swing() {
     assert!(all > 0, "chance was at work");
 }
 
-/// The same with TCP, its windows and its probes, which are more the more connections there are.
+/// The same with TCP, its windows, and its probes, which increase with the number of connections.
 #[test]
 fn over_tcp_neither() {
     for (rate, loss, rtt, seconds, seeds) in [

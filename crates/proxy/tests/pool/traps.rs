@@ -1,4 +1,5 @@
-//! The traps that other pools of HTTP/2 connections fell into, and the tests that stand in each. `it::` are integration tests of h2lab.
+//! The traps that other pools of HTTP/2 connections fell into, and the tests for each. `it::` are integration tests of
+//! h2lab.
 //!
 //! | trap | tests |
 //! |---|---|
@@ -51,7 +52,8 @@ fn requests_of_one_turn_are_spread_over_connections() {
     let rtt = Duration::from_millis(25);
     let path = PathReading { rtt, window: 10, ..PathReading::default() };
     assert_eq!(placed(&[path; 8], 64), [8; 8]);
-    // What looks best when the turn begins gets a window of them, and no more than the others that have room: not all.
+    // The connection that looks best when the turn begins gets one window of requests, and no more than the others that
+    // have room: not all.
     let busy = PathReading { in_flight: 8, ..path };
     assert_eq!(placed(&[path, busy, busy, busy], 16), [10, 2, 2, 2]);
     let repairing = PathReading { is_repairing: true, ..path };

@@ -7,7 +7,7 @@ use h2lab_link::tcp::{Config, Congestion, Socket};
 use h2lab_proxy::pool::path::PathReading;
 use h2lab_proxy::pool::probe::Probe;
 
-/// Numbers of messages that are none of a request.
+/// Numbers of messages that belong to no request.
 pub const GOAWAY: u32 = u32::MAX - 2;
 pub const PONG: u32 = u32::MAX - 1;
 pub const PING: u32 = u32::MAX;
@@ -49,7 +49,7 @@ impl End {
         }
     }
 
-    /// A message, as far as the socket takes it.
+    /// Writes a message, as far as the socket takes it.
     pub fn write(&mut self, number: u32, value: u32, length: usize) {
         let mut message = [0; REQUEST];
         for (place, word) in message.chunks_exact_mut(4).zip([number, length as u32, value]) {

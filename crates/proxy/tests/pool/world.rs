@@ -31,14 +31,14 @@ const LOSSY: f64 = 0.002;
 const FRESH: Duration = Duration::from_millis(5);
 /// Streams that a server allows at once on a connection.
 const STREAMS: u32 = 100;
-/// For so long an instance that has joined gets less than its share.
+/// How long an instance that has joined gets less than its share.
 const SLOW_START: Duration = Duration::from_secs(10);
-/// An instance that cannot be reached is left alone for so long, doubled at each failure.
+/// How long an instance that cannot be reached is left alone, doubled at each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Requests are due from here on.
 pub const FROM: Time = Time::from_millis(3_000);
-/// After the last one is due, others have so long to be answered.
+/// How long responses may take after the last request is due.
 const AFTER: Duration = Duration::from_secs(5);
 
 enum Event {
@@ -82,7 +82,7 @@ impl Ord for Entry {
 struct Instance {
     server: Server,
     is_up: bool,
-    /// Requests that its server has taken since it started, and when it is through with them.
+    /// Requests that its server has taken since it started, and when it has finished them.
     taken: u32,
     busy_until: Time,
     /// `None`: it was there from the start.
@@ -106,7 +106,7 @@ struct Asked {
     due: Time,
     sent_at: Time,
     instance: Option<usize>,
-    /// And its number among the requests on that.
+    /// The connection, and the number of the request on it.
     connection: Option<(usize, u32)>,
     repeated: u8,
 }
@@ -467,7 +467,7 @@ impl World {
         self.pump(connection, false);
     }
 
-    // The pool, as the sidecar's loop has it.
+    // The pool, as in the sidecar's loop.
 
     fn look(&mut self, instance: usize) {
         if self.kind != Kind::Adaptive {

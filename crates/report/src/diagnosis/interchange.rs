@@ -21,9 +21,9 @@ fn cause(id: &str) -> Option<&'static CauseMeta> {
 }
 
 impl Diagnosis<'_> {
-    /// As a SARIF log: causes that an experiment confirmed `fail`, what the records show is for `review`, and causes whose change
-    /// had no effect `pass`. Where a change is undecided, those are `open` that no rule looks for: what rules look for and did not find is
-    /// not there.
+    /// As a SARIF log: causes that an experiment confirmed `fail`, what the records show is for `review`, and causes
+    /// whose change had no effect `pass`. Causes whose change is undecided are `open`, unless a rule looks for them:
+    /// what rules look for and did not find is not there.
     pub fn sarif(&self) -> Value {
         let causes = self.causes();
         let mut results: Vec<SarifResult> = causes.iter().map(|cause| self.result(cause)).collect();

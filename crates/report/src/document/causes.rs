@@ -15,7 +15,7 @@ use h2lab_wire::trace::Direction;
 /// Latency breakdowns of a cell in the document: the slowest. The run folder has all.
 const MAX_BREAKDOWNS: usize = 20;
 
-/// What the requests of a cell waited for that took longer than the 95th percentile of their repetition.
+/// What the slow requests of a cell, those above the 95th percentile of their repetition, waited for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CausesDocument {
     /// The 95th percentile of each repetition, in milliseconds.
@@ -28,7 +28,7 @@ pub struct CausesDocument {
     pub parts: Vec<PartDocument>,
     /// Why the causes of this cell are not known; null if they are. Then there are no parts, and nothing is counted as unknown.
     pub unsupported: Option<String>,
-    /// The share of that time of which nobody knows what it was spent on, 0 to 1.
+    /// The share of that time whose cause is unknown, 0 to 1.
     pub unknown_share: f64,
     /// How the waits for lost segments ended.
     pub repairs: Vec<RepairDocument>,

@@ -31,7 +31,7 @@ pub struct ConditionDocument {
     pub rtt_ms: f64,
     /// Share of packets lost by chance, 0 to 1; the worse direction.
     pub loss: f64,
-    /// Connections that the PFTK model says the work needs in HTTP/2; null where it does not speak of it.
+    /// Connections that the PFTK model says the work needs in HTTP/2; null where it does not cover the work.
     pub predicted_connections: Option<u32>,
 }
 
@@ -40,7 +40,7 @@ pub struct ConditionDocument {
 pub struct ConfigurationDocument {
     /// In words: `two envoys, h2c × 1`.
     pub name: String,
-    /// Who takes part behind the generator; the same of the configurations and of what is needed between them.
+    /// Who takes part behind the generator, as in `needed`.
     pub parties: String,
     /// Where sidecars stand.
     pub topology: Topology,
@@ -59,7 +59,7 @@ pub struct NeededDocument {
     pub condition: usize,
     /// In words: `two envoys, h2c`.
     pub name: String,
-    /// Who takes part behind the generator: `parties` of the ways that it is said of.
+    /// Who takes part behind the generator: `parties` of the configurations that it is about.
     pub parties: String,
     /// The protocol.
     pub protocol: Protocol,

@@ -131,7 +131,7 @@ fn digits(value: f64) -> usize {
     (0..MOST).find(is_whole).unwrap_or(MOST) as usize
 }
 
-/// A value with so many decimals.
+/// A value with `digits` decimals.
 fn label(value: f64, digits: usize) -> String {
     match digits {
         0 => format::count(value.round() as u64),

@@ -58,7 +58,7 @@ struct Cell {
 const HEADING: f64 = 28.0;
 /// Points of a curve over time.
 const POINTS: usize = 60;
-/// Conditions that are shown without being asked for, if there are no more.
+/// Conditions are shown unfolded if there are no more than this.
 const OPEN: usize = 2;
 
 /// The sections, if the run's work is bulk.

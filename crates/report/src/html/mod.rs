@@ -50,7 +50,7 @@ use ways::Ways;
 /// Every condition of a run.
 #[derive(Serialize)]
 struct Conditions {
-    /// Whether all are shown without being asked for.
+    /// Whether all are shown unfolded.
     open: bool,
     /// Whether there was an emulated link.
     is_emulated: bool,
@@ -91,7 +91,7 @@ struct FindingsPart {
     /// For each rule, the hop that it is about.
     hops: Vec<String>,
     findings: Vec<FindingBox>,
-    /// How many are shown without being asked for.
+    /// How many are shown unfolded.
     shown: usize,
 }
 
@@ -131,7 +131,7 @@ struct Facts {
     facts: Vec<(String, String)>,
 }
 
-/// Findings that are shown without being asked for, the costliest.
+/// Findings that are shown unfolded, the costliest.
 const SHOWN: usize = 3;
 /// A run of more conditions has them folded.
 const OPEN: usize = 1;

@@ -21,7 +21,7 @@ struct List<'a> {
     rest: &'a str,
 }
 
-/// A list of which the first `shown` are seen without being asked for; `rest` is about what it does not have.
+/// A list of which the first `shown` are unfolded; `rest` is about what it does not have.
 pub(super) fn list(items: &[String], shown: usize, rest: &str) -> String {
     render(include_str!("list.html"), &List { items, shown, rest })
 }

@@ -83,7 +83,7 @@ impl Repeat {
     /// The command line for a shell, with the seed that was drawn.
     fn command_line(&self) -> String {
         let has_seed = self.command.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
-        // Where the program was is of no use elsewhere.
+        // The folder of the program is of no use elsewhere.
         let program = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
         let words = self.command.iter().enumerate();
         let words = words.map(|(n, word)| if n == 0 { program(word) } else { shell_word(word) });

@@ -65,7 +65,7 @@ pub fn sidecar_page(status: &SidecarStatus, address: &str) -> String {
 /// Columns, and rows of them.
 type Table = (Vec<(&'static str, &'static str)>, Vec<Vec<String>>);
 
-/// What they are asked, and how quick they answer.
+/// The requests that instances get, and how quickly they answer.
 fn instances(status: &SidecarStatus) -> Table {
     let columns = [
         "service", "instance", "protocol", "requests", "2xx, 3xx", "4xx", "5xx", "open", "waiting", "p50",
@@ -90,7 +90,7 @@ fn instances(status: &SidecarStatus) -> Table {
     (columns.map(|name| (name, "")).to_vec(), status.instances.iter().map(row).collect())
 }
 
-/// Over which connections.
+/// The connections to instances.
 fn connections(status: &SidecarStatus) -> Table {
     let columns = vec![
         ("service", ""),
@@ -157,7 +157,7 @@ fn services(status: &SidecarStatus) -> Table {
     (columns, status.services.iter().map(row).collect())
 }
 
-/// The bound within which so many requests were passed on.
+/// The bound within which this share of the requests was passed on.
 fn within(service: &ServiceStatus, share: f64) -> String {
     let n = service.durations.n();
     let mut so_far = 0;

@@ -31,8 +31,8 @@ pub(super) fn assert_well_formed(html: &str) {
     assert_eq!(open, Vec::<&str>::new());
 }
 
-/// Checks all that every page promises: it is well formed, loads nothing, lets in its own style and script only, leads to places
-/// that are there, and its pictures can be read on a phone.
+/// Checks all that holds for every page: it is well formed, loads nothing, allows only its own style and script, has
+/// links only to places that exist, and its pictures can be read on a phone.
 pub(super) fn assert_sound(page: &str) {
     assert_well_formed(page);
     for load in

@@ -11,7 +11,7 @@ use h2lab_model::bulk::{BulkRecord, TransferDirection};
 
 /// Points of the rate over time.
 const POINTS: usize = 120;
-/// Files that are listed without being asked for.
+/// Files that are listed unfolded.
 const FILES: usize = 10;
 
 /// A bulk transfer as a page that loads nothing.

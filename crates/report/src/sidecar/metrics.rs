@@ -29,7 +29,7 @@ struct Metrics {
 impl Metrics {
     /// Begins the metric with this name.
     fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = write!(self.text, "# HELP h2lab_sidecar_{name} {help}\n# TYPE h2lab_sidecar_{name} {kind}\n");
     }
 
@@ -109,7 +109,7 @@ fn histogram(out: &mut Metrics, name: &str, service: &str, durations: &Durations
     out.line(&format!("{name}_count"), &[("service", service)], so_far);
 }
 
-/// gRPC's statuses, by name: a number of peers' choice would make any number of series.
+/// gRPC's statuses, by name: with numbers, which peers choose, there could be any number of series.
 fn grpc(out: &mut Metrics, status: &SidecarStatus) {
     let name = "grpc_responses_total";
     if status.services.iter().any(|service| !service.grpc.is_empty()) {
@@ -251,7 +251,7 @@ const OF_INSTANCES: [OfInstance; 20] = [
 type OfService =
     (&'static str, &'static [(&'static str, &'static str)], &'static str, fn(&ProtectionStatus) -> u64);
 
-/// What protects services has done.
+/// What the protection of services has done.
 const OF_SERVICES: [OfService; 10] = [
     ("attempts_failed_total", &[], "Failed attempts at an instance.", |one| one.failures),
     ("service_retries_total", &[], "Requests retried after a failed attempt.", |one| one.retries),

@@ -1,4 +1,4 @@
-//! What a sidecar says of itself: metrics for Prometheus, sentences for people. Its page: `html/sidecar.rs`.
+//! What a sidecar reports of itself: metrics for Prometheus, sentences for people. Its page: `html/sidecar.rs`.
 
 mod metrics;
 mod sentences;

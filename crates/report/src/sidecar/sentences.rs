@@ -12,7 +12,7 @@ const SOME: f64 = 0.0005;
 /// Fewer recent requests make no percentile.
 const ENOUGH: u64 = 100;
 
-/// One request of so many that waited is worth a word.
+/// Waiting is mentioned if at least one of this many requests has waited.
 const MANY_WAIT: u64 = 100;
 
 /// `2 h 5 min`, of a time since something.
@@ -29,7 +29,7 @@ fn percent(share: f64) -> String {
     format!("{} %", number(share * 100.0))
 }
 
-/// How it is, in one to three sentences.
+/// Its state, in one to three sentences.
 pub fn answer(status: &SidecarStatus) -> Vec<String> {
     let requests: u64 = status.services.iter().map(h2lab_model::sidecar::ServiceStatus::requests).sum();
     let failed = |code: u16| code == 0 || code >= 500;
@@ -173,7 +173,7 @@ pub fn reload(status: &SidecarStatus) -> Option<String> {
     ))
 }
 
-/// What the system had no more of, in sentences.
+/// What the system ran out of, in sentences.
 pub fn lacks(status: &SidecarStatus) -> impl Iterator<Item = String> + '_ {
     let some = status.lacks.iter().filter(|(_, times)| **times > 0);
     some.map(|(what, times)| {

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::style::AnswerPlace;
 
-    /// Of a terminal that takes no more.
+    /// Of a terminal that accepts nothing else.
     const ASCII: TextStyle =
         TextStyle { colour: false, width: 100, unicode: false, verdicts: false, answer: AnswerPlace::First };
     use crate::document::{TimelineAsked, timeline_document};

@@ -36,7 +36,7 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// One that fits all of these.
+    /// An axis that fits all of these summaries.
     pub fn of<'a>(summaries: impl IntoIterator<Item = &'a TimelineSummary>, style: TextStyle) -> Self {
         let (mut most, mut has_spread) = (0.0_f64, false);
         for summary in summaries {
@@ -72,7 +72,7 @@ impl Track {
         }
     }
 
-    /// The track from the event before to this one.
+    /// The track between the previous event and this one.
     fn mark(&self, before: f64, event: &TimelineEvent) -> String {
         let place = |ms: f64| ((ms / self.most) * (self.width - 1) as f64).round() as usize;
         let (from, to) = (place(before.min(event.ms)), place(event.ms));

@@ -1,32 +1,33 @@
-//! How often in a row dials and connections failed, slot by slot: when the next is due, and when to give up.
+//! How often in a row dials and connections failed, counted for each slot: when the next dial is due, and when to give
+//! up.
 
 use std::time::Duration;
 
-/// After so many in a row a slot has no hope.
+/// After so many failures in a row of every slot the server is given up.
 const MOST: u32 = 6;
 
-/// The pause after the second of them; each further one is twice as long. The first has none: a connection that breaks is
-/// replaced at once.
+/// The pause after the second failure in a row; each further pause is twice as long. After the first failure there is
+/// none: a connection that breaks is replaced at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause is `PAUSE * 2^LONGEST`, 6.4 s.
 const LONGEST: u32 = 6;
 
-/// The count of each slot. Connections that break together are one failure, not several: each counts for its own slot, and for
-/// its pause.
+/// The failures in a row of each slot. Connections that break together do not add up: each counts for its own slot, and
+/// for its own pause.
 #[derive(Debug)]
 pub struct Attempts {
     in_a_row: Vec<u32>,
 }
 
 impl Attempts {
-    /// Of `slots` that were never dialled.
+    /// For `slots` slots that were never dialled.
     pub fn new(slots: usize) -> Self {
         Self { in_a_row: vec![0; slots] }
     }
 
-    /// The dial or connection of a slot has ended; `was_of_use`: something of a file came over it. Returns the pause before the
-    /// next dial.
+    /// The dial or connection of a slot has ended; `was_of_use`: it carried bytes of a file. Returns the pause before
+    /// the next dial.
     pub fn ended(&mut self, slot: usize, was_of_use: bool) -> Duration {
         let count = &mut self.in_a_row[slot];
         if was_of_use {
@@ -39,7 +40,7 @@ impl Attempts {
         }
     }
 
-    /// Whether every slot has tried often enough.
+    /// Whether every slot has failed too often.
     pub fn are_hopeless(&self) -> bool {
         self.in_a_row.iter().all(|count| *count >= MOST)
     }

@@ -19,10 +19,10 @@ use h2lab_net::clock::Clock;
 /// How often `stop` is checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What is shorter says little about a transfer.
+/// The shortest pause of this process that is counted: shorter ones say little about a transfer.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often received bytes are made to survive our end, if there is time for it.
+/// How often received bytes are saved so that they survive the end of this process, if there is time for it.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// How the connections of a run are made and used.
@@ -47,7 +47,7 @@ pub struct Traffic<'a> {
 pub struct BulkProgress<'a> {
     /// Now.
     pub now: Time,
-    /// What came when.
+    /// How many bytes arrived when.
     pub meter: &'a ByteMeter,
     /// The files.
     pub transfers: &'a Transfers,
@@ -67,10 +67,10 @@ pub struct Driver<'a> {
     /// Whether a connection has worked.
     proven: bool,
     interrupted: bool,
-    /// Since when requests wait although every connection is open, because none takes one.
+    /// Since when requests wait although every connection is open: no connection accepts one.
     blocked_since: Option<Time>,
     pulse: Pulse,
-    /// For how long the process had not run before the first request, when nobody waited for it.
+    /// For how long the process was paused before the first request, when nothing waited for it.
     paused_before: Duration,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Does what follows from a change in a slot.
+    /// Handles a change in a slot.
     fn follow(&mut self, slot: u32, change: Change) {
         match change {
             Change::Nothing => {}
@@ -188,7 +188,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Counts what came.
+    /// Counts the bytes moved since the last call.
     fn count(&mut self, now: Time) {
         let (fresh, back) = self.transfers.take_fresh();
         if fresh > 0 {
@@ -309,7 +309,8 @@ impl<'a> Driver<'a> {
         open.map(|(slot, session, _)| (session.open_streams(), slot)).min().map(|(_, slot)| slot)
     }
 
-    /// Begins a request there; `false` if there is none, or it is not taken.
+    /// Begins a request on the connection in `slot`; `false` if there is no request, or the connection does not accept
+    /// it.
     fn begin(&mut self, slot: u32, now: Time) -> bool {
         let Some((session, _)) = self.slots.session(slot) else { return false };
         let Some(number) = self.transfers.next(now) else { return false };
@@ -359,7 +360,7 @@ impl<'a> Driver<'a> {
 pub struct BulkResult {
     /// The files.
     pub transfers: Transfers,
-    /// What came when.
+    /// How many bytes arrived when.
     pub meter: ByteMeter,
     /// The connections, by index.
     pub records: Vec<ConnectionRecord>,
@@ -374,7 +375,7 @@ pub struct BulkResult {
 /// Why nothing could be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// No connection was of use.
+    /// No connection to the server worked.
     #[error("{0}")]
     Unreachable(ConnectError),
     /// A system call failed for a reason other than the server.

@@ -28,14 +28,15 @@ use h2lab_net::storage::{Chunk, FileSink, READ, Sink, SinkError, disk_wait};
 /// enough to leave something for the other requests.
 const FIRST_PART: u64 = 16 << 20;
 
-/// The default number of parts per worker: the last ones even out that some workers are slower, and each costs HTTP/1.1 an idle
-/// round trip.
+/// The default number of parts per worker. The last parts even out differences in speed between workers; in HTTP/1.1
+/// each part costs an idle round trip.
 const PARTS_PER_WORKER: u64 = 4;
 
-/// The first pause before retrying a server that was busy, or refused, or where another client had the upload.
+/// The first pause before a retry, if the server was busy or refused the request, or if another client was writing the
+/// upload.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// After so many pauses, 12.7 s in all, its refusal is final.
+/// After so many pauses, 12.7 s in all, the server's refusal is final.
 const MOST_PUT_OFF: u32 = 7;
 
 /// How often each worker may retry before any of them brings a byte.
@@ -52,13 +53,13 @@ pub struct TransferOptions {
     pub workers: u32,
     /// Bytes of a part; `None` leaves it to the file's length and the workers.
     pub part: Option<u64>,
-    /// With what it is summed.
+    /// The algorithm of the checksum.
     pub checksum: Algorithm,
-    /// Whether a part of an earlier run is resumed.
+    /// Whether the result of an earlier run is resumed.
     pub resume: bool,
-    /// How much of what is sent an engine gets at once.
+    /// How much of an upload is passed to an engine at a time.
     pub chunk: Chunk,
-    /// Whether checksums may follow the bytes: in HTTP/1.1 they would replace the length.
+    /// Whether checksums may follow the bytes as trailers: in HTTP/1.1 they would replace Content-Length.
     pub trailers: bool,
 }
 
@@ -77,19 +78,19 @@ impl Default for TransferOptions {
     }
 }
 
-/// How far it has come.
+/// The progress of a file.
 #[derive(Debug, Default)]
 enum Stage {
     /// Nothing was requested.
     #[default]
     Unasked,
-    /// One request is in flight, whose answer says what there is, here or there.
+    /// One request is in flight. Its answer says what the server has, of the file or of an upload.
     Probing,
-    /// Its parts are being dealt.
+    /// Its parts are being assigned to workers.
     Dealing,
     /// Every byte has arrived, and the server is to declare its checksum, or to check ours.
     Comparing {
-        /// Whether it was asked.
+        /// Whether the server was asked.
         asked: bool,
     },
     /// It is over.
@@ -112,12 +113,13 @@ pub struct Fetch {
     pub total: Option<u64>,
     /// The length that was asked for, if one was.
     wanted: Option<u64>,
-    /// What distinguishes this state of it from others, and which bytes are here: what an earlier run left, or this one will.
+    /// What distinguishes this version of the file from others, and which bytes are stored here: by an earlier run, or
+    /// later by this one.
     journal: Option<Journal>,
-    /// What is here, of asks that are over.
+    /// The bytes moved by requests that have ended.
     extents: Extents,
-    /// The first answer's version, possibly weak: without a strong validator only that distinguishes answers of different
-    /// versions within a run.
+    /// The version in the first answer, possibly weak. Without a strong validator, only this distinguishes answers of
+    /// different versions within a run.
     version: Option<Version>,
     /// The server declares no version, so ranges could be of different ones: the file comes in one answer.
     needs_the_whole: bool,
@@ -125,13 +127,13 @@ pub struct Fetch {
     /// The size of its parts; `None` if it has no parts.
     pub part_bytes: Option<u64>,
     sums: Sums,
-    /// The sum of the bytes from the first on, as long as they come in order.
+    /// The checksum of the bytes from the first on, as long as they arrive in order.
     in_order: Digest,
-    /// What the server says.
+    /// The server's checksum.
     expected: Option<Checksum>,
-    /// Why the server's checksum is unknown although it was asked for, if there is more to say.
+    /// Why the server's checksum is unknown although it was asked for, if more is known than that it is missing.
     doubt: Option<String>,
-    /// What we say.
+    /// Our checksum.
     found: Option<Checksum>,
     /// Bytes that an earlier run had left here.
     pub held_before: u64,
@@ -139,24 +141,24 @@ pub struct Fetch {
     log: Vec<PartRecord>,
     /// What arrived is kept, and can be resumed.
     is_resumable: bool,
-    /// It is complete, and everything reported of it was taken.
+    /// It is complete, and its record and figures were taken.
     pub is_put_away: bool,
     under_way: u32,
     /// No request is sent before this.
     not_before: Time,
     /// How often in a row it was put off.
     pauses: u32,
-    /// Asks in a row that the server did not process.
+    /// Requests in a row that the server did not process.
     unprocessed: u32,
-    /// Asks in a row without a byte.
+    /// Requests in a row that moved no byte.
     fruitless: u32,
-    /// What is known besides of an upload.
+    /// What else is known of an upload.
     upload: Upload,
-    /// Of this run.
+    /// Figures of this run.
     pub figures: FileFigures,
 }
 
-/// What a file took.
+/// What the transfer of a file took.
 #[derive(Debug, Clone, Copy)]
 pub struct FileFigures {
     /// Bytes that came, or went, in this run.
@@ -203,14 +205,14 @@ impl Fetch {
         }
     }
 
-    /// What a report knows of it.
+    /// Its record for reports.
     pub fn record(&self) -> TransferRecord {
         let outcome = match self.outcome() {
             Some(Ok(())) => TransferOutcome::Complete,
             Some(Err(error @ (FetchError::Deadline | FetchError::Interrupted))) => {
                 TransferOutcome::Partial { why: error.to_string() }
             }
-            // It may quote validators.
+            // The error may quote validators of the server.
             Some(Err(error)) => TransferOutcome::Failed {
                 why: made_printable(&error.to_string()).into_owned(),
                 fault: error.fault(),
@@ -294,12 +296,12 @@ impl Fetch {
         Some(ask)
     }
 
-    /// Whether nothing is to be asked of it yet.
+    /// Whether its next request must still wait.
     pub fn is_put_off(&self, now: Time) -> bool {
         now < self.not_before
     }
 
-    /// Whether the request is in flight whose answer says what there is.
+    /// Whether the first request is in flight, whose answer says what the server has.
     pub const fn is_probing(&self) -> bool {
         matches!(self.stage, Stage::Probing)
     }
@@ -324,7 +326,7 @@ impl Fetch {
         }
     }
 
-    /// Opens what it is stored in, or comes from.
+    /// Opens its sink, or its source.
     fn open(&mut self, index: usize) -> Result<(), FetchError> {
         match self.options.direction {
             TransferDirection::Get => Ok(self.open_sink()?),
@@ -336,7 +338,7 @@ impl Fetch {
     fn open_sink(&mut self) -> Result<(), SinkError> {
         let FileLocation::File(path) = &self.place else { return Ok(()) };
         if self.sink.is_kept() {
-            return Ok(()); // a second first ask: the first was not answered
+            return Ok(()); // the first request is repeated: it was not answered
         }
         let (file, journal) = FileSink::open(path, self.options.resume)?;
         if let Some(journal) = journal.as_ref().filter(|journal| !journal.is_of(&self.url)) {
@@ -356,12 +358,13 @@ impl Fetch {
         Ok(())
     }
 
-    /// The first request, whose answer says what there is.
+    /// The first request; its answer says what the server has.
     fn first_ask(&mut self, index: usize) -> FileRequest {
         if let Some(total) = self.total {
             self.deal(total, &Extents::new());
             let range = self.parts.as_mut().and_then(Iterator::next);
-            // Of a file that is already complete only its last byte is requested, to see whether it is the same.
+            // If the file is already complete here, only its last byte is requested, to check that the server has the
+            // same file.
             let range = range.unwrap_or(total.saturating_sub(1)..total);
             return self.ask(index, range.start, Some(range.end));
         }
@@ -428,7 +431,7 @@ impl Fetch {
         }
         let is_get = self.options.direction == TransferDirection::Get;
         if !is_get || !ask.is_accepted || !matches!(self.stage, Stage::Dealing) {
-            return; // what stands in an error's body, or beside a thank-you
+            return; // the body of an error, or of the response to an upload
         }
         let end = ask.at + data.len() as u64;
         if ask.until.is_some_and(|until| end > until) {
@@ -451,7 +454,7 @@ impl Fetch {
         self.figures.writes += u64::from(self.sink.is_kept());
     }
 
-    /// A request is over, with its whole answer or not; `why` it was not.
+    /// A request has ended. `why` says why its answer is incomplete; `None` if it is complete.
     pub fn ended(&mut self, ask: &mut FileRequest, now: Time, why: Option<&str>) {
         self.under_way -= 1;
         if self.options.direction == TransferDirection::Put {
@@ -485,7 +488,7 @@ impl Fetch {
         } else if is_short && !may_repeat {
             self.fail(always_refused(words));
         } else if is_short && is_lost {
-            // It is unknown whether the rest would be of the same state of the file, or even what is missing.
+            // It is unknown whether the rest would be of the same version of the file, or even what is missing.
             let words = format!("{words}, and the server sends no ETag, so it cannot be resumed");
             self.fail(FetchError::Vanished(words));
         } else if is_short {
@@ -510,8 +513,9 @@ impl Fetch {
         self.compare(now);
     }
 
-    /// Whether a request that is over may be made again. One that the server did not process is not held against it: a GOAWAY
-    /// leaves one of each worker. If it refuses more in a row, they are put off, and after the last pause there are no more.
+    /// Whether a request that has ended may be sent again. One that the server did not process does not count as a
+    /// failure: a GOAWAY leaves one of each worker unprocessed. If the server refuses more in a row, requests are put
+    /// off; after the last pause there are no more.
     fn may_repeat(&mut self, ask: &FileRequest, now: Time) -> bool {
         if ask.outcome_class != OutcomeClass::Unprocessed {
             self.unprocessed = 0;
@@ -524,14 +528,14 @@ impl Fetch {
     /// Retries after a pause, unless the limit is reached: each pause is twice as long as the one before.
     fn put_off(&mut self, now: Time) -> bool {
         if self.not_before > now {
-            return true; // the requests of several workers are put off by one reason
+            return true; // one pause for the requests of all workers that failed for the same reason
         }
         self.pauses += 1;
         self.not_before = now + PAUSE * (1 << (self.pauses - 1).min(MOST_PUT_OFF));
         self.pauses <= MOST_PUT_OFF
     }
 
-    /// Whether all workers together have retried often enough without a byte.
+    /// Whether all workers together have retried too often without a byte.
     const fn is_fruitless(&self) -> bool {
         self.fruitless > MAX_FRUITLESS.saturating_mul(self.options.workers)
     }
@@ -555,7 +559,7 @@ impl Fetch {
         }
     }
 
-    /// Ends it if all is here.
+    /// Concludes the transfer if everything has arrived.
     fn conclude(&mut self, now: Time) {
         let Some(total) = self.total else { return };
         if !matches!(self.stage, Stage::Dealing) || self.under_way > 0 || !self.extents.is_complete(total) {
@@ -565,7 +569,8 @@ impl Fetch {
             return self.fail(FetchError::OtherLength { wanted, sent: total });
         }
         let began = Instant::now();
-        // Before the server learns that it has everything: after that it has a file, possibly of two states of ours.
+        // This must come before the server learns that it has everything: after that it has a file, possibly made of
+        // two versions of ours.
         match self.check_source().and_then(|()| self.sum(total)) {
             Ok(found) => self.found = found,
             Err(error) => return self.fail(error),
@@ -622,8 +627,8 @@ impl Fetch {
         self.figures.ended = now + began.elapsed();
     }
 
-    /// No more requests are sent. A file that is complete and only waits for the server's checksum is here all the same; whether
-    /// it is complete there only the server can say.
+    /// No more requests are sent. A download that is complete and only waits for the server's checksum counts as
+    /// complete. Whether an upload is complete, only the server can say.
     pub fn give_up(&mut self, why: FetchError, now: Time) {
         if matches!((&self.stage, self.options.direction), (Stage::Comparing { .. }, TransferDirection::Get))
         {
@@ -652,7 +657,7 @@ impl Fetch {
         Some(journal)
     }
 
-    /// Makes what arrived survive the end of this process, in the background.
+    /// Saves in the background what has arrived, so that it survives the end of this process.
     pub fn save<'a>(&mut self, under_way: impl Iterator<Item = &'a FileRequest>) {
         if let Stage::Dealing = self.stage {
             let journal = self.journal(under_way).filter(|journal| !journal.extents.is_empty());
@@ -660,7 +665,8 @@ impl Fetch {
         }
     }
 
-    /// No request of it is in flight any more: what arrived of an incomplete file can be resumed, where that is possible.
+    /// Keeps what arrived of an incomplete file, if it can be resumed. Called when no request of the file is in flight
+    /// any more.
     pub fn keep(&mut self) {
         if !matches!(self.stage, Stage::Over(Err(ref error)) if !matches!(error, FetchError::Mismatch { .. }))
         {
@@ -669,7 +675,7 @@ impl Fetch {
         let is_as_it_was = !matches!(self.stage, Stage::Over(Err(FetchError::SourceChanged)));
         let has_some = self.held_before + self.figures.arrived > 0;
         self.is_resumable |= is_as_it_was && self.upload.is_kept() && has_some;
-        // It is closed, so that this is done once.
+        // The sink is closed, so that this is done only once.
         let mut sink = std::mem::replace(&mut self.sink, Sink::Discard);
         match self.journal(std::iter::empty()) {
             Some(journal) => match sink.keep(&journal) {

@@ -40,11 +40,11 @@ pub struct Job<'a> {
     pub connections: u32,
     /// Requests at a time on each.
     pub streams: u32,
-    /// Which way files go, and how each does.
+    /// The direction of the files, and how each is transferred.
     pub options: TransferOptions,
     /// Repeat the files for so long.
     pub duration: Option<Duration>,
-    /// Of those, how many that are complete are listed one by one; further ones are a sum.
+    /// If files are repeated, how many complete ones are listed one by one; further ones are summed.
     pub listed: usize,
     /// After so long without a byte the server has gone.
     pub timeout: Duration,
@@ -57,9 +57,9 @@ pub struct Job<'a> {
 /// The default of [`Job::listed`].
 pub const LISTED: usize = 10_000;
 
-/// The windows of stream and connection that we offer: 1 GiB, half of which covers 10 Gbit/s over a round trip of 430 ms, even
-/// just before credit is returned. They commit no memory: what has come is stored before more is read, so TCP's own window, at
-/// most 1 GiB (RFC 7323 §2.3), limits a server first.
+/// The windows of stream and connection that we offer: 1 GiB. Half of it covers 10 Gbit/s over a round trip of 430 ms,
+/// even just before credit is returned. These windows commit no memory: what has arrived is stored before more is read,
+/// so TCP's own window, at most 1 GiB (RFC 7323 §2.3), limits a server first.
 pub const WINDOW: u32 = 1 << 30;
 
 /// The longest frame that we accept: beyond 64 KiB longer ones gain nothing (docs/bulk.md).

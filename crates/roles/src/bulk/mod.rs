@@ -1,8 +1,8 @@
 //! Bulk transfer: files of any size, whole or in parts, over several streams and connections; resumable, checked end to end.
 //!
-//! [`run()`] moves them, in either direction. [`driver`] owns the connections, [`transfers`] the files and their requests
-//! in flight, [`fetch`] knows what one file needs, [`h2lab_net::storage`] where its bytes lie. The result is a
-//! [`h2lab_model::bulk::BulkRecord`]. Serving is done by the origin ([`crate::origin::Bulk`]).
+//! [`run()`] moves them, in either direction. [`driver`] owns the connections, and [`transfers`] the files and their
+//! requests in flight. [`fetch`] decides what one file needs, and [`h2lab_net::storage`] stores its bytes. The result
+//! is a [`h2lab_model::bulk::BulkRecord`]. Serving is done by the origin ([`crate::origin::Bulk`]).
 
 mod attempts;
 mod driver;

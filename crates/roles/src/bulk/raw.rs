@@ -1,6 +1,7 @@
-//! TCP without HTTP: the yardstick of bulk transfers. One end writes the same bytes to each client that connects, as fast as the
-//! kernel takes them; the other discards them. Both do what the HTTP ends do, on the same event loop in one thread, and nothing
-//! else. (A program such as iperf3 would be a yardstick with its own clocks, threads and congestion control.)
+//! TCP without HTTP: the reference for bulk transfers. One end writes the same bytes to each client that connects, as
+//! fast as the kernel takes them; the other discards them. Both do what the HTTP ends do, on the same event loop in one
+//! thread, and nothing else. (A program such as iperf3 would be a reference with its own clocks, threads and congestion
+//! control.)
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,10 +20,10 @@ use h2lab_net::receive_buffer;
 use h2lab_net::tcp::{ConnectOptions, Endpoint, Listener, Read, StreamSocket, Written};
 use h2lab_net::tcp_info::TcpInfo;
 
-/// Bytes that are handed to the kernel at once, or taken from it.
+/// Bytes that are passed to the kernel, or read from it, in one system call.
 const PIECE: usize = 256 << 10;
 
-/// System calls for one connection before the others' turn.
+/// System calls for one connection before the other connections get their turn.
 const TURN: usize = 16;
 
 /// How often the time and `stop` are checked.
@@ -50,7 +51,7 @@ pub fn serve(
     ready(at);
     // By token; the listener's place stays empty.
     let mut streams: Vec<Option<StreamSocket>> = vec![None];
-    // Those whose sockets took a whole turn.
+    // Streams whose sockets took all bytes of their last turn.
     let mut unsated: Vec<usize> = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let again = std::mem::take(&mut unsated);
@@ -85,7 +86,7 @@ pub fn serve(
             match write(stream) {
                 Ok(true) => unsated.push(place),
                 Ok(false) => {}
-                // Its client has closed: it has what it wanted.
+                // The client has closed the connection: it needs no more bytes.
                 Err(_) => {
                     reactor.forget(Token(place as u32));
                     streams[place] = None;
@@ -96,7 +97,7 @@ pub fn serve(
     Ok(())
 }
 
-/// Writes a turn; whether the socket would take more.
+/// Writes for one turn. Returns whether the socket would take more.
 fn write(stream: &StreamSocket) -> io::Result<bool> {
     for piece in 0..TURN {
         match stream.write(&FILLER[piece * APART..][..PIECE])? {
@@ -123,16 +124,16 @@ pub struct RawJob<'a> {
     pub clock: Clock,
 }
 
-/// What came.
+/// What was received.
 #[derive(Debug)]
 pub struct RawGot {
-    /// What came when.
+    /// How many bytes arrived when.
     pub meter: ByteMeter,
     /// What each connection carried.
     pub parts: Vec<PartRecord>,
     /// The connections.
     pub connections: Vec<ConnectionRecord>,
-    /// What was asked of the kernel.
+    /// System calls, counted.
     pub io: IoFigures,
     /// CPU time of this process meanwhile.
     pub cpu: Duration,
@@ -148,8 +149,8 @@ struct Reading {
     last_byte_at: Time,
 }
 
-/// Reads until the time is over. Fails if a connection could not be made: the yardstick would be too short. `notify` is called
-/// from time to time with the time left.
+/// Reads until the time is over. Fails if a connection could not be made: the reference would be too low. `notify` is
+/// called from time to time with the time left.
 pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<RawGot> {
     let clock = job.clock;
     let mut reactor = Reactor::new(clock)?;
@@ -220,7 +221,7 @@ pub fn fetch(job: &RawJob<'_>, notify: &mut dyn FnMut(Duration)) -> io::Result<R
     Ok(finish(readings, meter, largest, cpu, clock.now()))
 }
 
-/// Reads a turn: how many bytes came, the most at once, and whether the socket is empty.
+/// Reads for one turn. Returns how many bytes arrived, the most in one read, and whether the socket is empty.
 fn read(reading: &mut Reading, space: &mut [u8], clock: Clock) -> io::Result<(u64, u64, bool)> {
     let (mut bytes, mut longest) = (0, 0);
     for _ in 0..TURN {
@@ -287,7 +288,7 @@ mod tests {
         let got = std::thread::scope(|scope| {
             let server = scope.spawn(|| serve(any, None, &stop, &mut |at| sender.send(at).unwrap()));
             let address = receiver.recv().unwrap();
-            // Who is held up for longer than the first of these gets nothing in it.
+            // If this test is delayed for longer than the first duration, it receives nothing in that time.
             let durations = [Duration::from_millis(150), Duration::from_secs(5), Duration::from_secs(60)];
             let fetched = durations.map(|duration| RawJob {
                 address,

@@ -40,7 +40,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &BulkResult, cpu: CpuTime
             duration: job.duration,
             engine: job.settings,
             max_frame_size: largest_frame(job.options.direction, config, done).filter(|_| is_h2),
-            // When a server returns credit is unknown to us.
+            // We do not know when a server returns credit.
             update_bytes: (is_h2 && is_get).then_some(credit_after(config)),
             congestion: job.congestion.clone(),
             ..BulkParameters::default()
@@ -81,7 +81,7 @@ pub(super) fn of(job: &Job<'_>, config: &Config, done: &BulkResult, cpu: CpuTime
     }
 }
 
-/// The doubt that this end did not run for so much of `all`, if that is more than 1 %.
+/// The doubt that this end did not run for `paused` of `all`, if that is more than 1 %.
 fn pause(paused: Duration, all: Duration) -> Option<String> {
     (paused.as_secs_f64() > 0.01 * all.as_secs_f64()).then(|| {
         format!(
@@ -97,7 +97,8 @@ pub fn credit_after(config: &Config) -> u32 {
     config.flow.update_bytes.map_or(share as u32, |bytes| bytes.min(window))
 }
 
-/// The largest frame that the receiving end accepts: of several servers' connections the least. `None` if none declared it.
+/// The largest frame that the receiving end accepts; the smallest of those if connections lead to several servers.
+/// `None` if no server declared it.
 fn largest_frame(direction: TransferDirection, config: &Config, done: &BulkResult) -> Option<u32> {
     match direction {
         TransferDirection::Get => Some(config.max_frame_size),
@@ -107,7 +108,7 @@ fn largest_frame(direction: TransferDirection, config: &Config, done: &BulkResul
     }
 }
 
-/// What a peer is allowed that announces nothing (RFC 9113 §6.9.2).
+/// The window of a peer that announces none (RFC 9113 §6.9.2).
 const DEFAULT_WINDOW: u32 = 65_535;
 
 /// What the server announced for a setting.
@@ -157,7 +158,7 @@ fn carried(
     (figures, cpu.of(wall))
 }
 
-/// A connection that carried data to us. Of the server's end no more is observable than when our windows stopped it.
+/// A connection that carried data to us. All that we can observe of the server's end is when our windows stopped it.
 fn received(
     (figures, cpu): (ConnectionFigures, Duration),
     record: &ConnectionRecord,
@@ -171,7 +172,7 @@ fn received(
         disk_wait: None,
         cpu: Some(cpu),
     };
-    // Of its windows the engine sees when the server had used them up.
+    // The engine records when the server had used up our windows.
     let counters = &record.counters;
     let sender = SenderFigures {
         blocked_stream_window: figures.of_each(counters.peer_waited_stream_window, figures.streams),
@@ -188,7 +189,7 @@ fn sent(
     multiplexed: bool,
 ) -> ConnectionFigures {
     let (tcp, quic) = (record.tcp_client.as_ref(), record.quic_client.as_ref());
-    // HTTP/3's windows are QUIC's, which the engine does not know.
+    // HTTP/3's windows are QUIC's, which the engine does not see.
     let has_windows = multiplexed && tcp.is_some();
     let name = tcp.map(|end| &end.congestion_control).or(quic.map(|end| &end.congestion_control));
     let limits = tcp.and_then(|end| end.limits);
@@ -216,8 +217,8 @@ fn sent(
     ConnectionFigures { we_send: true, sender, receiver, ..figures }
 }
 
-/// The same with the time that disks took, which one thread waits for, and with it every connection: each that carried data gets
-/// its share.
+/// The same, with the time that disks took. One thread waits for them, and all connections with it: each connection
+/// that carried data gets its share.
 fn with_disk(mut figures: ConnectionFigures, done: &BulkResult) -> ConnectionFigures {
     let share = figures.wall.as_secs_f64() / done.meter.elapsed().as_secs_f64().max(1e-9);
     let wait = done.transfers.disk_wait().map(|wait| wait.mul_f64(share.min(1.0)));
@@ -229,7 +230,7 @@ fn with_disk(mut figures: ConnectionFigures, done: &BulkResult) -> ConnectionFig
     figures
 }
 
-/// The most that were in flight at a time.
+/// The most requests in flight at a time.
 fn streams_at_a_time<'a>(parts: impl Iterator<Item = &'a PartRecord>) -> u32 {
     let mut steps: Vec<(Time, i32)> =
         parts.flat_map(|part| [(part.sent_at, 1), (part.ended_at, -1)]).collect();

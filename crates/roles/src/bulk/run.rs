@@ -13,10 +13,10 @@ use crate::client::{DialTarget, UpgradeOffer};
 use h2lab_net::clock::{process_cpu, thread_cpu_ns};
 use h2lab_net::tls::TlsError;
 
-/// What came of it.
+/// The result of a job.
 #[derive(Debug)]
 pub struct Moved {
-    /// All that reports know.
+    /// The record that reports are made from.
     pub record: BulkRecord,
     /// The files, in the order in which they were begun.
     pub files: Vec<Fetch>,
@@ -28,7 +28,7 @@ pub enum JobError {
     /// TLS cannot be set up on our side.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No connection was of use.
+    /// No connection to the server worked.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -39,8 +39,8 @@ impl From<std::io::Error> for JobError {
     }
 }
 
-/// Does the job. That a file did not arrive is reported with the file; an error means that no connection to the server worked
-/// from the beginning, so that another address or protocol may be tried.
+/// Runs the job. A file that did not arrive is reported with that file. An error means that no connection to the server
+/// worked from the beginning, so another address or protocol may be tried.
 pub fn run(job: &Job<'_>, progress: &mut dyn FnMut(&BulkProgress<'_>)) -> Result<Moved, JobError> {
     let clock = job.clock;
     let congestion = job.congestion.clone();

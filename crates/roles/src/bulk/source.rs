@@ -35,7 +35,7 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    /// Whether there is no such file to send: another name would help.
+    /// Whether there is no file of this name that can be sent, so that another name would help.
     pub fn is_wrong_name(&self) -> bool {
         use io::ErrorKind::{InvalidInput, NotADirectory, NotFound, PermissionDenied};
         matches!(self.source.kind(), InvalidInput | NotADirectory | NotFound | PermissionDenied)
@@ -101,10 +101,10 @@ impl UploadSource {
         }
     }
 
-    /// The server's tag of the upload: the same for the same state of the same file, so that another run can resume it; with
-    /// `is_new`, as with filler, a new one each time.
+    /// The tag by which the server identifies the upload. It is the same for the same version of the same file, so that
+    /// another run can resume it; with `is_new`, and for filler, it is new each time.
     pub fn tag(&self, is_new: bool, number: usize) -> String {
-        // No two processes of a machine share both.
+        // No two processes of a machine share both time and process id.
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let unique = || format!("{:x}-{:x}-{number:x}", now(), std::process::id());
         match self {
@@ -117,7 +117,7 @@ impl UploadSource {
         }
     }
 
-    /// `length` bytes of it from `from` on.
+    /// `length` bytes of the source from `from` on.
     pub fn body(&self, from: u64, length: u64, chunk: Chunk) -> Body {
         match self {
             Self::File(file) => Body::file(Arc::clone(&file.file), from, length, chunk),
@@ -172,7 +172,7 @@ impl FileSource {
         if !metadata.is_file() {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")));
         }
-        // Only read-ahead keeps a disk busy while a block is being sent; without it we are slower, no more.
+        // Only read-ahead keeps a disk busy while a block is being sent. Without it we are only slower.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         Ok(Self { path: path.to_owned(), file: Arc::new(file), state: State::of(&metadata) })
     }
@@ -188,22 +188,22 @@ pub struct Sending {
     body: Body,
     /// One past its last byte, in the whole.
     until: u64,
-    /// The sum of what was shown.
+    /// The checksum of what was passed to `show`.
     sum: Digest,
-    /// One past the last byte that is in it.
+    /// One past the last byte that the checksum covers.
     summed: u64,
-    /// Whether the sum goes out behind the body.
+    /// Whether the checksum follows the body as a trailer.
     has_trailer: bool,
     /// The file behind it, which must be unchanged when the last piece is sent.
     watched: Option<(Arc<File>, State)>,
-    /// Why the next piece could not be had.
+    /// Why the next piece could not be read.
     error: Option<io::Error>,
     /// The time that reading took beyond a copy, since [`Sending::take_wait`].
     waited: Duration,
 }
 
 impl Sending {
-    /// Of `body`, which ends at `until` of the whole. With `has_trailer` its sum follows it.
+    /// Sends `body`, which ends at `until` of the whole. With `has_trailer` its checksum follows it.
     pub fn new(body: Body, until: u64, algorithm: Algorithm, has_trailer: bool) -> Self {
         let summed = until - body.length();
         Self {
@@ -233,13 +233,13 @@ impl Sending {
         self.body.length()
     }
 
-    /// Whether its sum goes out behind it.
+    /// Whether the checksum follows the body.
     pub const fn has_trailer(&self) -> bool {
         self.has_trailer
     }
 
-    /// Passes the next piece to `show` when `left` bytes remain, and whether it is the last. An empty one before the end means
-    /// that reading failed: [`Sending::take_error`] has the reason.
+    /// Passes the next piece to `show` when `left` bytes remain, with whether it is the last. An empty piece before the
+    /// end means that reading failed: [`Sending::take_error`] has the reason.
     pub fn show<T>(&mut self, left: u64, show: impl FnOnce(&[u8], bool) -> T) -> T {
         let taken = self.body.length().saturating_sub(left);
         self.body.advance(taken as usize);
@@ -250,10 +250,10 @@ impl Sending {
                 self.waited += began.map_or(Duration::ZERO, |began| disk_wait(began.elapsed(), piece.len()));
                 let is_last = piece.len() as u64 == left;
                 if is_last && self.watched.as_ref().is_some_and(|(file, state)| !state.is_of(file)) {
-                    // Without its end the server keeps it as unfinished.
+                    // Without its end, the server keeps the upload as unfinished.
                     return show(&[], false);
                 }
-                // What an engine did not take is passed again, and summed once.
+                // What an engine did not take is passed again, but summed only once.
                 let known = (self.summed - at) as usize;
                 self.sum.update(piece.get(known..).unwrap_or_default());
                 self.summed = self.summed.max(at + piece.len() as u64);
@@ -266,7 +266,7 @@ impl Sending {
         }
     }
 
-    /// The sum, if all of it was shown.
+    /// The checksum, if all of the body was passed to `show`.
     pub fn sum(&self) -> Option<&Digest> {
         (self.summed == self.until).then_some(&self.sum)
     }
@@ -285,7 +285,7 @@ impl Sending {
         std::mem::replace(&mut self.waited, Duration::ZERO)
     }
 
-    /// Why the last piece could not be had.
+    /// Why the last piece could not be read.
     pub const fn take_error(&mut self) -> Option<io::Error> {
         self.error.take()
     }

@@ -95,21 +95,22 @@ pub struct Transfers {
     last_received: Vec<Time>,
     /// Per slot: connection index, bytes the server had acknowledged, whether more is queued.
     taken: Vec<Option<(u32, u64, bool)>>,
-    /// When any file last made progress, or when there was last no request.
+    /// The last time at which a file made progress, or at which no request was in flight.
     awaited_since: Time,
     /// Bytes that came since the last [`Transfers::take_fresh`].
     fresh: u64,
-    /// Bytes that were reported as sent and will be sent again, or never left us, since they were last taken.
+    /// Bytes that were reported as sent and will be sent again, or never left us, since the last
+    /// [`Transfers::take_fresh`].
     taken_back: u64,
     /// Records of completed files (repeated mode).
     over: Vec<TransferRecord>,
     /// Completed files beyond `listed`, summed.
     overflow: Overflow,
-    /// How many of the complete ones are kept one by one; `None` if files are moved once.
+    /// How many complete files are kept one by one; `None` if files are moved once.
     listed: Option<usize>,
     /// Places of `fetches` that are free.
     vacant: Vec<usize>,
-    /// What the files that are over have moved, and asked of the kernel.
+    /// What the files that are over have moved, and their reads, writes and time on disks.
     moved: Moved,
     /// Concurrent requests per connection: (current, maximum).
     at_a_time: BTreeMap<u32, (u32, u32)>,
@@ -121,8 +122,8 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// All of `wanted` once; or repeatedly until [`Transfers::give_up`], if `again` says how many of the complete ones are
-    /// kept one by one. The others are summed, so that a long run does not fill the memory.
+    /// All of `wanted` once. If `again` is given, repeatedly until [`Transfers::give_up`]: `again` is how many complete
+    /// files are kept one by one. The others are summed, so that a long run does not fill the memory.
     pub fn new(wanted: Vec<RequestedFile>, options: TransferOptions, again: Option<usize>) -> Self {
         let fetch = |wanted: RequestedFile| {
             Fetch::new(wanted.url, wanted.path, wanted.place, options).with_bytes(wanted.bytes)
@@ -133,13 +134,13 @@ impl Transfers {
         Self { open: (0..fetches.len()).collect(), fetches, again, options, listed, ..Self::default() }
     }
 
-    /// The files, in the order in which they were begun. Of those that are moved repeatedly the complete ones are not among them:
-    /// see [`Transfers::complete`].
+    /// The files, in the order in which they were begun. If files are moved repeatedly, the complete ones are not among
+    /// them: see [`Transfers::complete`].
     pub fn fetches(&self) -> &[Fetch] {
         &self.fetches
     }
 
-    /// The complete ones of what is moved repeatedly, and the sum of the others.
+    /// If files are moved repeatedly: the complete ones that are kept, and the sum of the others.
     pub fn complete(&self) -> (&[TransferRecord], &Overflow) {
         (&self.over, &self.overflow)
     }
@@ -175,7 +176,7 @@ impl Transfers {
         self.frames
     }
 
-    /// What was asked of the kernel.
+    /// The system calls, counted.
     pub fn io(&self) -> IoFigures {
         let open = || self.fetches.iter().filter(|fetch| !fetch.is_put_away);
         let sum = |of: fn(&Fetch) -> u64| open().map(of).sum::<u64>();
@@ -220,7 +221,8 @@ impl Transfers {
         self.last_received.get(slot).copied().unwrap_or(Time::ZERO)
     }
 
-    /// Something came for a request, or the engine took more of its body: it has room only for what the socket does not take.
+    /// Something arrived for a request, or the engine took more of its body. The engine has room only for what the
+    /// socket does not take.
     fn note_received(&mut self, number: u32) {
         let Some(Some(request)) = self.requests.get_mut(number as usize) else { return };
         request.received_at = request.received_at.max(self.now);
@@ -238,9 +240,9 @@ impl Transfers {
         self.last_received[slot] = self.now;
     }
 
-    /// How much the server has taken of what we sent over this connection, and whether there is more: while this grows, an upload
-    /// makes progress, although all of it may have been in our socket for long. What is sent with nothing before it there, such
-    /// as the answer to a PING, is no upload.
+    /// Records how much of what we sent over this connection the server has taken, and whether more is queued. While
+    /// this grows, an upload makes progress, even if all of it has been in our socket for long. Bytes that were taken
+    /// when nothing had been queued, such as the answer to a PING, are no upload.
     pub fn taken(&mut self, slot: usize, connection: u32, state: impl FnOnce() -> Option<(u64, bool)>) {
         if self.options.direction == TransferDirection::Get {
             return; // A GET has no body whose progress could be watched.
@@ -263,10 +265,10 @@ impl Transfers {
         }
     }
 
-    /// Ends the requests that received nothing for longer than `timeout`, if the server still responds otherwise: they are
-    /// repeated. While anything comes over its connection no request counts as silent, since many servers send one stream after
-    /// the other; only a request that waits for a checksum waits for nothing else. Returns how long nothing came at all, if that
-    /// is too long: the server has gone.
+    /// Ends the requests that received nothing for longer than `timeout`, if the server still responds otherwise: they
+    /// are repeated. While anything arrives over its connection, no request counts as silent, since many servers send
+    /// one stream after the other. The exception is a request that waits for a checksum: only its own answer counts.
+    /// Returns how long nothing arrived at all, if that is too long: the server has gone.
     pub fn doom_silent(&mut self, timeout: Duration) -> Option<Duration> {
         if !self.is_busy() {
             self.awaited_since = self.now;
@@ -290,20 +292,20 @@ impl Transfers {
                 gone = Some(silence);
             }
         }
-        // A repeated request has the full timeout again; and one that is refused again and again is never silent.
+        // A repeated request has the full timeout again, and one that is refused again and again is never silent.
         let in_all = self.now.since(self.awaited_since);
         gone.or((in_all > timeout * 2).then_some(in_all))
     }
 
-    /// Takes the counts of bytes that came since the last call, and of those that were reported before but were not sent or will
-    /// be sent again.
+    /// Takes two counts: the bytes that arrived since the last call, and the bytes that were reported before but were
+    /// not sent, or will be sent again.
     pub fn take_fresh(&mut self) -> (u64, u64) {
         let (fresh, back) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.taken_back));
         let both = fresh.min(back);
         (fresh - both, back - both)
     }
 
-    /// So many bytes of this connection's requests have not left us: they are not counted as sent.
+    /// `bytes` of this connection's requests have not left us: they are not counted as sent.
     pub fn take_back(&mut self, connection: u32, mut bytes: u64) {
         let is_there = |request: &&mut UnderWay| request.at.is_some() && request.connection == connection;
         for UnderWay { ask, .. } in self.requests.iter_mut().flatten().filter(is_there) {
@@ -350,7 +352,7 @@ impl Transfers {
                 return Some(ask);
             }
             if self.fetches[index].outcome().is_some() && self.of_file(index).next().is_none() {
-                self.close(index); // it could not even be begun
+                self.close(index); // its first request could not even be made
             } else {
                 at += 1;
             }
@@ -421,8 +423,8 @@ impl Transfers {
         None
     }
 
-    /// Begins nothing new, and ends what is in flight for the given reason. If that reason is the server's, what is moved
-    /// repeatedly ends with a file that failed, even if none was in flight: its time was not over.
+    /// Begins nothing new, and ends what is in flight for the given reason. If the reason is the server's fault, files
+    /// that are moved repeatedly end with one that failed, even if none was in flight: the time was not over.
     pub fn give_up(&mut self, mut why: impl FnMut() -> FetchError) {
         for index in self.open.clone() {
             self.fetches[index].give_up(why(), self.now);
@@ -438,7 +440,7 @@ impl Transfers {
         self.again = None;
     }
 
-    /// Makes what arrived survive the end of this process, in the background.
+    /// Saves in the background what has arrived, so that it survives the end of this process.
     pub fn save(&mut self) {
         for &index in &self.open {
             let asks = self.requests.iter().flatten().map(|request| &request.ask);
@@ -514,7 +516,7 @@ impl Transfers {
         }
     }
 
-    /// Of what is moved repeatedly a complete one leaves only its record; if there are many, not even that.
+    /// If files are moved repeatedly, a complete one leaves only its record; if there are many, not even that.
     fn put_away(&mut self, index: usize) {
         let fetch = &self.fetches[index];
         let Some(listed) = self.listed else { return };
@@ -626,7 +628,7 @@ impl RequestObserver for Transfers {
     }
 }
 
-/// Why a request came to nothing, for people.
+/// Why a request failed, as text for people.
 const fn words(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Reset => "the server reset the stream",
@@ -642,11 +644,11 @@ const fn words(outcome: Outcome) -> &'static str {
 #[derive(Debug)]
 pub struct Outbox<'a> {
     authority: &'a str,
-    /// What each request has besides.
+    /// Further fields of each request.
     fields: &'a [(String, String)],
-    /// The one that is being begun.
+    /// The head of the request that is being begun.
     head: Head,
-    /// What is sent, by the number of its request.
+    /// The bodies that are being sent, by the number of their request.
     bodies: Vec<Option<Rc<RefCell<Sending>>>>,
 }
 
@@ -659,13 +661,14 @@ struct Head {
 }
 
 impl<'a> Outbox<'a> {
-    /// To `authority`, each with these further fields, which replace ours of the same name; `host` that authority.
+    /// For requests to `authority`, each with these further fields, which replace ours of the same name; `host`
+    /// replaces the authority.
     pub fn new(authority: &'a str, fields: &'a [(String, String)]) -> Self {
         let host = fields.iter().find(|(name, _)| name == "host").map(|(_, value)| value.as_str());
         Self { authority: host.unwrap_or(authority), fields, head: Head::default(), bodies: Vec::new() }
     }
 
-    /// Sets the request to begin next, this one of `work`.
+    /// Sets the request to begin next: the one of `work` with this number.
     pub fn prepare(&mut self, work: &Transfers, number: u32) {
         let Some(Some(UnderWay { ask, .. })) = work.requests.get(number as usize) else { return };
         let fetch = &work.fetches[ask.fetch];

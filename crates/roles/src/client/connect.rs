@@ -72,7 +72,7 @@ pub enum ConnectError {
     /// Its answer is not legal in the protocol that we asked for.
     #[error("the server's response violates the protocol: {0}")]
     Protocol(String),
-    /// It reset the stream of the request: it speaks the protocol, and takes this request amiss.
+    /// It reset the stream of the request: it speaks the protocol, but rejects this request.
     #[error("the server reset the stream of the request ({0})")]
     Reset(ErrorCode),
     /// Nothing listens on the UDP port.
@@ -97,7 +97,7 @@ impl ConnectError {
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Tls(_) | Self::TlsTimeout(_) => Outcome::Tls,
-            // These were established.
+            // These connections were established.
             Self::Closed(_) => Outcome::Closed,
             Self::Protocol(_) | Self::WrongProtocol { .. } => Outcome::Protocol,
             Self::Reset(_) => Outcome::Reset,
@@ -110,7 +110,8 @@ impl ConnectError {
         matches!(self, Self::Tls(TlsError::Alpn { .. }))
     }
 
-    /// Whether it answers in the protocol that was asked for, although with a reset: not because it wants HTTP/1.1 instead.
+    /// Whether the server answers in the protocol that was asked for. A reset is such an answer, too, unless it asks
+    /// for HTTP/1.1.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Reset(code) if *code != ErrorCode::HTTP_1_1_REQUIRED)
     }
@@ -150,8 +151,8 @@ impl From<TransportError> for ConnectError {
 pub enum UpgradeOffer {
     /// With the first request, as curl does. It must have no body.
     ByRequest,
-    /// With an `OPTIONS *` before it, where requests have bodies. Servers that upgrade within the handler of a path, as Go's
-    /// x/net does, do not look at it.
+    /// With an `OPTIONS *` before the first request, if requests have bodies. Servers that upgrade in the handler of a
+    /// path, such as Go's x/net, ignore it.
     ByOptions {
         /// Its `Host`.
         authority: String,
@@ -180,16 +181,17 @@ pub struct DialTarget {
     pub mark: Option<u32>,
     /// How `h2c` by upgrade is asked for. `None` begins with HTTP/2 at once.
     pub upgrade: Option<UpgradeOffer>,
-    /// Whether a server that has acknowledged a whole request and says nothing until its timeout is to blame for that. Behind
-    /// a link that loses packets its answer may have been lost.
+    /// Whether a server that has acknowledged a whole request and sends nothing until the timeout is to blame for that.
+    /// Behind a link that loses packets, its answer may have been lost.
     pub blames_silence: bool,
-    /// Whether bytes matter and not when each of them came: completions are then reported for many bytes at a time, sockets with
-    /// a short round trip buffer little, and [`super::session::ClientSession::look`] is called at least ten times a second.
+    /// Whether the number of bytes matters, and not when each of them arrived: then completions are reported for many
+    /// bytes at a time, sockets with a short round trip buffer little, and [`super::session::ClientSession::look`] is
+    /// called at least ten times a second.
     pub gathers: bool,
     /// How long the server may take until TCP and TLS are established. [`defaults::CONNECT_TIMEOUT`] unless set.
     pub connect_timeout: Duration,
-    /// Bytes that are read of one connection before the others' turn, and that of timers: a server that never stops sending must
-    /// not starve the rest of a run.
+    /// Bytes that are read from one connection before other connections and timers get their turn: a server that never
+    /// stops sending must not starve the rest of a run.
     pub turn: usize,
     /// Whether sessions report each frame that crosses the socket.
     pub tap: bool,

@@ -89,15 +89,16 @@ impl SessionEnd {
     }
 }
 
-/// The statistics of a session, apart from the engine so that they can be written while an event borrows that.
+/// The statistics of a session. They are separate from the engine so that they can be written while an event borrows
+/// the engine.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionStatistics {
     pub record: ConnectionRecord,
     pub streams: Streams,
     pub multiplexed: bool,
-    /// Bytes of a stream have no place among those of others: places are counted on each.
+    /// Whether positions are counted on each stream, because bytes of different streams have no common order.
     pub by_stream: bool,
-    /// When the socket was last found to have been full until then.
+    /// Until when the socket was last known to be full.
     pub full_until: Time,
     /// Streams that can take more body.
     pub writable: Vec<StreamId>,
@@ -105,7 +106,7 @@ pub(super) struct ConnectionStatistics {
     pub answered_early: Vec<StreamId>,
     /// Responses that were complete.
     pub responses: u32,
-    /// Bytes of ours that the server's TCP had acknowledged when it closed the connection, under TLS in records.
+    /// Bytes of ours that the server's TCP had acknowledged when it closed the connection; with TLS, bytes of records.
     pub acknowledged: Option<u64>,
     pub end: Option<SessionEnd>,
     /// Why we are ending it ourselves, if we are.
@@ -113,12 +114,12 @@ pub(super) struct ConnectionStatistics {
 }
 
 impl Carried {
-    /// The transport, which had no room until `full_until`, has taken its head.
+    /// The transport has taken the head of this request; it had no room until `full_until`.
     fn head_is_out(&mut self, now: Time, full_until: Time, exchange: &mut impl RequestObserver) {
         if std::mem::replace(&mut self.is_sent, true) {
             return;
         }
-        // What began when there was no room, or before there last was none, waited for nothing else.
+        // A request that began when there was no room, or before that, waited only for room.
         let waited = if full_until >= self.begun_at { now.since(self.begun_at) } else { Duration::ZERO };
         exchange.sent(self.request, now, waited);
     }
@@ -175,7 +176,8 @@ impl ConnectionStatistics {
             Event::Reset { stream, code, initiator } => self.reset(stream, code, initiator, now, exchange),
             Event::GoAway { last_stream, code, debug } => {
                 let debug = PeerText::cut(debug, MOST_TEXT);
-                // The last one decides how the requests end that it cut off: it replaces the one before.
+                // The last GOAWAY decides how the requests that it cut off end, so beyond the limit it replaces the one
+                // before.
                 self.record.goaways.truncate(MOST_GOAWAYS - 1);
                 self.record.goaways.push(GoAwayRecord {
                     at: now,
@@ -232,13 +234,14 @@ impl ConnectionStatistics {
         if initiator == Initiator::Engine {
             count_one(&mut self.record.http.resets_sent, code.0);
         }
-        // Also after a GOAWAY the engine reports a reset of each stream that it left unprocessed: those have gone by now.
+        // After a GOAWAY the engine also reports a reset of each stream that it left unprocessed; those were already
+        // removed.
         let Some(carried) = self.streams.take(stream) else { return };
         if initiator == Initiator::Remote {
             count_one(&mut self.record.resets_received, code.0);
         }
         let fate = match initiator {
-            // After the head of a response this code is false: the request was processed (RFC 9113 §8.7).
+            // After the head of a response this code is wrong: the request was processed (RFC 9113 §8.7).
             _ if code.is_refusal() && !carried.answered => RequestEnd::Unprocessed,
             Initiator::Engine => RequestEnd::Failed { outcome: Outcome::Protocol, code: code.0 },
             Initiator::Remote | Initiator::Local => {
@@ -248,8 +251,8 @@ impl ConnectionStatistics {
         carried.end(now, fate, exchange);
     }
 
-    /// The transport took `n` more bytes at `now`, of this stream if they have their own: notifies the requests whose heads are
-    /// out.
+    /// The transport took `n` more bytes at `now`, of `stream` if positions are counted on each stream: reports the
+    /// requests whose heads have now been sent.
     pub fn transmitted(
         &mut self,
         now: Time,
@@ -276,7 +279,8 @@ impl ConnectionStatistics {
         if self.end.is_some() {
             return;
         }
-        // A server that sent GOAWAY and then closed has ended these requests by that, whatever the socket's error.
+        // If a server sent a GOAWAY and then closed, the GOAWAY ended these requests, whatever error the socket
+        // reports.
         let (outcome, code) = match self.record.goaways.last() {
             Some(goaway) => (Outcome::GoAway, goaway.code),
             None => match end.outcome(self.by_stream) {
@@ -286,7 +290,7 @@ impl ConnectionStatistics {
             },
         };
         while let Some(carried) = self.streams.take_above(StreamId::CONNECTION) {
-            // A FIN acknowledges what came before it: of a request that a server read and left unanswered, all.
+            // A FIN acknowledges everything before it: all of a request that the server read and did not answer.
             let may_have_arrived =
                 self.acknowledged.is_none_or(|acknowledged| acknowledged > carried.written_before);
             let is_silent = !self.multiplexed && carried.received_before == self.record.bytes_received;

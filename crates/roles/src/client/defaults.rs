@@ -10,9 +10,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a server may take to show that it speaks HTTP at all: its SETTINGS, or its first answer.
 pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a request is sent again that a GOAWAY or `REFUSED_STREAM` left unprocessed: as often as Go's net/http does
-/// (`RoundTripOpt` in golang.org/x/net/http2). Three were too few against Apache httpd 2.4.71 with its event MPM, which ends
-/// every second connection right after `Upgrade: h2c`, so that a request of every tenth user was lost.
+/// How often a request that a GOAWAY or `REFUSED_STREAM` left unprocessed is sent again: as often as Go's net/http does
+/// it (`RoundTripOpt` in golang.org/x/net/http2). Three times were too few against Apache httpd 2.4.71 with its event
+/// MPM, which ends every second connection right after `Upgrade: h2c`, so that a request of every tenth user was lost.
 pub const MAX_REPLAYS: u8 = 6;
 
 /// Stream window: 4 MiB, as Go's net/http announces (`transportDefaultStreamFlow` in golang.org/x/net/http2). The 65,535

@@ -39,7 +39,8 @@ impl Pool {
     /// The longest pause between failed dials.
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-    /// Connections at a time of a stampede that has no other bound: an open loop behind a server that does not answer.
+    /// The most connections at a time of a stampede without another bound, as in an open loop whose server does not
+    /// answer.
     const MOST_STAMPEDING: u32 = 512;
 
     /// The pool of `cell`, by its policy. The part of a warm pool beyond `pool_size` would be closed unused: it is not opened. In
@@ -69,16 +70,16 @@ impl Pool {
         self.usable.first()
     }
 
-    /// The connection of [`Pool::pick`], and how many requests in a row would pick it, if it can take so many: until another one
-    /// has fewer open streams, or as few and has been idle for longer. A caller that begins so many needs [`Pool::update`] only
-    /// once.
+    /// The connection of [`Pool::pick`], and for how many requests in a row it would be picked, if it can take so many:
+    /// until another one has fewer open streams, or as few and has been idle for longer. A caller that begins that many
+    /// needs [`Pool::update`] only once.
     pub fn pick_for_many(&self) -> Option<(u32, u32)> {
         self.pick().map(|connection| (connection, self.usable.lead()))
     }
 
-    /// How many dials to begin now, with `waiting` requests that found no connection: what is missing of the warm pool, and, as
-    /// far as the pool may grow, as many as will carry those that wait; in a stampede, one for each of them. Pending dials count,
-    /// so that none is made twice. 0 during a pause after a failure.
+    /// How many dials to begin now, with `waiting` requests that found no connection: what the warm pool lacks, and, as
+    /// far as the pool may grow, as many as the waiting requests need; in a stampede, one for each of them. Pending
+    /// dials count, so that none is made twice. 0 during a pause after a failure.
     pub fn dials_wanted(&self, now: Time, waiting: usize) -> u32 {
         if now < self.not_before {
             return 0;
@@ -174,7 +175,7 @@ impl Pool {
         self.not_before = now + (Self::FIRST_PAUSE * (1 << doublings)).min(Self::LONGEST_PAUSE);
     }
 
-    /// A live connection has now `open` streams and can take `available` more.
+    /// A live connection now has `open` streams and can take `available` more.
     pub fn update(&mut self, connection: u32, open: u32, available: u32) {
         self.usable.set(connection, (available > 0).then_some(open));
     }
@@ -409,7 +410,7 @@ mod tests {
         assert_eq!(pool.dials_wanted(Time::ZERO, 0), 1);
     }
 
-    /// A pool of one connection that up to 100 requests share, and 100 may be dialled.
+    /// A pool of one connection that up to 100 requests share; up to 100 connections may be dialled.
     fn shared(dial: DialPolicy) -> Pool {
         Pool { share: 100, dial, ..Pool::new(1, 100) }
     }

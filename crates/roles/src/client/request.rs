@@ -10,7 +10,7 @@ use h2lab_wire::connection::Request;
 /// Body bytes that are handed to an engine at once.
 const BLOCK: usize = 64 * 1024;
 
-/// One kind of request as text: that of the work, with what the entry of its mix replaces and adds.
+/// One kind of request as text: the request of the work, with what the entry of its mix replaces and adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestKind {
     method: String,
@@ -58,7 +58,8 @@ fn lower_case(fields: &[(String, String)]) -> Vec<(String, String)> {
     fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect()
 }
 
-/// What a session sends: heads and bodies of requests, each known by a number that no other has. A retry must keep the number.
+/// What a session sends: heads and bodies of requests, each identified by a unique number. A retry must keep the
+/// number.
 pub trait Outgoing {
     /// Which kind the request with this number is: an index into the mix, 0 without one.
     fn kind(&self, _number: u64) -> u16 {
@@ -85,8 +86,8 @@ pub trait Outgoing {
 
 /// The requests of a cell, prepared. Sending one allocates nothing, unless it is a template.
 ///
-/// Each request has a number that no other of the cell has, also not in another thread; it says of which kind the request is and
-/// what its placeholders become. A retry must keep the number.
+/// Each request has a number that is unique in the cell, across all threads. The number determines the kind of the
+/// request and the values of its placeholders. A retry must keep the number.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     kinds: Vec<Ready<'a>>,
@@ -103,7 +104,7 @@ struct Ready<'a> {
     path: &'a str,
     fields: Vec<Field<'a>>,
     body_bytes: u64,
-    /// The body, or a block of filler that is sent as often as it takes.
+    /// The body, or a block of filler that is sent repeatedly.
     body: Cow<'a, [u8]>,
     /// Its method normally has a body: an empty one is announced too (RFC 9110 §8.6).
     announces: bool,
@@ -272,7 +273,7 @@ impl Templates {
         Ok(Self {
             path: parse(&kind.path, ":path")?,
             fields: fields.collect::<Result<_, _>>()?,
-            // What is no text has no placeholders: it is sent as it is.
+            // A body that is not text has no placeholders: it is sent as it is.
             body: kind.body.as_ref().and_then(Body::text).map(|body| parse(body, ":body")).transpose()?,
         })
     }

@@ -47,7 +47,7 @@ pub struct ClientSession {
     blocked: bool,
     /// Since when it is.
     blocked_since: Time,
-    /// Bodies wait that may continue when something was written or has come.
+    /// Some bodies wait, and may continue once something was written or has arrived.
     is_short: bool,
     /// The socket may have more to read: it was the others' turn, or too much of our output waits for the server to read it.
     unread: bool,
@@ -61,7 +61,7 @@ pub struct ClientSession {
     gathers: bool,
     /// See [`DialTarget::turn`].
     turn: usize,
-    /// Why we give it no further requests, if we do not; it ends when those that it has are over.
+    /// Why this session gets no further requests, if it gets none. It ends when its requests are over.
     leaving: Option<&'static str>,
 }
 
@@ -124,7 +124,8 @@ impl ClientSession {
         }
     }
 
-    /// From now on windows have at most so many bytes. [`ClientSession::flush`] grants the server what that lets it send.
+    /// From now on windows have at most `bytes` bytes. [`ClientSession::flush`] grants the server the credit that this
+    /// allows.
     pub fn limit_windows(&mut self, bytes: u32) {
         self.transport.limit_windows(&mut self.engine, &self.config, bytes);
     }
@@ -152,7 +153,7 @@ impl ClientSession {
         self.engine.is_established()
     }
 
-    /// Whether it waits for nothing of the server's to begin requests.
+    /// Whether requests can begin without waiting for anything from the server.
     pub fn is_usable(&self) -> bool {
         self.engine.is_usable()
     }
@@ -182,8 +183,9 @@ impl ClientSession {
         self.unread && self.statistics.end.is_none() && self.may_read()
     }
 
-    /// Everything that was there has been read: sets how much must come before [`ClientSession::receive`] is called. With
-    /// [`DialTarget::gathers`] that may have been too much to wait for; what has come by then is reported by a completion.
+    /// To be called when everything available has been read: sets how many bytes must arrive before
+    /// [`ClientSession::receive`] is called again. With [`DialTarget::gathers`] the number set before may have been too
+    /// large; what has arrived by now is then reported by a completion.
     pub fn look(&mut self, now: Time) {
         self.transport.rest(&self.engine, self.gathers, now);
     }
@@ -198,8 +200,8 @@ impl ClientSession {
         self.statistics.record.requests
     }
 
-    /// Bytes that the server's kernel has taken so far, as they went over TCP, and whether more of them wait for that; `None` for
-    /// QUIC, which queues no more than it may send.
+    /// Bytes that the server's kernel has acknowledged so far, as they went over TCP, and whether more are still to be
+    /// acknowledged; `None` for QUIC, which queues no more than it may send.
     pub fn bytes_taken(&self) -> Option<(u64, bool)> {
         let info = TcpInfo::of(self.transport.tcp()?).ok()?;
         Some((info.bytes_acked, info.unacked > 0 || info.unsent_bytes > 0))
@@ -209,8 +211,8 @@ impl ClientSession {
     pub fn left_behind(&self) -> u64 {
         let queued = self.engine.unsent() as u64;
         let Some(info) = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok()) else { return queued };
-        // A broken connection's socket keeps nothing. TLS's overhead, which `bytes_acked` includes, hides less than a live
-        // socket's unsent bytes.
+        // The socket of a broken connection reports no unsent bytes, hence this difference. `bytes_acked` includes
+        // TLS's overhead, which makes the difference too small, but a live socket's unsent bytes count in any case.
         let unknown = self.statistics.record.bytes_sent.saturating_sub(info.bytes_acked);
         queued + unknown.max(u64::from(info.unsent_bytes))
     }
@@ -240,9 +242,9 @@ impl ClientSession {
         self.engine.poll_timeout().min(self.transport.timeout())
     }
 
-    /// Begins `request`, which is the `prepared` one with this number, and returns its stream; `None` if none is available, also
-    /// when the server does not read, as in [`ClientSession::available`]. [`ClientSession::flush`] sends it. All requests
-    /// of a session are of the same prepared ones.
+    /// Begins `request`, which is the `prepared` one with this number, and returns its stream. Returns `None` if no
+    /// stream is available, or if the server does not read, as in [`ClientSession::available`].
+    /// [`ClientSession::flush`] sends the request. All requests of a session come from the same `prepared`.
     pub fn begin(
         &mut self,
         now: Time,
@@ -274,7 +276,7 @@ impl ClientSession {
             }
             stream.map(|stream| (stream, body))
         })?;
-        // What follows an offer is the first head of HTTP/2.
+        // The head that follows an upgrade offer is the first one of HTTP/2.
         self.last_kind = if prepared.is_constant(kind) && !is_offer { kind } else { Self::NO_KIND };
         let head_end = self.place(0, before);
         let record = &mut self.statistics.record;
@@ -301,8 +303,9 @@ impl ClientSession {
         Some(stream)
     }
 
-    /// The position after what was just queued for a stream: in the bytes of the connection, or, where each stream has its own,
-    /// in those of the stream. `so_far` is the position before, `before` how much waited ahead of it.
+    /// The position after what was just queued for a stream: in the bytes of the connection, or in those of the stream
+    /// if positions are counted on each stream. `so_far` is the position before, `before` is how many bytes waited
+    /// ahead.
     fn place(&self, so_far: u64, before: usize) -> u64 {
         let unsent = self.engine.unsent();
         if self.statistics.by_stream {
@@ -312,7 +315,8 @@ impl ClientSession {
         }
     }
 
-    /// Hands the engine as much of a stream's body as it takes. Its role calls it again after there was no next piece.
+    /// Passes the engine as much of a stream's body as it takes. If the next piece was missing, the role calls this
+    /// again.
     pub fn push_body(
         &mut self,
         now: Time,
@@ -350,7 +354,7 @@ impl ClientSession {
             }
             if !whole {
                 self.is_short = true;
-                // With the socket or our own buffer full it waits for that, not for the window.
+                // If the socket or our own buffer is full, the body waits for that, not for the window.
                 let is_full = self.blocked || self.engine.is_output_full();
                 blocked_since = if is_full { Time::NEVER } else { now };
                 break;
@@ -414,13 +418,13 @@ impl ClientSession {
         }
     }
 
-    /// The server has closed the connection: notes how much of ours had reached it by then. After a reset nobody can tell:
-    /// the kernel does not count what that acknowledges.
+    /// The server has closed the connection: records how many of our bytes had reached it by then. After a reset this
+    /// is unknown: the kernel does not count what a reset acknowledges.
     fn note_acknowledged(&mut self) {
         if self.statistics.streams.open() > 0
             && let Some(info) = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok())
         {
-            // We dialled: the first one is our SYN.
+            // We dialled, so the first byte is our SYN.
             self.statistics.acknowledged = Some(info.bytes_acked.saturating_sub(1));
         }
     }
@@ -441,9 +445,9 @@ impl ClientSession {
         self.take_events(now, prepared, exchange);
     }
 
-    /// Gives up on a request, whose [`RequestObserver::ended`] is reported at once with `outcome`, or, if that is a timeout
-    /// for which the server is to blame, with [`Outcome::Unanswered`]; `false` if `stream` carries none. In HTTP/1.1 the
-    /// connection ends with it.
+    /// Gives up a request. [`RequestObserver::ended`] is called at once with `outcome`, or with [`Outcome::Unanswered`]
+    /// if that is a timeout for which the server is to blame. Returns `false` if `stream` carries no request. In
+    /// HTTP/1.1 the connection ends with the request.
     pub fn cancel(
         &mut self,
         now: Time,
@@ -465,7 +469,7 @@ impl ClientSession {
         true
     }
 
-    /// Whether the server has the whole request, and has not begun to answer it, which is the server's fault only.
+    /// Whether the server has the whole request and has not begun to answer it: only the server is to blame for that.
     fn is_unanswered(&mut self, now: Time, stream: StreamId, carried: &Carried) -> bool {
         let reached =
             if self.statistics.by_stream { carried.sent } else { self.statistics.record.bytes_sent };
@@ -477,7 +481,7 @@ impl ClientSession {
         if let Some(quic) = self.transport.quic_mut() {
             return quic.has_arrived(stream);
         }
-        // A Unix socket has no TCP that acknowledges, but no network either that could lose data.
+        // A Unix socket has no TCP acknowledgements, but also no network that could lose data.
         let info = self.transport.tcp().and_then(|tcp| TcpInfo::of(tcp).ok());
         info.is_none_or(|info| info.has_acknowledged(age))
     }
@@ -506,8 +510,8 @@ impl ClientSession {
             }
             if !self.statistics.writable.is_empty() {
                 self.push_bodies(now, prepared, exchange);
-                // The engine lets a few streams continue at a time: behind them others may wait, now and when these have been
-                // written.
+                // The engine lets a few streams continue at a time. Others may wait behind them, now and after these
+                // have been written.
                 self.is_short = true;
                 continue;
             }
@@ -539,7 +543,7 @@ impl ClientSession {
         self.take_events(now, prepared, exchange);
     }
 
-    /// Continues the bodies that may, in the engine's order.
+    /// Continues the bodies that can continue, in the engine's order.
     fn push_bodies(&mut self, now: Time, prepared: &impl Outgoing, exchange: &mut impl RequestObserver) {
         let mut writable = std::mem::take(&mut self.statistics.writable);
         for stream in writable.drain(..) {
@@ -575,11 +579,12 @@ impl ClientSession {
         };
         match written {
             Ok(blocked) => {
-                // Data that waits although the socket has room waits for QUIC's windows, which makes no difference to the
-                // request.
+                // If data waits although the socket has room, it waits for QUIC's windows. For the request that is no
+                // difference.
                 self.note_blocked(blocked || self.engine.unsent() > 0, clock);
                 if !self.engine.wants_input() {
-                    // Nothing will be read until the server has read some. It may have exceeded a bound already.
+                    // Nothing will be read until the server has read some of our output. It may already have exceeded a
+                    // bound.
                     self.take_events(clock.now(), prepared, exchange);
                 }
             }
@@ -672,7 +677,7 @@ impl ClientSession {
     /// Sends the closing frames as far as the socket takes them without waiting. Dropping the session closes the connection.
     pub fn close_gracefully(&mut self, now: Time) {
         self.engine.goaway(now, ErrorCode::NO_ERROR, b"");
-        // A peer that does not take it will see the close.
+        // A peer that does not read these frames will see the close.
         while let Ok(Sent::Bytes { bytes: 1.., .. }) = self.send(now, &mut NoObserver) {}
         let _ = self.transport.shutdown(now);
     }
@@ -681,7 +686,8 @@ impl ClientSession {
     pub fn into_record(mut self) -> (ConnectionRecord, Option<SessionEnd>) {
         self.record();
         if let Some(SessionEnd::Local(_)) = self.statistics.end {
-            // We close in order: with TLS that is `close_notify`, and the peer must be able to read our reason.
+            // We close in an orderly way: with TLS this sends `close_notify`, and the peer must be able to read our
+            // reason.
             let _ = self.transport.shutdown(self.statistics.record.closed_at);
             if let Some(tcp) = self.transport.tcp() {
                 tcp.discard();
@@ -691,7 +697,7 @@ impl ClientSession {
     }
 }
 
-/// Whether it says how urgently the response is wanted (RFC 9218 §5).
+/// Whether the field says how urgently the response is wanted (RFC 9218 §5).
 fn is_priority(field: &Field<'_>) -> bool {
     field.name == b"priority"
 }

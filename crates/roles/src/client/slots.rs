@@ -153,8 +153,8 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// The next completion of the last [`Slots::wait`]. The sockets' events come first, and then once each connection that has
-    /// more to read: this ends, however fast a server sends.
+    /// The next completion of the last [`Slots::wait`]. The sockets' events come first, then each connection that has
+    /// more to read, once. So this ends, however fast a server sends.
     #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
         let resume =

@@ -22,7 +22,7 @@ pub(super) struct Carried {
     pub begun_at: Time,
     /// Where its head ends in the bytes of the connection, or of its stream if it has its own.
     pub head_end: u64,
-    /// The position there after what the engine has of it.
+    /// The position, counted in the same way, after what the engine has of the request.
     pub end: u64,
     /// How many bytes of its stream the transport has, if it has its own.
     pub sent: u64,
@@ -30,12 +30,13 @@ pub(super) struct Carried {
     pub is_sent: bool,
     /// Bytes that the connection had received when it began.
     pub received_before: u64,
-    /// Bytes that its TCP socket had taken when it began, under TLS in records: its own come after them.
+    /// Bytes that the TCP socket had taken when the request began, with TLS bytes of records: the request's own come
+    /// after them.
     pub written_before: u64,
 }
 
-/// The requests of one connection by stream. Ids of a client rise by two (RFC 9113 §5.1.1), so that a queue indexed by
-/// them finds each in one step and gives back its front as old streams end.
+/// The requests of one connection by stream. A client's stream IDs rise by two (RFC 9113 §5.1.1), so a queue indexed by
+/// them finds each request in one step and is freed at its front as old streams end.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     /// The number of the request at the front of the queue, counted on this connection.

@@ -1,4 +1,4 @@
-//! Observers of connections: every step of theirs and every byte in clear, for `h2lab trace`.
+//! Observers of connections, for `h2lab trace`: they see every step and, in clear, every byte.
 
 use std::fmt::Debug;
 

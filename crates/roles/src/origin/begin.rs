@@ -1,4 +1,4 @@
-//! A request that brings an upload, or a part of it, begins.
+//! The beginning of a request that carries an upload, or a part of it.
 
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +46,7 @@ impl Uploads {
             }
         };
         let key = destination.key(&tag);
-        // The last word on an upload that is complete comes again if its answer was lost: the file is its own.
+        // The final request of a complete upload is repeated if its answer was lost: the file there is its own.
         if !(offer.is_last_word() && inner.complete(&destination, &tag).is_some()) {
             self.check_replacing(&offer, &destination)?;
         }
@@ -87,7 +87,7 @@ impl Uploads {
         Ok(Receipt::new(now, Arc::clone(self), key, upload, offer))
     }
 
-    /// Refuses by 412 to replace a file that is there, unless that is allowed, by this server and by the request.
+    /// Refuses with 412 to replace an existing file, unless both this server and the request allow it.
     fn check_replacing(&self, offer: &PutContent, destination: &Destination) -> Result<(), Refusal> {
         let current = match destination {
             Destination::Nowhere(_) => None,

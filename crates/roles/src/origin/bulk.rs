@@ -49,7 +49,7 @@ pub struct Bulk {
     chunk: Chunk,
     /// The request log, if there is one.
     log: Option<Arc<Log>>,
-    /// What each request must show, if anything.
+    /// The token that each request must present, if any.
     token: Option<BearerToken>,
     /// Removes unfinished uploads.
     _expiry: Option<Expiry>,
@@ -60,7 +60,7 @@ struct Resource {
     content: Content,
     length: u64,
     validators: Validators,
-    /// Of a file: a response must be of one state of it.
+    /// For a file, its state: a response must not mix two states.
     state: Option<FileState>,
 }
 
@@ -88,7 +88,7 @@ impl Bulk {
         }
     }
 
-    /// The same, and an engine gets so much of a body at once.
+    /// The same, with `chunk` as the amount of a body that an engine gets at once.
     #[must_use]
     pub fn in_chunks(self, chunk: Chunk) -> Self {
         if let Store::Memory = self.store {
@@ -108,14 +108,14 @@ impl Bulk {
         Self { log: log.then(Arc::default), ..self }
     }
 
-    /// The same, and requests that do not show `token` are refused, if there is one.
+    /// The same, and requests that do not present `token` are refused, if there is one.
     #[must_use]
     pub fn guarded(self, token: Option<BearerToken>) -> Self {
         Self { token, ..self }
     }
 
-    /// The same, and unfinished uploads to which nothing has come for `after` are removed, with a line in the log: it must be set before.
-    /// Fails if its thread cannot be started.
+    /// The same, and unfinished uploads that have received nothing for `after` are removed, with a line in the log,
+    /// which must be set before this. Fails if the thread cannot be started.
     pub fn expiring(self, after: Duration) -> io::Result<Self> {
         let (Store::Folder(folder), Some(uploads)) = (&self.store, &self.uploads) else { return Ok(self) };
         let expiry = Expiry::start(Arc::clone(uploads), Arc::clone(folder), after, self.log.clone())?;

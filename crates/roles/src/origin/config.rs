@@ -1,4 +1,4 @@
-//! How the origin behaves, where it listens, and why it cannot.
+//! How the origin behaves, where it listens, and why it cannot listen.
 
 use std::fmt;
 use std::io;
@@ -55,13 +55,14 @@ pub struct OriginConfig {
 /// The default of how long requests in progress may take when the server is stopped.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Streams that a client may have open on a connection. An open one costs 600 bytes before it is answered: a thousand are less
-/// than the buffers of their connection, while the 100,000 that were the default let a client hold 60 MB for nothing. nginx takes
-/// 128, nghttpd 100, Envoy 1,024; fewer than a thousand would limit load generators, which is what this server is for. The lab
-/// asks for more, since one connection must stay one there, however many requests a stall piles up.
+/// Streams that a client may have open on a connection. An open stream costs 600 bytes before it is answered. A
+/// thousand of them are less than the buffers of their connection; the former default of 100,000 let a client hold 60
+/// MB for nothing. nginx takes 128, nghttpd 100, Envoy 1,024. Fewer than a thousand would limit load generators, which
+/// this server is for. The lab asks for more, since one connection must stay one there, however many requests a stall
+/// piles up.
 pub const MAX_CONCURRENT_STREAMS: u32 = 1_000;
 
-/// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be said on the connection.
+/// The longest body of a request that upgrades to HTTP/2: until its end nothing else can be sent on the connection.
 pub const UPGRADE_BODY: u32 = 64 * 1024;
 
 /// Bytes of bodies that are held for one connection, by default.
@@ -78,7 +79,8 @@ pub enum GoAwayMode {
 }
 
 impl OriginConfig {
-    /// A server on these addresses, for everyday use: what a comparison could run into is set where it is started for one.
+    /// A server on these addresses, for everyday use. Limits that a comparison could run into are set where it is
+    /// started for one.
     pub fn new(listen: Vec<SocketAddr>, tls_listen: Vec<SocketAddr>) -> Self {
         let mut engine = Config::new(Role::Server);
         engine.max_concurrent_streams = Some(MAX_CONCURRENT_STREAMS);
@@ -88,7 +90,7 @@ impl OriginConfig {
         engine.flow.connection_window = i32::MAX as u32;
         // A tunnel to itself does not affect other clients.
         engine.connect_protocol = true;
-        // Node's burst: a client of ours whose requests run into their timeouts together resets them together.
+        // Node's burst. If requests of a client of ours time out together, it resets them together.
         engine.limits.resets.burst = 1_000;
         Self {
             site: OriginContent::default(),
@@ -110,7 +112,8 @@ impl OriginConfig {
         }
     }
 
-    /// The engine configuration of a connection. A graceful end is not the engine's to begin: it ends as nginx does.
+    /// The engine configuration of a connection. The engine must not begin a graceful end: it ends a connection as
+    /// nginx does.
     pub(super) fn engine_of(&self, tls: bool) -> Config {
         let max_requests = self.engine.max_requests.filter(|_| self.goaway == GoAwayMode::Abrupt);
         Config { tls, max_requests, ..self.engine }

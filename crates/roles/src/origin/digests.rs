@@ -1,4 +1,5 @@
-//! Checksums of what is served (RFC 9530), made in a thread of their own while the bytes are being sent, and remembered.
+//! Checksums of what is served (RFC 9530). A separate thread computes them while the bytes are being sent, and they are
+//! kept.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -45,7 +46,7 @@ impl Known {
     }
 }
 
-/// One state of one representation, by its entity tag, and with what it is summed.
+/// One state of one representation, named by its entity tag, and the algorithm of the checksum.
 type Key = (String, Algorithm);
 
 /// What is to be summed.
@@ -73,26 +74,27 @@ impl Default for Digests {
 #[derive(Debug, Default)]
 struct Inner {
     known: BTreeMap<Key, Arc<Known>>,
-    /// To the thread that makes them, once there is one: sums of large files one after the other, since each is bound by the
-    /// disk or by memory.
+    /// The queue of the thread that computes them, once there is one. It handles large files one after the other, since
+    /// each is limited by the disk or by memory.
     worker: Option<SyncSender<Job>>,
 }
 
-/// Checksums that are remembered; a client may ask for any number of `/bytes/N`. Beyond, all that are made are forgotten.
+/// Checksums that are kept; a client may ask for any number of `/bytes/N`. Beyond that, all computed ones are dropped.
 const MOST: usize = 4_096;
 
 /// Checksums that wait to be made. A request beyond that gets none.
 const QUEUE: usize = 64;
 
-/// How long to continue a checksum that no request waits for: between its last part and the HEAD that asks for the checksum a
-/// client has nothing in flight.
+/// How long to continue a checksum that no request waits for: between its last part and the HEAD that asks for the
+/// checksum, a client has nothing in flight.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Bytes that are read at once for summing.
 const BLOCK: usize = 256 * 1024;
 
 impl Digests {
-    /// The checksum of the `length` bytes of `content`, whose state `etag` names. The first request has it made.
+    /// The checksum of the `length` bytes of `content`, whose state `etag` names. The first request starts its
+    /// computation.
     pub fn ask(&self, etag: &str, algorithm: Algorithm, content: &Content, length: u64) -> Arc<Known> {
         // What the lock guards is valid between any two statements.
         let mut inner = lock(&self.inner);
@@ -102,7 +104,7 @@ impl Digests {
             return Arc::clone(known);
         }
         if inner.known.len() >= MOST {
-            // Those that are being made are waited for.
+            // Pending ones are kept, since requests wait for them.
             inner.known.retain(|_, known| known.is_pending());
         }
         let known = Arc::<Known>::default();
@@ -121,14 +123,14 @@ impl Digests {
                 inner.worker = None;
             }
             inner.known.remove(&key);
-            // Too many wait, or there is no thread: no request must wait for what will not come.
+            // Too many checksums wait, or there is no thread: no request may wait for one that will never be computed.
             let _ = known.field.set(None);
         }
         known
     }
 }
 
-/// Makes checksums until there is no requester left.
+/// Computes checksums until nobody can ask for one.
 fn work(jobs: &Receiver<Job>, grace: Duration) {
     for Job { content, length, algorithm, known } in jobs {
         let mut waiting = Waiting { known: &known, grace, alone_since: None };
@@ -147,9 +149,9 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Whether none has waited for too long.
+    /// Whether no request has waited for it for longer than `grace`.
     fn is_over(&mut self) -> bool {
-        // One is ours and one that of all that is known.
+        // One reference is ours, and one is that of the map of all checksums.
         if Arc::strong_count(self.known) > 2 {
             self.alone_since = None;
             return false;

@@ -8,7 +8,7 @@
 //! | `links=2` | how many resources Link fields name (`/bytes/4k?pushed=1` …) |
 //! | `on=interim` | which responses have Link fields: `interim`, `final`, `both`, `none` |
 //! | `push=request` | when the server promises these resources itself: `request` (early push by resource), `interim` (with the first interim response), `final` (with the response), `no` |
-//! | `bytes=4k` | how large the body is; 10k if it takes its time and nothing is said |
+//! | `bytes=4k` | how large the body is; 10k by default if it takes time |
 //! | `body=200` | how long the body takes, in ten pieces, after its head: a proxy whose upstream is slow |
 //! | `trailers=1` | trailer fields behind the body |
 //!

@@ -18,7 +18,7 @@ const DIGEST_PERIOD: Duration = Duration::from_millis(5);
 
 /// How long a client may continue a request that was answered before it was complete.
 const LINGER: Duration = Duration::from_secs(5);
-/// And how many bytes of it are thrown away meanwhile.
+/// How many bytes of it are discarded meanwhile.
 const MOST_DISCARDED: u64 = 4 << 20;
 
 /// How much of a body may be held.
@@ -48,7 +48,8 @@ pub struct Exchange {
     opened: bool,
     /// A tunnel: bytes that arrived and whose credit was not returned to the client yet.
     owed: u32,
-    /// A tunnel: more has come than there is room for, which takes hundreds of them or windows as large as the room.
+    /// A tunnel: more bytes have arrived than there is room for, which takes hundreds of tunnels, or windows as large
+    /// as the room.
     overflown: bool,
     /// The request's trailers, if they are to be echoed after its body.
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
@@ -70,7 +71,7 @@ pub struct Exchange {
     promised: Vec<(StreamId, String)>,
 }
 
-/// What has happened.
+/// How far the exchange has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The request is not complete.
@@ -200,9 +201,10 @@ impl Exchange {
         }
     }
 
-    /// The answer is complete and the request continues. The client need not send the rest, and is notified in the end (RFC 9113
-    /// §8.1, RFC 9114 §4.1; HTTP/1.1 ends its connection by that); but some, as curl 7.88 over HTTP/2, take that for a failure if
-    /// it arrives before they have read the answer: they get a chance to stop by themselves.
+    /// The answer is complete and the request continues. The client need not send the rest, and is notified in the end
+    /// (RFC 9113 §8.1, RFC 9114 §4.1; HTTP/1.1 ends its connection by that). Some clients, such as curl 7.88 over
+    /// HTTP/2, take that for a failure if it arrives before they have read the answer, so they first get time to stop
+    /// by themselves.
     fn linger(&mut self, now: Time, engine: &mut Connection) -> Standing {
         if !self.lingers_until.happened() {
             self.lingers_until = now + LINGER;
@@ -298,14 +300,14 @@ impl Exchange {
         self.plan.tunnel
     }
 
-    /// The exchange ends early: its connection gets all credit back that was kept from the client.
+    /// The exchange ends early: returns to the connection all credit that was withheld from the client.
     pub fn abandon(&mut self, now: Time, engine: &mut Connection) {
         engine.release(now, self.stream, std::mem::take(&mut self.owed));
     }
 
-    /// A tunnel: opens it, and sends back what has come through it. It ends when the client has ended its side and has got
-    /// everything. The client may send as much as it has taken, and a window more: credit goes back with what moved on, so that a
-    /// client that does not read cannot send either.
+    /// A tunnel: opens it, and sends back what has arrived through it. It ends when the client has ended its side and
+    /// has received everything. The client may send as much as it has received, plus one window: credit is returned as
+    /// bytes are sent back, so a client that does not read cannot send either.
     fn relay(&mut self, now: Time, engine: &mut Connection, handler_delay: Duration) -> Standing {
         if self.overflown {
             engine.reset(now, self.stream, ErrorCode::ENHANCE_YOUR_CALM);
@@ -359,7 +361,8 @@ impl Exchange {
         let follows =
             |awaited: &mut Answering| awaited.may_follow && length > 0 && awaited.digest.is_pending();
         self.awaited = self.plan.awaited.take_if(follows).map(|awaited| awaited.digest);
-        // A known digest goes ahead of the body. It stays wanted until the body is sent: the client may ask for it then.
+        // A known digest is sent before the body. A reference is held until the body is sent: the client may ask for it
+        // then.
         if let Some(field) = self.plan.awaited.as_ref().and_then(|awaited| awaited.digest.field()) {
             self.plan.fields.push(("repr-digest", field));
         }
@@ -651,7 +654,8 @@ mod tests {
                 }
             }
         };
-        // One window is full of what was echoed, the other of what cannot be, but for credit too small to return.
+        // One window is full of echoed bytes, the other of bytes that cannot be echoed, except for credit too small to
+        // return.
         let sent = fill(&mut tunnel);
         let held = tunnel.exchange.as_ref().unwrap().held();
         assert_eq!((tunnel.echoed.len(), held), (WINDOW, sent - WINDOW));

@@ -1,8 +1,8 @@
 //! The exchanges of a connection, and which of them have something to do.
 //!
-//! A client may hold thousands of requests open that wait for their time, or for the client. Work is therefore in proportion to
-//! events: an event puts its exchange into a queue, a due time takes it off an ordered set, and no other exchange is touched.
-//! There is on purpose no way to iterate over all of them.
+//! A client may hold thousands of requests open that wait for their time, or for the client. Work is therefore
+//! proportional to events: an event puts its exchange into a queue, a due time takes it from an ordered set, and no
+//! other exchange is touched. Deliberately, there is no way to iterate over all of them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Removes what is left of uploads that nobody continues, also of those of an earlier process.
+//! Removes what is left of uploads that nobody continues, including those of an earlier process.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,11 +17,11 @@ use super::folder::ServedFolder;
 use super::log::Log;
 use super::uploads::Uploads;
 
-/// How often it looks, at least and at most.
+/// The shortest and the longest time between two searches.
 const PERIOD: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3_600)];
 
-/// A thread that looks for unfinished uploads from time to time. What it finds takes as long as the folder is large, which is why
-/// the server's own thread does not look.
+/// A thread that looks for unfinished uploads from time to time. A search takes the longer the larger the folder is,
+/// which is why the server's own thread does not do it.
 #[derive(Debug)]
 pub(super) struct Expiry {
     stop: Option<Sender<()>>,
@@ -29,7 +29,8 @@ pub(super) struct Expiry {
 }
 
 impl Expiry {
-    /// Begins to remove uploads to which nothing has come for `after`, at once and then in good time, with a line of `log` for each.
+    /// Begins to remove uploads that have received nothing for `after`: at once, and then periodically, with a line of
+    /// `log` for each.
     pub fn start(
         uploads: Arc<Uploads>,
         folder: Arc<ServedFolder>,
@@ -95,7 +96,7 @@ fn entries(folder: &ServedFolder, at: &Path) -> Option<Vec<(OsString, bool)>> {
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         let is_folder = match entry.file_type() {
             FileType::Directory => true,
-            // Some file systems do not say.
+            // Some file systems do not report the type.
             FileType::Unknown => folder.open_folder(&at.join(name), OFlags::NOFOLLOW).is_ok(),
             _ => false,
         };

@@ -35,7 +35,8 @@ pub enum UploadEnd {
 }
 
 impl UploadEnd {
-    /// Why the sum that a later final request declared is not that of what is stored, as far as the sum that was made shows it.
+    /// Refuses a later final request whose declared checksum differs from that of what is stored, as far as the
+    /// computed checksums show it.
     pub fn contradicts(&self, declared: &Checksum) -> Option<Refusal> {
         let Self::Stored { known, .. } = self else { return None };
         let found = known.iter().find(|found| found.algorithm() == declared.algorithm())?;
@@ -59,9 +60,9 @@ pub struct Task {
     pub declared: Option<Checksum>,
     /// The sum that the client wants.
     pub wanted: Algorithm,
-    /// What was stored of it, which counts as long as it is there.
+    /// The bytes stored of it. They count as long as they are there.
     pub charge: Charge,
-    /// What must hold of the file that it replaces, as far as the last request says it.
+    /// What must hold of the file that it replaces, according to the last request.
     pub preconditions: Preconditions,
     /// Whether it may replace one at all.
     pub may_replace: bool,

@@ -23,7 +23,7 @@ use h2lab_net::storage::{FileState, Names};
 #[derive(Debug)]
 pub struct ServedFolder {
     root: OwnedFd,
-    /// Clients put files there: those that are not finished are nobody's to get.
+    /// Clients upload files to it: unfinished ones must not be served.
     takes_uploads: bool,
 }
 
@@ -102,7 +102,7 @@ impl ServedFolder {
         if !metadata.is_file() {
             return Err(FolderError::Missing);
         }
-        // Only read-ahead keeps a disk busy while a block is being sent; without it we are slower, no more.
+        // Only read-ahead keeps a disk busy while a block is being sent. Without it we are only slower.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let etag = etag(metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
         let modified = u64::try_from(metadata.mtime()).ok().map(http_date);
@@ -111,8 +111,8 @@ impl ServedFolder {
         Ok(ServedFile { file: Arc::new(file), length: metadata.len(), validators, state })
     }
 
-    /// The names of the file that the path of a request is to lead to, and that path beneath the folder. The folder that it
-    /// lies in must be there.
+    /// The names of the file that the path of a request leads to, and that path beneath the folder. The folder that the
+    /// file lies in must exist.
     pub fn names(&self, path: &str) -> Result<(Names, PathBuf), FolderError> {
         let path = decode(path)?;
         let name = path.file_name().ok_or(FolderError::Missing)?.to_owned();

@@ -84,8 +84,8 @@ pub fn too_large(now: Time) -> ResponsePlan {
     ResponsePlan::text(now, 413, "this server holds no more than 16 MiB for a connection\n")
 }
 
-/// The response when a connection asks for more at a time than is held for it, or all of them together. It does not wait for the
-/// rest of the request.
+/// The response if one connection, or all of them together, ask for more at a time than may be held. It does not wait
+/// for the rest of the request.
 pub fn too_much(now: Time) -> ResponsePlan {
     let plan = ResponsePlan::at_once(now, 503, "text/plain; charset=utf-8", Body::filler(0));
     ResponsePlan { is_final: true, ..plan }

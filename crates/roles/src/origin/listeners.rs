@@ -15,7 +15,7 @@ use h2lab_net::transport::Transport;
 /// Attempts to find a free TCP port whose UDP port is free, too.
 const ATTEMPTS: u32 = 16;
 
-/// All of them. Their tokens are the lowest ones: their places in here.
+/// All listeners. Their tokens are the lowest ones: their indices in here.
 #[derive(Debug)]
 pub struct Listeners {
     listening: Vec<Listening>,
@@ -113,8 +113,8 @@ impl Listeners {
         self.endpoints.get(place)?.clone()
     }
 
-    /// What carries a connection that was accepted on `listener`; `None` if there is no memory for TLS, and its client sees a
-    /// closed connection.
+    /// The transport of a connection that was accepted on `listener`. `None` if there is no memory for TLS: the client
+    /// then sees a closed connection.
     pub fn transport(&self, listener: Token, stream: StreamSocket) -> Option<Transport> {
         let is_tls = self.listening[listener.0 as usize].tls;
         let stream = match (&self.tls, is_tls) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The longest line, in bytes: what a pipe takes at once whenever it takes anything (`PIPE_BUF`, pipe(7)).
+/// The longest line, in bytes: a pipe takes that much either as a whole or not at all (`PIPE_BUF`, pipe(7)).
 const LONGEST_LINE: usize = 4096;
 
 /// Lines on stderr.

@@ -108,8 +108,8 @@ impl fmt::Display for Served {
     }
 }
 
-/// Serves until `stop` is set, which is checked ten times per second, and what was requested until then; returns what that was.
-/// `ready` is called with every socket once it listens.
+/// Serves until `stop` is set, which is checked ten times per second, and then answers what was requested before.
+/// Returns what was served. `ready` is called with every socket once it listens.
 pub fn run(
     config: &OriginConfig,
     stop: &AtomicBool,
@@ -139,7 +139,7 @@ struct Server<'a> {
     /// Listeners over UDP that may have more: it was the others' turn.
     unread: Vec<usize>,
     budget: WindowBudget,
-    /// What all sessions took when they were last attended to, in bytes.
+    /// The memory of all sessions, each as of the last time that it was handled, in bytes.
     memory: u64,
     /// `None` unless somebody takes them.
     samples: Option<QuicSamples>,
@@ -249,7 +249,7 @@ impl<'a> Server<'a> {
     /// Takes a connection in.
     fn accept(&mut self, listener: Token, stream: StreamSocket) {
         if self.memory >= self.config.memory {
-            return; // the client hears of it by the end of its connection
+            return; // the client notices when its connection ends
         }
         let Some(transport) = self.listeners.transport(listener, stream) else { return };
         let slot = self.free_slot();
@@ -275,7 +275,7 @@ impl<'a> Server<'a> {
         let now = self.clock.now();
         let session = ServerSession::new(transport, self.config, self.budget.share(), alt_svc, now);
         self.sessions[slot] = Some(Box::new(session));
-        // The share of all, this one's as well: it has said nothing yet.
+        // The new share applies to all sessions, and to this one as well: nothing has been sent on it yet.
         let share = self.budget.opened();
         self.share_out(share);
         // What the client has sent already is reported at once; a client that sends nothing is dropped in time.
@@ -287,7 +287,8 @@ impl<'a> Server<'a> {
         let Some(endpoint) = self.listeners.endpoint(listener) else { return };
         for _ in 0..READS_PER_TURN {
             let (now, mut arrivals) = (self.clock.now(), Vec::new());
-            // What a client's host says of it, such as that it is gone, is found out by silence, too.
+            // Errors that a client's host reports, such as that the client is gone, are ignored: silence shows the
+            // same.
             let read = endpoint.receive(now, &mut |arrival| arrivals.push(arrival)).unwrap_or(1);
             let mut stirred = BTreeSet::new();
             for arrival in arrivals {
@@ -308,14 +309,14 @@ impl<'a> Server<'a> {
         self.unread.push(listener);
     }
 
-    /// Gives a session what has come for it; where that is.
+    /// Passes an event to its session; returns the slot of the session.
     fn pass_on(&mut self, name: (usize, usize), event: ConnectionEvent) -> Option<usize> {
         let slot = *self.quic.get(&name)?;
         self.sessions[slot].as_mut()?.quic()?.handle(event);
         Some(slot)
     }
 
-    /// Takes a QUIC connection in; where that is.
+    /// Accepts a QUIC connection; returns its slot.
     fn take_in(
         &mut self,
         listener: usize,

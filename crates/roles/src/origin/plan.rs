@@ -43,9 +43,9 @@ pub struct ResponsePlan {
     pub trailers: Vec<(String, String)>,
     /// The answer opens a tunnel (RFC 8441): what arrives goes back as it comes.
     pub tunnel: bool,
-    /// What takes the request's body, and says the answer when that has come.
+    /// Takes the request's body, and has the answer once that has arrived.
     pub receipt: Option<Box<Receipt>>,
-    /// Nothing that is still to come of the request could change the answer, which therefore does not wait for it.
+    /// The rest of the request cannot change the answer, which therefore does not wait for it.
     pub is_final: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct ResponsePlan {
 pub struct Answering {
     /// The digest.
     pub digest: Arc<Known>,
-    /// Whether the answer waits for it; else it goes without if it is not known yet.
+    /// Whether the answer waits for it. If not, the answer goes without it if it is not known yet.
     pub is_patient: bool,
     /// Whether it may follow the body instead, which then ends when it is known.
     pub may_follow: bool,

@@ -26,7 +26,7 @@ impl Tags {
     fn of(fields: Fields<'_>, name: &str) -> Option<Self> {
         let text = std::str::from_utf8(fields.get(name)?).unwrap_or_default().trim_matches([' ', '\t']);
         let tags = || text.split(',').map(|tag| tag.trim_matches([' ', '\t']).to_owned()).collect();
-        // Our tags have no comma; one of others that has is cut, and matches nothing of ours.
+        // Our tags have no comma. A foreign tag that has one is cut, and matches none of ours.
         Some(if text == "*" { Self::Any } else { Self::These(tags()) })
     }
 
@@ -48,7 +48,8 @@ impl Preconditions {
         Self { if_match: Tags::of(fields, "if-match"), if_none_match: Tags::of(fields, "if-none-match") }
     }
 
-    /// Refuses by 412 what must not replace the file whose strong tag is `current`; `None` if there is none.
+    /// Refuses with 412 a request that must not replace the file whose strong tag is `current`; `None` if there is no
+    /// file.
     pub fn check(&self, current: Option<&str>) -> Result<(), Refusal> {
         let has = |tags: &Tags, weakly| current.is_some_and(|tag| tags.have(tag, weakly));
         if self.if_match.as_ref().is_some_and(|tags| !has(tags, false)) {

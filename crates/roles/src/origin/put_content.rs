@@ -1,4 +1,4 @@
-//! What a PUT says of what it brings.
+//! What a PUT says about its content.
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ use super::refusal::Refusal;
 pub struct PutContent {
     /// The client's tag of the upload; without one it cannot be resumed, unless it comes in parts.
     pub tag: Option<String>,
-    /// Which bytes of the whole; the end is not known of a body without a length.
+    /// Its first byte, counted in the whole.
     pub from: u64,
-    /// One past the last, if it is known.
+    /// One past its last byte, if it is known: not for a body without a length.
     pub until: Option<u64>,
     /// The length of the whole, if it is known.
     pub total: Option<u64>,
@@ -39,11 +39,12 @@ pub struct DeclaredSums {
     pub content: Option<Checksum>,
 }
 
-/// Of a field that names several sums the strongest of ours counts.
+/// If a field names several checksums, the strongest of ours counts.
 const BY_STRENGTH: [Algorithm; 3] = [Algorithm::Sha512, Algorithm::Sha256, Algorithm::Crc32c];
 
 impl DeclaredSums {
-    /// What `fields` declare. A digest that cannot be read is no digest, and a wrong one must not pass for none.
+    /// What `fields` declare. A field that cannot be parsed is refused: a wrong checksum must not pass for a missing
+    /// one.
     pub fn of(fields: Fields<'_>) -> Result<Self, Refusal> {
         let sum = |name: &str| -> Result<Option<Checksum>, Refusal> {
             let Some(field) = fields.get(name) else { return Ok(None) };
@@ -61,7 +62,7 @@ impl DeclaredSums {
         Ok(Self { whole: sum("repr-digest")?, content: sum("content-digest")? })
     }
 
-    /// The same, and what was declared before where this declares nothing.
+    /// The same; where it declares nothing, what was declared before.
     pub fn or(self, before: Self) -> Self {
         Self { whole: self.whole.or(before.whole), content: self.content.or(before.content) }
     }
@@ -100,7 +101,7 @@ impl PutContent {
         self.from == 0 && self.completes && self.until == self.total
     }
 
-    /// Whether it brings nothing, and says that all is here.
+    /// Whether it carries no bytes and says that everything is here.
     pub fn is_last_word(&self) -> bool {
         self.completes && self.until == Some(self.from) && self.total == Some(self.from)
     }
@@ -113,7 +114,8 @@ impl PutContent {
     }
 }
 
-/// The bytes that `Content-Range` names, and of how many; an empty range says that there are none, and that the rest is here.
+/// The bytes that `Content-Range` names, and the complete length. An empty range says that the request carries no
+/// bytes, and that everything else is here.
 fn range(fields: Fields<'_>) -> Result<(Option<Range<u64>>, Option<u64>), Refusal> {
     let Some(field) = fields.get("content-range") else { return Ok((None, None)) };
     let text = std::str::from_utf8(field).unwrap_or_default();

@@ -99,14 +99,14 @@ impl Charge {
         Ok(())
     }
 
-    /// So many bytes are not stored any more, or could not be. Those of an earlier process were never charged.
+    /// `bytes` bytes are not stored any more, or could not be. Those of an earlier process were never charged.
     pub fn give_back(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.stored.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// What was stored stays, whatever becomes of this.
+    /// What was stored stays charged when this is dropped.
     pub fn keep(mut self) {
         self.bytes = 0;
     }

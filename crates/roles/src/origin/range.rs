@@ -1,4 +1,5 @@
-//! Which bytes of a representation a request asks for (RFC 9110 §14), and the dates and tags that it names it by.
+//! Which bytes of a representation a request asks for (RFC 9110 §14), and the dates and tags by which it names the
+//! representation.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ pub enum RangeSelection {
     Whole,
     /// These bytes, which are not all.
     Part(Range<u64>),
-    /// The request wants bytes from behind the end.
+    /// The request wants bytes beyond the end.
     Unsatisfiable,
 }
 
@@ -32,8 +33,8 @@ impl Validators {
     }
 }
 
-/// What a GET with these fields asks for of `length` bytes. Several ranges at once, other units and what is no range are
-/// answered with all, as RFC 9110 §14.2 allows.
+/// What a GET with these fields asks for of `length` bytes. Several ranges at once, other units and invalid ranges are
+/// answered with everything, as RFC 9110 §14.2 allows.
 pub fn select(fields: Fields<'_>, length: u64, validators: &Validators) -> RangeSelection {
     let Some(range) = fields.get("range").and_then(|value| std::str::from_utf8(value).ok()) else {
         return RangeSelection::Whole;

@@ -1,4 +1,4 @@
-//! One request that brings an upload, or a part of it.
+//! One request that carries an upload, or a part of it.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,10 @@ use super::refusal::Refusal;
 use super::uploads::{Key, Upload, Uploads};
 use h2lab_net::lock::lock;
 
-/// How often what arrived is made to survive our end.
+/// How often what arrived is saved, so that it survives the end of this process.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// Disjoint pieces of one upload, at most: a client knows of no more than these
+/// Disjoint pieces of one upload, at most: a client learns of no more than these
 /// ([`MOST_RANGES`](h2lab_transfer::upload::MOST_RANGES)) when it resumes, and each costs memory.
 const MOST_PIECES: usize = 10 * upload::MOST_RANGES;
 
@@ -50,11 +50,12 @@ pub struct Receipt {
 /// How a request ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// It brought what it was to, and others bring the rest.
+    /// It carried its part, and other requests carry the rest.
     Part,
-    /// It was the last, or the file is being finished. With the sum of the whole that was declared after that had begun.
+    /// It was the last, or the file is being finished; with the checksum of the whole that was declared after finishing
+    /// had begun.
     Whole(Awaited, Option<Checksum>),
-    /// It was not taken.
+    /// It was refused.
     Refused(Refusal),
 }
 
@@ -88,8 +89,8 @@ impl Receipt {
         }
     }
 
-    /// The last word on an upload that is complete already, or being finished: its verdict was lost on the way. It may declare
-    /// another sum than the one before.
+    /// The final request of an upload that is complete already, or being finished: the answer to an earlier one was
+    /// lost. It may declare another checksum than that one.
     pub(super) fn settled(mut self, verdict: Awaited) -> Self {
         let declared = self.offer.declared.whole.take();
         self.end = Some(End::Whole(verdict, declared));
@@ -151,7 +152,8 @@ impl Receipt {
         Ok(())
     }
 
-    /// Makes what arrived survive our end, in the background; returns when to call it again.
+    /// Saves in the background what has arrived, so that it survives the end of this process. Returns when to call it
+    /// again.
     pub fn save(&mut self, now: Time) -> Time {
         let mut upload = lock(&self.upload);
         if !upload.is_resumable || self.at == self.saved {
@@ -170,7 +172,7 @@ impl Receipt {
         now + SAVE_EVERY // what came since the last one is not in it
     }
 
-    /// Its trailers have come: sums, perhaps, that were known only at the end.
+    /// Its trailers have arrived. They may carry checksums that were known only at the end.
     pub fn take_trailers(&mut self, fields: Fields<'_>) {
         match DeclaredSums::of(fields) {
             Ok(declared) => self.offer.declared = declared.or(std::mem::take(&mut self.offer.declared)),
@@ -227,7 +229,7 @@ impl Receipt {
         Ok(End::Whole(verdict, None))
     }
 
-    /// Compares the sum of this request's content with what was declared; a wrong part is as if it had not come.
+    /// Compares the checksum of this request's content with the declared one; a wrong part counts as not received.
     fn compare_content(&mut self) -> Result<(), Refusal> {
         let Some(declared) = self.offer.declared.content.take() else { return Ok(()) };
         let made = [&self.crc, &self.other].into_iter().flatten().filter_map(Digest::checksum);
@@ -276,7 +278,7 @@ impl Drop for Receipt {
     }
 }
 
-/// What is said to a request for an upload that is over.
+/// The answer to a request for an upload that is over.
 fn over() -> Refusal {
     Refusal::new(409, "this upload is complete or was abandoned")
 }

@@ -1,11 +1,11 @@
-//! Why something that a client sends is not taken.
+//! Why something that a client sends is refused.
 
 use h2lab_transfer::Checksum;
 
 use super::folder::FolderError;
 use h2lab_net::storage::SinkError;
 
-/// Why something is not taken, for its client.
+/// Why something is refused, as reported to its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// 400 to 599.
@@ -23,8 +23,8 @@ impl Refusal {
 
     /// There is a file of this name, which must not be replaced.
     ///
-    /// 412 as for a copy that must not overwrite (RFC 4918 §9.8.5). 409 was rejected: it says that somebody else is writing, and our
-    /// client repeats what it refuses.
+    /// 412 as for a copy that must not overwrite (RFC 4918 §9.8.5). 409 was rejected: it means that another client is
+    /// writing, and our client repeats requests that are refused with it.
     pub fn exists() -> Self {
         let words =
             "this name exists; give another name, or let uploads replace files: bulk serve --overwrite";

@@ -1,4 +1,4 @@
-//! What became of an upload, as an answer.
+//! The result of an upload, as an answer.
 
 use h2lab_base::units::Time;
 use h2lab_transfer::upload;
@@ -40,7 +40,7 @@ impl UploadEnd {
 }
 
 impl Receipt {
-    /// The answer, if there is one by now. With it all is said.
+    /// The answer, if there is one by now. It is returned only once.
     pub fn answer(&mut self, now: Time) -> Option<ResponsePlan> {
         let plan = match self.end.take()? {
             End::Refused(refusal) => refusal.plan(now),

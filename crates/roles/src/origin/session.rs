@@ -18,7 +18,7 @@ use h2lab_net::transport::{Received, Transport, TransportError};
 enum Phase {
     /// Requests are read and answered.
     Serving,
-    /// All was said and our direction is closed.
+    /// Everything was sent and our direction is closed.
     Lingering(Lingering),
     /// Nothing is left to do.
     Over,
@@ -41,7 +41,8 @@ pub struct ServerSession {
     pub requests: u32,
     /// Bytes of HTTP that the transport took: bodies, heads and frames, before they are encrypted.
     pub sent: u64,
-    /// By when it must have said which protocol it speaks, or, once the engine has ended, have taken its last word.
+    /// By when the client must have shown which protocol it speaks, or, once the engine has ended, have taken our last
+    /// bytes.
     timeout_at: Time,
     /// QUIC: the client's count of acknowledgements when the final data was last seen to make progress.
     acknowledgements: u64,
@@ -63,7 +64,7 @@ pub struct ServerSession {
     hangup: bool,
     /// All that it sent was read, to the end.
     eof: bool,
-    /// The engine has said its last word, which may still have to be sent.
+    /// The engine has produced its last output, which may still have to be sent.
     closed: bool,
     phase: Phase,
 }
@@ -148,7 +149,7 @@ impl ServerSession {
         }
     }
 
-    /// The socket has something to say: bytes or the end, or, if `writable`, room.
+    /// The socket reports bytes, or the end, or, if `writable`, room.
     pub fn ready(&mut self, clock: Clock, config: &OriginConfig, writable: bool, hangup: bool) {
         if writable {
             self.blocked = false;
@@ -207,8 +208,8 @@ impl ServerSession {
         self.proceed(now, config)
     }
 
-    /// The final data over QUIC may be megabytes, on a slow path: a client that keeps acknowledging them is waited for. With TCP
-    /// the kernel does so.
+    /// The final data over QUIC may be megabytes, on a slow path: as long as a client keeps acknowledging them, we
+    /// wait. With TCP the kernel does so.
     fn note_progress(&mut self, now: Time) {
         let Some(quic) = self.transport.quic().filter(|quic| self.closed && quic.is_closing()) else {
             return;
@@ -219,12 +220,13 @@ impl ServerSession {
         }
     }
 
-    /// From now on windows may have so many bytes. What that lets the client send is reported with the next writing, at once.
+    /// From now on windows may have `bytes` bytes. The credit that this gives the client is sent with the next write,
+    /// at once.
     pub fn limit_windows(&mut self, now: Time, config: &OriginConfig, bytes: u32) {
         self.window_limit = bytes;
         if let Some(engine) = &mut self.engine {
             self.transport.limit_windows(engine, &config.engine, bytes);
-            // What QUIC has to say of its windows waits in itself.
+            // QUIC keeps its window updates itself: the engine does not count them as unsent.
             if (engine.unsent() > 0 || self.transport.quic().is_some()) && !self.blocked {
                 self.next_due = now;
             }
@@ -244,7 +246,7 @@ impl ServerSession {
     }
 
     fn conclude(&mut self, result: &Result<(), TransportError>) {
-        // A client that breaks its connection is its own affair: the generator at the other end records it.
+        // A client that breaks its connection is no error here: the generator at the other end records it.
         if result.is_err() {
             self.phase = Phase::Over;
         }
@@ -285,7 +287,8 @@ impl ServerSession {
                     return Ok(());
                 }
                 Received::Eof => {
-                    // Over HTTP/1.1 it may still wait for its answer: the engine knows whether anything is left to do.
+                    // Over HTTP/1.1 the client may still wait for its answer: the engine decides whether anything is
+                    // left to do.
                     self.eof = true;
                     self.take_events(now, config);
                 }
@@ -301,7 +304,8 @@ impl ServerSession {
         }
     }
 
-    /// Whether all is said and nothing that may come matters, as it does to QUIC as long as not all has arrived.
+    /// Whether everything was sent and nothing that may arrive matters. Over QUIC it matters until the client has
+    /// everything.
     fn has_received_enough(&self) -> bool {
         self.closed && !self.transport.quic().is_some_and(QuicSession::is_closing)
     }
@@ -410,8 +414,8 @@ impl ServerSession {
         stirred
     }
 
-    /// Continues the exchanges that may, and sends. What the socket still has is read at once, if it is wanted by then: the
-    /// socket reports it only once.
+    /// Continues the exchanges that can continue, and sends. What the socket still has is read at once, if it is wanted
+    /// by then: the socket reports it only once.
     fn proceed(&mut self, now: Time, config: &OriginConfig) -> Result<(), TransportError> {
         self.advance(now, config)?;
         let transport = &self.transport;
@@ -438,7 +442,7 @@ impl ServerSession {
             turn += self.sent - before;
             // What was sent made room: for more of a body, for the next pipelined request, for the engine's end.
             let stirred = self.take_events(now, config);
-            // After the end that just arrived QUIC has still to be closed, which it does when everything has arrived.
+            // After the end that just arrived, QUIC must still be closed, which happens when everything has arrived.
             let is_silent = self.engine.as_mut().is_none_or(|engine| !engine.has_output(now));
             if !self.blocked && is_silent && self.has_received_enough() {
                 return self.linger(now);
@@ -454,7 +458,7 @@ impl ServerSession {
         }
     }
 
-    /// All was said and sent.
+    /// Everything has been sent.
     fn linger(&mut self, now: Time) -> Result<(), TransportError> {
         self.transport.shutdown(now)?;
         self.phase = if self.eof { Phase::Over } else { Phase::Lingering(Lingering::new(now)) };
@@ -472,7 +476,7 @@ impl ServerSession {
                     None => self.phase = Phase::Over,
                 }
             }
-            // It answers a client that has not noticed the end.
+            // QUIC must still answer a client that has not noticed the end.
             Transport::Quic(quic) => {
                 self.blocked = !quic.flush(now)?;
                 if quic.is_drained() {
@@ -506,7 +510,7 @@ mod tests {
         (ServerSession::new(transport, config, u32::MAX, None, clock.now()), client)
     }
 
-    /// Reading on without end what a client sends that does not listen would cost as much as serving it.
+    /// Reading without end from a client that ignores our end would cost as much as serving it.
     #[test]
     fn what_comes_after_the_last_word_is_read_up_to_a_bound() {
         let double_space = b"GET  / HTTP/1.1\r\nhost: h\r\n\r\n".to_vec();

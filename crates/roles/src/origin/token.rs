@@ -10,8 +10,8 @@ use subtle::ConstantTimeEq as _;
 use super::plan::ResponsePlan;
 use super::refusal::Refusal;
 
-/// A bearer token. Only its SHA-256 is kept, so that it can get into no log and no report, and so that comparing it shows neither
-/// where another one differs nor how long this one is.
+/// A bearer token. Only its SHA-256 is kept, so the token can get into no log and no report, and a comparison reveals
+/// neither where another token differs nor how long this one is.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken(Checksum);
 

@@ -24,14 +24,15 @@ const MOST_IDLE: usize = 64;
 /// Where an upload goes.
 #[derive(Debug)]
 pub enum Destination {
-    /// Nowhere; what is counted has this path.
+    /// Nowhere: the bytes are only counted, under this path.
     Nowhere(String),
     /// To the file with these names, whose path is for people.
     File(Names, PathBuf),
 }
 
 impl Destination {
-    /// What there can be one upload of at a time: a file, and of what goes nowhere any number.
+    /// The key of an upload, of which there can be one at a time: one per file, but any number of uploads that go
+    /// nowhere.
     pub(super) fn key(&self, tag: &str) -> Key {
         match self {
             Self::Nowhere(path) => (path.into(), tag.to_owned()),
@@ -40,7 +41,7 @@ impl Destination {
     }
 }
 
-/// What there can be one upload of at a time: its path, and its name if it goes nowhere.
+/// The key of an upload: its path, and its tag if it goes nowhere.
 pub(super) type Key = (PathBuf, String);
 
 /// One upload, over one request or many.
@@ -54,7 +55,7 @@ pub(super) struct Upload {
     pub is_resumable: bool,
     /// The sums of parts, as far as they were made.
     pub sums: Sums,
-    /// What the client says the sum of the whole is.
+    /// The checksum of the whole, as declared by the client.
     pub declared: Option<Checksum>,
     /// What this process has stored of it.
     pub charge: Charge,
@@ -89,7 +90,7 @@ pub(super) struct Inner {
     pub open: BTreeMap<Key, Arc<Mutex<Upload>>>,
     /// What is stored of unfinished uploads that are closed.
     pub closed: BTreeMap<Key, Charge>,
-    /// Uploads without a name so far: each is another one.
+    /// How many uploads without a tag there were so far: each is a separate one.
     pub nameless: u64,
     /// Those that were completed last: their clients may not have got the answer.
     complete: VecDeque<Complete>,
@@ -103,11 +104,11 @@ pub(super) struct Complete {
     pub verdict: Awaited,
 }
 
-/// So many are remembered.
+/// How many of them are kept.
 const MOST_COMPLETE: usize = 64;
 
 impl Inner {
-    /// The upload of this name that is complete, as long as its file is as it became.
+    /// The complete upload with this tag, as long as its file has not changed since.
     pub fn complete(&self, destination: &Destination, tag: &str) -> Option<&Complete> {
         let key = destination.key(tag);
         let known = self.complete.iter().rev().find(|known| known.key == key)?;
@@ -124,7 +125,7 @@ impl Inner {
 }
 
 impl Uploads {
-    /// A server's, which may take as much as `limits` say.
+    /// Those of a server that may take as much as `limits` allow.
     pub fn new(limits: UploadLimits) -> Self {
         let quota = Quota::new(limits);
         Self { inner: Mutex::default(), finisher: Finisher::default(), quota, taken: AtomicU64::new(0) }
@@ -215,7 +216,7 @@ impl Uploads {
         old.into_iter().map(|(path, _)| path).collect()
     }
 
-    /// What was stored under this path, unfinished, is there no more.
+    /// The unfinished upload that was stored under this path is gone.
     pub(super) fn forget(&self, path: &Path) {
         lock(&self.inner).closed.remove(&(path.to_owned(), String::new()));
     }
@@ -257,7 +258,8 @@ impl Drop for Uploads {
 }
 
 impl Uploads {
-    /// Begins an upload, or takes up what there is of it. What it will need is compared with what there is, and nothing is taken.
+    /// Begins an upload, or continues what there is of it. Whether there is room for what it needs is checked, but
+    /// nothing is reserved.
     pub(super) fn open(
         &self,
         inner: &mut Inner,

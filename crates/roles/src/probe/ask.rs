@@ -26,7 +26,7 @@ const KEPT: usize = 1 << 20;
 /// Interim responses, and promises, that are kept.
 const SEVERAL: usize = 100;
 
-/// Bytes that a goodbye takes at most: a GOAWAY without a text.
+/// The most bytes that our GOAWAY takes, without a text.
 const GOODBYE: usize = 32;
 
 /// A request for the host's path, to be answered.
@@ -60,8 +60,8 @@ impl Question {
     }
 }
 
-/// Asks `question` on a connection of its own in `protocol`. That it ends early is an answer, too; that there is no connection is
-/// an error.
+/// Asks `question` on a connection of its own in `protocol`. If the connection ends early, that is an answer, too; if
+/// there is none, that is an error.
 pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Result<Answer> {
     prober.take_request()?;
     let mut transcript = Transcript::new(prober.now(), prober.host.hidden.clone());
@@ -72,7 +72,7 @@ pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Resu
     let mut target = prober.target(protocol)?;
     target.engine.enable_push = question.accepts_push;
     target.tap = false;
-    target.turn = 0; // the budget is looked at before each reading
+    target.turn = 0; // the budget is checked before each read
     target.watch = Some(transcript.clone());
     prober.take_connection()?;
     let names: Vec<&str> = question.fields.iter().map(|(name, _)| name.as_str()).collect();
@@ -98,7 +98,7 @@ pub fn ask(prober: &mut Prober, protocol: Protocol, question: &Question) -> Resu
     Ok(answer)
 }
 
-/// Keeps what crosses, of the one stream of TCP.
+/// Records what crosses the one stream of TCP.
 impl Watch for Mutex<Transcript> {
     fn see(&self, at: Time, event: WatchEvent<'_>) {
         if let WatchEvent::Crossing {
@@ -257,7 +257,7 @@ struct Asking<'a> {
     stream: Option<StreamId>,
     /// When a body that is held goes without a 100.
     body_from: Time,
-    /// Bytes that the budget knows of: received and sent.
+    /// Bytes already counted in the budget: received and sent.
     counted: (u64, u64),
 }
 
@@ -337,7 +337,8 @@ impl Asking<'_> {
         self.counted = crossed;
     }
 
-    /// Begins the request, lets a body go that was held, and writes what there is to send. Whether the exchange has ended.
+    /// Begins the request, sends a body that was held back, and writes what there is to send. Returns whether the
+    /// exchange has ended.
     fn proceed(&mut self) -> Result<bool> {
         let now = self.prober.now();
         let (outgoing, read) = (&self.outgoing, &mut self.read);
@@ -354,7 +355,7 @@ impl Asking<'_> {
             self.body_from = Time::NEVER;
             session.push_body(now, stream, outgoing, read);
         }
-        // What has gone cannot be taken back: what waits must fit into the budget before any of it goes.
+        // What was sent cannot be taken back: what waits must fit into the budget before any of it is sent.
         self.prober.may_send(session.unsent())?;
         self.slots.flush(ONLY, outgoing, read);
         self.count();
@@ -362,13 +363,13 @@ impl Asking<'_> {
         Ok(is_over || self.read.fate.is_some())
     }
 
-    /// Says goodbye. The answer ended as it was `given_up`, or by itself.
+    /// Ends the connection in an orderly way. The answer ended as `given_up` says, or by itself.
     fn leave(mut self, given_up: Option<AnswerEnd>) -> Answer {
         let now = self.prober.now();
         let refusal = ErrorCode::REFUSED_STREAM;
         let refusal = if self.slots.target.protocol.is_quic() { refusal.in_http3() } else { refusal };
         let Some(mut session) = self.slots.close(now).1.pop() else { return self.read.answer };
-        // One that the budget has no room for changes no answer.
+        // If the budget has no room for this, the answer stays the same.
         if self.prober.may_send(session.unsent() + GOODBYE).is_ok() {
             session.close_gracefully(now);
         }

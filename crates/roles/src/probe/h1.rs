@@ -93,7 +93,7 @@ struct Answered {
 }
 
 impl Answered {
-    /// Takes what the engine has to say; the outcome once it is known.
+    /// Takes the engine's events; returns the outcome once it is known.
     fn take(&mut self, engine: &mut Connection, now: Time, is_over: bool) -> Option<H1Outcome> {
         let mut is_whole = false;
         let mut closed = None;

@@ -1,8 +1,8 @@
 //! Probes: what a server, a proxy or a client does with unusual input.
 //!
-//! [`Prober`] is how a host is met: where it is, and the budget that bounds everything sent to it. A [`RawConnection`] carries
-//! bytes of our choosing over TCP or TLS and keeps what crossed it as evidence. Each group of checks is a module; [`url`] has all
-//! that `h2lab probe URL` does. Verdicts, budgets and pages are [`h2lab_model::probe`]'s.
+//! [`Prober`] holds how to reach a host, and the budget that bounds everything sent to it. A [`RawConnection`] carries
+//! bytes of our choosing over TCP or TLS and keeps what crossed it as evidence. Each group of checks is a module;
+//! [`url`] has all that `h2lab probe URL` does. Verdicts, budgets and pages are [`h2lab_model::probe`]'s.
 
 pub mod ask;
 pub mod client;

@@ -1,4 +1,4 @@
-//! How a host is met: where it is, and the budget that bounds everything sent to it.
+//! How to reach a host, and the budget that bounds everything sent to it.
 
 use std::fmt;
 use std::io;
@@ -82,7 +82,8 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// Whether nothing else can be checked either: the user stopped us, or one of us does not trust the other's certificate.
+    /// Whether nothing else can be checked either: the user stopped us, or one end does not trust the other's
+    /// certificate.
     pub const fn ends_it(&self) -> bool {
         match self {
             Self::Exhausted(_) => false,
@@ -92,7 +93,7 @@ impl ProbeError {
     }
 }
 
-/// What asking a host comes to.
+/// The result of asking a host.
 pub type Result<T, E = ProbeError> = std::result::Result<T, E>;
 
 /// Whether an attempt failed because of a certificate, which says nothing of what is spoken.
@@ -175,13 +176,14 @@ impl Prober {
         self.now() + self.timeout
     }
 
-    /// Whether a wait that lasts until `until` is over. What came before that is yet to be read.
+    /// Whether a wait that lasts until `until` is over. What arrived before that has still to be read.
     pub fn is_over(&self, until: Time) -> bool {
         let now = self.now();
         self.waits.is_over(now, until, self.budget.spent(now).connections)
     }
 
-    /// When such a wait is to check again. One that would last beyond the budget's time ends with that, and its silence says nothing.
+    /// When such a wait is to check again. A wait beyond the budget's time ends when that is over, and its silence
+    /// proves nothing.
     pub fn next_check(&self, until: Time) -> Result<Time> {
         let (now, ends_at) = (self.now(), self.budget.ends_at());
         let next = self.waits.next_check(now, until);

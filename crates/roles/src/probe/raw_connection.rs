@@ -21,7 +21,7 @@ const ENOUGH: usize = 1 << 20;
 /// Bytes that are held for the reader: the longest possible frame (RFC 9113 §4.2), and what was read with it.
 const MOST_UNREAD: usize = (1 << 24) + SPACE;
 
-/// What listening came to.
+/// The result of listening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// More bytes are in [`RawConnection::incoming`].
@@ -30,11 +30,11 @@ pub enum ReadOutcome {
     Eof,
     /// The connection broke.
     Broken,
-    /// Time is over. What came with its end is in [`RawConnection::incoming`].
+    /// The time is over. What arrived at its end is in [`RawConnection::incoming`].
     Silence,
 }
 
-/// What saying something came to.
+/// The result of sending something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// All of it was taken.
@@ -57,8 +57,8 @@ pub struct RawConnection {
     pub incoming: Vec<u8>,
     /// What crossed it.
     pub transcript: Transcript,
-    /// Nothing is read while something is sent, as by a client that does not read. What is sent, a flood of whole frames, is
-    /// counted in the transcript, not written out.
+    /// Nothing is read while something is sent, as by a client that does not read. What is sent is then a flood of
+    /// whole frames: it is counted in the transcript, not written out.
     not_reading: bool,
     /// How the host ended it, if it has.
     pub over: Option<ReadOutcome>,
@@ -68,7 +68,7 @@ pub struct RawConnection {
 }
 
 impl RawConnection {
-    /// Dials the host for `protocol`, one over TCP. It says nothing by itself once TLS is established.
+    /// Dials the host for `protocol`, which must use TCP. Nothing is sent by itself once TLS is established.
     pub fn dial(prober: &mut Prober, protocol: Protocol) -> Result<Self> {
         let target = prober.target(protocol)?;
         let began = prober.now();
@@ -118,7 +118,7 @@ impl RawConnection {
                     rest = &rest[n..];
                 }
                 Ok(Written::WouldBlock) => {
-                    // A host that waits until we have read what it said must not wait for ever.
+                    // A host that waits until we have read its output must not wait for ever.
                     if !self.not_reading {
                         self.pull(prober)?;
                     }
@@ -155,8 +155,9 @@ impl RawConnection {
         }
     }
 
-    /// Waits for more of what the host says, until `until`. What has come already is reported at once; once `until` is over, it
-    /// is taken and reported as [`ReadOutcome::Silence`], so that a host that never stops is not read for ever.
+    /// Waits until `until` for more bytes from the host. Bytes that have arrived already are reported at once; once
+    /// `until` is over, they are taken and reported as [`ReadOutcome::Silence`], so that a host that never stops is not
+    /// read for ever.
     pub fn listen(&mut self, until: Time, prober: &mut Prober) -> Result<ReadOutcome> {
         prober.check_stop()?;
         let before = self.incoming.len();
@@ -193,7 +194,7 @@ impl RawConnection {
                 Err(_) => self.over = Some(ReadOutcome::Broken),
             }
         }
-        self.flush()?; // TLS may have something to say to it
+        self.flush()?; // TLS may have to answer
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use crate::client::ConnectError;
 
 /// The least `SETTINGS_MAX_FRAME_SIZE` (RFC 9113 §6.5.2), in bytes.
 pub const LEAST_FRAME: usize = 16_384;
-/// The same as windows are counted.
+/// The same, in the type of windows.
 const FRAME: i64 = 16_384;
 /// The flow-control windows that a connection begins with (RFC 9113 §6.9.2), in bytes.
 pub const FIRST_WINDOW: i64 = 65_535;
@@ -158,7 +158,7 @@ impl RawH2Client {
     /// On a connection that has been made HTTP/2 otherwise: by an upgrade, or through a tunnel. Nothing is sent yet.
     pub fn on(mut line: RawConnection, is_tls: bool) -> Self {
         line.transcript.reads_frames();
-        // Frames may have come with the end of what was before.
+        // Frames may have arrived with the end of the previous protocol.
         let (at, early) = (line.received_at, std::mem::take(&mut line.incoming));
         line.transcript.record(at, Direction::Down, &early);
         line.incoming = early;
@@ -287,8 +287,8 @@ impl RawH2Client {
         self.goaways.last().is_some_and(leaves)
     }
 
-    /// Sends `n` bytes of body as far as the windows let it, and the end of the stream behind them; how many went. It ends early
-    /// when no credit comes in time, or the answer does.
+    /// Sends `n` bytes of body as far as the windows allow, then the end of the stream; returns how many were sent.
+    /// Stops early if no credit arrives in time, or if the answer arrives.
     pub fn body(&mut self, prober: &mut Prober, stream: u32, n: u64, ends: bool) -> Result<u64> {
         let filler = [b'a'; LEAST_FRAME];
         let mut sent = 0;
@@ -314,7 +314,7 @@ impl RawH2Client {
                 stream.window -= taken;
             }
             sent += piece as u64;
-            self.pump(prober, Time::ZERO)?; // what it says meanwhile, without waiting
+            self.pump(prober, Time::ZERO)?; // takes what arrives meanwhile, without waiting
         }
         Ok(sent)
     }
@@ -331,7 +331,8 @@ impl RawH2Client {
         self.until(prober.soon(), prober, |client| client.pongs > before)
     }
 
-    /// Takes what comes until `is_met` is, or the connection is over, or `until` has come; whether it was met.
+    /// Takes what arrives until `is_met` holds, the connection is over, or `until` is reached; returns whether `is_met`
+    /// holds.
     pub fn until(
         &mut self,
         until: Time,
@@ -349,8 +350,9 @@ impl RawH2Client {
         }
     }
 
-    /// Takes what comes until `is_met` is, or the connection is over, or the host has sent nothing for `silence`: it may have
-    /// megabytes to send before what is waited for. A host that never stops is given up after the time for one response.
+    /// Takes what arrives until `is_met` holds, the connection is over, or the host has sent nothing for `silence`: it
+    /// may have megabytes to send before what is waited for. A host that never stops is given up after the time for one
+    /// response.
     pub fn settle(
         &mut self,
         silence: Duration,
@@ -457,7 +459,7 @@ impl RawH2Client {
 
     fn take_data(&mut self, header: FrameHeader, payload: &[u8], replies: &mut Vec<u8>) {
         self.largest_data = self.largest_data.max(header.length);
-        // Of a stream that is forgotten only the connection's credit is returned.
+        // For a stream that is no longer kept, only the connection's credit is returned.
         let is_over = self.streams.get_mut(&header.stream).is_none_or(|stream| {
             stream.received += payload.len() as u64;
             let room = KEPT.saturating_sub(stream.body.len());
@@ -522,7 +524,7 @@ impl RawH2Client {
         stream.ended |= flags & flag::END_STREAM != 0;
     }
 
-    /// How each stream fared.
+    /// The outcome of each stream.
     pub fn reactions(&self) -> impl Iterator<Item = Reaction> + '_ {
         let of = |(id, stream): (&u32, &RawStream)| Reaction {
             stream: *id,
@@ -532,7 +534,7 @@ impl RawH2Client {
         self.streams.iter().map(of)
     }
 
-    /// The frames that say how the connection fared: GOAWAY, resets, settings, the last of the others.
+    /// The frames that show what happened to the connection: GOAWAY, resets, settings, the last of the others.
     pub fn items(&self) -> Vec<EvidenceItem> {
         self.line.transcript.items()
     }
@@ -556,14 +558,14 @@ impl RawH2Client {
     }
 }
 
-/// A wait that each sign of life prolongs.
+/// A wait that is extended whenever something arrives.
 #[derive(Debug)]
 struct Settling {
-    /// What is silence.
+    /// How long nothing must arrive before the host counts as silent.
     silence: Duration,
     /// When something last came, or it began.
     quiet_since: Time,
-    /// Nothing prolongs it beyond this.
+    /// The wait is never extended beyond this.
     end: Time,
 }
 
@@ -573,7 +575,7 @@ impl Settling {
         self.end.min(self.quiet_since + self.silence)
     }
 
-    /// Whether it is prolonged when that time is over, and something last came at `received_at`.
+    /// Whether the wait is extended when that time is over, if something last arrived at `received_at`.
     fn goes_on(&mut self, received_at: Time) -> bool {
         let was_silent = received_at <= self.quiet_since;
         self.quiet_since = received_at;
@@ -597,7 +599,8 @@ mod tests {
         (0..times).map(|n| 20 * n).collect()
     }
 
-    /// When a host is given up that sends something at each of these times, in milliseconds, and has 3 s for a response.
+    /// When a host is given up if it sends something at each of these times, in milliseconds, and has 3 s for a
+    /// response.
     fn given_up_at(times: &[u64]) -> Time {
         let mut settling =
             Settling { silence: SILENCE, quiet_since: Time::ZERO, end: Time::from_millis(3_000) };

@@ -41,7 +41,7 @@ impl Distance {
 
 /// A route through a gateway (`RTF_GATEWAY` of `linux/route.h`).
 const GATEWAY: u32 = 0x2;
-/// A route that is shorter is taken to be a part of a default route, such as 0.0.0.0/1 and 128.0.0.0/1.
+/// A route with a shorter prefix is taken to be a part of a default route, such as 0.0.0.0/1 and 128.0.0.0/1.
 const SHORT: u32 = 8;
 
 /// Whether a route leads beyond the networks that the namespace is in, by the kernel's tables (proc(5), `/proc/net/route` and

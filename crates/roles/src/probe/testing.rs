@@ -1,4 +1,4 @@
-//! Servers that do what a test says, and a prober that meets them.
+//! Servers that do what a test says, and a prober for them.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -25,7 +25,8 @@ use rustix::io::ioctl_fionread;
 
 /// Far above what a server of a test takes to answer, on any machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What is taken for silence of one that does not answer everything, if it has nothing to do then.
+/// How long a server that leaves something unanswered may send nothing before that is taken for silence, if it is not
+/// busy.
 const SHORT: Duration = Duration::from_millis(400);
 
 /// How soon a wait for a busy server checks again.
@@ -83,7 +84,7 @@ impl Connections {
     }
 }
 
-/// While the server is busy, its silence is none.
+/// While the server is busy, its silence does not count.
 impl WaitPolicy for Connections {
     fn is_over(&self, now: Time, until: Time, dialled: u64) -> bool {
         now >= until && !self.is_busy(dialled)
@@ -102,7 +103,7 @@ impl WaitPolicy for Connections {
 pub struct Peer {
     stream: Arc<TcpStream>,
     is_waiting: Arc<AtomicBool>,
-    /// The how-manieth connection this is, from 0.
+    /// The number of this connection, from 0.
     pub connection: usize,
     /// Heads of requests that have come on it, with this one.
     pub requests: usize,
@@ -129,7 +130,8 @@ impl Peer {
         self.send(&frame(kind::GOAWAY, 0, 0, &payload));
     }
 
-    /// Returns when the client has read what it was sent in HTTP/2, or has gone: it answers a PING behind it.
+    /// Returns when the client has read everything that it was sent in HTTP/2, or has gone: it answers a PING that is
+    /// sent last.
     pub fn until_read(&mut self) {
         self.send(&frame(kind::PING, 0, 0, &[0; 8]));
         while let Some((header, _)) = self.take_frame() {
@@ -150,7 +152,7 @@ impl Peer {
     fn take(&mut self, n: usize) -> Option<Vec<u8>> {
         let (mut bytes, mut filled) = (vec![0; n], 0);
         while filled < n {
-            // What has come is in the socket until it is known that we act on it.
+            // What has arrived stays in the socket until it is recorded that we act on it.
             self.is_waiting.store(true, Ordering::SeqCst);
             let has_come = self.stream.peek(&mut [0]).is_ok_and(|n| n > 0);
             self.is_waiting.store(false, Ordering::SeqCst);
@@ -160,7 +162,7 @@ impl Peer {
     }
 }
 
-/// A server of HTTP/2 that calls `on_request` for the head of each request, and is polite otherwise.
+/// A server of HTTP/2 that calls `on_request` for the head of each request, and otherwise follows the protocol.
 pub fn h2(on_request: impl Fn(&mut Peer, &Request) + Send + Sync + 'static) -> Server {
     Server { on_request: Some(Arc::new(on_request)), ..Server::default() }
 }
@@ -186,7 +188,7 @@ impl Server {
         Self { never_rests: true, ..self }
     }
 
-    /// Frames go to `on_frame` first, which says whether that was all.
+    /// Frames go to `on_frame` first, which returns whether nothing else is to be done with them.
     pub fn framing(self, on_frame: impl Fn(&mut Peer, &ClientFrame) -> bool + Send + Sync + 'static) -> Self {
         Self { on_frame: Some(Arc::new(on_frame)), ..self }
     }
@@ -242,7 +244,7 @@ impl Server {
             peer.requests += 1;
             let text = String::from_utf8_lossy(&head).into_owned();
             on_head(peer, &text);
-            // Small bodies are read and forgotten.
+            // Small bodies are read and discarded.
             let length = text.to_ascii_lowercase().lines().find_map(|line| {
                 line.strip_prefix("content-length:").and_then(|n| n.trim().parse::<usize>().ok())
             });
@@ -273,7 +275,7 @@ impl Server {
                     block.extend(one.payload);
                     if header.has(flag::END_HEADERS) {
                         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                        // What is too much to decode is a request all the same.
+                        // A head that is too large to decode is a request all the same.
                         let fields = blocks.decode(&block).map_or_else(
                             |_| Vec::new(),
                             |(fields, _)| {

@@ -1,5 +1,6 @@
-//! Why a connection to an instance with TLS has ended, where its end says more than it seems: in TLS 1.3 an instance that takes no
-//! certificate of ours, or misses one, says so after the handshake is over on this side (RFC 8446 §4.4.2.4), or says nothing.
+//! Why a TLS connection to an instance has ended, if its end alone does not show it. In TLS 1.3 an instance that
+//! rejects our certificate, or misses one, reports it after the handshake is over on this side (RFC 8446 §4.4.2.4), or
+//! not at all.
 
 use h2lab_net::tls::TlsError;
 use h2lab_net::transport::TransportError;
@@ -11,13 +12,13 @@ use super::side::{Peer, Side};
 /// A connection that ends without an error.
 pub const CLOSED: &str = "it closed the connection";
 
-/// Whether a connection has just ended, as far as these words say: its end is no error of a protocol, nor an alert.
+/// Whether `why` says only that a connection has ended: without a protocol error or an alert.
 fn is_bare_end(why: &str) -> bool {
     let ends = [CLOSED, "the connection ended in the middle of ", "Connection reset", "Broken pipe"];
     ends.iter().any(|end| why.starts_with(end))
 }
 
-/// What a transport says, without the flags of other commands.
+/// The text of a transport's error, without the flags of other commands.
 pub fn words(error: &TransportError) -> String {
     let TransportError::Tls(error) = error else { return error.to_string() };
     match error {
@@ -33,7 +34,7 @@ pub fn words(error: &TransportError) -> String {
     }
 }
 
-/// Why an engine says that its connection to an instance, or a client's, ended.
+/// Why a connection to an instance, or a client's, ended, according to its engine.
 pub fn words_of_engine(error: Option<&Error>, peer: &Peer) -> String {
     let who = match peer {
         Peer::Client { .. } => "the client",
@@ -42,14 +43,14 @@ pub fn words_of_engine(error: Option<&Error>, peer: &Peer) -> String {
     error.map_or_else(|| CLOSED.to_owned(), |error| said_of(error, who))
 }
 
-/// What an engine says of its peer, which is `who`: it does not know, and a proxy has peers on both sides. All of the text is the engine's
-/// own.
+/// The text of an engine's error, with `who` as its peer: the engine cannot tell, and a proxy has peers on both sides.
+/// All of the text is the engine's own.
 pub fn said_of(error: &Error, who: &str) -> String {
     error.to_string().replace("the peer", who)
 }
 
 impl Sidecar<'_> {
-    /// `why`, with what is likely where an instance has ended a connection before any of its first response.
+    /// `why`, with the likely cause if an instance has ended a connection before any byte of its first response.
     pub(super) fn after_handshake(&mut self, side: &Side, why: &str) -> Option<String> {
         let Peer::Instance(number) = &side.peer else { return None };
         let is_first = side.requests <= 1 && !side.engine.is_established();

@@ -1,4 +1,4 @@
-//! An exchange is advanced: its request goes to an instance, its response to the client.
+//! Advances an exchange: its request goes to an instance, its response to the client.
 
 use h2lab_base::units::Time;
 use h2lab_net::tcp::Written;
@@ -16,9 +16,10 @@ use super::guard::own_answer;
 use super::side::{Peer, Side};
 use super::{Sidecar, mark, side, side_at};
 
-/// Where else there is another version of HTTP (RFC 7838).
+/// The field that announces another version of HTTP elsewhere (RFC 7838).
 const ALT_SVC: &str = "alt-svc";
-/// Statuses from which on a response says that its request was not done: little of one that is still coming is read in vain.
+/// From this status on, a response says that its request was not done. Then little of a request that is still arriving
+/// is read in vain.
 const NOT_DONE: u16 = 400;
 /// Bytes of a segment.
 const SEGMENT: usize = 1_448;
@@ -87,7 +88,7 @@ impl Sidecar<'_> {
             up.engine.announce_end(now, b""); // the next client needs another connection
         }
         if up.engine.is_tunnel() {
-            // It is no HTTP: that it accepts the connection is its answer.
+            // The instance does not speak HTTP: that it accepts the connection is its answer.
             let mut answer = Head::default();
             answer.status = 200;
             exchange.answer = Some(answer);
@@ -96,8 +97,8 @@ impl Sidecar<'_> {
         self.watch(id);
     }
 
-    /// Tells an instance that takes the PROXY protocol whose request follows, which is the only one on its connection. Nothing was
-    /// written on that yet: the socket has room.
+    /// Sends the header of the PROXY protocol to an instance that takes it. The request that follows is the only one on
+    /// its connection. Nothing was written on that yet, so the socket has room.
     fn tell_client(&mut self, id: u32, slot: u32) {
         let exchange = self.exchanges.get(id);
         let Some(version) = exchange.instance.and_then(|instance| self.pools.get(instance).proxied) else {
@@ -106,7 +107,7 @@ impl Sidecar<'_> {
         let ends = exchange.down.and_then(|down| side_at(&mut self.slots, down)?.ends());
         let Some(up) = side(&mut self.slots, slot) else { return };
         let Some(tcp) = up.transport.tcp() else { return };
-        // A check of the sidecar's own has no client.
+        // A health check by the sidecar itself has no client.
         let header = ends.map_or_else(
             || proxy_protocol::own(version),
             |(client, to)| proxy_protocol::header(version, client, to),
@@ -237,7 +238,7 @@ impl Sidecar<'_> {
         self.exchanges.end(id);
     }
 
-    /// The sidecar answers by itself; where the client has the head of a response already, that breaks off.
+    /// The sidecar answers by itself. If the client has the head of a response already, that response is broken off.
     fn answer(&mut self, id: u32, now: Time) {
         let exchange = self.exchanges.get(id);
         let Some(to) = exchange.down else { return self.exchanges.stir(id) };
@@ -288,7 +289,7 @@ impl Sidecar<'_> {
     }
 }
 
-/// Moves a body on, and gives its sender the credit; whether any of it moved.
+/// Moves a body on, and returns the credit to its sender. Returns whether any of the body moved.
 fn pump(
     slots: &mut [super::Slot],
     dirty: &mut Vec<u32>,
@@ -317,7 +318,7 @@ fn pump(
 enum Begun {
     /// On this stream.
     On(StreamId),
-    /// It must wait for what the connection still has to learn.
+    /// It must wait until the engine of the connection is established.
     Later,
     /// The instance does not take it.
     Never(&'static str),
@@ -325,15 +326,16 @@ enum Begun {
     TooLarge(u32),
 }
 
-/// The authority that an instance is asked for. `own` is the instance's: for a request of HTTP/1.0 that names none, since HTTP/1.1 and
-/// later versions must (RFC 9112 §3.2), or for all but those that name where a tunnel leads.
+/// The authority that an instance is asked for. `own` is the instance's. It is used for a request of HTTP/1.0 that
+/// names none, since HTTP/1.1 and later versions must name one (RFC 9112 §3.2); or, with [`Host::Instance`], for all
+/// requests except those that name where a tunnel leads.
 fn authority<'a>(exchange: &'a Exchange, (own, host): (&'a str, Host)) -> &'a str {
     let asked = str::from_utf8(exchange.head.get(Part::Authority)).unwrap_or_default(); // `fields::request` has checked it
     let is_own = asked.is_empty() || (host == Host::Instance && !exchange.asked.connect);
     if is_own { own } else { asked }
 }
 
-/// Begins a request on a connection; `own` is the instance's authority, and when it is asked for that.
+/// Begins a request on a connection; `own` is the instance's authority, and when that is asked for.
 fn send_request(exchange: &mut Exchange, up: &mut Side, own: (&str, Host), now: Time) -> Begun {
     if exchange.asked.websocket {
         return send_handshake(exchange, up, own, now);
@@ -427,7 +429,7 @@ fn accept(head: &Head, key: Option<&[u8]>, down: &mut Side, to: StreamAt, now: T
     down.engine.send_response(now, to.stream, &response);
 }
 
-/// Begins a response. `alt_svc`: what is told of the listener's HTTP/3, instead of what the instance tells of its own.
+/// Begins a response. `alt_svc` announces the listener's HTTP/3, in place of what the instance announces of its own.
 fn send_response(
     head: &Head,
     (body_length, end_stream, alt_svc): (Option<u64>, bool, Option<&str>),

@@ -6,7 +6,7 @@ use h2lab_wire::{Connection, Field, StreamId};
 
 /// Bytes of a request's body that are kept until its response begins, so that it can be sent again. A longer one is sent once.
 pub const KEPT: usize = 64 * 1024;
-/// What takes no more than this is not worth another allocation.
+/// A buffer no larger than this is not worth another allocation.
 const LEAST_SHRUNK: usize = 4 * 1024;
 /// Bytes that were passed on are removed when there are this many.
 const COMPACT_AT: usize = 32 * 1024;
@@ -19,13 +19,13 @@ const COMPACT_AT: usize = 32 * 1024;
 )]
 pub struct Body {
     bytes: Vec<u8>,
-    /// The next hop has those before.
+    /// The next hop has the bytes before this one.
     taken: usize,
-    /// The sender has credit back for those before; more than `taken` after a rewind.
+    /// The sender has got credit back for the bytes before this one; more than `taken` after a rewind.
     credited: usize,
     /// What was taken is kept, so that it can be sent again.
     keeps: bool,
-    /// Some of what was taken is gone.
+    /// Some of what was taken was removed.
     is_cut: bool,
     /// All of it has come.
     ended: bool,
@@ -55,7 +55,8 @@ impl Body {
         (self.ended, self.ended_with_head) = (true, true);
     }
 
-    /// Whether the head said that nothing follows. An empty DATA frame behind it is another message to gRPC, which wants that.
+    /// Whether the head said that nothing follows. To gRPC, a head with an empty DATA frame behind it is a different
+    /// message, and gRPC needs the head alone.
     pub const fn has_ended_with_head(&self) -> bool {
         self.ended_with_head
     }
@@ -140,14 +141,14 @@ impl Body {
         credit
     }
 
-    /// Credit that its sender never got: nobody will take the rest. All of it is given back once.
+    /// Credit that its sender never got back: nobody will take the rest. All of it is returned once.
     pub const fn owed(&mut self) -> usize {
         let owed = self.bytes.len() - self.credited;
         self.credited = self.bytes.len();
         owed
     }
 
-    /// Gives back memory that what waits does not need.
+    /// Frees memory that the waiting bytes do not need.
     pub fn shrink(&mut self) {
         let needed = self.bytes.len() - if self.keeps { 0 } else { self.taken };
         if self.bytes.capacity() <= LEAST_SHRUNK.max(2 * needed) {

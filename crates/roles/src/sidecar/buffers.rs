@@ -1,23 +1,24 @@
-//! Memory that connections work in: those of clients over HTTP/1.1, and all over TLS. A loop has as much of it as connections are at work at a time, not as
-//! connections are open: it is lent before something is read or written, and taken back when nothing is in it any more.
+//! Memory that connections work in: those of clients over HTTP/1.1, and all over TLS. A loop has as much of it as
+//! connections are at work at the same time, not as connections are open: it is lent before something is read or
+//! written, and taken back when nothing is in it any more.
 
 use h2lab_net::byte_stream::ByteStream;
 use h2lab_net::transport::Transport;
 use h2lab_wire::Connection;
 use h2lab_wire::h1::Buffers;
 
-/// What nobody works in is kept up to this, in bytes, which large bodies reach; and up to so many, more than a turn of the loop mostly
-/// needs at a time.
+/// Unused memory is kept up to this many bytes, which large bodies reach, and up to [`MOST`] buffers, more than a turn
+/// of the loop usually needs at a time.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 /// See [`MOST_BYTES`].
 const MOST: usize = 256;
 
-/// What nobody works in. The one that was used last goes first: the CPU has it in its caches.
+/// Buffers that no connection uses. The one that was used last is lent first: the CPU has it in its caches.
 #[derive(Debug, Default)]
 pub struct SpareBuffers {
     all: Vec<Buffers>,
     bytes: usize,
-    /// For ciphertext, which are bounded likewise.
+    /// Buffers for ciphertext, bounded likewise.
     ciphertext: Vec<Vec<u8>>,
     ciphertext_bytes: usize,
 }
@@ -45,7 +46,7 @@ impl SpareBuffers {
 }
 
 impl SpareBuffers {
-    /// Before a connection reads, or goes on with its handshake.
+    /// Before a connection reads, or continues its handshake.
     pub fn lend_transport(&mut self, transport: &mut Transport) {
         if let Some(stream) = transport.stream_mut()
             && stream.wants_buffer()

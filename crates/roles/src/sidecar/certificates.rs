@@ -42,7 +42,7 @@ pub fn as_of_now(all: &[CertificateStatus]) -> Vec<CertificateStatus> {
     all.iter().map(|one| one.clone().at(now)).collect()
 }
 
-/// A line for each of which there is something to say.
+/// A line for each of them that has a problem.
 pub fn warnings(all: &[CertificateStatus]) -> Vec<String> {
     all.iter().filter_map(CertificateStatus::warning).collect()
 }
@@ -52,12 +52,12 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
 }
 
-/// What has been said of certificates while a sidecar runs, which may be for longer than they are valid.
+/// The warnings about certificates that were printed while a sidecar runs, which may be for longer than they are valid.
 #[derive(Debug, Default)]
 pub struct Said(Vec<(String, String, CertificateTrouble)>);
 
 impl Said {
-    /// Lines for those of which there is something to say that was not said before, as they are in `all`.
+    /// Warnings about the certificates in `all` that were not printed before.
     pub fn anew(&mut self, all: &[CertificateStatus]) -> Vec<String> {
         let known = std::mem::take(&mut self.0);
         let mut lines = Vec::new();

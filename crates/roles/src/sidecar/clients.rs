@@ -1,7 +1,8 @@
 //! How many clients may be connected at a time.
 //!
-//! Further ones wait in the queue of their listener (listen(2)), as behind `HAProxy`'s `maxconn`, and are accepted in their order when others
-//! have gone: a burst of a moment loses nobody, and the kernel bounds the queue. QUIC has no such queue: over it a client is refused.
+//! Further ones wait in the queue of their listener (listen(2)), as behind `HAProxy`'s `maxconn`, and are accepted in
+//! their order when others have gone: a short burst loses nobody, and the kernel bounds the queue. QUIC has no such
+//! queue: over it a client is refused.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +15,17 @@ use super::Sidecar;
 use super::config::SidecarConfig;
 use super::guard::NOTE_PERIOD;
 
-/// What a loop knows of that.
+/// What a loop records for that.
 #[derive(Debug)]
 pub struct Bounded {
     /// Files that this process may have open, and how many clients over TCP leave enough of them.
     files: u64,
     usual: u32,
-    /// Places of listeners that accept nothing for now; of the first loop.
+    /// The listeners that accept nothing for now, by their places; only in the first loop.
     paused: BTreeSet<u32>,
-    /// How often there were as many as may be.
+    /// How often the bound was reached.
     pub reached: u64,
-    /// Clients that this loop had when it looked last.
+    /// How many clients this loop had when it last checked.
     seen: u32,
 }
 
@@ -55,7 +56,7 @@ impl Sidecar<'_> {
             Some(most) if all >= most => {
                 return Some(format!("{all} clients are connected, the limit of max-clients"));
             }
-            // Those of QUIC take no file.
+            // Clients over QUIC need no file.
             None if all.saturating_sub(self.udp.count()) >= self.clients.usual => {
                 return Some(format!(
                     "{all} clients are connected, the limit without max-clients: half of the {} file descriptors of this process are \
@@ -74,7 +75,7 @@ impl Sidecar<'_> {
 
     /// Whether a client over QUIC is refused, and counts it.
     pub(super) fn refuses_client(&mut self, place: u32) -> bool {
-        // By default only files bound them, of which they take none.
+        // By default only files bound clients, and clients over QUIC need none.
         let is_bounded =
             self.config.file.max_clients.is_some() || self.listeners.most_clients(place).is_some();
         let is_full = is_bounded && self.why_full(place).is_some();

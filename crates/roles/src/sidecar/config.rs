@@ -1,4 +1,4 @@
-//! How a sidecar behaves beyond its file, where it listens, and why it cannot.
+//! How a sidecar behaves beyond its file, where it listens, and why it cannot listen.
 
 use std::fmt;
 use std::io;
@@ -23,16 +23,18 @@ use crate::date::unix_s;
 
 /// Streams that a client may have open on a connection, as [`crate::origin::MAX_CONCURRENT_STREAMS`].
 const MAX_CONCURRENT_STREAMS: u32 = 1_000;
-/// Stream windows begin with so much and grow with the path, as far as the other side takes what comes.
+/// The initial stream window. Windows grow with the path, as far as the other side takes what arrives.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The connection's is no bound: a few who do not read would use it up and stop all others (h2lab explain FLOW108).
+/// The connection window must be no bound: otherwise a few streams that are not read would use it up and stop all
+/// others (h2lab explain FLOW108).
 const CONNECTION_WINDOW: u32 = i32::MAX as u32;
 /// The most that a window grows to: 1 Gbit/s at a round trip of 128 ms.
 const LARGEST_WINDOW: u32 = 16 << 20;
-/// A client whose request is not complete sends as much in each period, on all of its streams: streams of gRPC wait for minutes, also before
-/// their responses begin, and a client with `Expect: 100-continue` waits for its instance.
+/// The period in which a client whose request is not complete must send [`BODY_RATE`] bytes per second, on all of its
+/// streams together. It is long: streams of gRPC wait for minutes, even before their responses begin, and a client with
+/// `Expect: 100-continue` waits for its instance.
 const BODY_PERIOD: Duration = Duration::from_secs(300);
-/// Bytes per second of that period, of anything: one that is there answers or asks something.
+/// Bytes per second in that period, of any kind: a client that is still there answers or asks for something.
 const BODY_RATE: u32 = 1;
 /// The longest body of a request that upgrades to HTTP/2.
 const UPGRADE_BODY: u32 = 64 * 1024;
@@ -54,7 +56,8 @@ pub struct SidecarConfig {
     pub seed: u64,
     /// Threads that pass requests on.
     pub threads: u32,
-    /// Writes what the operator is told while it runs: why a service cannot be reached, which instance is left out.
+    /// Prints what the operator must know while the sidecar runs: why a service cannot be reached, which instance is
+    /// left out.
     pub on_note: Option<fn(&str)>,
     /// Where listening sockets come from, and are handed on.
     pub sockets: Sockets,
@@ -163,7 +166,7 @@ impl SidecarConfig {
         self.file.memory.map_or(u64::MAX, bound)
     }
 
-    /// What is right and of no use, or will not be right for long: lines for its author.
+    /// Lines for the author of the file about settings that are valid but useless, or will not be valid for long.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.file.warnings();
         warnings.extend(certificates::warnings(&self.certificates));
@@ -273,7 +276,7 @@ pub enum SidecarError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The UDP port of the same number cannot be had.
+    /// The UDP port of the same number is not available.
     #[error("cannot listen on UDP {address} for HTTP/3: {source}")]
     ListenUdp {
         /// The address.
@@ -309,7 +312,7 @@ pub enum SidecarError {
         /// What else can be done.
         advice: &'static str,
     },
-    /// The same, for want of a right.
+    /// The same, because a privilege is missing.
     #[error(
         "congestion = \"{name}\" of service \"{service}\" is restricted on this system: it requires CAP_NET_ADMIN, or an entry in the sysctl \
          net.ipv4.tcp_allowed_congestion_control. A running sidecar has given up that capability unless its configuration needed it at the \
@@ -323,7 +326,7 @@ pub enum SidecarError {
         /// What else can be done.
         advice: &'static str,
     },
-    /// Connections of other addresses cannot be taken.
+    /// Connections to other addresses cannot be accepted.
     #[error(
         "transparent = \"tproxy\" of the listener on {address} requires CAP_NET_ADMIN (IP_TRANSPARENT): {source}. Start as root with \
          --user, or grant that capability alone: setcap cap_net_admin+ep, or AmbientCapabilities=CAP_NET_ADMIN in systemd. \"redirect\" \

@@ -21,12 +21,13 @@ use super::{Sidecar, SidecarError, Slot, http3, mark};
 const MOST_UNPROVEN: usize = 1_000;
 /// System calls that read from one UDP port before it is the others' turn.
 const READS_PER_TURN: usize = 32;
-/// How often it is seen to clients that wait for long responses.
+/// How often clients that wait for long responses are checked.
 const LOOK: Duration = Duration::from_secs(5);
-/// A client that waits for a response and sends nothing for so long is asked whether it is there: else the idle timeouts of QUIC, often 30
-/// seconds, would end its connection.
+/// A client that waits for a response and has sent nothing for so long is asked whether it is there. Otherwise the idle
+/// timeouts of QUIC, often 30 seconds, would end its connection.
 const ASK_AFTER: Duration = Duration::from_secs(10);
-/// Rounds in which connections are separated from the ports that they came by; each takes those that have come since the one before.
+/// Rounds in which connections are separated from the ports on which they arrived; each takes the connections that have
+/// arrived since the round before.
 const MOST_ROUNDS: u32 = 100;
 
 /// Connections of clients over QUIC.
@@ -46,7 +47,7 @@ pub struct Clients {
     has_left: bool,
     /// Some have a socket of their own, which may bring what is for others.
     has_separated: bool,
-    /// When it is looked at those that wait.
+    /// When those that wait are checked next.
     look_at: Time,
 }
 
@@ -63,7 +64,7 @@ impl Clients {
 }
 
 impl Sidecar<'_> {
-    /// Reads what is left in UDP ports, and is done about clients by time.
+    /// Reads what is left in UDP ports, and does what is due for clients.
     pub(super) fn tend_datagrams(&mut self, now: Time) {
         for place in std::mem::take(&mut self.udp.unread) {
             self.receive_datagrams(place);
@@ -101,7 +102,8 @@ impl Sidecar<'_> {
         let Some(endpoint) = self.listeners.endpoint(place) else { return };
         for _ in 0..READS_PER_TURN {
             let mut arrivals = Vec::new();
-            // What a client's host says of it, such as that it is gone, is found out by silence, too.
+            // Errors that a client's host reports, such as that the client is gone, are ignored: silence shows the
+            // same.
             let read = endpoint.receive(self.now, &mut |arrival| arrivals.push(arrival)).unwrap_or(1);
             self.route(place, &endpoint, arrivals);
             if read == 0 {
@@ -139,7 +141,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Takes a connection in; where that is.
+    /// Accepts a connection; returns its slot.
     fn take_in(&mut self, place: u32, endpoint: &Arc<QuicEndpoint>, incoming: Incoming) -> Option<u32> {
         if self.guard.pressure() == Pressure::Full || self.refuses_client(place) {
             endpoint.turn_away(incoming);
@@ -205,7 +207,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Clients of ports that take no connections any more are told, and ports without clients are given back.
+    /// Notifies clients of ports that take no more connections, and gives back ports without clients.
     pub(super) fn end_closed_ports(&mut self, now: Time) {
         for place in self.listeners.udp_places() {
             if self.listeners.is_udp_open(place) {
@@ -225,7 +227,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Asks clients that have waited for long whether they are there, which tells them the same.
+    /// Asks clients that have waited for long whether they are there, which also shows them that we are.
     fn ask_waiting(&mut self, now: Time) {
         for slot in self.udp.names.keys() {
             if let Slot::Open(side) = &mut self.slots[*slot as usize]
@@ -254,8 +256,8 @@ impl Sidecar<'_> {
         Ok(())
     }
 
-    /// Where another process has taken the UDP ports over this one keeps none of them, so that a third one can have them once that other one
-    /// has ended. Connections go on.
+    /// If another process has taken over the UDP ports, this one keeps none of them, so that a third one can have them
+    /// once that other one has ended. Connections continue.
     pub(super) fn give_up_ports(&mut self) -> Result<(), SidecarError> {
         if !self.config.sockets.are_handed_on() || self.listeners.udp_places().is_empty() {
             return Ok(());
@@ -267,7 +269,8 @@ impl Sidecar<'_> {
         Ok(())
     }
 
-    /// Gives each connection a socket of its own, and reads the ports to their end. Who wants a connection from now on waits in the ports.
+    /// Gives each connection a socket of its own, and reads the ports to their end. New connections from now on wait in
+    /// the ports.
     fn leave_ports(&mut self) -> Result<(), SidecarError> {
         self.now = self.clock.now();
         self.listeners.read_udp(false, &mut self.reactor)?;
@@ -291,7 +294,8 @@ impl Sidecar<'_> {
         Ok(())
     }
 
-    /// Gives a connection a socket of its own. Where the kernel does not, its client finds a new connection when this one is silent.
+    /// Gives a connection a socket of its own. If the kernel does not allow it, the client makes a new connection when
+    /// this one is silent.
     fn separate(&mut self, slot: u32) {
         let token = Self::token(slot);
         let transport = match &mut self.slots[slot as usize] {

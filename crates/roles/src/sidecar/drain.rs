@@ -1,9 +1,9 @@
-//! The end in good order: no request that a client has sent is lost.
+//! The orderly end: no request that a client has sent is lost.
 //!
-//! HTTP/2 clients are told in two steps (RFC 9113 §6.8): GOAWAY with the highest stream number, then, a round trip later, with that of the
-//! last stream that was taken. HTTP/1.1 has one step: the next response says `Connection: close`. A connection without a request
-//! stays open for [`LAST_CALL`], so that a request under way meets no closed connection. Where a successor goes on with it
-//! ([`super::handover`]) it has no end.
+//! HTTP/2 clients are notified in two steps (RFC 9113 §6.8): GOAWAY with the highest stream number, then, a round trip
+//! later, with that of the last stream that was taken. HTTP/1.1 has one step: the next response says
+//! `Connection: close`. A connection without a request stays open for [`LAST_CALL`], so that a request under way does
+//! not find it closed. If a successor continues a connection ([`super::handover`]), it does not end.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use h2lab_wire::ErrorCode;
 use super::side::Peer;
 use super::{STOP_PERIOD, Sidecar, SidecarError, Slot, mark};
 
-/// For so long clients that have no request under way may still send one over HTTP/1.1.
+/// How long clients that have no request under way may still send one over HTTP/1.1.
 const LAST_CALL: Duration = Duration::from_secs(1);
-/// What clients are told.
+/// The reason that clients get.
 pub(super) const WHY: &[u8] = b"the proxy is shutting down";
 
 impl Sidecar<'_> {
-    /// Accepts no connections any more, passes on what clients send until they know, and returns when nothing is left, or after
-    /// `timeouts.drain`.
+    /// Accepts no more connections, passes on what clients send until they have been notified, and returns when nothing
+    /// is left, or after `timeouts.drain`.
     pub(super) fn drain(&mut self) -> Result<(), SidecarError> {
         self.observer.drain();
         // What the kernel has established is taken, or handed over: its client may have sent a request.
@@ -41,7 +41,7 @@ impl Sidecar<'_> {
         self.settle();
         let begun = self.now;
         let drain = self.config.file.timeouts.drain;
-        // Where another process has taken over nobody waits for this one.
+        // If another process has taken over, nobody waits for this one to end.
         let last_call = begun + if self.config.sockets.are_handed_on() { drain / 8 * 7 } else { LAST_CALL };
         let until = begun + drain;
         let mut is_called = false;
@@ -68,17 +68,18 @@ impl Sidecar<'_> {
         Ok(())
     }
 
-    /// Whether nothing is under way, and nothing comes any more.
+    /// Whether nothing is under way, and nothing more will arrive.
     fn is_done(&self, now: Time) -> bool {
         let passing = self.config.sockets.passing();
-        // A successor is ready where this one has been asked how it does: the answer is still this one's.
+        // The successor is ready. If this process was asked for its state before, the answer is still due from this
+        // one.
         let is_asked = self.config.sockets.are_handed_on() && self.observer.is_asked();
         let is_idle = self.exchanges.open() == 0 && !self.has_clients(now) && !is_asked;
         is_idle && !passing.has_under_way(self.number) && (!self.is_first() || passing.ends_arrivals())
     }
 
-    /// A client is told that its connection takes no further requests, once it has said which version it speaks; unless the successor goes
-    /// on with that.
+    /// Notifies a client, once its version is known, that its connection takes no further requests; unless the
+    /// successor continues the connection.
     pub(super) fn announce_end(&mut self, slot: u32, why: &[u8]) {
         if !self.awaits_handover(slot) {
             self.tell_end(slot, why);
@@ -94,13 +95,13 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Ends what has no request under way and cannot be told.
+    /// Ends a connection that has no request under way and cannot be notified.
     pub(super) fn end_quiet(&mut self, slot: u32) {
         if self.awaits_handover(slot) {
             // It carries something, or it would not be here. If that ends in time, the connection is handed over.
             return self.tell_end(slot, WHY);
         }
-        // A request that has come in the meantime is answered, and says so.
+        // A request that has arrived in the meantime is answered, and the response announces the end.
         self.read(slot);
         match &mut self.slots[slot as usize] {
             Slot::Open(side)

@@ -33,7 +33,8 @@ impl Engines {
         Self { of, made: [const { [const { None }; 3] }; 3] }
     }
 
-    /// The engine of a connection that was accepted. `config`: as it is now; another one than before begins anew.
+    /// The engine of a connection that was accepted. `config` is the current configuration; if it has changed, the
+    /// shared ones are made anew.
     pub fn engine(&mut self, config: &Config, version: Version, by: Carrier, now: Time) -> Connection {
         self.follow(config);
         let config = self.config(version, by);
@@ -44,7 +45,8 @@ impl Engines {
         }
     }
 
-    /// Goes on in HTTP/2 where a client in clear has asked for that in HTTP/1.1, as if it had begun so; whether it does from now on.
+    /// Continues in HTTP/2 if a client in clear has asked for that in HTTP/1.1, as if the connection had begun so.
+    /// Returns whether it has changed to HTTP/2.
     pub fn upgrade(&mut self, engine: &mut Connection, config: &Config, now: Time) -> bool {
         engine.switch(now, |_| {
             self.follow(config);

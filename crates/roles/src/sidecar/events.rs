@@ -1,4 +1,4 @@
-//! What the engines report goes into the exchanges.
+//! Applies the events of the engines to the exchanges.
 
 use h2lab_base::units::Time;
 use h2lab_proxy::config::RetryOn;
@@ -20,7 +20,7 @@ use super::streams::Streams;
 const LAST: u32 = i32::MAX as u32;
 
 impl Sidecar<'_> {
-    /// Takes the events of a connection, which is not in its slot meanwhile. Whether there were any.
+    /// Takes the events of a connection, which is not in its slot meanwhile. Returns whether there were any.
     pub(super) fn take_events(&mut self, slot: u32, side: &mut Side, now: Time) -> bool {
         let mut were_any = false;
         let is_client = matches!(side.peer, Peer::Client { .. });
@@ -57,7 +57,8 @@ impl Sidecar<'_> {
                     // What follows a request for a tunnel, which has no body, is the tunnel's.
                     if end_stream && !exchange.asked.is_tunnel() {
                         if side.version == Version::H3 && is_grpc(exchange.head.field(b"content-type")) {
-                            // HTTP/3 has no frame that ends a stream. gRPC over HTTP/2 has one of DATA do that, and grpc-go waits for it.
+                            // HTTP/3 has no frame that ends a stream. In gRPC over HTTP/2 a DATA frame does that, and
+                            // grpc-go waits for it.
                             exchange.request.push(&[], true);
                         } else {
                             exchange.request.end_with_head();
@@ -127,7 +128,7 @@ impl Sidecar<'_> {
         were_any
     }
 
-    /// Where a client goes on in HTTP/2, its connection has what one has that begins so.
+    /// If a client continues in HTTP/2, its connection is set up like one that begins so.
     fn upgrade(&mut self, side: &mut Side, now: Time) {
         if side.version == Version::H1 && self.engines.upgrade(&mut side.engine, &self.config.server, now) {
             side.version = Version::H2;
@@ -136,7 +137,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// An instance ends a connection with so many requests under way; whether they are too much for it.
+    /// An instance ends a connection with `requests` requests under way; returns whether they are too much for it.
     fn note_goaway(
         &mut self,
         peer: &Peer,
@@ -176,7 +177,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// A client's connection has ended: what is said of that where the client has not simply gone away.
+    /// A client's connection has ended: reports why, unless the client has simply gone away.
     pub(super) fn note_client_end(&mut self, side: &mut Side, error: Option<&Error>, now: Time) {
         if !matches!(side.peer, Peer::Client { .. }) {
             return;
@@ -184,7 +185,7 @@ impl Sidecar<'_> {
         let is_idle = side.streams.len() == 0;
         let broke = match error {
             Some(Error::PeerMisbehaved { .. } | Error::BadHttp1(_) | Error::WrongProtocol { .. }) => true,
-            // One that asks nothing for long has done nothing wrong.
+            // A client that is idle for long has done nothing wrong.
             Some(Error::Exceeded(exceeded)) => exceeded.limit != Limit::Idle,
             _ => false,
         };
@@ -300,7 +301,8 @@ impl Sidecar<'_> {
         let is_client = matches!(side.peer, Peer::Client { .. });
         let is_busy = side.streams.len() > 0;
         if side.was_too_much && fate == Fate::Unknown {
-            // What they were too much for would end the next connection, too, and what others have under way there.
+            // Requests that were too much for this instance would end the next connection, too, with other requests
+            // that are under way there.
             for (_, id) in side.streams.take() {
                 let why = format!("the instance closed the connection because of excessive load: {why}");
                 self.cut(id, is_client, Fate::Answered, &why);
@@ -318,8 +320,8 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Cancels the request of an HTTP/1.1 client that has closed its direction before it got any of the response, as nginx does (499): it
-    /// cannot be told from one that has closed both.
+    /// Cancels the request of an HTTP/1.1 client that has closed its direction before it got any of the response, as
+    /// nginx does (499): such a client cannot be distinguished from one that has closed both directions.
     pub(super) fn cancel_if_gone(&mut self, side: &mut Side, now: Time) {
         if !side.has_ended() || side.version != Version::H1 || !matches!(side.peer, Peer::Client { .. }) {
             return;
@@ -343,11 +345,11 @@ impl Sidecar<'_> {
         self.cut_as(id, is_client, (fate, error), why);
     }
 
-    /// The same, with what clients are told it is.
+    /// The same, with the error that clients get.
     pub(super) fn cut_as(&mut self, id: u32, is_client: bool, (fate, error): (Fate, ProxyError), why: &str) {
         let exchange = self.exchanges.get(id);
         if is_client && exchange.is_left_to_the_instance() {
-            // The rest of what its client has said is still passed on.
+            // The rest of what its client has sent is still passed on.
         } else if is_client {
             exchange.down = None;
         } else {
@@ -371,8 +373,8 @@ const fn is_excess(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::ENHANCE_YOUR_CALM | ErrorCode::H3_EXCESSIVE_LOAD)
 }
 
-/// Whether what an instance had too much of are PINGs: servers of gRPC say so (`too_many_pings`). One without requests under way has
-/// got nothing else.
+/// Whether PINGs are what an instance had too much of: servers of gRPC say so (`too_many_pings`). Without requests
+/// under way, it has received nothing else.
 fn is_of_pings(requests: usize, debug: &[u8]) -> bool {
     let says = debug.windows(4).any(|word| word.eq_ignore_ascii_case(b"ping"));
     says || (requests == 0 && debug.is_empty())
@@ -410,7 +412,8 @@ fn fate_of(version: Version, error: Option<&Error>) -> Fate {
     if version == Version::H1 && is_answer { Fate::Answered } else { Fate::Unknown }
 }
 
-/// The stream of a response, interim or final, that may not be passed on; why, and whether it is whole. Only HTTP/1.1 has `Connection`.
+/// The stream of a response, interim or final, that may not be passed on, with the reason and whether the response is
+/// whole. Only HTTP/1.1 has `Connection`.
 fn refused(version: Version, event: &Event<'_>) -> Option<(StreamId, (Refused, bool))> {
     let (stream, head, is_whole) = match event {
         _ if version != Version::H1 => return None,
@@ -421,7 +424,8 @@ fn refused(version: Version, event: &Event<'_>) -> Option<(StreamId, (Refused, b
     fields::check_response(head).err().map(|why| (stream, (why, is_whole)))
 }
 
-/// Entries with our name in `Via` from which on the request is in a loop: in a chain several sidecars may have the same name.
+/// If `Via` has this many entries with our name, the request is in a loop. A chain may have several sidecars with the
+/// same name.
 const MOST_HOPS: usize = 8;
 
 /// Puts a request into an exchange.
@@ -462,7 +466,7 @@ fn take_request(
     }
 }
 
-/// The answer to a request has come: where that asked for a tunnel, does it begin?
+/// The answer to a request has come. If the request asked for a tunnel, decides whether the tunnel begins.
 fn take_tunnel(exchange: &mut Exchange, version: Version, answer: &mut Head) {
     if exchange.asked.websocket {
         take_handshake(exchange, version, answer);
@@ -481,7 +485,7 @@ fn take_connect(exchange: &mut Exchange, answer: &mut Head) {
     }
 }
 
-/// The answer to a handshake of WebSocket has come: does the instance take it?
+/// The answer to a handshake of WebSocket has come: decides whether the instance accepts it.
 fn take_handshake(exchange: &mut Exchange, version: Version, answer: &mut Head) {
     let is_taken = match version {
         Version::H1 => answer.status == 101,
@@ -505,7 +509,7 @@ fn take_handshake(exchange: &mut Exchange, version: Version, answer: &mut Head) 
     let key = own.or_else(|| exchange.head.field(websocket::KEY.as_bytes()));
     let proves =
         |key: &[u8]| answer.field(websocket::ACCEPT.as_bytes()) == Some(websocket::accept(key).as_bytes());
-    // The sidecar answers its client's key by itself: nobody else would notice.
+    // The sidecar answers its client's key by itself: nobody else would notice a wrong answer of the instance.
     if version == Version::H1 && key.is_some_and(|key| !proves(key)) {
         let why = "the instance accepted the WebSocket without a valid sec-websocket-accept (RFC 6455 §4.1)";
         exchange.refusal = Some(Refusal::new(502, why).because(ProxyError::HttpUpgradeFailed));

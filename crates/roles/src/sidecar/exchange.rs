@@ -31,34 +31,34 @@ pub struct StreamAt {
 pub struct Refusal {
     /// The status: 404, 429, 431, 501, 502, 503, 504.
     pub status: u16,
-    /// What the client is told: no address of an instance.
+    /// The explanation that the client gets, without the address of an instance.
     pub why: String,
     /// The same for programs.
     pub error: ProxyError,
-    /// What the operator is told beside.
+    /// Further details for the operator.
     pub detail: Option<String>,
-    /// After what time the client may come again.
+    /// After what time the client may retry.
     pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
-    /// With what the status says.
+    /// The error follows from the status.
     pub fn new(status: u16, why: impl Into<String>) -> Self {
         let error = ProxyError::of_status(status);
         Self { status, why: why.into(), error, detail: None, retry_after: None }
     }
 
-    /// With what is known better.
+    /// The same, with a more precise error.
     pub fn because(self, error: ProxyError) -> Self {
         Self { error, ..self }
     }
 
-    /// With what the operator is told.
+    /// The same, with details for the operator.
     pub fn with_detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// With a time after which it may be better.
+    /// The same, with a time after which the client may retry.
     pub fn come_again_after(self, after: Duration) -> Self {
         Self { retry_after: Some(after), ..self }
     }
@@ -74,7 +74,7 @@ pub struct Exchange {
     pub up: Option<StreamAt>,
     /// The number of its service.
     pub service: u32,
-    /// Where it is to go, and what is spoken there, if its client has said so by the address that it connected to.
+    /// Where it is to go, and what is spoken there, if the address that its client connected to says so.
     pub destination: Option<(SocketAddr, Speaks)>,
     /// The number of the instance that it is counted at.
     pub instance: Option<u32>,
@@ -88,7 +88,7 @@ pub struct Exchange {
     pub interims: Vec<Head>,
     /// The head of the response, until the client has it.
     pub answer: Option<Head>,
-    /// The memory of the last one.
+    /// The memory of the last head, to be reused.
     pub spare: Head,
     /// The client has the head of the response.
     pub is_answered: bool,
@@ -100,7 +100,7 @@ pub struct Exchange {
     pub refusal: Option<Refusal>,
     /// How often it was sent again.
     pub repeated: u8,
-    /// What protects its service knows of it.
+    /// What is recorded of it for the protection of its service.
     pub watched: Watched,
     /// When it came.
     pub began_at: Time,
@@ -112,11 +112,11 @@ pub struct Exchange {
     pub is_extended: bool,
     /// The key that the sidecar made for a WebSocket, since its client, of HTTP/2, has none.
     pub key: Option<String>,
-    /// What the log and the figures say of it.
+    /// What the log and the figures record of it.
     pub seen: Seen,
     /// It waits for a connection.
     pub waits: bool,
-    /// Its connection was silent, and it was asked whether it may begin anew elsewhere.
+    /// Its connection was silent, and an attempt to start it again elsewhere was made.
     pub was_tried: bool,
     /// It is to be advanced.
     pub is_stirred: bool,
@@ -149,12 +149,12 @@ impl Exchange {
         };
     }
 
-    /// Whether it is a tunnel to where it was to go, of no HTTP.
+    /// Whether it is a tunnel to its destination, without HTTP.
     pub const fn is_raw(&self) -> bool {
         matches!(self.destination, Some((_, Speaks::Tcp)))
     }
 
-    /// Whether it is such a tunnel, and its client has said all, and has had all.
+    /// Whether it is such a tunnel, and its client has sent everything and has received everything.
     pub const fn is_left_to_the_instance(&self) -> bool {
         self.is_raw() && self.request.has_ended() && self.response.is_done()
     }

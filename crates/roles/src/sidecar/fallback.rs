@@ -1,8 +1,9 @@
-//! Instances that were said to speak HTTP/2 in clear, and do not: they get HTTP/1.1.
+//! Instances that are configured to speak HTTP/2 in clear, and do not: they get HTTP/1.1.
 //!
-//! One that answers in HTTP/1.1 shows it. One that closes the connection before it has sent a byte may also be on its way down, so that
-//! HTTP/1.1 is tried: a response makes it known, and an end without one takes it back. One that has spoken HTTP/2 before is not tried.
-//! All of it is forgotten when the instance cannot be reached: it may be another one then.
+//! An instance that answers in HTTP/1.1 shows it. One that closes the connection before it has sent a byte may also be
+//! shutting down, so HTTP/1.1 is only tried: a response confirms it, and an end without one takes it back. One that has
+//! spoken HTTP/2 before is not tried. All of this is discarded when the instance cannot be reached: a different one may
+//! be there afterwards.
 
 use std::io;
 
@@ -59,8 +60,9 @@ impl Sidecar<'_> {
         }
     }
 
-    /// The same where the connection broke: an HTTP/1.1 server that closes it before it has read all of our SETTINGS resets it. What
-    /// the connection carried may be anything, since what the instance had sent may be lost with the reset.
+    /// The same if the connection broke: an HTTP/1.1 server that closes it before it has read all of our SETTINGS
+    /// resets it. Then the fate of what the connection carried is unknown, since what the instance had sent may be lost
+    /// with the reset.
     pub(super) fn falls_back_at_reset(&mut self, side: &Side, error: &TransportError) {
         let is_reset = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
@@ -93,7 +95,7 @@ impl Sidecar<'_> {
 
     fn report_http1(&mut self, number: u32) {
         if !self.pools.get(number).standing.may_tell() {
-            return; // another loop has said it
+            return; // another loop has reported it
         }
         self.live.report(&format!(
             "{} does not support HTTP/2: falling back to HTTP/1.1",

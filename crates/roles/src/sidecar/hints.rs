@@ -1,7 +1,7 @@
-//! Links of a page go to its client when it is asked for: as 103, and what they preload as pushes.
+//! When a page is requested, its links are sent to the client at once: as 103, and what they preload as pushes.
 //!
-//! By default only to HTTP/2 clients. Over HTTP/1.1 a client that knows no 103 takes it for the response, and browsers ignore it there
-//! for that reason.
+//! By default only to HTTP/2 clients. Over HTTP/1.1 a client that does not know 103 takes it for the response, and
+//! browsers ignore it there for that reason.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -35,7 +35,8 @@ const ADDED: [&[u8]; 7] = [
 ];
 
 impl Sidecar<'_> {
-    /// A request has come, on `side`, which is not in its slot meanwhile: tells its client what the response will link to.
+    /// A request has come, on `side`, which is not in its slot meanwhile: sends its client what the response will link
+    /// to.
     pub(super) fn hint(&mut self, id: u32, slot: u32, side: &mut Side, now: Time) {
         let hints = self.config.file.hints;
         let exchange = self.exchanges.get(id);
@@ -88,7 +89,7 @@ impl Sidecar<'_> {
             is_http10: false,
             fields: h2lab_wire::Fields::default(),
         };
-        // A promise that nobody keeps is worse than none.
+        // A promise that is not kept is worse than none.
         let Ok(service) = self.listeners.service(listener, &asked) else { return };
         let of = |names: &'static [&[u8]]| page.fields().filter(move |field| names.contains(&field.name));
         let fields: Vec<Field<'_>> = of(&REPEATED).collect();

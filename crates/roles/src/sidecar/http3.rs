@@ -1,7 +1,7 @@
 //! What is different where the transport is QUIC.
 //!
 //! An HTTP/3 connection is a [`Side`] as any other: its engine takes the same calls, and its transport moves the bytes of its streams.
-//! Here is what the kernel does for TCP and nobody for QUIC: readings of the path, PINGs, room for streams.
+//! This module does what the kernel does for TCP, but not for QUIC: readings of the path, PINGs, room for streams.
 
 use std::time::Duration;
 
@@ -21,14 +21,15 @@ use crate::client::connect::{ConnectError, DialTarget};
 const AHEAD: u32 = 500;
 /// Stream windows of QUIC. They do not grow with the path as those of HTTP/2 do: 20 MB/s for one body at a round trip of 25 ms.
 const STREAM_WINDOW: u32 = 512 * 1024;
-/// Streams of which a connection may hold all that their windows allow, of what nobody reads. Fewer would let a few who are slow stop the
-/// others, and more let one connection use up what all may hold.
+/// The number of streams of which a connection may hold all unread bytes that their windows allow. With fewer, a few
+/// slow readers would stop the other streams; with more, one connection could use up the memory of all.
 const FULL_STREAMS: u32 = 128;
-/// The same where memory is short: it is so many times the most that one stream of HTTP/2 may have, an eighth of the memory of all.
+/// The same where memory is short: so many times the largest window of one stream of HTTP/2, which is an eighth of the
+/// memory of all.
 const LARGEST_STREAMS: u32 = 64;
 /// Bytes that a peer may leave unacknowledged on a connection: what Linux gives a TCP socket (`tcp_wmem`).
 const UNACKNOWLEDGED: u64 = 4 << 20;
-/// An instance that did not answer over QUIC is asked over it again after so long: what was in the way may be gone.
+/// After so long, an instance that did not answer over QUIC is asked over it again: the obstacle may be gone.
 const WITHOUT: Duration = Duration::from_secs(300);
 
 /// How an instance is dialled over QUIC. `has_other`: it may be asked over TCP, so that half of the time is left for that.
@@ -44,8 +45,8 @@ pub fn server(config: &Config) -> Config {
     Config { tls: true, flow: flow(&config.flow), ..*config }
 }
 
-/// The windows of QUIC, where those of HTTP/2 are these. QUIC keeps what nobody reads, so that the connection has a window, too: 64 MiB, or
-/// an eighth of the memory of all.
+/// The windows of QUIC that correspond to these of HTTP/2. QUIC keeps what nobody reads, so the connection has a
+/// window, too: 64 MiB, or an eighth of the memory of all.
 fn flow(of_http2: &FlowControl) -> FlowControl {
     let stream_window = STREAM_WINDOW.min(2 * of_http2.stream_window);
     let most = of_http2.auto_limit.map_or(u32::MAX, |limit| limit.saturating_mul(LARGEST_STREAMS));
@@ -68,7 +69,7 @@ pub fn engine(transport: &mut Transport, target: &DialTarget, now: Time) -> Conn
     Connection::h3(target.engine, now)
 }
 
-/// What QUIC knows of a connection's path, as the kernel tells it of TCP's: packets are segments.
+/// QUIC's measurements of a connection's path, in the form that the kernel reports for TCP: packets count as segments.
 pub fn reading(quic: &QuicSession, side: &Side) -> PathReading {
     let (summary, tick) = (quic.summary(), quic.tick(Time::ZERO, 0));
     PathReading {
@@ -89,7 +90,7 @@ pub fn reading(quic: &QuicSession, side: &Side) -> PathReading {
 }
 
 impl Pool {
-    /// It is asked over HTTP/3 again, some time after that was in vain.
+    /// Tries HTTP/3 again, some time after it has failed.
     pub fn try_http3(&mut self, now: Time) {
         let is_due = self.known > 0 && now.since(self.without_http3_at) >= WITHOUT;
         if is_due && self.targets[0].protocol.is_quic() {
@@ -104,7 +105,7 @@ impl Sidecar<'_> {
         let pool = self.pools.get(instance);
         pool.without_http3_at = now;
         if !pool.standing.may_tell_of_http3(now, WITHOUT) {
-            return; // another loop has said it
+            return; // another loop has reported it
         }
         let (_, why) = guard::in_short(error);
         let text =

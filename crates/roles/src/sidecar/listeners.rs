@@ -1,4 +1,4 @@
-//! The sockets that the sidecar listens on, which the first loop has, and connections that have not said what they speak.
+//! The sockets that the sidecar listens on, which the first loop has, and connections whose protocol is not known yet.
 
 #[cfg(test)]
 mod tests;
@@ -49,11 +49,11 @@ pub struct Listeners {
     places: Vec<Place>,
     /// Ports of HTTP/3 by the places of their listeners, which the first loop has.
     udp: BTreeMap<u32, UdpPort>,
-    /// How long a client may take to say what it speaks.
+    /// How long a client may take until its protocol is known.
     first_bytes_timeout: Option<std::time::Duration>,
 }
 
-/// A listener, as a loop knows it.
+/// A listener, as a loop sees it.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// As it is written; with port 0 not with the one that was taken.
@@ -69,12 +69,13 @@ pub struct Place {
     proxied: Option<Vec<Network>>,
     /// Whether connections are to other addresses, and what becomes of those.
     interception: Option<Interception>,
-    /// What clients are told of its HTTP/3.
+    /// What is announced to clients of its HTTP/3.
     alt_svc: Option<String>,
 }
 
 impl Place {
-    /// What a listener does with connections. `before`: what it did, whose TLS goes on if nothing of it has changed.
+    /// What a listener does with connections. `before` is what it did; its TLS configuration is kept if nothing of it
+    /// has changed.
     fn new(
         listen: &Listen,
         options: &ServerTlsOptions,
@@ -136,7 +137,7 @@ impl Listeners {
         listeners
     }
 
-    /// What the first loop has now. Returns the places that were closed, whose clients are to be told.
+    /// Takes what the first loop has now. Returns the places that were closed, whose clients are to be notified.
     pub fn take(&mut self, places: &[Place], number: &dyn Fn(&str) -> u32) -> Vec<u32> {
         let was_open = |at: usize| self.places.get(at).is_some_and(|place| place.is_open);
         let closed = places.iter().enumerate().filter(|(at, place)| was_open(*at) && !place.is_open);
@@ -153,9 +154,9 @@ impl Listeners {
         self.places.clone()
     }
 
-    /// Listens where `config` says now: what is gone is closed, what is new is opened, the rest has other routes and certificates.
-    /// `number` gives the number of a service; `is_used`, whether a place has connections. Returns the places that were closed, whose
-    /// clients are to be told. What cannot be done is reported.
+    /// Listens where `config` says now: what is gone is closed, what is new is opened, the rest has other routes and
+    /// certificates. `number` gives the number of a service; `is_used`, whether a place has connections. Returns the
+    /// places that were closed, whose clients are to be notified. What cannot be done is reported.
     pub fn follow(
         &mut self,
         config: &SidecarConfig,
@@ -284,8 +285,8 @@ impl Listeners {
         }
     }
 
-    /// A connection that was accepted. `None` if there is no memory for TLS, or it is of nobody who may say whose it is, and its client
-    /// sees a closed connection.
+    /// A connection that was accepted. `None` if there is no memory for TLS, or if its peer may not send a header of
+    /// the PROXY protocol, which is expected; the client then sees a closed connection.
     pub fn opening(
         &self,
         stream: StreamSocket,
@@ -316,14 +317,15 @@ impl Listeners {
         Some(Opening { is_header_due, intercepted, timeout_at, ..opening })
     }
 
-    /// Whether a client of this address may say in a header of the PROXY protocol who it is, where the listener in this place expects one.
+    /// Whether a peer with this address may name its client in a header of the PROXY protocol, if the listener in this
+    /// place expects one.
     pub fn trusts(&self, place: u32, ip: IpAddr) -> bool {
         let proxied = self.places.get(place as usize).and_then(|place| place.proxied.as_ref());
         proxied
             .is_none_or(|networks| networks.is_empty() || networks.iter().any(|network| network.contains(ip)))
     }
 
-    /// What the listener in this place is to the process before and the one after; `None` if it accepts nothing.
+    /// How the process before and the one after see the listener in this place; `None` if it accepts nothing.
     pub fn kind(&self, place: u32) -> Option<handover::Listener> {
         let place = self.places.get(place as usize).filter(|place| place.is_open)?;
         Some(handover::Listener {
@@ -334,12 +336,12 @@ impl Listeners {
         })
     }
 
-    /// What all of them are, with their places.
+    /// The same for all of them, with their places.
     pub fn kinds(&self) -> impl Iterator<Item = (u32, handover::Listener)> {
         (0..self.places.len() as u32).filter_map(|place| Some((place, self.kind(place)?)))
     }
 
-    /// A connection in clear that another process had, or this one, as it was.
+    /// A connection in clear that another process had, or this one, in the state that it had there.
     pub fn resumed(
         &self,
         stream: StreamSocket,
@@ -359,7 +361,7 @@ impl Listeners {
         Opening { first_bytes: before.bytes, named, is_header_due, intercepted, timeout_at, ..opening }
     }
 
-    /// A connection whose client has said nothing yet.
+    /// A connection whose client has sent nothing yet.
     pub fn opening_of(
         &self,
         transport: Transport,
@@ -423,12 +425,13 @@ impl Listeners {
     }
 }
 
-/// What a successor is told of where a connection was to go, or where a header of the PROXY protocol says that it has come.
+/// The destination of a connection as reported to a successor: where it was to go, or the destination that a header of
+/// the PROXY protocol names.
 pub fn original(intercepted: Option<&Intercepted>, named: Option<SocketAddr>) -> Option<Original> {
     intercepted.map_or_else(|| named.map(Original::Here), |intercepted| Some(intercepted.original))
 }
 
-/// A connection that was accepted, until its client has said what it speaks.
+/// A connection that was accepted, until its client's protocol is known.
 #[derive(Debug)]
 pub struct Opening {
     /// What carries it.
@@ -440,7 +443,7 @@ pub struct Opening {
     pub assignment: Assignment,
     /// The client's address: the connection's, or what a header of the PROXY protocol says.
     pub client: SocketAddr,
-    /// Where the client has connected to, if such a header says it.
+    /// Where the client has connected to, if such a header names it.
     pub named: Option<SocketAddr>,
     /// That header is still to come.
     is_header_due: bool,
@@ -474,7 +477,7 @@ impl Opening {
         Ok(true)
     }
 
-    /// What the process after this one goes on with, if it can: nothing of TLS has come.
+    /// What the process after this one needs to continue, if it can: no TLS is involved.
     pub fn handed_over(&self, listener: SocketAddr) -> Option<handover::Client> {
         let tcp = self.transport.tcp().filter(|_| !self.transport.is_tls())?;
         Some(handover::Client {
@@ -513,8 +516,9 @@ impl Opening {
         }
     }
 
-    /// How long it may say nothing more: before its first request as long as before any other, else as long as a head may take. Whether
-    /// that begins now. One that was intercepted has times of its own: see [`Opening::wait_on`].
+    /// How long it may send nothing more: before its first request as long as before any other, else as long as a head
+    /// may take. Returns whether that time begins now. A connection that was intercepted has times of its own: see
+    /// [`Opening::wait_on`].
     pub fn wait(&mut self, limits: &Limits, now: Time) -> bool {
         let is_handshaking = self.is_header_due || self.transport.is_handshaking();
         let is_detected = self.intercepted.is_some() && !self.transport.is_tls();
@@ -528,7 +532,7 @@ impl Opening {
         true
     }
 
-    /// It has said too little for now; until when it may go on so, if it may.
+    /// Too little has arrived for now. Returns until when this may go on, if it may.
     pub fn wait_on(&mut self) -> Option<Time> {
         let is_clear = !self.transport.is_tls();
         let has_said_anything = !self.first_bytes.is_empty();
@@ -540,7 +544,7 @@ impl Opening {
         self.timeout_at.min(self.transport.timeout())
     }
 
-    /// Reads what has come. The engine, once it is known which; an error if the client is gone.
+    /// Reads what has come. Returns the engine, once it is known which; an error if the client is gone.
     pub fn proceed(
         &mut self,
         config: &SidecarConfig,

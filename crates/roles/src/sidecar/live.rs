@@ -24,7 +24,7 @@ use super::observe::unix;
 use super::transparent;
 pub use found::Found;
 
-/// Of the addresses of a name so many are used.
+/// The most addresses of a name that are used.
 const MOST_ADDRESSES: usize = 8;
 
 /// An instance with its address.
@@ -34,7 +34,7 @@ pub struct Resolved {
     pub member: Member,
     /// Its address.
     pub address: SocketAddr,
-    /// Further ones at which it may be: it is looked for there where it is not at the first one.
+    /// Further addresses at which it may be: they are tried if it is not reached at the first one.
     pub others: Vec<SocketAddr>,
     /// The name of its certificate, if the service has none for all.
     pub server_name: String,
@@ -73,8 +73,8 @@ impl Resolved {
         [self.address].into_iter().chain(self.others.iter().copied())
     }
 
-    /// The same with the addresses in the order that they had before, as far as they are the same: name servers shuffle them, and an
-    /// instance is known by its first one.
+    /// The same with the addresses in the order that they had before, as far as they are the same: name servers shuffle
+    /// them, and an instance is identified by its first one.
     fn in_the_order_of(mut self, before: &Self) -> Self {
         let mut all: Vec<SocketAddr> = self.addresses().collect();
         let place = |address: &SocketAddr| before.addresses().position(|other| other == *address);
@@ -114,13 +114,13 @@ pub struct State {
     pub unresolved: BTreeMap<String, Vec<Unresolved>>,
     /// Services whose instances are those of an earlier answer of their registry, since no name of the last one has an address yet.
     kept: BTreeSet<String>,
-    /// Somebody looks up the names that have no address.
+    /// A thread is looking up the names that have no address.
     is_looked_up: bool,
 }
 
 impl State {
-    /// With the instances that the configuration names itself, whose names are waited for so long. One that has no address now keeps the
-    /// one that it had `before`. What there is to say about them is `told`.
+    /// A state with the instances that the configuration names itself. Their names are waited for until `timeout`. One
+    /// that has no address now keeps the one that it had `before`. Messages about them are added to `told`.
     fn new(config: SidecarConfig, before: Option<&Self>, timeout: Duration, told: &mut Vec<String>) -> Self {
         let written = |(name, service): (&String, &Service)| {
             let members = if service.registry().is_some() { Vec::new() } else { service.instances.clone() };
@@ -158,7 +158,7 @@ impl State {
     }
 }
 
-/// What is said of an instance whose name has no address.
+/// The message about an instance whose name has no address.
 fn without_address(service: &str, member: &Member, why: &str) -> String {
     format!("service {service}: cannot resolve {}: {why}", member.url.host)
 }
@@ -178,9 +178,8 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    /// Begins with this configuration, and resolves the names of its instances; [`names::follow`] goes on with those that have no address
-    /// yet. `report` takes a line about what went wrong, or has
-    /// changed, while the sidecar runs.
+    /// Begins with this configuration, and resolves the names of its instances; [`names::follow`] continues with those
+    /// that have no address yet. `report` takes a line about what went wrong, or has changed, while the sidecar runs.
     pub fn new(config: SidecarConfig, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let mut told = Vec::new();
         let state = State::new(config, None, names::PATIENCE, &mut told);
@@ -208,7 +207,7 @@ impl Live {
         (self.version(), state.clone())
     }
 
-    /// The configuration was read again; why nothing has come of it, if that is so.
+    /// The configuration was read again. `wrong` says why it was not applied, if it was not.
     pub fn reloaded(&self, wrong: Option<String>) {
         let mut reloads = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         if wrong.is_some() {
@@ -220,19 +219,19 @@ impl Live {
         reloads.wrong = wrong;
     }
 
-    /// How often that has happened, and what came of it.
+    /// How often the configuration was read again, and with what result.
     pub fn reloads(&self) -> ReloadStatus {
         let config_hash = self.state().1.config.file.hash();
         let reloads = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
         ReloadStatus { config_hash, ..reloads.clone() }
     }
 
-    /// Says something to who runs the sidecar.
+    /// Prints a message for the operator.
     pub fn report(&self, text: &str) {
         (self.report)(text);
     }
 
-    /// Looks whether another configuration can take the place of this one: whether addresses can be listened on.
+    /// Checks whether another configuration can take the place of this one: whether addresses can be listened on.
     pub fn prepare(&self, mut config: SidecarConfig) -> Result<State, SidecarError> {
         let state = self.state().1;
         let before = Arc::clone(&state.config);
@@ -292,15 +291,15 @@ impl Live {
         self.report(&told);
     }
 
-    /// Nothing is logged any more: the log's file is closed when all who write it have let it go.
+    /// Ends logging: the log's file is closed when all who write it have released it.
     pub fn end_log(&self) {
         let mut state = self.lock();
         let config = SidecarConfig { log: None, ..(*state.config).clone() };
         state.config = Arc::new(config);
     }
 
-    /// Another configuration takes the place of this one. Services whose instances a registry knows keep those that they have until it
-    /// names others.
+    /// Another configuration takes the place of this one. Services with a registry keep the instances that they have
+    /// until the registry names others.
     pub fn commit(&self, mut next: State) {
         let mut state = self.lock();
         for (name, _) in next.config.file.service.iter().filter(|(_, service)| service.registry().is_some()) {
@@ -317,7 +316,7 @@ impl Live {
     }
 }
 
-/// Sockets of listeners that there were none of before: they listen before those that they replace are closed.
+/// Sockets of new listeners: they listen before those that they replace are closed.
 fn listeners(file: &File, before: &SidecarConfig) -> Result<Vec<Listener>, SidecarError> {
     let has = |file: &File, address| file.listen.iter().any(|listen| listen.address == address);
     let leaving = before.file.listen.iter().filter(|listen| !has(file, listen.address));
@@ -352,8 +351,8 @@ fn listeners(file: &File, before: &SidecarConfig) -> Result<Vec<Listener>, Sidec
     Ok(listeners)
 }
 
-/// Each instance once: one that is listed several times, as registries may do, has the weight of all of them. Nothing else tells them
-/// apart, and what is known of an instance is known of it once.
+/// Each instance once: one that is listed several times, as registries may do, has the weight of all of them. Nothing
+/// else distinguishes them, and an instance must have a single state.
 fn distinct(set: Vec<Resolved>) -> Vec<Resolved> {
     let mut all: Vec<Resolved> = Vec::with_capacity(set.len());
     for at in set {

@@ -1,4 +1,4 @@
-//! Connections to instances that are given up: those whose peer is gone, and those that it is about to close.
+//! Connections to instances that are given up: those whose peer is gone, and those that the peer is about to close.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use super::{Sidecar, Slot, mark};
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Sidecar<'_> {
-    /// Looks at every connection to an instance. Before requests are placed: after a pause of ours, too, they get none that is about to
-    /// be closed.
+    /// Checks every connection to an instance, before requests are placed: so no request gets one that is about to be
+    /// closed, even after a pause of this process.
     pub(super) fn check_instances(&mut self, now: Time) {
         if now < self.check_at {
             return;
@@ -68,7 +68,8 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Notes what a connection to an instance says of how long it lasts. `idle_since`: where one of HTTP/2 or HTTP/3 carries nothing.
+    /// Records what an instance says about how long a connection lasts. `idle_since` is set if a connection of HTTP/2
+    /// or HTTP/3 carries nothing.
     pub(super) fn note_keep_alive(
         &mut self,
         peer: &Peer,
@@ -95,7 +96,8 @@ impl Sidecar<'_> {
         }
     }
 
-    /// A connection has ended; if the instance closed it while nothing was under way, that shows for how long it keeps one.
+    /// A connection has ended. If the instance closed it while nothing was under way, that shows how long it keeps an
+    /// idle connection.
     pub(super) fn note_end(&mut self, side: &Side, now: Time) {
         if let Peer::Instance(instance) = side.peer
             && side.has_ended()
@@ -114,9 +116,10 @@ impl Side {
         self.written_before = self.transport.tcp().map_or(0, StreamSocket::written);
     }
 
-    /// Whether the instance closed the connection before it had any of the one request under way, of HTTP/1.1: its FIN is there, and no
-    /// byte that was written for the request was ever acknowledged. What arrives behind a close is not read any more, so that the
-    /// request was not processed. Without a FIN nothing is certain: the acknowledgement may have been lost.
+    /// Whether the instance closed an HTTP/1.1 connection before any byte of the one request under way had reached it:
+    /// its FIN is there, and no byte that was written for the request was ever acknowledged. What arrives after a close
+    /// is not read any more, so the request was not processed. Without a FIN nothing is certain: the acknowledgement
+    /// may have been lost.
     pub fn was_never_reached(&self) -> bool {
         self.version == Version::H1
             && self.has_ended()

@@ -75,7 +75,7 @@ pub struct Dialled<'a> {
     pub portion: Portion,
 }
 
-/// What connections that exist were made with: where it changes they are replaced.
+/// What existing connections were made with: if it changes, they are replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Made {
     tls: TlsOptions,
@@ -132,7 +132,7 @@ impl Dialled<'_> {
     fn targets(&self, at: &Resolved) -> Result<Vec<DialTarget>, TlsError> {
         let protocols: &[Protocol] = match at.member.url.speaks {
             Speaks::H1 | Speaks::Tcp => &[Protocol::H1],
-            // What turns out not to speak HTTP/2 gets HTTP/1.1.
+            // An instance that turns out not to speak HTTP/2 gets HTTP/1.1.
             Speaks::H2c => &[Protocol::H2c, Protocol::H1],
             Speaks::Tls if self.service.h3 => &[Protocol::H3, Protocol::H2, Protocol::H1s],
             Speaks::Tls => &[Protocol::H2, Protocol::H1s],
@@ -214,7 +214,7 @@ impl Pools {
         self.groups.iter().map(|group| &*group.name)
     }
 
-    /// What is told of a service's instances that have no address, if it has some.
+    /// Messages about a service's instances that have no address, if there are some.
     pub fn without_address(&self, service: u32) -> Vec<String> {
         let all = self.groups.get(service as usize).map_or(&[][..], |group| &group.unresolved);
         all.iter().map(|one| format!("cannot resolve {}: {}", one.member.url.host, one.why)).collect()
@@ -227,7 +227,7 @@ impl Pools {
 }
 
 impl Sidecar<'_> {
-    /// Has the services and instances of this state.
+    /// Takes over the services and instances of this state.
     pub(super) fn take_services(&mut self, state: &State, now: Time) {
         self.pools.groups.iter_mut().for_each(|group| group.is_retired = true);
         for (name, dialled) in services(&state.config, self.pools.portion) {
@@ -240,7 +240,7 @@ impl Sidecar<'_> {
             self.pools.groups[number as usize].unresolved =
                 state.unresolved.get(name).cloned().unwrap_or_default();
             if name == ORIGINAL && state.config.file.is_transparent() {
-                continue; // its instances are what is asked for
+                continue; // its instances are the destinations that are asked for
             }
             let set = state.sets.get(name).map_or(&[][..], |set| set);
             self.take_members(number, set, &dialled, now);
@@ -260,7 +260,7 @@ impl Sidecar<'_> {
             (pool.policy, pool.most) = (dialled.service.policy, dialled.most());
             pool.proxied = dialled.service.proxy_protocol;
             if dialled.service.health.is_none() && dialled.portion.number == 0 {
-                // Nobody would find out that it is well again.
+                // No check would find out that it is well again.
                 pool.standing.examined(Health::default());
                 pool.health = Health::default();
             }
@@ -292,7 +292,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// A service has these instances.
+    /// A service now has these instances.
     fn take_members(&mut self, service: u32, set: &[Resolved], dialled: &Dialled<'_>, now: Time) {
         let before = std::mem::take(&mut self.pools.services[service as usize]);
         let mut after = Vec::with_capacity(set.len());

@@ -135,7 +135,7 @@ impl fmt::Display for Totals {
 enum Slot {
     #[default]
     Empty,
-    /// It was accepted, and has not said what it speaks.
+    /// It was accepted, and its protocol is not known yet.
     Opening(Box<Opening>),
     /// It is being dialled.
     Dialling(Box<Dialling>),
@@ -154,7 +154,7 @@ struct Sidecar<'a> {
     config: Arc<SidecarConfig>,
     reactor: Reactor,
     clock: Clock,
-    /// When the turn under way began, or what came with it was taken: the clock is not asked for each message.
+    /// When the turn under way began, or when what came with it was taken: the clock is not read for each message.
     now: Time,
     listeners: Listeners,
     /// Where connections lead that were made to other addresses.
@@ -168,7 +168,7 @@ struct Sidecar<'a> {
     spare: SpareBuffers,
     exchanges: Exchanges,
     pools: Pools,
-    /// What clients are told early.
+    /// The links that clients get early.
     pages: Pages,
     /// Connections that may have something to send.
     dirty: Vec<u32>,
@@ -179,14 +179,14 @@ struct Sidecar<'a> {
     random: Counter,
     /// Of the next connection.
     serial: u32,
-    /// When the paths of connections are looked at next.
+    /// When the paths of connections are read next.
     look_at: Time,
-    /// When it is looked whether instances are still there.
+    /// When to check next whether instances are still there.
     check_at: Time,
     totals: Totals,
     /// How many clients may be there.
     clients: clients::Bounded,
-    /// What the system had no more of.
+    /// What the system has run out of.
     lacks: scarce::Lacks,
     /// For responses that have none.
     date: Date,
@@ -194,7 +194,7 @@ struct Sidecar<'a> {
     is_draining: bool,
     /// Listeners that were taken out while it runs.
     removed: removed::Removed,
-    /// What the process after this one goes on with, while it ends.
+    /// What the successor of this process continues, while this one ends.
     handover: Option<Handover>,
     /// What it sees of its own work.
     observer: observe::Watch,
@@ -211,7 +211,7 @@ pub fn run(
     let mut first = Sidecar::new(live, Arc::new(Shared::new(threads)?), 0)?;
     let passing = first.config.sockets.passing().clone();
     passing.takes_for(first.listeners.kinds().map(|(_, kind)| kind).collect(), &first.shared);
-    // Before there is another thread: rights that are given up here are given up in all.
+    // This comes before there is another thread: privileges that are given up here are given up in all threads.
     ready(&first.listeners.listening());
     let totals = threads::run(&mut first, stop);
     let handed_over = passing.finish();
@@ -326,7 +326,7 @@ impl<'a> Sidecar<'a> {
                 self.bound_clients(self.now);
             }
             Completion::Accepted { result: Err(error), .. } => self.accept_failed(&error, self.now),
-            // Another loop has given something, which is taken before the next turn.
+            // Another loop has handed something over, which is taken before the next turn.
             Completion::Ready { token: WAKEUP, .. } => {}
             Completion::Connected { token, result } => {
                 let slot = Self::slot(token);
@@ -357,7 +357,7 @@ impl<'a> Sidecar<'a> {
         }
     }
 
-    /// A slot for a client's connection, whose events the reactor tells from now on; `None` if it cannot.
+    /// A slot for a client's connection, whose events the reactor reports from now on; `None` if it cannot.
     fn register(&mut self, opening: &Opening) -> Option<u32> {
         let slot = self.free_slot();
         let tcp = opening.transport.tcp();
@@ -382,7 +382,7 @@ impl<'a> Sidecar<'a> {
 
     fn tick(&mut self, slot: u32) {
         let now = self.now;
-        // A request that has come is no longer idle.
+        // A connection on which a request has arrived is no longer idle.
         if side(&mut self.slots, slot).is_some_and(|side| side.is_ending_idle(now)) {
             self.read(slot);
         }
@@ -504,8 +504,8 @@ impl<'a> Sidecar<'a> {
         body.waiting() >= body::KEPT.min(window as usize)
     }
 
-    /// Takes a connection that carries requests out of its place, where others may be reached meanwhile. What is there otherwise stays:
-    /// a place that was left may have another connection already.
+    /// Takes a connection that carries requests out of its place, so that others can be reached meanwhile. Anything
+    /// else in the place stays: a place that was left may have another connection already.
     fn take_side(&mut self, slot: u32) -> Option<Box<Side>> {
         let place = &mut self.slots[slot as usize];
         if !matches!(place, Slot::Open(_)) {
@@ -564,8 +564,8 @@ impl<'a> Sidecar<'a> {
                 Ok(Next::Wait(until)) if side.is_closed => break until,
                 Ok(Next::Wait(_)) => {
                     let had_events = self.take_events(slot, &mut side, now);
-                    // Without an event, too, the engine may have something to say: it reads the next one of pipelined requests only now,
-                    // and refuses it, or waits for the rest of it.
+                    // Even without an event the engine may have output: it reads the next one of pipelined requests
+                    // only now, and refuses it, or waits for the rest of it.
                     if !had_events && (side.is_blocked() || !side.engine.has_output(now)) {
                         break side.due();
                     }

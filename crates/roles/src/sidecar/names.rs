@@ -1,7 +1,8 @@
 //! Names of instances, those of the configuration itself and those that a file or Consul lists.
 //!
-//! They are resolved at the start and at each reload, or when the list changes. One that does not resolve then, since name servers are not there yet or its service is
-//! not, stops nothing: requests for its service are answered 503 until it does, which is tried again and again.
+//! They are resolved at the start and at each reload, or when the list changes. One that does not resolve then, because
+//! name servers or its service are not there yet, stops nothing: requests for its service are answered 503 until it
+//! does, which is tried again and again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,11 +16,11 @@ use h2lab_proxy::config::Member;
 use super::config::SidecarConfig;
 use super::live::{Live, Resolved};
 
-/// For so long the names are waited for at the start, as the first answers of registries are.
+/// How long names are waited for at the start, as the first answers of registries are.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// The same at a further attempt: as long as resolvers commonly take to give up (resolv.conf(5)).
 pub const LONG_PATIENCE: Duration = Duration::from_secs(15);
-/// Until a name is tried again; doubles each time.
+/// The pause until a name is tried again; doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -73,8 +74,8 @@ pub fn resolve(members: Vec<Member>, timeout: Duration) -> Vec<Result<Resolved, 
     results
 }
 
-/// Resolves what has no address yet, in a thread of its own, until all has one, or another configuration is in effect. Nothing is done where
-/// there is such a thread.
+/// Resolves what has no address yet, in a thread of its own, until all has one, or another configuration is in effect.
+/// Does nothing if there is such a thread already.
 pub fn follow(live: &Arc<Live>) -> io::Result<()> {
     let Some(config) = live.begin_to_look_up() else { return Ok(()) };
     let followed = Arc::clone(live);

@@ -1,5 +1,5 @@
-//! How responses of instances end, for the choice of the next request's instance, for who is left out, and for the figures: by their
-//! status, by gRPC's, which comes in trailers, and as what is none.
+//! How responses of instances end: by their status, by gRPC's, which comes in trailers, or because they are malformed.
+//! This is used to choose the next request's instance, to decide which ones are left out, and for the figures.
 
 use h2lab_base::units::Time;
 use h2lab_proxy::fields::Refused;
@@ -14,13 +14,13 @@ use super::Sidecar;
 use super::observe::Again;
 use super::side::{Peer, Side};
 
-/// What of an instance this side refuses: it broke the rules of HTTP.
+/// What this side refuses of an instance because it broke the rules of HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Malformed {
     /// A response, on its stream.
     #[error("the instance's response is malformed: {reason} ({code})")]
     Response {
-        /// What the instance was told.
+        /// The code that the instance got.
         code: ErrorCode,
         /// What is wrong with it.
         reason: &'static str,
@@ -34,7 +34,7 @@ enum Malformed {
     /// The whole connection.
     #[error("the instance violated HTTP: {reason} ({code})")]
     Connection {
-        /// What the instance was told.
+        /// The code that the instance got.
         code: ErrorCode,
         /// What is wrong with it.
         reason: &'static str,
@@ -42,7 +42,7 @@ enum Malformed {
 }
 
 impl Malformed {
-    /// What ended a connection, if it was that.
+    /// The rule violation that ended a connection, if one did.
     fn of(error: Option<&Error>) -> Option<Self> {
         match error? {
             Error::BadHttp1(reason) => Some(Self::Http1(reason)),
@@ -53,7 +53,8 @@ impl Malformed {
 }
 
 impl Sidecar<'_> {
-    /// The head of a response has come, and the whole of it if `is_whole`. Whether the request is sent again instead.
+    /// The head of a response has come, and the whole of it if `is_whole`. Returns whether the request is sent again
+    /// instead.
     pub(super) fn answered(
         &mut self,
         peer: &Peer,
@@ -68,7 +69,7 @@ impl Sidecar<'_> {
         }
         exchange.seen.head_at = Some(now);
         let took = now.since(exchange.sent_at);
-        // gRPC's own status comes with the head where nothing else follows, and in trailers where something does.
+        // gRPC's own status comes with the head if nothing else follows, and in trailers otherwise.
         let own = head.fields.get("grpc-status").filter(|_| exchange.watched.is_grpc).map(grpc::status_of);
         let by_status = outlier::is_failure(head.status);
         let failed = by_status || own.is_some_and(grpc::is_failure);
@@ -76,7 +77,7 @@ impl Sidecar<'_> {
         let is_unjudged = exchange.is_unjudged;
         self.observer.responded(*instance, head.status, failed && !by_status);
         if !failed {
-            // One that fails at once is not quick.
+            // A response that fails at once does not make the instance quick.
             self.pools.answered(*instance, took, now);
         }
         if !is_unjudged {
@@ -102,7 +103,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// A response is complete. One of gRPC's without a status of its own says nothing against the instance.
+    /// A response is complete. A gRPC response without a status of its own does not count against the instance.
     pub(super) fn judge_whole(&mut self, peer: &Peer, id: u32, now: Time) {
         if let (Peer::Instance(instance), true) =
             (peer, std::mem::take(&mut self.exchanges.get(id).is_unjudged))
@@ -111,7 +112,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// This side has reset a stream of an instance: what is told of that, if its response was malformed.
+    /// This side has reset a stream of an instance: returns what is reported of that, if its response was malformed.
     pub(super) fn malformed(
         &mut self,
         side: &mut Side,
@@ -147,8 +148,8 @@ impl Sidecar<'_> {
         self.cut_as(id, false, (Fate::Answered, ProxyError::HttpProtocolError), &why);
     }
 
-    /// A connection to an instance has ended with this; `true` if it was because of what the instance has sent, and what it carried has
-    /// failed with that.
+    /// A connection to an instance has ended with `error`. Returns `true` if the cause was what the instance had sent,
+    /// and what the connection carried has failed because of that.
     pub(super) fn ended_malformed(
         &mut self,
         side: &mut Side,

@@ -17,13 +17,13 @@ use h2lab_wire::ErrorCode;
 use super::side::{Peer, Side};
 use super::{Sidecar, Slot, http3, mark, side};
 
-/// How often connections are looked at.
+/// How often connections are checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// A reading is this old at most when a request is placed by it.
+/// How old a reading may be when a request is placed by it.
 const FRESH: Duration = Duration::from_millis(5);
 /// Paths that lose more than this share of their packets are probed.
 const LOSSY: f64 = 0.002;
-/// What is left of counts of losses after each look: half after five seconds.
+/// The factor that is applied to counts of losses at each look: half is left after five seconds.
 const FADES: f64 = 0.986;
 
 /// What is known of the path of a connection.
@@ -37,13 +37,13 @@ pub struct Path {
     pub added: u32,
     /// Segments that were sent and lost lately.
     recent: [f64; 2],
-    /// Whether the end of what is sent is probed.
+    /// Whether the end of what is sent is to be probed.
     is_probed: bool,
     /// Something was put into the engine that waits for an answer.
     is_asking: bool,
-    /// PINGs behind it.
+    /// PINGs that follow it.
     probe: Probe,
-    /// What comes waits for a segment that is missing.
+    /// What has arrived waits for a segment that is missing.
     has_gap: bool,
 }
 
@@ -82,7 +82,7 @@ impl Path {
         self.probe.at()
     }
 
-    /// Takes a reading in. `waits`: responses are waited for.
+    /// Takes over a reading. `waits`: responses are waited for.
     fn read(&mut self, mut reading: PathReading, waits: bool) {
         self.has_gap = waits
             && (reading.has_gap_since(&self.now)
@@ -91,7 +91,7 @@ impl Path {
         (self.now, self.added) = (reading, 0);
     }
 
-    /// Since the last look.
+    /// The readings of the last look and of now.
     fn look(&mut self) -> (PathReading, PathReading) {
         let before = std::mem::replace(&mut self.before, self.now);
         let [sent, lost] = &mut self.recent;
@@ -103,7 +103,8 @@ impl Path {
 }
 
 impl Side {
-    /// What is known of its path. Of a client's over HTTP/1.1 nothing: it has one request at a time, and is not chosen.
+    /// The path of a connection. For a client's over HTTP/1.1 there is none: it has one request at a time, and is not
+    /// chosen.
     pub fn path_of(version: Version, peer: &Peer) -> Option<Box<Path>> {
         (version != Version::H1 || matches!(peer, Peer::Instance(_))).then(Box::default)
     }
@@ -168,7 +169,7 @@ fn reading(side: &Side) -> Option<PathReading> {
 }
 
 impl Sidecar<'_> {
-    /// Looks at the paths of all connections that carry streams, and has as many as they need.
+    /// Checks the paths of all connections that carry streams, and adapts the number of connections.
     pub(super) fn look(&mut self, now: Time) {
         if now < self.look_at {
             return;
@@ -189,7 +190,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Has as many connections to an instance as its path needs.
+    /// Adapts the number of connections to an instance to what its path needs.
     fn adapt(&mut self, instance: u32, now: Time) {
         let most = self.pools.portion.part(MOST_ADAPTIVE);
         let pool = self.pools.get(instance);
@@ -198,7 +199,7 @@ impl Sidecar<'_> {
         }
         let mut interval = Interval::default();
         for slot in &pool.connections {
-            // One that nobody answers on says nothing of the path.
+            // A connection without any answer shows nothing of the path.
             if let Some(side) = side(&mut self.slots, *slot)
                 && !side.silence.as_ref().is_some_and(|silence| silence.is_suspect())
                 && let Some(path) = &mut side.path
@@ -208,7 +209,7 @@ impl Sidecar<'_> {
             }
         }
         pool.read_at = now;
-        // One that nobody asks for may never be used.
+        // An instance that gets no requests may never be used.
         let is_used = interval.has_requests() || pool.load.open > 0;
         pool.wanted = pool.estimate.look(now, interval, most);
         let lossy = pool.estimate.loss() > LOSSY && !pool.refuses_pings;

@@ -35,11 +35,11 @@ use super::{Sidecar, Slot};
 use crate::client::connect::DialTarget;
 pub use dial::Dialling;
 
-/// An instance that could not be reached is asked last for so long at most.
+/// The longest time for which an instance that could not be reached is asked last.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Requests in a queue that have ended: so many, or as many as wait, are kept until their place has come.
+/// Requests in a queue that have ended are kept until their place has come: up to so many, or as many as wait.
 const QUEUED: usize = 64;
-/// A connection that does not answer is taken only where there is no other.
+/// The wait assumed for a connection that does not answer: it is taken only if there is no other.
 const DOUBTED: Duration = Duration::from_secs(60);
 
 /// An instance of a service.
@@ -48,19 +48,20 @@ const DOUBTED: Duration = Duration::from_secs(60);
 pub struct Pool {
     /// What it is called in messages.
     pub name: String,
-    /// What it is beside the others.
+    /// Its place beside the other instances.
     pub part: Part,
     /// The number of its service.
     pub service: u32,
-    /// What all loops know of its failures.
+    /// Its failures, as counted by all loops.
     pub standing: Arc<Standing>,
-    /// Requests that ended well, of which they do not know yet.
+    /// Requests that ended well, not yet included there.
     pub uncounted: u32,
     /// It has failed, so that it is asked last.
     pub is_avoided: bool,
-    /// Its priority counts as this one, if that is higher: the lower ones of its service are not enough.
+    /// Its priority counts as this one, if that is a higher number: the instances of its service with lower numbers are
+    /// not enough.
     pub joined: u16,
-    /// What it says of itself.
+    /// The result of its checks.
     pub health: Health,
     /// A check is under way.
     pub is_probed: bool,
@@ -68,16 +69,16 @@ pub struct Pool {
     pub probe_at: Time,
     /// Connections that it may have.
     pub most: usize,
-    /// It is no HTTP: the target of CONNECTs.
+    /// It does not use HTTP: it is the target of CONNECTs.
     is_raw: bool,
-    /// It is told of the client before each request.
+    /// It gets a header of the PROXY protocol before each request.
     pub proxied: Option<proxy_protocol::Version>,
     pub policy: Policy,
     /// How it is dialled, in the order of preference.
     pub targets: Vec<DialTarget>,
     /// The one of them that it is known to speak.
     pub known: usize,
-    /// What is known of that.
+    /// What was found out about that.
     pub spoken: Spoken,
     /// Places of its connections, without those that end.
     pub connections: Vec<u32>,
@@ -108,15 +109,15 @@ pub struct Pool {
     is_woken: bool,
     /// After how many requests it ends a connection.
     pub quota: Quota,
-    /// Streams that it has allowed on its last connection; none if it set no bound, or has not said.
+    /// Streams that it has allowed on its last connection; none if it set no bound, or has not announced one yet.
     streams_allowed: Option<u32>,
-    /// After which time without a request it does.
+    /// After which time without a request it ends a connection.
     pub idle: Idle,
     /// Connections that there have been.
     numbered: u32,
     /// How many connections its path needs.
     pub estimate: Estimate,
-    /// The same, when it was last looked at.
+    /// The same, as of the last look.
     pub wanted: u32,
     /// When the paths of its connections were last read.
     pub read_at: Time,
@@ -129,7 +130,7 @@ pub struct Pool {
 impl Pool {
     /// Its host and port, as they are written; without the port that its scheme has anyway (RFC 9110 §4.2.3).
     pub fn authority(&self) -> &str {
-        // Each request asks for it: a search for one character takes a tenth of that for three.
+        // Each request needs this: a search for one character takes a tenth of that for three.
         let (scheme, rest) = self.name.split_once(':').unwrap_or_default();
         let authority = rest.strip_prefix("//").unwrap_or_default();
         let port = if matches!(scheme, "http" | "h2c") { ":80" } else { ":443" };
@@ -147,13 +148,13 @@ impl Pool {
         now >= self.down_until && !self.is_avoided && !self.part.is_leaving
     }
 
-    /// What a response takes, as far as that is remembered.
+    /// The time that a response takes, as far as recent measurements show.
     fn takes(&self, now: Time) -> Option<Duration> {
         let age = now.since(self.answered_at);
         self.load.takes.map(|takes| place::remembered(takes, age))
     }
 
-    /// The share of attempts at it that fail, as far as that is remembered.
+    /// The share of attempts at it that fail, as far as recent ones show.
     fn fails(&self, now: Time) -> f64 {
         choice::failing_after(self.load.fails, now.since(self.judged_at))
     }
@@ -232,7 +233,7 @@ impl Pool {
         self.policy == Policy::PerRequest || !self.targets[self.known].protocol.is_multiplexed()
     }
 
-    /// Whether requests wait for a connection that takes the place of those which do not answer, as long as that may come.
+    /// Whether requests wait for a connection that replaces those that do not answer, as long as one may come.
     fn is_replacing(&self) -> bool {
         self.is_single() || (self.dialling > 0 && self.failures == 0)
     }
@@ -329,7 +330,7 @@ impl Sidecar<'_> {
         };
         let pool = &self.pools.all[instance as usize];
         if pool.proxied.is_some() && pool.part.at.member.url.speaks != Speaks::H1 {
-            // Known only now: it comes from a registry.
+            // This is known only now: the instance comes from a registry.
             let why = format!("proxy-protocol needs instances of http://, not {}", pool.part.at.member.url);
             return self.exchanges.get(id).refuse(502, why);
         }
@@ -375,9 +376,9 @@ impl Sidecar<'_> {
         lasting.map(|slot| (*slot, room(&self.slots, *slot, pool))).collect()
     }
 
-    /// A request waits for a connection of its instance, or for what one still has to learn.
+    /// A request waits for a connection of its instance, or until a connection's engine is established.
     pub(super) fn wait(&mut self, id: u32) {
-        // A check of an instance is no load, and what it finds out is the instance's state, not how long the queue is.
+        // A check of an instance is no load. It shows the state of the instance, and not how long the queue is.
         let is_check = self.exchanges.get(id).watched.probes.is_some();
         if !is_check && !self.may_wait(id) {
             return;
@@ -425,7 +426,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// As many of the requests that wait as there is room for are advanced.
+    /// Advances as many of the requests that wait as there is room for.
     pub(super) fn admit(&mut self) {
         let mut woken = std::mem::take(&mut self.pools.woken);
         for instance in woken.drain(..) {
@@ -456,8 +457,8 @@ impl Sidecar<'_> {
         }
     }
 
-    /// An instance has said how many streams it takes: requests that wait may begin, and the next connection begins with as many before
-    /// it has said so there.
+    /// An instance has announced how many streams it takes. Requests that wait may begin. The next connection begins
+    /// with as many, until the instance has announced it there.
     pub(super) fn note_settings(&mut self, side: &Side) {
         self.note_spoken(&side.peer, side.version);
         if let Peer::Instance(instance) = side.peer {
@@ -485,7 +486,7 @@ impl Sidecar<'_> {
         self.lose_with(slot, side, Fate::Unknown, why);
     }
 
-    /// The same; `fate` is what is known of its requests.
+    /// The same; `fate` is the fate of its requests.
     fn lose_with(&mut self, slot: u32, mut side: Side, fate: Fate, why: &str) {
         self.note_client_end(&mut side, None, self.now);
         self.abandon(&mut side, fate, why);
@@ -499,19 +500,19 @@ impl Sidecar<'_> {
     }
 }
 
-/// Whether a connection takes further requests, and is not about to have had all that its instance takes on one: others are replaced
-/// before they end, which may take as long as a download.
+/// Whether a connection takes further requests, and is not about to reach the number that its instance takes on one.
+/// Such connections are replaced before they end, which may take as long as a download.
 fn is_lasting(slots: &[Slot], slot: u32, pool: &Pool) -> bool {
     let Slot::Open(side) = &slots[slot as usize] else { return false };
     let is_open = !side.is_closed && !side.engine.is_draining();
     is_open && !side.is_doubted(pool) && !pool.quota.is_low(side.number, side.requests)
 }
 
-/// The place among its connections of the one that takes an instance's next request, and what is known of that.
+/// The place, among its connections, of the one that takes an instance's next request, and the room on it.
 fn choose(slots: &[Slot], pool: &Pool) -> Option<(usize, Room)> {
     let all = &pool.connections;
     if pool.is_single() {
-        // The first in turn that is idle: nothing else tells them apart.
+        // The first idle one after the last that was used: nothing else distinguishes them.
         let turn = (1..=all.len()).map(|step| (pool.last + step) % all.len());
         let mut rooms = turn.map(|place| (place, room(slots, all[place], pool)));
         return rooms.find(|(_, room)| room.free > 0);
@@ -519,7 +520,7 @@ fn choose(slots: &[Slot], pool: &Pool) -> Option<(usize, Room)> {
     let mut rooms: Vec<Room> = all.iter().map(|slot| room(slots, *slot, pool)).collect();
     let is_silent = |slot: &u32| matches!(&slots[*slot as usize], Slot::Open(side) if side.is_silent(pool));
     if all.iter().any(is_silent) && all.iter().any(|slot| is_lasting(slots, *slot, pool)) {
-        // Nothing more goes to where nobody seems to be.
+        // No more requests go to connections that seem to be gone.
         rooms.iter_mut().zip(all).filter(|(_, slot)| is_silent(slot)).for_each(|(room, _)| room.free = 0);
     }
     let chosen = place::connection(&rooms, pool.last)?;

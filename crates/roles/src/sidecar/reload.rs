@@ -1,4 +1,5 @@
-//! A loop follows the state that is common to all loops: the first one [`super::live::Live`], the others what that has made of it.
+//! A loop follows the state that is common to all loops. The first one follows [`super::live::Live`], the others follow
+//! what the first has made of it.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Sidecar<'_> {
         self.publish(&state);
     }
 
-    /// Tells the other loops, if it is the first one.
+    /// Passes the state to the other loops, if this is the first one.
     pub(super) fn publish(&self, state: &State) {
         if self.is_first() && self.shared.threads() > 1 {
             let (services, rates) = self.guard.shares();
@@ -64,7 +65,7 @@ impl Sidecar<'_> {
         self.take_listeners(common, old, now);
     }
 
-    /// Listens where the configuration says, or knows who does.
+    /// Listens where the configuration says, or takes over where the first loop listens.
     fn take_listeners(&mut self, common: Option<&Common>, before: &File, now: Time) {
         let number = |name: &str| self.pools.service(name).unwrap_or(0);
         let closed = if let Some(common) = common {

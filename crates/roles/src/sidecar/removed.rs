@@ -1,7 +1,8 @@
-//! Listeners that a reload has taken out: their clients are told as at the [end of the process](super::drain), and lose no request.
+//! Listeners that a reload has removed: their clients are notified as at the [end of the process](super::drain), and
+//! lose no request.
 //!
-//! The process goes on and nobody waits for it. So connections of HTTP/1.1 that are idle, which cannot be told anything, stay open for most
-//! of `timeouts.drain`, as where another process has taken over.
+//! The process continues and nobody waits for it. So idle connections of HTTP/1.1, which cannot be notified, stay open
+//! for most of `timeouts.drain`, as when another process has taken over.
 
 use h2lab_base::units::Time;
 use h2lab_wire::ErrorCode;
@@ -9,15 +10,15 @@ use h2lab_wire::ErrorCode;
 use super::side::Peer;
 use super::{Sidecar, Slot, mark};
 
-/// What their clients are told.
+/// The reason that their clients get.
 const WHY: &[u8] = b"this listener has been removed";
 
-/// Places of listeners that were taken out, and when connections end there that have no request.
+/// Places of listeners that were removed, and when connections without a request end there.
 #[derive(Debug, Default)]
 pub struct Removed(Vec<(u32, Time)>);
 
 impl Sidecar<'_> {
-    /// The clients of these places are told that their connections take no further requests.
+    /// Notifies the clients of these places that their connections take no further requests.
     pub(super) fn dismiss_clients(&mut self, closed: &[u32], now: Time) {
         let last_call = now + self.config.file.timeouts.drain / 8 * 7;
         self.removed.0.retain(|(place, _)| !closed.contains(place));
@@ -29,24 +30,24 @@ impl Sidecar<'_> {
         }
     }
 
-    /// A connection of a listener that was taken out in the meantime has said which version it speaks.
+    /// The version of a connection of a listener that was removed in the meantime is known now.
     pub(super) fn dismiss_late_client(&mut self, slot: u32) {
         if self.place_of(slot).is_some_and(|place| !self.listeners.is_open(place)) {
             self.announce_end(slot, WHY);
         }
     }
 
-    /// Ends what has had the time to send a last request.
+    /// Ends connections that have had the time to send a last request.
     pub(super) fn end_removed(&mut self, now: Time) {
         if self.removed.0.iter().all(|(_, at)| *at > now) {
             return;
         }
         let due = self.removed.0.extract_if(.., |(_, at)| *at <= now);
-        // Where somebody listens again, those that are there are the clients of that listener.
+        // If a listener is in that place again, the connections there belong to clients of that listener.
         let due: Vec<u32> =
             due.map(|(place, _)| place).filter(|place| !self.listeners.is_open(*place)).collect();
         for slot in 0..self.slots.len() as u32 {
-            // Another connection may be in a slot that was left.
+            // A slot that was left may have another connection.
             let is_its = |sidecar: &Self| sidecar.place_of(slot).is_some_and(|place| due.contains(&place));
             if !is_its(self) {
                 continue;
@@ -55,7 +56,7 @@ impl Sidecar<'_> {
             if is_its(self)
                 && let Slot::Open(side) = &mut self.slots[slot as usize]
             {
-                // One that is at work ends with what it does.
+                // A connection that carries requests ends with them.
                 side.engine.goaway(now, ErrorCode::NO_ERROR, WHY);
                 mark(side, slot, &mut self.dirty);
             }

@@ -1,4 +1,5 @@
-//! What the system has run out of: file descriptors, local ports, memory for sockets. It is said which, and what gives more of it.
+//! What the system has run out of: file descriptors, local ports, memory for sockets. Reports which, and how to get
+//! more of it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -14,7 +15,7 @@ use super::exchange::Refusal;
 use super::guard::{COME_AGAIN, NOTE_PERIOD};
 use crate::client::connect::ConnectError;
 
-/// What there is no more of.
+/// What has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scarce {
     /// File descriptors of this process.
@@ -41,14 +42,14 @@ impl Scarce {
         match Errno::from_io_error(error)? {
             Errno::MFILE => Some(Self::Files),
             Errno::NFILE => Some(Self::SystemFiles),
-            // UDP has the latter.
+            // Over UDP it is the latter.
             Errno::ADDRNOTAVAIL | Errno::AGAIN => Some(Self::Ports),
             Errno::NOBUFS | Errno::NOMEM => Some(Self::Memory),
             _ => None,
         }
     }
 
-    /// Why a connection to this address could not be made, if that is our own lack.
+    /// Why a connection to this address could not be made, if the cause is a shortage on our side.
     pub fn of_dial(error: &ConnectError, to: &Endpoint) -> Option<Self> {
         let ConnectError::Io(error) = error else { return None };
         Self::of(error).filter(|scarce| *scarce != Self::Ports || has_source(to))
@@ -64,7 +65,7 @@ impl Scarce {
         }
     }
 
-    /// What gives more of it.
+    /// How to get more of it.
     fn advice(self) -> String {
         match self {
             Self::Files => {
@@ -77,7 +78,7 @@ impl Scarce {
         }
     }
 
-    /// What a client is told whose request found no connection for lack of it.
+    /// The answer to a client whose request found no connection because of this.
     pub fn refusal(self, service: &str, instance: &str) -> Refusal {
         let what = self.what();
         Refusal::new(503, format!("service {service} is unreachable: the proxy is out of {what}"))
@@ -87,34 +88,34 @@ impl Scarce {
     }
 }
 
-/// Whether this machine has an address from which that one can be reached: without one, as where IPv6 is switched off, the kernel's answer
-/// is the same as without ports.
+/// Whether this machine has an address from which that one can be reached. Without one, as where IPv6 is switched off,
+/// the kernel's answer is the same as without ports.
 fn has_source(to: &Endpoint) -> bool {
     let Endpoint::Tcp(to) = to else { return true };
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    // That sends nothing, and UDP has ports of its own.
+    // This sends nothing, and UDP has ports of its own.
     let reached = UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(to));
     !reached.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
-/// How often each has run out.
+/// How often each resource has run out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Lacks([u64; Scarce::ALL.len()]);
 
 impl Lacks {
-    /// Once more.
+    /// It has run out once more.
     pub const fn count(&mut self, scarce: Scarce) {
         self.0[scarce as usize] += 1;
     }
 
-    /// So often.
+    /// How often it has run out.
     pub const fn times(&self, scarce: Scarce) -> u64 {
         self.0[scarce as usize]
     }
 }
 
 impl Sidecar<'_> {
-    /// A connection could not be accepted. It stays where it waits, and is taken when that is possible.
+    /// A connection could not be accepted. It stays in the queue, and is accepted when that is possible.
     pub(super) fn accept_failed(&mut self, error: &io::Error, now: Time) {
         let scarce = Scarce::of(error);
         let why = match scarce {

@@ -21,20 +21,21 @@ use super::threads::Assignment;
 use super::transparent::Intercepted;
 use crate::accepted::{LINGER, Lingering, TURN, flush_seen};
 
-/// Requests of a connection to an instance that are cancelled before another one takes its place: the fewest after which a known server
-/// may end it are 100.
+/// How many requests of a connection to an instance may be cancelled before another one takes its place. The lowest
+/// number after which a known server may end it is 100.
 const MOST_CANCELLED: u32 = 90;
 
-/// Bytes that a socket takes beyond what its peer's window and the path let it send. Where that is exhausted, its peer is slow, and the
-/// sender of what follows gets no larger window: it is told by what the socket takes.
+/// Bytes that a socket takes beyond what its peer's window and the path let it send. When these are used up, the peer
+/// is slow. The sender of what follows then gets no larger window, since windows follow what the socket takes.
 const UNSENT: u32 = 256 * 1024;
 
-/// Bytes of a window, and of what a socket takes while memory is short. A window is one frame at least.
+/// Bytes of a window, and of what a socket takes, while memory is short. A window is one frame at least.
 pub const LITTLE: u32 = 16 * 1024;
 /// Bytes that wait in the engine then.
 const LITTLE_UNSENT: usize = 8 * 1024;
 
-/// A client's connection without a request for so long gives the memory of its buffers back: there may be thousands of them.
+/// After so long without a request, a client's connection gives the memory of its buffers back: there may be thousands
+/// of them.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A peer that acknowledges nothing for so long is no longer there: see [`Side::close_timeout`].
@@ -76,7 +77,7 @@ pub struct Side {
     pub number: u32,
     /// See [`Side::number`].
     pub requests: u32,
-    /// When a request came or ended last. What an instance sends beside, such as PINGs, does not count.
+    /// When a request last came or ended. Other things that an instance sends, such as PINGs, do not count.
     pub used_at: Time,
     /// When it gave the memory of its buffers back.
     released_at: Time,
@@ -88,7 +89,7 @@ pub struct Side {
     pub path: Option<Box<Path>>,
     /// Its client's address.
     pub client: Option<SocketAddr>,
-    /// Where that has connected to, if a header of the PROXY protocol says it.
+    /// Where the client has connected to, if a header of the PROXY protocol says it.
     pub named: Option<Box<SocketAddr>>,
     /// Its place among the clients of all loops.
     pub assignment: Option<Assignment>,
@@ -98,15 +99,15 @@ pub struct Side {
     pub pushed: Vec<u64>,
     /// Whether its peer is there.
     pub liveness: Liveness,
-    /// Whether its instance acknowledges anything, over QUIC.
+    /// Whether its instance acknowledges what is sent, over QUIC.
     pub silence: Option<Box<Silence>>,
     /// What is recorded of it, if anything.
     pub watched: Option<Box<Watched>>,
     /// Segments sent, received and sent again, when they were last read.
     pub counted: [u32; 3],
-    /// Its instance has ended it since it had too much of something, and not of PINGs.
+    /// Its instance has ended it because it had too much of something other than PINGs.
     pub was_too_much: bool,
-    /// It has announced small windows when it began.
+    /// It announced small windows when it began.
     pub announced_little: bool,
     /// The socket is full.
     blocked: bool,
@@ -120,17 +121,18 @@ pub struct Side {
     pub is_closed: bool,
     /// Our direction is closed, and the other one is not.
     is_shut: bool,
-    /// What it carried broke off, and only a reset tells the peer so.
+    /// What it carried broke off, and only a reset shows that to the peer.
     is_aborted: bool,
-    /// When what is left to send of a connection that has ended is given up.
+    /// When the rest of what is to be sent on a connection that has ended is given up.
     close_by: Option<Time>,
-    /// What the peer had acknowledged then, or when the socket became full: bytes, or over QUIC how often it did.
+    /// What the peer had acknowledged then, or when the socket became full: bytes, or over QUIC the number of
+    /// acknowledgements.
     acknowledged: u64,
-    /// Our direction is closed, and what still comes is thrown away.
+    /// Our direction is closed, and what still arrives is discarded.
     lingering: Option<Lingering>,
 }
 
-/// What is to be done with a connection after it was written.
+/// What to do with a connection after it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Nothing, until this time at the latest.
@@ -181,13 +183,13 @@ impl Side {
         }
     }
 
-    /// Streams that an HTTP/2 peer has allowed on this connection; none if it sets no bound, or has not said.
+    /// Streams that an HTTP/2 peer has allowed on this connection; none if it sets no bound, or has announced none yet.
     pub fn streams_allowed(&self) -> Option<u32> {
         if self.version == Version::H2 { streams_allowed(&self.engine.settings_in_effect().1) } else { None }
     }
 
-    /// Its client's address, and the one that this has connected to: before the proxies that have told, and before the kernel brought it
-    /// here.
+    /// Its client's address, and the address that the client has connected to: those before any proxies that have sent
+    /// them in a header, and before the kernel redirected the connection to this one.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         let intercepted = || Some(self.intercepted.as_ref()?.original.address());
         let own = || match self.transport.quic() {
@@ -198,14 +200,14 @@ impl Side {
         Some((self.client?, named.or_else(intercepted).or_else(own)?))
     }
 
-    /// Bounds what its socket takes that a peer does not read.
+    /// Bounds how much its socket takes that a peer does not read.
     pub fn limit_unsent(&self) {
         if let Some(tcp) = self.transport.tcp() {
             tcp.limit_unsent(UNSENT);
         }
     }
 
-    /// It gets by with little memory while that `is_tight`; else it has what `config` allows.
+    /// Uses little memory while that `is_tight`; otherwise what `config` allows.
     pub fn use_little(&mut self, is_tight: bool, config: &Config) {
         let buffer = if is_tight { LITTLE_UNSENT } else { config.send_buffer };
         let window = match self.version {
@@ -221,14 +223,15 @@ impl Side {
         }
     }
 
-    /// While memory is short: what waits for a peer that takes nothing is put into as little as it needs.
+    /// While memory is short: moves what waits for a peer that takes nothing into as little memory as it needs.
     pub fn shrink(&mut self) {
         if self.blocked {
             self.engine.set_send_buffer(LITTLE_UNSENT);
         }
     }
 
-    /// What the peer has acknowledged so far: bytes, or over QUIC how often it did. And whether something still is to be.
+    /// What the peer has acknowledged so far: bytes, or over QUIC the number of acknowledgements. And whether more is
+    /// still to be acknowledged.
     fn acknowledged(&self) -> (u64, bool) {
         if let Some(quic) = self.transport.quic() {
             return (quic.acknowledgements(), true);
@@ -237,8 +240,9 @@ impl Side {
         tcp.map_or((0, false), |(tcp, info)| (info.bytes_acked, info.bytes_acked < tcp.written()))
     }
 
-    /// Whether its peer has taken anything since this was asked last, or since the socket became full, and more is on its way: it is slow,
-    /// and may not be given up. What is written shows it only when the socket has room again, hundreds of kilobytes later.
+    /// Whether its peer has taken anything since the last call, or since the socket became full, and more is on its
+    /// way: then the peer is slow, and may not be given up. Writing shows this only when the socket has room again,
+    /// hundreds of kilobytes later.
     pub fn takes_some(&mut self) -> bool {
         let (acknowledged, has_more) = self.acknowledged();
         std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged && has_more
@@ -254,7 +258,7 @@ impl Side {
 
     /// Whether something is left in the socket, which does not report it again.
     pub fn has_unread(&mut self) -> bool {
-        // Of QUIC: what was left in its streams while it was not wanted.
+        // In QUIC: what was left in its streams while it was not wanted.
         self.unread |= self.transport.has_unread(&mut self.engine);
         self.unread && !self.eof
     }
@@ -264,8 +268,8 @@ impl Side {
         self.blocked
     }
 
-    /// Reads once; `true` if the engine may have events and there may be more to read. `is_held`: bytes of HTTP/1.1 wait for the other
-    /// side, so that nothing is read.
+    /// Reads once. Returns `true` if the engine may have events and there may be more to read. `is_held`: bytes of
+    /// HTTP/1.1 wait for the other side, so nothing is read.
     pub fn receive(&mut self, now: Time, turn: &mut usize, is_held: bool) -> Result<bool, TransportError> {
         if let Some(lingering) = &mut self.lingering {
             if let Transport::Stream(stream) = &mut self.transport {
@@ -296,7 +300,7 @@ impl Side {
         match transport.receive(engine, || now, &mut see)? {
             Received::Bytes(n) => {
                 *turn += n;
-                // Over QUIC anyone can send what is none of the peer's: see `Sidecar::check_silence`.
+                // Over QUIC anyone can send datagrams that do not come from the peer: see `Sidecar::check_silence`.
                 if self.silence.is_none() {
                     self.liveness.heard(now);
                 }
@@ -310,8 +314,9 @@ impl Side {
         }
     }
 
-    /// Cancels a request at an instance. A connection with many of them takes no more: instances end one on which a peer resets many
-    /// streams (RFC 9113 §10.5), and clients who do that here must not end what others have under way.
+    /// Cancels a request at an instance. A connection on which many were cancelled takes no more: instances end a
+    /// connection on which a peer resets many streams (RFC 9113 §10.5), and clients that cancel here must not end the
+    /// requests of others there.
     pub fn cancel(&mut self, stream: StreamId, now: Time) {
         self.engine.reset(now, stream, ErrorCode::CANCEL);
         self.cancelled += 1;
@@ -320,7 +325,7 @@ impl Side {
         }
     }
 
-    /// Gives the memory of its buffers back where it has been idle for long; of a client's.
+    /// Gives the memory of its buffers back if it is a client's and has been idle for long.
     pub fn release_if_idle(&mut self, now: Time) {
         let is_idle = self.streams.len() == 0 && self.used_at + IDLE <= now;
         if is_idle && self.released_at <= self.used_at {
@@ -341,7 +346,7 @@ impl Side {
         self.eof
     }
 
-    /// Whether all was said for a while, and the client has had the time to read it.
+    /// Whether everything was sent a while ago, and the client has had the time to read it.
     pub fn has_lingered(&self, now: Time) -> bool {
         self.lingering.is_some_and(|lingering| lingering.until <= now + LINGER / 5 * 4)
     }
@@ -422,12 +427,13 @@ impl Side {
 
     /// For how long a peer that reads nothing may keep its connection open after the engine's last bytes.
     fn close_timeout(&self) -> Duration {
-        // Over QUIC the last bytes are sent again and again meanwhile, and a peer that is there acknowledges them by itself.
+        // Over QUIC the last bytes are sent again and again meanwhile, and a peer that is still there acknowledges them
+        // by itself.
         let owes_nothing = self.transport.quic().is_some_and(QuicSession::owes_only_the_end);
         if owes_nothing { LAST_WORD } else { LINGER }
     }
 
-    /// It ends with a reset: what a tunnel carries has no end of its own, and would seem complete.
+    /// Ends with a reset: what a tunnel carries has no end of its own, and would seem complete.
     pub fn abort(&mut self) {
         if let Some(tcp) = self.transport.tcp() {
             tcp.abort_at_close();
@@ -435,7 +441,7 @@ impl Side {
         }
     }
 
-    /// Says that nothing follows. A client may still be reading.
+    /// Closes our direction. A client may still be reading.
     fn close(&mut self, now: Time) -> Result<Next, TransportError> {
         if !self.is_shut {
             self.transport.shutdown(now)?;
@@ -452,7 +458,7 @@ impl Side {
         Ok(Next::Wait(lingering.until))
     }
 
-    /// Whether it is about to be closed because its client has asked nothing for long, which HTTP/1.1 cannot announce.
+    /// Whether it is about to be closed because its client has been idle for long, which HTTP/1.1 cannot announce.
     pub fn is_ending_idle(&self, now: Time) -> bool {
         self.version == Version::H1
             && matches!(self.peer, Peer::Client { .. })
@@ -460,7 +466,8 @@ impl Side {
             && self.engine.poll_timeout() <= now
     }
 
-    /// Whether it is a client's that another process can go on with while it carries nothing: HTTP/1.1 in clear.
+    /// Whether it is a client's connection that another process can continue while it carries nothing: HTTP/1.1 in
+    /// clear.
     pub fn may_be_handed_over(&self) -> bool {
         let is_clear_http1 =
             self.version == Version::H1 && !self.transport.is_tls() && !self.engine.is_tunnel();
@@ -474,7 +481,7 @@ impl Side {
         self.engine.idle_input().filter(|_| is_idle && self.may_be_handed_over())
     }
 
-    /// A deadline has passed; whether the engine may have events.
+    /// A deadline has passed; returns whether the engine may have events.
     pub fn expire(&mut self, now: Time) -> bool {
         self.is_dirty = true;
         // Reading finds out what has come of it.

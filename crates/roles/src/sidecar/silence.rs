@@ -1,12 +1,15 @@
-//! Instances over QUIC that no longer have a connection, since they were started anew: see [`h2lab_proxy::pool::silence`].
+//! Instances over QUIC that no longer have a connection, because they were started anew: see
+//! [`h2lab_proxy::pool::silence`].
 //!
-//! A connection on which nothing is acknowledged is suspect: another one is dialled beside it, and further requests wait for that. It may
-//! have been slow, and goes on if it answers. Once another connection is answered and this one still is not, what it carried and may be
-//! sent again is. What may not, since it may have been processed, stays until the connection is given up by `timeouts.ping`.
+//! A connection on which nothing is acknowledged is suspect: another one is dialled beside it, and further requests
+//! wait for that. The connection may have been slow, and continues if it answers. Once another connection is answered
+//! and this one still is not, the requests on it that may be sent again are sent again. Those that may not, since they
+//! may have been processed, stay until the connection is given up by `timeouts.ping`.
 //!
-//! One without a request is asked each `timeouts.ping`, as the kernel does over TCP: the request that follows does not pay for it, and the
-//! instance's idle timeout ([`h2lab_net::quic`]) does not end what `timeouts.idle` keeps. All loops are told when an instance has gone: each
-//! doubts its connections on which nothing has come since.
+//! A connection without a request is probed each `timeouts.ping`, as the kernel does over TCP. So the request that
+//! follows is not delayed by it, and the instance's idle timeout ([`h2lab_net::quic`]) does not end what
+//! `timeouts.idle` keeps. All loops are notified when an instance has gone: each doubts its connections on which
+//! nothing has arrived since.
 
 use std::io;
 
@@ -27,7 +30,7 @@ impl Side {
         self.liveness.is_doubted() || self.is_silent(pool)
     }
 
-    /// Whether it is a connection over QUIC that the instance is likely to have no more.
+    /// Whether it is a connection over QUIC that the instance has probably lost.
     pub fn is_silent(&self, pool: &Pool) -> bool {
         self.is_lost(pool.standing.gone_at())
     }
@@ -40,7 +43,7 @@ impl Side {
 }
 
 impl Sidecar<'_> {
-    /// Looks whether the instance of a connection over QUIC answers.
+    /// Checks whether the instance of a connection over QUIC answers.
     pub(super) fn check_silence(&mut self, slot: u32, now: Time) {
         let Slot::Open(side) = &mut self.slots[slot as usize] else { return };
         let (Peer::Instance(instance), Some(quic), Some(silence)) =
@@ -64,7 +67,7 @@ impl Sidecar<'_> {
         let is_due = !ping.is_zero() && !pool.refuses_pings && now.since(side.liveness.heard_at()) >= ping;
         let is_told = pool.standing.gone_at() > side.liveness.heard_at();
         let is_new = is_suspect && !was_suspect;
-        // Once more where it is suspect: it is the first that an instance which was stopped reads.
+        // Once more if it is suspect: an instance that was stopped reads this first.
         if is_new || (since.is_none() && (is_told || (is_due && !waits))) {
             quic.ping();
             mark(side, slot, &mut self.dirty);
@@ -85,7 +88,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Whether something has come of an instance on another connection.
+    /// Whether anything has arrived from an instance on another connection.
     fn is_answered_elsewhere(&self, instance: u32, slot: u32, since: Time) -> bool {
         let pool = &self.pools.all[instance as usize];
         pool.connections.iter().filter(|other| **other != slot).any(|other| {
@@ -94,15 +97,15 @@ impl Sidecar<'_> {
         })
     }
 
-    /// Has all loops doubt connections on which nothing has come since then. Where it `is_told` already that this one is lost, what was sent
-    /// on it later says nothing of connections that were made meanwhile.
+    /// Makes all loops doubt connections on which nothing has arrived since then. If it `is_told` already that this one
+    /// is lost, what was sent on it later says nothing about connections that were made meanwhile.
     fn tell_gone(&mut self, instance: u32, is_told: bool, since: Time) {
         if !is_told {
             self.pools.get(instance).standing.gone(since);
         }
     }
 
-    /// Ends a connection without a request that nobody answers on.
+    /// Ends a connection without a request on which nothing is answered.
     fn end_silent(&mut self, slot: u32, instance: u32) {
         let pool = self.pools.get(instance);
         pool.connections.retain(|other| *other != slot);
@@ -112,7 +115,8 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Requests on a connection that nobody answers on begin anew where they may be sent twice; once.
+    /// Starts requests on a connection on which nothing is answered again elsewhere, if they may be sent twice; only
+    /// once each.
     fn move_on(&mut self, slot: u32) {
         self.with_side(slot, |sidecar, side| {
             let now = sidecar.now;
@@ -130,12 +134,12 @@ impl Sidecar<'_> {
         });
     }
 
-    /// Whether it was asked before whether this request may begin anew.
+    /// Whether this request was already tried elsewhere, or it was decided that it may not be.
     fn was_tried(&mut self, id: u32) -> bool {
         self.exchanges.get(id).was_tried
     }
 
-    /// Where an instance's connections over QUIC all seem to be gone, another one is dialled before a request is placed.
+    /// If all of an instance's connections over QUIC seem to be gone, dials another one before a request is placed.
     pub(super) fn replace_silent(&mut self, instance: u32, now: Time) {
         let pool = &self.pools.all[instance as usize];
         let is_silent =
@@ -146,10 +150,11 @@ impl Sidecar<'_> {
         }
     }
 
-    /// What is known of the requests of a connection that broke with `error`.
+    /// The fate of the requests of a connection that broke with `error`.
     ///
-    /// That nobody listens on the port is said of one datagram. Who opens the port later does not have the connection, so that what was
-    /// sent after that one was read by nobody. Where it was the only one in a while, all that it brought is known not to have arrived.
+    /// An error that nobody listens on the port refers to one datagram. A process that opens the port later does not
+    /// have the connection, so nobody read what was sent after that datagram. If that was the only datagram in a while,
+    /// everything in it is known not to have arrived.
     pub(super) fn fate_of_break(&mut self, side: &Side, error: &TransportError) -> Fate {
         let (Peer::Instance(instance), Some(quic), TransportError::Io(error)) =
             (&side.peer, side.transport.quic(), error)

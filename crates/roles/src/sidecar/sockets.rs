@@ -1,4 +1,5 @@
-//! Listening sockets that outlive a process: those that it was given are used before new ones are made, and all of them can be handed on.
+//! Listening sockets that outlive a process. Those that it was given are used before new ones are made, and all of them
+//! can be handed on.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,7 +17,7 @@ use rustix::net::{SocketType, sockopt};
 
 use super::handover::Passing;
 
-/// For so long the loop may take to leave the UDP sockets.
+/// How long the loop may take to leave the UDP sockets.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Listening sockets. Clones are of the same ones.
@@ -29,9 +30,9 @@ pub enum Datagrams {
     /// The loop.
     #[default]
     Read,
-    /// The loop is to stop reading them, and to give each connection a socket of its own before.
+    /// The loop is to stop reading them, and before that to give each connection a socket of its own.
     Asked,
-    /// It has.
+    /// The loop has done so.
     Left,
 }
 
@@ -47,11 +48,11 @@ struct Held {
     used_datagrams: Vec<(SocketAddr, OwnedFd)>,
     /// UDP sockets of this process, also of listeners that are gone and whose clients are still served.
     served: Vec<(SocketAddr, Weak<QuicEndpoint>)>,
-    /// How far it is with handing on what is read from those.
+    /// The progress of handing on what is read from those.
     datagrams: Datagrams,
     /// Another process uses them, too.
     is_handed_on: bool,
-    /// What who listens elsewhere in this process waits for: its other end is told when that is closed.
+    /// The stream that other listening threads of this process wait on: when it is closed, they see its end.
     kept: Option<UnixStream>,
     /// Connections that this process has made. One local address may have several, to different peers.
     dialled: HashMap<Dialled, u32>,
@@ -90,7 +91,8 @@ impl Sockets {
         let listener = match held.given.iter().position(is_it) {
             Some(at) => held.given.swap_remove(at),
             None => {
-                // Those that overlap are of no listener: no configuration has both, and what nobody asks for is closed.
+                // Addresses that overlap belong to no listener: no configuration has both, and sockets that nobody asks
+                // for are closed.
                 let given = held.given.iter();
                 let given = given.filter_map(|other| Some((other.local_address().ok()?, other.as_fd())));
                 bind(address, given)?
@@ -108,17 +110,18 @@ impl Sockets {
         bind(address, used.map(|(local, fd)| (*local, fd.as_fd())))
     }
 
-    /// These are for the listeners on their addresses.
+    /// Reserves these for the listeners on their addresses.
     pub fn reserve(&self, listeners: Vec<Listener>) {
         self.held().given.extend(listeners);
     }
 
-    /// There is no listener on this address: nobody would accept what comes to a socket that was given or reserved for it.
+    /// There is no listener on this address: nobody would accept the connections to a socket that was given or reserved
+    /// for it.
     pub fn release(&self, address: SocketAddr) {
         self.held().given.retain(|listener| listener.local_address().ok() != Some(address));
     }
 
-    /// Has TPROXY bring connections of other addresses to the listener on this local address.
+    /// Makes TPROXY bring connections to other addresses to the listener on this local address.
     pub fn take_foreign(&self, local: SocketAddr) -> io::Result<()> {
         let held = self.held();
         let mut its = held.used.iter().filter(|(address, _)| *address == local);
@@ -131,7 +134,7 @@ impl Sockets {
         *held.dialled.entry(ends).or_default() += 1;
     }
 
-    /// One of these is no more.
+    /// One of these connections has ended.
     pub fn hung_up(&self, ends: Dialled) {
         let mut held = self.held();
         if let Some(count) = held.dialled.get_mut(&ends) {
@@ -186,14 +189,15 @@ impl Sockets {
         Ok(())
     }
 
-    /// Whether a listener has, or had, this UDP port, which is not given back yet: another one at the same address goes on with it.
+    /// Whether a listener has, or had, this UDP port, which is not given back yet: another one at the same address
+    /// continues with it.
     pub fn serves(&self, local: SocketAddr) -> bool {
         let held = self.held();
         held.served.iter().any(|(address, endpoint)| *address == local && endpoint.strong_count() > 0)
     }
 
-    /// Has the loop leave the UDP sockets to another process, and waits until it does: a datagram that both could read may be read by the
-    /// wrong one. Returns copies of all sockets in use.
+    /// Makes the loop leave the UDP sockets to another process, and waits until it has. If both processes could read a
+    /// datagram, the wrong one might. Returns copies of all sockets in use.
     pub fn leave(&self) -> io::Result<Vec<OwnedFd>> {
         let mut held = self.held();
         if !held.used_datagrams.is_empty() && held.datagrams == Datagrams::Read {
@@ -233,15 +237,17 @@ impl Sockets {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another process has taken them over. Who listens elsewhere in this process is [told](Self::until_released).
+    /// Another process has taken them over. Other listening threads of this process are
+    /// [notified](Self::until_released).
     pub fn handed_on(&self) {
         let mut held = self.held();
         held.is_handed_on = true;
         held.kept = None;
     }
 
-    /// A stream that ends when another process has taken them over, or at [`Sockets::release_listener`]: who listens with one of them in a
-    /// thread of its own is to close it then, so that a third process can have the address once that other one has ended.
+    /// A stream that ends when another process has taken them over, or at [`Sockets::release_listener`]. A thread that
+    /// listens with one of them must close it then, so that a third process can have the address once the other one has
+    /// ended.
     pub fn until_released(&self) -> io::Result<UnixStream> {
         let (kept, told) = UnixStream::pair()?;
         let mut held = self.held();
@@ -259,7 +265,7 @@ impl Sockets {
         self.held().is_handed_on
     }
 
-    /// Forgets the copies: what is closed elsewhere is closed.
+    /// Drops the copies, so that what is closed elsewhere is really closed.
     pub fn forget(&self) {
         let mut held = self.held();
         held.used.clear();
@@ -267,7 +273,7 @@ impl Sockets {
     }
 }
 
-/// Listens on `address`. No obstacle are `others` that listen on the same port: they are about to be closed.
+/// Listens on `address`. Others in `others` that listen on the same port are no obstacle: they are about to be closed.
 fn bind<'a>(
     address: SocketAddr,
     others: impl Iterator<Item = (SocketAddr, BorrowedFd<'a>)>,

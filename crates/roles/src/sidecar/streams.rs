@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use h2lab_wire::StreamId;
 
-/// In the order of the streams, which rise with their requests, so that a new one comes last and the one that is looked for is found by
-/// halving: no hashing, which costs more than that, and nothing that a client can make slow by the numbers that it chooses. Over HTTP/1.1
-/// there is only one, which takes no memory of its own.
+/// The exchanges in the order of their streams, which rise with their requests. So a new one comes last, and a lookup
+/// is a binary search. That is cheaper than hashing, and clients cannot make it slow by the numbers that they choose.
+/// Over HTTP/1.1 there is only one, which takes no memory of its own.
 #[derive(Debug, Default)]
 pub struct Streams {
     /// The oldest.
@@ -48,7 +48,7 @@ impl Streams {
     /// The stream carries it no more.
     pub fn remove(&mut self, stream: StreamId) -> Option<u32> {
         let first = self.first?;
-        // Over HTTP/2, too, the oldest is often the next to end.
+        // Over HTTP/2, too, the oldest stream is often the next to end.
         if first.0 == stream {
             self.first = self.rest.pop_front();
             return Some(first.1);

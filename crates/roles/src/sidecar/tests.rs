@@ -1,4 +1,5 @@
-//! What an idle connection of a client takes, by its parts: `cargo test -p h2lab-roles sidecar::tests -- --nocapture` prints them.
+//! What an idle connection of a client takes, by its parts: `cargo test -p h2lab-roles sidecar::tests -- --nocapture`
+//! prints it.
 
 use h2lab_net::transport::Transport;
 use h2lab_wire::{Config, Connection, Role, h1};

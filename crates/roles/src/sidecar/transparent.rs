@@ -1,7 +1,8 @@
-//! Connections that were made to another address and that the kernel brings to a listener: what they carry goes where a route says, or
-//! where they were to go.
+//! Connections that were made to another address and that the kernel redirects to a listener. What they carry goes
+//! where a route says, or to its original destination.
 //!
-//! Each destination is an instance of the service `original`, found when it is first needed, and forgotten when it is not used any more.
+//! Each destination is an instance of the service `original`. It is created when it is first needed, and removed when
+//! it is no longer used.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,33 +34,33 @@ use super::sockets::{Dialled, Sockets};
 use super::{Sidecar, Slot, members, side_at};
 use crate::accepted::Spoken;
 
-/// Destinations that all loops together keep at most.
+/// The most destinations that all loops together keep.
 const MOST: u32 = 1_024;
-/// One that was not used for so long, and has no connection, is forgotten.
+/// A destination without connections that was not used for this long is removed.
 const UNUSED: Duration = Duration::from_secs(60);
-/// How often these are looked for.
+/// How often unused destinations are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// The service of a request; else the status with which it is refused, and why.
 type Routed = Result<u32, (u16, &'static str)>;
 
-/// For what its first bytes are waited.
+/// How many first bytes of a connection are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detection {
-    /// For any.
+    /// Any.
     First,
-    /// For so many that they tell what it is.
+    /// Enough to tell the protocol.
     More,
-    /// It has said too little for too long: its server speaks first, or what it says is no HTTP.
+    /// None. It has sent too little for too long: its server speaks first, or its protocol is not HTTP.
     Over,
 }
 
 /// A connection that came to a transparent listener.
 #[derive(Debug, Clone, Copy)]
 pub struct Intercepted {
-    /// What the listener does with such.
+    /// What the listener does with such connections.
     how: Interception,
-    /// Where it was to go.
+    /// The destination.
     pub original: Original,
     detection: Detection,
     /// When [`Detection::More`] ends.
@@ -67,7 +68,8 @@ pub struct Intercepted {
 }
 
 impl Intercepted {
-    /// What the kernel knows of a connection. `listening`: the addresses of all listeners; `until`: when it must have said what it is.
+    /// Reads the destination of a connection from the kernel. `listening`: the addresses of all listeners; `until`:
+    /// when its protocol must be known.
     pub fn new(
         how: Interception,
         stream: &StreamSocket,
@@ -95,18 +97,18 @@ impl Intercepted {
         Ok(Self::again(how, original, until))
     }
 
-    /// One of which it is known where it was to go.
+    /// A connection whose destination is already known.
     pub const fn again(how: Interception, original: Original, until: Time) -> Self {
         Self { how, original, detection: Detection::First, until }
     }
 
-    /// When it is to be looked whether it has said anything.
+    /// When to check whether it has sent anything.
     pub fn look_at(&self, now: Time) -> Time {
         now + self.how.detect
     }
 
-    /// Finds out what it speaks, from bytes that are kept in `first_bytes`; `None` if that is not HTTP, and passes. An error if it is
-    /// refused.
+    /// Detects the protocol from the first bytes, which are kept in `first_bytes`. `None` if it is not HTTP and is
+    /// passed on. An error if the connection is refused.
     pub fn spoken(
         &self,
         stream: &mut ByteStream,
@@ -143,7 +145,7 @@ impl Intercepted {
         }
     }
 
-    /// It has said too little for now; until when it may go on so, if it may.
+    /// It has sent too little so far. Returns until when more is waited for; `None` if that time is over.
     pub fn wait_on(&mut self, has_said_anything: bool) -> Option<Time> {
         self.detection = match self.detection {
             Detection::First if has_said_anything => Detection::More,
@@ -154,17 +156,17 @@ impl Intercepted {
     }
 }
 
-/// The engine of a client's connection that is no HTTP.
+/// The engine of a client's connection that does not speak HTTP.
 pub fn tunnel(config: &Config) -> (Connection, Version) {
     (Connection::tunnel(*config), Version::H1)
 }
 
-/// One of IPv4 that a socket of IPv6 reports is one of IPv4.
+/// Turns an IPv4 address that an IPv6 socket reports (IPv4-mapped) into a plain one.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Has a listener take connections of other addresses, where it is to.
+/// Lets a listener accept connections to other addresses, if it is configured to.
 pub fn take_foreign(listen: &Listen, socket: impl std::os::fd::AsFd) -> Result<(), SidecarError> {
     if listen.transparent != Some(Transparent::Tproxy) {
         return Ok(());
@@ -176,7 +178,8 @@ fn tproxy_error(listen: &Listen, source: io::Error) -> SidecarError {
     SidecarError::Tproxy { address: listen.address, source }
 }
 
-/// Looks whether a listener that is not what it was at this address can become so; the socket that is there does.
+/// Checks whether a listener can become transparent at an address where it was not. A socket that is already there is
+/// changed.
 pub fn prepare(listen: &Listen, before: &File, sockets: &Sockets) -> Result<(), SidecarError> {
     if listen.transparent != Some(Transparent::Tproxy) {
         return Ok(());
@@ -201,17 +204,17 @@ struct Destination {
 #[derive(Debug, Default)]
 pub struct Destinations {
     all: HashMap<(SocketAddr, Speaks), Destination>,
-    /// Service and instance of addresses that are instances of a service, as of a version of the state.
+    /// By address: the service and the instance there, as of a version of the state.
     known: HashMap<SocketAddr, (u32, u32)>,
     known_at: Option<u64>,
-    /// Connections that this loop has dialled, by place.
+    /// Connections that this loop has dialled, by slot.
     dialled: HashMap<u32, Dialled>,
     sweep_at: Time,
 }
 
 impl Sidecar<'_> {
-    /// The service of a request that came on this connection, where no route takes it: that of which its destination is an instance, or
-    /// `original`, with that destination. `routed`: what the routes say.
+    /// The service of a request on this connection that no route takes, and its destination. The service is the one
+    /// that has the destination as an instance, else `original`. `routed`: what the routes say.
     pub(super) fn destine(
         &mut self,
         (intercepted, version): (Option<Intercepted>, Version),
@@ -233,7 +236,7 @@ impl Sidecar<'_> {
         };
         if let Some((service, instance)) = self.known_instance(to) {
             let is_open = self.pools.get(instance).is_open(now);
-            // Its caller has chosen it. Where it fails, another one may be asked.
+            // The client chose this instance. If it fails, another one may be tried.
             return (Ok(service), is_open.then_some((to, Speaks::Tls)));
         }
         let speaks = intercepted.how.speaks(version == Version::H2);
@@ -262,7 +265,7 @@ impl Sidecar<'_> {
         self.destinations.known.get(&to).copied()
     }
 
-    /// Finds the instance of a request that is for a destination, at which it counts from now on; `false` if it is refused.
+    /// Finds the instance of a request that has a destination, and counts the request there; `false` if it is refused.
     pub(super) fn find_destination(&mut self, id: u32, now: Time) -> bool {
         let exchange = self.exchanges.get(id);
         let (Some((to, speaks)), None) = (exchange.destination, exchange.instance) else { return true };
@@ -271,7 +274,7 @@ impl Sidecar<'_> {
         let number = if is_original {
             self.original(to, speaks, now)
         } else {
-            // Once: after a failure, or where it is gone, the service decides.
+            // Used once: after a failure, or if the instance is gone, the service decides.
             exchange.destination = None;
             self.known_instance(to).filter(|(of, _)| *of == service).map(|(_, number)| number)
         };
@@ -285,7 +288,7 @@ impl Sidecar<'_> {
         true
     }
 
-    /// The instance of `original` that is this destination.
+    /// The instance of `original` for this destination.
     fn original(&mut self, to: SocketAddr, speaks: Speaks, now: Time) -> Option<u32> {
         let service = self.pools.service(ORIGINAL)?;
         if let Some(known) = self.destinations.all.get_mut(&(to, speaks)) {
@@ -320,7 +323,7 @@ impl Sidecar<'_> {
         Some(number)
     }
 
-    /// Gives up destinations that nobody asks for any more.
+    /// Removes destinations that are no longer used.
     pub(super) fn forget_destinations(&mut self, now: Time) {
         if now < self.destinations.sweep_at || self.destinations.all.is_empty() {
             return;
@@ -337,7 +340,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Gives up the destination that was used longest ago and carries nothing; `false` if all carry something.
+    /// Removes the least recently used destination that carries nothing; `false` if all carry something.
     fn forget_oldest(&mut self, now: Time) -> bool {
         let all = self.destinations.all.iter();
         let idle = all.filter(|(_, known)| self.pools.all[known.number as usize].is_idle());
@@ -358,7 +361,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// The timer of a connection has passed that has not said what it speaks.
+    /// The timer of a connection whose protocol is not yet known has expired.
     pub(super) fn open_late(&mut self, slot: u32) {
         let Slot::Opening(opening) = &mut self.slots[slot as usize] else { return };
         match opening.wait_on() {
@@ -366,11 +369,11 @@ impl Sidecar<'_> {
                 self.reactor.set_timer(Self::token(slot), until);
                 self.open(slot);
             }
-            None => self.vacate(slot), // it has said too little for too long
+            None => self.vacate(slot), // it has sent too little for too long
         }
     }
 
-    /// Says why a connection that was brought here is closed.
+    /// Reports why an intercepted connection is closed.
     pub(super) fn note_refused(&mut self, opening: &Opening, error: &TransportError) {
         let TransportError::Io(error) = error else { return };
         let service = self.pools.service(ORIGINAL);
@@ -385,7 +388,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// A connection of a client that is no HTTP is a tunnel to where it was to go.
+    /// Opens a tunnel to the destination for a client's connection that does not speak HTTP.
     pub(super) fn begin_tunnel(&mut self, slot: u32) {
         let now = self.now;
         self.with_side(slot, |sidecar, side| {
@@ -413,7 +416,7 @@ impl Sidecar<'_> {
             (exchange.service, exchange.began_at) = (service, now);
             exchange.destination = Some((to, Speaks::Tcp));
             exchange.asked.connect = true;
-            // Nothing can be said to this client but the end of its connection.
+            // Nothing can be sent to this client but the end of its connection.
             exchange.is_answered = true;
             exchange.head.set(Part::Method, b"CONNECT");
             exchange.head.set(Part::Authority, to.to_string().as_bytes());
@@ -425,8 +428,8 @@ impl Sidecar<'_> {
         });
     }
 
-    /// Whether an exchange is a tunnel to where it was to go whose client may still send. Neither end knows of a tunnel (RFC 9110 §9.3.6 would
-    /// end it): each of its directions ends by itself, as of any connection.
+    /// Whether an exchange is a tunnel to its destination whose client may still send. Neither end is aware of the
+    /// tunnel (RFC 9110 §9.3.6 would end it): each direction ends by itself, as in any connection.
     pub(super) fn is_half_open(&mut self, id: u32) -> bool {
         let exchange = self.exchanges.get(id);
         let is_open = exchange.is_raw() && !exchange.request.is_done();
@@ -434,7 +437,7 @@ impl Sidecar<'_> {
         side_at(&mut self.slots, up).is_some_and(|side| !side.is_closed)
     }
 
-    /// A connection is being dialled: where it comes back to a listener of ours it is known.
+    /// Records a connection that is being dialled: it is recognised if it comes back to one of our listeners.
     pub(super) fn note_dial(&mut self, slot: u32, to: &Endpoint) {
         let (Endpoint::Tcp(to), true) = (to, self.config.file.is_transparent()) else { return };
         let local = self.reactor.connecting(Self::token(slot)).and_then(|stream| stream.local_address().ok());
@@ -445,7 +448,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// There is no connection in this place any more.
+    /// There is no connection in this slot any more.
     pub(super) fn forget_dial(&mut self, slot: u32) {
         if let Some(ends) = self.destinations.dialled.remove(&slot) {
             self.config.sockets.hung_up(ends);

@@ -1,5 +1,5 @@
-//! Real servers one in front of the other, our origin behind the last, and a tap before each but the first: one exchange,
-//! seen everywhere by one clock.
+//! A chain of real servers with our origin behind the last, and a tap before each but the first: one exchange, seen
+//! everywhere by one clock.
 
 use std::fmt;
 use std::io;
@@ -25,10 +25,12 @@ use h2lab_net::resources;
 /// The server behind the last proxy.
 const ORIGIN: &str = "origin";
 
-/// When a client was not answered and did not give up by itself, so long for the answer of a server behind.
+/// How long to wait for the answer of a server behind, if the client was not answered and did not stop waiting by
+/// itself.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// When a client has everything, so long for what a proxy does not wait for: the end of a response whose length was said.
+/// How long to wait, once the client has everything, for what a proxy does not wait for: the end of a response whose
+/// length was declared.
 const TRAIL: Duration = Duration::from_millis(100);
 
 /// A server of a chain: `nginx`, or `nginx/h2c` for one that is reached over another protocol than HTTP/1.1.
@@ -51,7 +53,7 @@ impl FromStr for Link {
             }
             None => (text, None),
         };
-        // The nginx that answers by itself is no proxy.
+        // The nginx that answers by itself is not a proxy.
         let server = if server == "nginx" { "nginx-proxy" } else { server };
         sut::find(server).map_err(|error| error.to_string())?;
         Ok(Self { server: server.to_owned(), protocol })
@@ -70,7 +72,7 @@ impl fmt::Display for Link {
 /// Why there is no chain.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
-    /// The servers make no chain.
+    /// The servers do not form a chain.
     #[error("{0}")]
     Order(String),
     /// A server does not start.
@@ -87,25 +89,25 @@ struct Server {
     started: StartedSut,
     /// The protocol to reach it.
     protocol: Protocol,
-    /// What it is called here.
+    /// Its name in the chain.
     label: String,
 }
 
-/// Servers that run. Dropping it ends them, the first one first.
+/// A running chain of servers. Dropping it stops them, front to back.
 #[derive(Debug)]
 pub struct ServerChain {
-    /// From the client on; the origin is the last.
+    /// In order from the client; the origin is the last.
     servers: Vec<Server>,
-    /// The one before `servers[n + 1]` is `taps[n]`.
+    /// `taps[n]` is in front of `servers[n + 1]`.
     taps: Vec<Arc<Tap>>,
 }
 
-/// How a chain is wanted.
+/// The chain to start.
 #[derive(Debug, Clone, Copy)]
 pub struct ChainSpec<'a> {
-    /// From the client on; behind a proxy at its end is the origin, over HTTP/1.1.
+    /// In order from the client. If the last is a proxy, the origin is behind it, over HTTP/1.1.
     pub links: &'a [Link],
-    /// The protocol of the first one.
+    /// The protocol of the first server.
     pub protocol: Protocol,
     /// Whether servers that forward 103 only by configuration are configured to.
     pub early_hints: bool,
@@ -155,7 +157,7 @@ impl ChainSpec<'_> {
     }
 }
 
-/// What each is called: by its name, from the second of the same name on with a number.
+/// The label of each server: its name; from the second server of the same name on, with a number.
 fn labels(servers: &[(String, Protocol)]) -> Vec<String> {
     let label = |(place, (name, _)): (usize, &(String, Protocol))| match servers[..place]
         .iter()
@@ -169,9 +171,9 @@ fn labels(servers: &[(String, Protocol)]) -> Vec<String> {
 }
 
 impl ServerChain {
-    /// Starts them, the last one first.
+    /// Starts the servers, the last one first.
     pub fn start(wanted: ChainSpec<'_>, clock: Clock) -> Result<Self, ChainError> {
-        // Each connection between two of them is two of ours.
+        // Each connection between two servers is two connections of ours.
         resources::raise_open_files();
         let mut servers: Vec<Server> = Vec::new();
         let mut taps: Vec<Arc<Tap>> = Vec::new();
@@ -203,23 +205,23 @@ impl ServerChain {
         Ok(Self { servers, taps })
     }
 
-    /// The version of the first.
+    /// The version of the first server.
     pub fn version(&self) -> &str {
         &self.servers[0].started.version
     }
 
-    /// The address of the first one.
+    /// The address of the first server.
     pub fn address(&self) -> Result<SocketAddr, ChainError> {
         self.servers[0].endpoint()
     }
 
-    /// Makes the one request of `spec`, which goes to the first: what was seen in front of each server.
+    /// Sends the one request of `spec` to the first server. Returns what was seen in front of each server.
     pub fn exchange(&self, spec: &LoadSpec<'_>, asking: Asking) -> Result<Vec<Waterfall>, LoadError> {
         let taps = self.taps.clone();
         let first = exchange(spec, asking, move |at| taps.iter().for_each(|tap| tap.begin(at)))?;
         let timeout = match &first.failed {
             None => TRAIL,
-            // What comes from behind after that came too late for any proxy.
+            // What a server behind sends after that is too late for any proxy.
             Some(_) if first.timed_out => Duration::ZERO,
             Some(_) => SETTLE,
         };
@@ -227,7 +229,7 @@ impl ServerChain {
         Ok(std::iter::once(first).chain(behind).collect())
     }
 
-    /// What many exchanges about `path` showed in front of each server, and what each but the last did.
+    /// What many exchanges for `path` showed in front of each server, and what each but the last did.
     pub fn conclude(&self, path: &str, exchanges: &[Vec<Waterfall>]) -> (Vec<Leg>, Vec<Hop>) {
         let leg = |(n, server): (usize, &Server)| {
             let runs: Vec<Waterfall> = exchanges.iter().filter_map(|all| all.get(n).cloned()).collect();

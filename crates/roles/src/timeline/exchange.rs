@@ -97,7 +97,8 @@ impl Observer {
     }
 }
 
-/// A server that is not to be reached in one of several exchanges has failed in that one; what else is wrong ends them all.
+/// If a server is unreachable in one of several exchanges, only that exchange has failed. Any other error ends them
+/// all.
 pub fn or_failed(run: Result<Waterfall, LoadError>) -> Result<Waterfall, LoadError> {
     match run {
         Err(error @ LoadError::Unreachable { .. }) => {

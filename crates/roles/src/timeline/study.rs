@@ -1,5 +1,5 @@
-//! Runs a study of waterfalls: starts each server in front of our origin in each of the given settings, and requests each of its
-//! pages.
+//! Runs a study of waterfalls: starts each server in front of our origin in each of the given settings, and requests
+//! each of its pages.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,14 +19,14 @@ use h2lab_lab::sut;
 use h2lab_lab::sut::{Page, Pages, Sut};
 use h2lab_net::clock::Clock;
 
-/// What makes the request for a path of a chain's first server.
+/// Makes the request for a path of a chain's first server.
 pub type SpecOf<'a> = dyn Fn(&ServerChain, Protocol, &str, Clock) -> anyhow::Result<LoadSpec<'static>> + 'a;
 
 /// A study that is being run.
 pub struct Runner<'a> {
     /// The study.
     pub study: &'a TimelineStudy,
-    /// Where the servers' files go. Servers that change their user read them: others must be able to get there.
+    /// Where the servers' files go. Servers that change their user read them, so other users must have access.
     pub folder: &'a Path,
     /// Makes requests.
     pub spec: &'a SpecOf<'a>,
@@ -36,18 +36,18 @@ pub struct Runner<'a> {
     pub progress: &'a mut dyn FnMut(&TimelineCase, usize),
 }
 
-/// What came of a study.
+/// The result of a study.
 #[derive(Debug)]
 pub struct Studied {
-    /// All that was made.
+    /// Everything that was measured.
     pub table: StudyTable,
     /// What ended it early, if anything did.
     pub failure: Option<anyhow::Error>,
 }
 
 impl Runner<'_> {
-    /// Runs it. A server that is not installed, does not start or does not support a setting is reported as missing. An error
-    /// here is one of the file: no request was made.
+    /// Runs the study. A server that is not installed, does not start or does not support a setting is reported as
+    /// missing. An error returned here is an error in the file: no request was made.
     pub fn run(mut self) -> anyhow::Result<Studied> {
         let asked = &self.study.timeline;
         let mut table = StudyTable {
@@ -87,7 +87,7 @@ impl Runner<'_> {
         Ok(Studied { table, failure })
     }
 
-    /// All rows of a server in one of its settings. Those that are there when something fails stay.
+    /// Makes all rows of a server in one of its settings. Rows that exist when something fails are kept.
     fn ask(
         &mut self,
         sut: &dyn Sut,
@@ -112,7 +112,7 @@ impl Runner<'_> {
         let clock = Clock::start();
         let chain = ServerChain::start(wanted, clock)?;
         for case in cases(sut, asked, setting) {
-            // A page that does not depend on what is behind is the same with another server behind.
+            // A page that does not depend on the server behind is the same with any server behind.
             if made.contains(&case) || self.stop.load(Ordering::Relaxed) {
                 continue;
             }
@@ -131,8 +131,8 @@ impl Runner<'_> {
     }
 }
 
-/// `wanted` runs of an exchange. One before them warms up, and is not counted. If that fails, it is the only one: the others
-/// would fail alike, and take their time. A failure after a success is a run like all others.
+/// `wanted` runs of an exchange, after one that warms up and is not counted. If the warm-up fails, it is the only run:
+/// the others would also fail, and take time. A failure after a success is a run like all others.
 fn series<E>(
     wanted: u32,
     is_stopped: impl Fn() -> bool,
@@ -159,7 +159,7 @@ fn series<E>(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Setting {
     backend: Protocol,
-    /// `None` where there is no switch.
+    /// `None` if the server has no switch.
     early_hints: Option<bool>,
 }
 
@@ -169,7 +169,7 @@ fn settings(sut: &dyn Sut, asked: &TimelineMatrix) -> Vec<Setting> {
     } else {
         vec![None]
     };
-    // A server that is no proxy has nothing behind it.
+    // A server that is not a proxy has nothing behind it.
     let backends = if sut.is_proxy() { &asked.backends[..] } else { &asked.backends[..1] };
     let with = |early_hints: &Option<bool>| {
         let early_hints = *early_hints;
@@ -183,7 +183,7 @@ fn cases(sut: &dyn Sut, asked: &TimelineMatrix, setting: Setting) -> Vec<Timelin
     let ms = asked.backend_delay.as_millis();
     let own = sut.pages().into_iter().map(|page| {
         let Page { source, announcement, setting: words, path } = page;
-        // A handler of the server itself takes as long as a server behind one.
+        // A handler in the server itself takes as long as a server behind it.
         let path = if source == PageSource::Handler { format!("{path}&ms={ms}") } else { path };
         let backend = matches!(source, PageSource::Proxy | PageSource::SlowProxy).then_some(setting.backend);
         let (server, early_hints) = (sut.name().to_owned(), setting.early_hints);
@@ -210,7 +210,7 @@ fn cases(sut: &dyn Sut, asked: &TimelineMatrix, setting: Setting) -> Vec<Timelin
     own.chain(behind).collect()
 }
 
-/// The row of a server that could not be asked; another error ends the study.
+/// The row of a server that could not be measured; any other error ends the study.
 fn missing(server: &str, backend: Protocol, error: anyhow::Error) -> anyhow::Result<MissingServer> {
     match error.downcast_ref::<ChainError>() {
         Some(ChainError::Sut(_) | ChainError::Order(_)) => {
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use h2lab_lab::sut::SutError;
 
-    /// Whether each of so many runs failed, where the exchanges with these numbers fail; the first has number 0.
+    /// Whether each of `wanted` runs failed, if the exchanges with the numbers `failing` fail; the first has number 0.
     fn failures(wanted: u32, failing: &[u32]) -> Vec<bool> {
         let n = Cell::new(0);
         let once = || {

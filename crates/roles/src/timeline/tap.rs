@@ -1,6 +1,7 @@
-//! A listener that passes bytes on to a server, and reads them on their way: what crosses in front of that server.
+//! A listener that forwards bytes to a server and reads them on the way: what crosses in front of that server.
 //!
-//! Both directions of a connection are a thread each, which block. There are a handful of connections, of a few exchanges.
+//! Each direction of a connection has a thread of its own, which blocks. There are only a few connections, of a few
+//! exchanges.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -23,7 +24,7 @@ use h2lab_net::lock::lock;
 /// How long a server that listens may take to accept.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the next connection has to wait where one could not be accepted.
+/// How long to wait before the next connection is accepted, if one could not be accepted.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A listener in front of one server. Dropping it ends all of its connections.
@@ -42,9 +43,9 @@ struct Inner {
     is_over: AtomicBool,
     connections: AtomicU32,
     seen: Mutex<Seen>,
-    /// Something has crossed.
+    /// Notified when something has crossed.
     news: Condvar,
-    /// Those that are open, to end them.
+    /// The open connections, to end them.
     open: Mutex<BTreeMap<u32, Arc<Passing>>>,
 }
 
@@ -53,7 +54,7 @@ struct Inner {
 struct Passing {
     client: TcpStream,
     server: TcpStream,
-    /// Either side gave it up.
+    /// Either side reset it.
     is_aborted: AtomicBool,
     /// Directions that have ended.
     ended: AtomicU32,
@@ -68,20 +69,20 @@ impl Passing {
         }
     }
 
-    /// One end reset it, and so do we: both are closed with RST, once the threads have dropped them. A reader is woken without
-    /// anything being sent.
+    /// One end reset it, and so do we: both are closed with RST, once the threads have dropped them. A reader is woken
+    /// without sending anything.
     fn abort(&self) {
         self.is_aborted.store(true, Ordering::Relaxed);
         for end in [&self.client, &self.server] {
             give_up(end);
-            let _ = end.shutdown(Shutdown::Read); // it may have gone before
+            let _ = end.shutdown(Shutdown::Read); // it may be closed already
         }
     }
 }
 
-/// Makes the close of a connection its reset.
+/// Makes the close of a connection a reset.
 fn give_up(end: &TcpStream) {
-    // A connection that is no more has no options, and needs none.
+    // A connection that is gone has no options, and needs none.
     let _ = SockRef::from(end).set_linger(Some(Duration::ZERO));
 }
 
@@ -122,7 +123,7 @@ impl Tap {
         self.address
     }
 
-    /// An exchange begins, whose client began to connect at `origin`.
+    /// Begins an exchange whose client began to connect at `origin`.
     pub fn begin(&self, origin: Time) {
         self.inner.seen().recorder.restart(origin);
     }
@@ -142,7 +143,8 @@ impl Tap {
 impl Drop for Tap {
     fn drop(&mut self) {
         self.inner.is_over.store(true, Ordering::Relaxed);
-        // The acceptor waits for a connection: this is one. If it cannot be made, there is none to wait for.
+        // This connection wakes the acceptor, which waits for one. If it cannot be made, there is no acceptor to wait
+        // for.
         if TcpStream::connect_timeout(&self.address, TIMEOUT).is_ok()
             && let Some(acceptor) = self.acceptor.take()
         {
@@ -151,7 +153,7 @@ impl Drop for Tap {
         }
         for passing in std::mem::take(&mut *lock(&self.inner.open)).into_values() {
             for end in [&passing.client, &passing.server] {
-                // Fails only if it has been closed already, which is as well.
+                // Fails only if it is already closed.
                 let _ = end.shutdown(Shutdown::Both);
             }
         }
@@ -170,10 +172,10 @@ impl Inner {
             }
             match client {
                 Ok(client) => {
-                    // A client that has gone again, or a server that has: its other side learns it by the close.
+                    // If the client or the server is gone, the other one sees the close.
                     let _ = self.pass_on(client);
                 }
-                // Such as no descriptor being left: that does not pass by asking at once again.
+                // For example, no descriptor is left: an immediate retry would fail, too.
                 Err(_) => thread::sleep(PAUSE),
             }
         }
@@ -211,8 +213,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Carries bytes in one direction until there are no more. We read them before they go on, which takes some microseconds:
-    /// what any server in front has seen, we have seen.
+    /// Carries bytes in one direction until there are no more. The tap reads them before it forwards them, which takes
+    /// some microseconds: it has seen whatever a server in front has seen.
     fn carry(&self, connection: u32, direction: Direction, passing: &Passing) {
         if self.carry_all(connection, direction, passing).is_err() {
             passing.abort();
@@ -222,7 +224,8 @@ impl Inner {
         }
     }
 
-    /// The same up to the end of this direction, which is passed on; an error if there is none in order.
+    /// Carries bytes to the end of this direction, and forwards the end; an error if the direction does not end
+    /// cleanly.
     fn carry_all(&self, connection: u32, direction: Direction, passing: &Passing) -> io::Result<()> {
         let (mut from, mut to) = passing.ends(direction);
         let mut space = vec![0; 64 << 10];
@@ -232,7 +235,7 @@ impl Inner {
                 read => read?,
             };
             if passing.is_aborted.load(Ordering::Relaxed) {
-                return Ok(()); // the other direction has said so to both
+                return Ok(()); // the other direction has reset both ends
             }
             if n == 0 {
                 break;
@@ -245,7 +248,7 @@ impl Inner {
             self.seen().recorder.closed(connection);
             self.news.notify_all();
         }
-        let _ = to.shutdown(Shutdown::Write); // it may have gone before
+        let _ = to.shutdown(Shutdown::Write); // it may be closed already
         Ok(())
     }
 
@@ -302,7 +305,8 @@ mod tests {
         assert!(waterfall.refuses_push);
     }
 
-    /// A server that does this with its only connection, and a tap in front of it that has passed on a request for `/`.
+    /// A server that runs `serve` on its only connection, and a tap in front of it that has forwarded a request for
+    /// `/`.
     fn behind(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Tap, TcpStream) {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = server.local_addr().unwrap();

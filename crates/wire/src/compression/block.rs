@@ -88,7 +88,8 @@ impl<'a, E: FieldEncoder> Block<'a, E> {
         if has_target {
             self.pseudo(":scheme", scheme.as_bytes());
         }
-        // None is legal, an empty one is not: who gets it may end the connection (RFC 9113 §8.3.1, RFC 9114 §4.3.1).
+        // An absent field is legal, an empty one is not: its receiver may end the connection (RFC 9113 §8.3.1, RFC 9114
+        // §4.3.1).
         if !request.authority.is_empty() {
             self.pseudo(":authority", request.authority.as_bytes());
         }

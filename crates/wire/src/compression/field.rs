@@ -24,7 +24,7 @@ pub(crate) enum FieldKind {
     Host,
     /// `priority` (RFC 9218 §5)
     Priority,
-    /// `:protocol` (RFC 8441 §4). Only the connection knows whether it is allowed.
+    /// `:protocol` (RFC 8441 §4). Whether it is allowed depends on the connection.
     Protocol,
     /// A pseudo-header field that does not exist.
     UnknownPseudo,
@@ -63,8 +63,8 @@ impl FieldKind {
     }
 }
 
-/// Whether `name` is a token (RFC 9110 §5.6.2) without upper-case letters. RFC 9113 §8.2.1 demands less, but a proxy would have
-/// to pass the name on over HTTP/1.1, which can carry no other.
+/// Whether `name` is a token (RFC 9110 §5.6.2) without upper-case letters. RFC 9113 §8.2.1 demands less, but a proxy
+/// would have to pass the name on over HTTP/1.1, which can carry no other.
 fn is_lower_case_token(name: &[u8]) -> bool {
     !name.is_empty()
         && name.iter().all(|byte| {
@@ -73,8 +73,8 @@ fn is_lower_case_token(name: &[u8]) -> bool {
         })
 }
 
-/// Whether `value` has no surrounding space and no control character but the tab (RFC 9110 §5.5). RFC 9113 §8.2.1 demands less, but
-/// HTTP/1.1 refuses the others.
+/// Whether `value` has no surrounding space and no control character but the tab (RFC 9110 §5.5). RFC 9113 §8.2.1
+/// demands less, but HTTP/1.1 refuses the others.
 fn is_value(value: &[u8]) -> bool {
     let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     !blank(value.first())
@@ -88,7 +88,7 @@ pub(crate) struct FieldList {
     bytes: Vec<u8>,
     spans: Vec<FieldSpan>,
     kinds: Vec<FieldKind>,
-    /// Of all fields of the block, kept or not.
+    /// The size of all fields of the block, kept or not.
     size: usize,
     limit: usize,
     most_decoded: usize,
@@ -101,7 +101,7 @@ pub(crate) struct FieldList {
     repeated: bool,
 }
 
-/// Blocks up to this length, in bytes, are compared with their successors: those that repeat consist of indexes.
+/// Blocks up to this length, in bytes, are compared with their successors: blocks that repeat consist of indexes.
 const LONGEST_ORIGIN: usize = 256;
 
 impl FieldList {
@@ -111,7 +111,7 @@ impl FieldList {
         Self::with_most_decoded(limit, u32::MAX)
     }
 
-    /// The same for a block of which at most `factor` times `limit` is decoded.
+    /// The same, but at most `factor` times `limit` of a block is decoded.
     pub(crate) fn with_most_decoded(limit: u32, factor: u32) -> Self {
         Self {
             most_decoded: limit as usize * factor.max(1) as usize,
@@ -120,7 +120,7 @@ impl FieldList {
         }
     }
 
-    /// Whether these are the fields of the previous block: what was found out about them still holds.
+    /// Whether these are the fields of the previous block: what was derived from them is still valid.
     pub(crate) const fn is_repeated(&self) -> bool {
         self.repeated
     }
@@ -148,13 +148,13 @@ impl FieldList {
         self.origin.clear();
     }
 
-    /// Forgets the last block, and gives the memory of its fields back.
+    /// Drops the last block, and frees the memory of its fields.
     pub(crate) fn release_memory(&mut self) {
         *self = Self { limit: self.limit, most_decoded: self.most_decoded, ..Self::default() };
     }
 
-    /// Whether the block is so far above the limit that decoding the rest is a waste: fields that refer to large entries cost a
-    /// copy for two bytes.
+    /// Whether the block is so far above the limit that decoding the rest is a waste: a two-byte reference to a large
+    /// entry costs a copy of the entry.
     pub(crate) const fn is_beyond_measure(&self) -> bool {
         self.size > self.most_decoded
     }
@@ -164,7 +164,7 @@ impl FieldList {
         self.most_decoded
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(crate) fn held(&self) -> usize {
         let field = size_of::<FieldSpan>() + size_of::<FieldKind>();
         self.bytes.capacity() + self.spans.capacity() * field

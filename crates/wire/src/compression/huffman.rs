@@ -30,7 +30,7 @@ const LENGTHS: [u8; 257] = [
     30,
 ];
 
-/// The symbol that may only appear, cut short, as padding.
+/// The symbol that may appear only as padding, cut short.
 const EOS: u16 = 256;
 /// The longest code, in bits.
 const LONGEST: usize = 30;
@@ -134,7 +134,7 @@ pub(crate) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionE
         if length == 0 {
             (symbol, length) = long_code(window >> 32, held)?;
         }
-        // A match that needs bits which are not there is no match: what is left must be padding.
+        // A match that needs more bits than there are is not a match: what is left must be padding.
         if u32::from(length) > held || length == 0 {
             break;
         }
@@ -214,7 +214,7 @@ mod tests {
         // 'a' is 00011, 'b' is 100011: 11 bits, then 5 of padding.
         assert_eq!(decoded(&[0b0001_1100, 0b0111_1111]).unwrap(), b"ab");
         assert!(decoded(&[0b0001_1100, 0b0111_1110]).is_err(), "a zero in the padding");
-        // '?' is 1111111100: 10 bits and 6 of padding; one byte of ones more is too much.
+        // '?' is 1111111100: 10 bits and 6 of padding; one more byte of ones is too much.
         assert_eq!(decoded(&[0xff, 0b0011_1111]).unwrap(), b"?");
         assert!(decoded(&[0xff, 0b0011_1111, 0xff]).is_err());
         assert!(decoded(&[0xff]).is_err(), "eight bits of padding");

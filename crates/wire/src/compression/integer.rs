@@ -18,8 +18,8 @@ pub(crate) fn encode(value: u32, bits: u32, pattern: u8, out: &mut Vec<u8>) {
     out.push(rest as u8);
 }
 
-/// Appends a string literal, Huffman-coded if that is shorter. Its length has a prefix of `bits` bits; the bit above them
-/// selects the code, and `pattern` holds the bits above.
+/// Appends a string literal, Huffman-coded if that is shorter. Its length has a prefix of `bits` bits; the bit above
+/// them selects the code, and `pattern` holds the bits above.
 pub(crate) fn put_string(bytes: &[u8], bits: u32, pattern: u8, out: &mut Vec<u8>) {
     let coded = huffman::encoded_length(bytes);
     if coded < bytes.len() {
@@ -71,8 +71,8 @@ impl<'a> Reader<'a> {
         Err(CompressionError("an integer is too long"))
     }
 
-    /// Appends a string literal (RFC 7541 §5.2, RFC 9204 §4.1.2) to `out`: its length has a prefix of `bits` bits, and the bit
-    /// above them says whether it is Huffman-coded.
+    /// Appends a string literal (RFC 7541 §5.2, RFC 9204 §4.1.2) to `out`: its length has a prefix of `bits` bits, and
+    /// the bit above them says whether it is Huffman-coded.
     pub(crate) fn string(&mut self, bits: u32, out: &mut Vec<u8>) -> Result<(), CompressionError> {
         let coded = self.peek().is_some_and(|byte| byte >> bits & 1 != 0);
         let length = self.integer(bits)? as usize;

@@ -5,7 +5,7 @@ use super::FieldKind;
 /// Name, value and kind.
 pub(crate) type Entry = (&'static [u8], &'static [u8], FieldKind);
 
-/// What a static table knows of a field, by places counted from 0.
+/// What a static table has of a field, with places counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Name and value.

@@ -13,8 +13,8 @@ use super::{Config, Connection, ErrorCode, Event, Role, StreamId};
 use h2lab_base::random::Counter;
 use h2lab_base::units::Time;
 
-/// What a connection may hold whatever its peer does: the role below sends 50 KB for each request, and the input buffer
-/// grows to 256 KiB.
+/// The memory that a connection may hold whatever its peer does, in bytes: the role below sends 50 KB for each request,
+/// and the input buffer grows to 256 KiB.
 const MOST_HELD: usize = 4 << 20;
 
 /// The bytes of bodies.
@@ -147,7 +147,7 @@ impl Driven {
         assert!(held <= MOST_HELD, "{held} bytes are held");
     }
 
-    /// Does what is asked for; how many bytes of body the engine took.
+    /// Does what is asked for; returns how many bytes of body the engine took.
     fn answer(&mut self, step: Step) -> usize {
         let (connection, now) = (&mut self.connection, self.now);
         match step {
@@ -169,7 +169,7 @@ impl Driven {
         }
     }
 
-    /// The transport takes all; HTTP/2 leaves in whole frames.
+    /// The transport takes all output, which in HTTP/2 must be whole frames.
     fn transmit(&mut self) {
         let sent = self.connection.poll_transmit(self.now).to_vec();
         self.connection.handle_transmitted(self.now, sent.len());

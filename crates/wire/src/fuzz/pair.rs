@@ -1,5 +1,5 @@
-//! Two engines against each other, driven by a script: whatever their roles do, neither ever reports an error of the other, and
-//! what arrives is what was sent.
+//! Two engines against each other, driven by a script: whatever their roles do, neither ever reports an error of the
+//! other, and what arrives is what was sent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct Side {
     closed: bool,
 }
 
-/// What is handed to the engine at once.
+/// Bytes that are handed to the engine at once.
 const PIECE: usize = 3_000;
 
 /// The byte at `place` of every body on `stream`: no two places within a frame look alike.
@@ -51,7 +51,7 @@ impl Side {
         let has = |bit: u8| options & bit != 0;
         let mut config = Config { enable_push: has(2), ..Config::new(role) };
         let limits = &mut config.limits;
-        // The script may reset and err at any rate: its rate limits are not under test.
+        // The script may cause resets and errors at any rate: the rate limits are not under test.
         (limits.resets, limits.stream_errors) = (Rate { burst: u32::MAX, per_second: 0 }, u32::MAX);
         (limits.noise, limits.small_data_frames) = (u32::MAX, u32::MAX);
         if has(4) {
@@ -148,7 +148,7 @@ impl Side {
         self.push(now, stream);
     }
 
-    /// Sends as much of a body as goes.
+    /// Sends as much of a body as the engine takes.
     fn push(&mut self, now: Time, stream: u32) {
         let Some(body) = self.sending.get_mut(&stream) else { return };
         loop {
@@ -180,7 +180,7 @@ impl Side {
     }
 }
 
-/// The two, and the time.
+/// Both sides, and the time.
 struct Pair {
     client: Side,
     server: Side,
@@ -188,7 +188,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Carries up to `most` bytes to the other side; whether there were any.
+    /// Carries up to `most` bytes to the other side; returns whether there were any.
     fn carry(&mut self, to_server: bool, most: usize) -> bool {
         let (from, to) = if to_server {
             (&mut self.client, &mut self.server)

@@ -70,7 +70,7 @@ pub fn recorded_client(is_h2: bool) -> Vec<u8> {
     bytes
 }
 
-/// What a client sends that opens its windows little by little, so that answers wait for them one at a time.
+/// The bytes of a client that opens its windows little by little, so that answers wait for them one at a time.
 pub fn sparing_client() -> Vec<u8> {
     let request = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
     let mut bytes = PREFACE.to_vec();
@@ -86,7 +86,7 @@ pub fn sparing_client() -> Vec<u8> {
     bytes
 }
 
-/// What a server answers to that.
+/// What a server answers to the recorded client.
 pub fn recorded_server(is_h2: bool) -> Vec<u8> {
     if !is_h2 {
         let mut bytes = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".to_vec();

@@ -3,7 +3,8 @@
 use super::buffer::Output;
 use crate::queue::Payload;
 
-/// Bytes of one chunk's extensions that we skip. No real peer sends them; without a bound a peer could send them without end.
+/// Bytes of one chunk's extensions that we skip. No real peer sends them; without a bound a peer could send them
+/// without end.
 const MAX_EXTENSION: u16 = 4_096;
 /// Digits of one chunk's size, zeros in front of it included: some servers write it with a fixed width.
 const MAX_DIGITS: u8 = 64;
@@ -51,8 +52,8 @@ pub(crate) enum Chunk {
         /// Digits read so far.
         digits: u8,
     },
-    /// In blanks behind the size: before an extension they are legal (RFC 9112 §7.1.1), and before the end of the line old servers pad the
-    /// size with them, as `HAProxy` and nginx allow, too.
+    /// In blanks after the size. Before an extension they are legal (RFC 9112 §7.1.1); before the end of the line old
+    /// servers pad the size with them, which `HAProxy` and nginx allow, too.
     Blanks {
         /// The chunk's size.
         size: u64,
@@ -251,7 +252,7 @@ mod tests {
     fn chunks_decode_alike_however_they_are_cut() {
         for wire in [
             &b"4\r\nWiki\r\n05;name=\"value\"\r\npedia\r\n0\r\n\r\n"[..],
-            // Blanks before and after what separates, and behind a size; zeros in front of one.
+            // Blanks around separators and after a size; zeros before one.
             b"4 \t; name = value\r\nWiki\r\n00000000000000000005  \r\npedia\r\n000\t;a\r\n\r\n",
         ] {
             for step in 1..=wire.len() {

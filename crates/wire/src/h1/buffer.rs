@@ -1,5 +1,5 @@
-//! The input and the output buffer of a connection. Both keep their allocation from message to message, unless it was lent
-//! ([`Buffers`]).
+//! The input and the output buffer of a connection. Both keep their allocation from message to message, unless it was
+//! lent ([`Buffers`]).
 
 use super::head::Scratch;
 use crate::queue::{Payload, SendQueue};
@@ -10,7 +10,7 @@ const MIN_SPACE: usize = 1024;
 const FIRST_SIZE: usize = 2 * MIN_SPACE;
 /// Larger bodies fill the buffer with every read; it then doubles, up to this size, to save system calls.
 pub(super) const MAX_READ: u32 = 256 * 1024;
-/// The least that this may be.
+/// The smallest limit that may replace `MAX_READ`.
 pub(super) const LEAST_READ: u32 = 8 * 1024;
 
 /// A byte range of the input buffer. It stays valid until [`Input::space`] is called.
@@ -71,7 +71,7 @@ impl Input {
         }
     }
 
-    /// Gives back what is more than `most`, if nothing is unread.
+    /// Frees memory beyond `most`, if nothing is unread.
     pub(super) fn shrink(&mut self, most: usize) {
         if self.is_empty() && self.bytes.len() > most {
             (self.start, self.end) = (0, 0);
@@ -80,14 +80,14 @@ impl Input {
         }
     }
 
-    /// Gives its memory back, if nothing is unread.
+    /// Frees its memory, if nothing is unread.
     pub(super) fn release_memory(&mut self) {
         if self.is_empty() {
             *self = Self::default();
         }
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) const fn held(&self) -> usize {
         self.bytes.capacity()
     }
@@ -117,8 +117,8 @@ impl Input {
     }
 }
 
-/// The memory that a server's connection works in, while nothing is in it: a role with thousands of connections has only as many as
-/// there are connections at work. See [`crate::Connection::lend_buffers`].
+/// The memory that a server's connection works in, while it is empty. A role with thousands of connections has only as
+/// many buffers as there are connections at work. See [`crate::Connection::lend_buffers`].
 #[derive(Debug, Default)]
 pub struct Buffers {
     input: Vec<u8>,
@@ -127,12 +127,12 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// What they take of memory, in bytes.
+    /// The memory that they take, in bytes.
     pub fn held(&self) -> usize {
         self.input.capacity() + self.output.capacity() + self.scratch.held()
     }
 
-    /// Takes the memory of these, in which nothing is.
+    /// Takes the memory of these buffers, which are empty.
     pub(super) fn taken(input: &mut Input, output: &mut Output, scratch: &mut Scratch) -> Self {
         (input.start, input.end) = (0, 0);
         Self {
@@ -142,7 +142,7 @@ impl Buffers {
         }
     }
 
-    /// Gives it to these, if they have none.
+    /// Gives the memory to these buffers, if they have none.
     pub(super) fn give(self, input: &mut Input, output: &mut Output, scratch: &mut Scratch) {
         if input.is_bare() {
             input.bytes = self.input;
@@ -161,17 +161,17 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Gives its memory back, if nothing waits.
+    /// Frees its memory, if nothing waits.
     pub(super) fn release_memory(&mut self) {
         self.queue.release_memory();
     }
 
-    /// Gives back memory that what waits does not need.
+    /// Frees memory that the waiting bytes do not need.
     pub(super) fn shrink(&mut self) {
         self.queue.shrink();
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held(&self) -> usize {
         self.queue.held()
     }
@@ -216,7 +216,7 @@ impl Output {
         self.queue.consume(n);
     }
 
-    /// A mark to cut back to with [`Output::truncate`], until something is sent or a body goes.
+    /// A mark to cut back to with [`Output::truncate`]; valid until something is sent or a body is queued.
     pub(super) fn len(&self) -> usize {
         self.queue.bytes().len()
     }
@@ -232,7 +232,7 @@ impl Output {
         self.queue.held()
     }
 
-    /// Takes back what was queued since the mark was taken.
+    /// Removes what was queued since the mark was taken.
     pub(super) fn truncate(&mut self, mark: usize) {
         self.queue.tail().truncate(mark);
     }
@@ -258,7 +258,7 @@ impl Output {
         self.push_digits(value, 16);
     }
 
-    /// Without `format!`, which costs an allocation or several times the digits.
+    /// Without `format!`, which costs an allocation or several times what the digits cost.
     fn push_digits(&mut self, mut value: u64, base: u64) {
         let mut digits = [0; 20]; // u64::MAX has 20 decimal digits
         let mut at = digits.len();

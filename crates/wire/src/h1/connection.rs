@@ -19,8 +19,8 @@ use h2lab_base::units::Time;
 /// Requests after which a connection accepts no more: stream ids, 2n + 1, must stay below 2^31 as in HTTP/2.
 pub(super) const MAX_REQUESTS: u64 = 1 << 30;
 
-/// Bytes of pipelined requests that are read behind a complete message before it is answered. The rest waits in the transport,
-/// whose flow control holds the client back.
+/// Bytes of pipelined requests that are read behind a complete message before it is answered. The rest waits in the
+/// transport, whose flow control holds the client back.
 pub(super) const READ_AHEAD: usize = 64 * 1024;
 
 /// "Switching Protocols" (RFC 9110 §15.2.2).
@@ -96,7 +96,7 @@ pub(super) struct Exchange {
     pub(super) asks_for: Option<Box<str>>,
     /// It is a CONNECT: a tunnel follows a 2xx (RFC 9110 §9.3.6).
     pub(super) is_connect: bool,
-    /// The role has no use for the rest of the request, whose response is complete.
+    /// The role does not need the rest of the request, whose response is complete.
     pub(super) unwanted: Option<Box<Unwanted>>,
     pub(super) sending: Sending,
 }
@@ -178,7 +178,7 @@ pub struct Connection {
     pub(super) eof: Eof,
     /// The first bytes were found to be HTTP/1.1.
     pub(super) opened: bool,
-    /// Bytes of an incomplete head or trailer section that have been looked at.
+    /// Bytes of an incomplete head or trailer section that have been examined.
     pub(super) looked_at: usize,
     pub(super) deadlines: Deadlines,
     /// Heads that may come again (client role).
@@ -187,9 +187,9 @@ pub struct Connection {
     pub(super) upgrade: Upgrade,
     /// It carries one tunnel and no HTTP.
     pub(super) is_raw: bool,
-    /// The version of the message that comes, or came last.
+    /// The version of the message that is arriving, or of the last one.
     pub(super) received: Version,
-    /// Bytes up to which the buffer of what is read grows.
+    /// The size up to which the read buffer grows, in bytes.
     pub(super) most_read: u32,
     /// See [`crate::Connection::take_refused`].
     pub(super) refused: Option<Box<Refused>>,
@@ -332,7 +332,8 @@ impl Connection {
         timeout.min(self.upgrade_deadline()).min(self.unwanted_until())
     }
 
-    /// See [`crate::Connection::wants_input`]: also no while enough pipelined input waits behind the current exchange.
+    /// See [`crate::Connection::wants_input`]: also `false` while enough pipelined input waits behind the current
+    /// exchange.
     pub fn wants_input(&self) -> bool {
         let is_ahead =
             matches!(self.receiving, Receiving::Complete) && self.input.unread().len() > READ_AHEAD;
@@ -413,8 +414,8 @@ impl Connection {
         self.begin_exchange(now, request, |connection| connection.queue_request(request))
     }
 
-    /// See [`crate::Connection::send_connect`]: `Upgrade` (RFC 9110 §7.8). Nothing can be sent before the answer, and all that follows a
-    /// 101 is of the other protocol.
+    /// See [`crate::Connection::send_connect`]: `Upgrade` (RFC 9110 §7.8). Nothing can be sent before the answer, and
+    /// all that follows a 101 belongs to the other protocol.
     pub fn send_connect(&mut self, now: Time, protocol: &str, request: &Request<'_>) -> Option<StreamId> {
         let asking = [Field::new("connection", "upgrade"), Field::new("upgrade", protocol)];
         let fields: Vec<Field<'_>> = asking.iter().chain(request.fields).copied().collect();
@@ -426,8 +427,8 @@ impl Connection {
         Some(stream)
     }
 
-    /// See [`crate::Connection::send_request_again`]. The head is written in full once more before it is remembered:
-    /// most connections of a pool that grows on demand never send a second request.
+    /// See [`crate::Connection::send_request_again`]. The head is written in full once more before it is cached: most
+    /// connections of a pool that grows on demand never send a second request.
     pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
         self.begin_exchange(now, request, |connection| {
             let last = connection.repeated.as_ref().and_then(|repeated| repeated.request.get());
@@ -546,8 +547,8 @@ impl Connection {
     /// Nothing: TCP alone paces an HTTP/1.1 body.
     pub fn release(&mut self, _now: Time, _stream: StreamId, _n: u32) {}
 
-    /// Ends the exchange, and with it the connection: HTTP/1.1 has no other means. A response that is complete still goes out:
-    /// then only the rest of the request is not read.
+    /// Ends the exchange, and with it the connection: HTTP/1.1 has no other means. A response that is complete still
+    /// goes out: then only the rest of the request is not read.
     pub fn reset(&mut self, _now: Time, stream: StreamId, _code: ErrorCode) {
         let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.stream == stream) else {
             return;
@@ -559,7 +560,8 @@ impl Connection {
         self.end(None);
     }
 
-    /// The current exchange is the last: a server's next head says `Connection: close`. An idle connection ends at once.
+    /// The current exchange is the last: a server's next head says `Connection: close`. An idle connection ends at
+    /// once.
     pub fn goaway(&mut self, _now: Time, _code: ErrorCode, _debug: &[u8]) {
         self.draining = true;
         if self.exchange.is_none() {
@@ -567,7 +569,7 @@ impl Connection {
         }
     }
 
-    /// HTTP/1.1 has no windows: that less memory is used for what is read holds a peer back just as well.
+    /// HTTP/1.1 has no windows: a smaller read buffer limits a peer just as well.
     pub fn set_window_limit(&mut self, bytes: u32) {
         self.most_read = bytes.clamp(LEAST_READ, MAX_READ);
         self.input.shrink(self.most_read as usize);
@@ -589,7 +591,7 @@ impl Connection {
         self.counters.counters()
     }
 
-    /// Queues a request's head and says how its body will be framed.
+    /// Queues a request's head and returns how its body will be framed.
     fn queue_request(&mut self, request: &Request<'_>) -> Result<Encoder, &'static str> {
         if [request.method, request.path, request.authority]
             .iter()
@@ -702,7 +704,8 @@ impl Connection {
         }
     }
 
-    /// The connection is over once the output is flushed. A client then has nothing left to send, unless it is of a tunnel.
+    /// The connection is over once the output is flushed. A client then has nothing left to send, unless it carries a
+    /// tunnel.
     pub(super) fn end(&mut self, error: Option<Error>) {
         if self.config.role == Role::Client && !self.is_raw {
             self.output.clear();
@@ -720,8 +723,8 @@ impl Connection {
         self.end(Some(Error::Misuse(what)));
     }
 
-    /// Whether to report that the role may send again: half of the buffer is free, so that there is not an event for every
-    /// segment.
+    /// Whether to report that the role may send again: half of the buffer is free, so that there is not an event for
+    /// every segment.
     pub(super) fn take_writable(&mut self) -> Option<StreamId> {
         let drained = self.output.unsent() <= self.config.send_buffer / 2;
         let exchange = self.exchange.as_mut().filter(|_| drained)?;

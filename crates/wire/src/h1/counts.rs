@@ -1,5 +1,5 @@
-//! What a connection counts. HTTP/1.1 has two of the frame types of [`Counters`], and rarely meets a limit: of thousands of idle
-//! connections each takes a fifth of the memory.
+//! What a connection counts. HTTP/1.1 has only two of the frame types of [`Counters`], and rarely meets a limit. So
+//! this takes a fifth of the memory, which counts with thousands of idle connections.
 
 use crate::connection::Counters;
 use crate::limits::Limit;
@@ -14,7 +14,7 @@ pub(super) struct Counts {
     pub(super) headers_received: u64,
     pub(super) headers_plain: u64,
     pub(super) requests: u64,
-    /// Once one was met.
+    /// `Some` once a limit was met.
     limits_hit: Option<Box<[u32; Limit::ALL.len()]>>,
 }
 
@@ -24,7 +24,7 @@ impl Counts {
         self.limits_hit.get_or_insert_default()[limit as usize] += 1;
     }
 
-    /// As they are reported.
+    /// The counters as they are reported.
     pub(super) fn counters(&self) -> Counters {
         let mut counters = Counters {
             headers_sent: self.headers_sent,

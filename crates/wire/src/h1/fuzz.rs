@@ -3,8 +3,8 @@
 use super::body::{Decoder, Then};
 use super::head::{self, Scratch};
 
-/// A head, or trailers: what is complete ends within the input, reads the same without what follows, and is not complete
-/// a byte earlier.
+/// A head, or trailers. A complete one ends within the input, reads the same without what follows it, and is not
+/// complete a byte earlier.
 pub fn head(data: &[u8]) {
     let [kind, data @ ..] = data else { return };
     let parse = |bytes: &[u8]| {
@@ -38,7 +38,7 @@ pub fn head(data: &[u8]) {
     assert!(head::may_be_complete(&data[..length], 0));
 }
 
-/// A body, in pieces of any size: the same bytes, the same end and the same fault as at once.
+/// A body, in pieces of any size: the same bytes, the same end and the same fault as in one piece.
 pub fn body(data: &[u8]) {
     let [kind, pieces, data @ ..] = data else { return };
     let decoder = match kind % 3 {

@@ -1,9 +1,11 @@
-//! Heads: start lines and field lines (RFC 9112 §2 to §5). `httparse` finds the tokens, this module decides what is legal.
+//! Heads: start lines and field lines (RFC 9112 §2 to §5). `httparse` finds the tokens, this module decides what is
+//! legal.
 //!
-//! What is taken although other parsers refuse it has one meaning only, and is never passed on as it came: engines write each message
-//! anew. What two parsers may read differently is refused, above all a line that ends with LF alone. RFC 9112 §2.2 allows to take it for
-//! CRLF, and nginx and Go do; Envoy and Node refuse it, and to others it is a part of the value: each of the attacks by bare LF is between
-//! two that differ in this, and no client in use sends it.
+//! What is accepted although other parsers refuse it has only one meaning, and is never passed on as it came: engines
+//! write each message anew. What two parsers may read differently is refused, above all a line that ends with LF alone.
+//! RFC 9112 §2.2 allows a recipient to take LF for CRLF, and nginx and Go do so. Envoy and Node refuse it, and others
+//! take it as a part of the value. Each attack by bare LF uses two parsers that differ in this, and no client in use
+//! sends it.
 
 use std::mem::MaybeUninit;
 
@@ -68,8 +70,8 @@ pub(super) enum Opening {
     Foreign(Error),
 }
 
-/// Classifies the first bytes of a connection; `server` is our role. Two bytes are enough to know TLS (RFC 8446 §5.1),
-/// four to know an HTTP/2 frame (RFC 9113 §4.1), sixteen to know its preface.
+/// Classifies the first bytes of a connection; `server` is our role. Two bytes are enough to recognise TLS (RFC 8446
+/// §5.1), four for an HTTP/2 frame (RFC 9113 §4.1), sixteen for its preface.
 pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
     const GREETINGS: [&[u8]; 3] = [b"SSH-", b"220 ", b"220-"];
@@ -92,11 +94,11 @@ pub(super) fn opening(bytes: &[u8], server: bool) -> Opening {
     }
 }
 
-/// Whether no word of the first line, from the third on, where a request has its version, can be a version of HTTP. A space in a
-/// request target makes more words, and is an error of HTTP.
+/// Whether no word of the first line, from the third on, can be a version of HTTP. In a request the third is the
+/// version. A space in a request target makes more words, and is an error in HTTP.
 pub(super) fn names_another_protocol(bytes: &[u8]) -> bool {
     const HTTP: &[u8] = b"HTTP/";
-    // A space too many is no word.
+    // An extra space makes no word.
     let mut words = first_line(bytes).split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(2);
     let is_version = |word: &[u8]| {
         let known = word.len().min(HTTP.len());
@@ -106,17 +108,17 @@ pub(super) fn names_another_protocol(bytes: &[u8]) -> bool {
     !is_version(third) && !words.any(|word| word.starts_with(HTTP))
 }
 
-/// Whether the first line has a word more than a request line.
+/// Whether the first line has more words than a request line.
 pub(super) fn has_space_in_target(bytes: &[u8]) -> bool {
     first_line(bytes).split(|byte| *byte == b' ').filter(|word| !word.is_empty()).count() > 3
 }
 
-/// Whether the first line has come as a whole.
+/// Whether the first line is complete.
 pub(super) fn has_first_line(bytes: &[u8]) -> bool {
     first_line(bytes).len() < bytes.len()
 }
 
-/// What has come of the first line, without its end.
+/// The part of the first line that has arrived, without its end.
 pub(super) fn first_line(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default()
 }
@@ -136,7 +138,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.capacity() + self.spans.capacity() * size_of::<FieldSpan>()
     }
@@ -158,7 +160,7 @@ impl Scratch {
         &self.bytes[start..value_start]
     }
 
-    /// Takes the last field line back.
+    /// Removes the last field line.
     fn pop(&mut self) {
         if let Some(span) = self.spans.pop() {
             self.bytes.truncate(span.start as usize);
@@ -239,8 +241,8 @@ fn words_before_version(line: &[u8]) -> Option<&[u8]> {
     line.get(..=spaces.nth(1)?)
 }
 
-/// The same bytes with HTTP/1.1 in place of a higher minor version at `at`, whose messages are read as those of the highest one that is
-/// known (RFC 9110 §2.5). `None` if there is another version.
+/// The same bytes with HTTP/1.1 in place of a higher minor version at `at`: such a message is read like one of the
+/// highest minor version that is known (RFC 9110 §2.5). `None` for any other version.
 fn as_http11(bytes: &[u8], at: usize) -> Option<Vec<u8>> {
     let minor = at + b"HTTP/1.".len();
     let is_higher = bytes.get(at..minor) == Some(b"HTTP/1.") && matches!(bytes.get(minor), Some(b'2'..=b'9'));
@@ -292,7 +294,7 @@ fn read_response(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<u16>
     let Status::Complete(length) = parsed else { return Ok(None) };
     let version = version(response.version)?;
     let status = response.code.unwrap_or_default();
-    // Those above 599 are in use; a recipient that does not know one treats it as 500 (RFC 9110 §15).
+    // Statuses above 599 are in use; a recipient that does not know one treats it as 500 (RFC 9110 §15).
     if status < 100 {
         return Err(Refusal::bad("the status is below 100"));
     }
@@ -303,8 +305,8 @@ fn read_response(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<Head<u16>
     Ok(Some(Head { length, line: status, version, framing }))
 }
 
-/// Reads trailer fields up to and including the empty line; `None` while they are incomplete. What would frame or route the message is
-/// left out (RFC 9110 §6.5.1): its end and its target are known.
+/// Reads trailer fields up to and including the empty line; `None` while they are incomplete. Fields that would frame
+/// or route the message are left out (RFC 9110 §6.5.1): its end and its target are known.
 pub(super) fn parse_trailers(bytes: &[u8], scratch: &mut Scratch) -> Result<Option<usize>, Refusal> {
     let mut storage = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let Status::Complete((length, fields)) = httparse::parse_headers(bytes, &mut storage)? else {
@@ -321,8 +323,8 @@ pub(super) fn parse_trailers(bytes: &[u8], scratch: &mut Scratch) -> Result<Opti
     Ok(Some(length))
 }
 
-/// Whether a head or trailer section that was incomplete before could be complete now: an empty line stands at or after `from`.
-/// Avoids parsing slowly arriving input from its beginning for every byte.
+/// Whether a head or trailer section that was incomplete before could be complete now: an empty line stands at or after
+/// `from`. Avoids parsing slowly arriving input from its beginning for every byte.
 pub(super) fn may_be_complete(bytes: &[u8], from: usize) -> bool {
     let tail = &bytes[from.saturating_sub(3).min(bytes.len())..];
     // A trailer section may consist of its empty line alone.
@@ -387,7 +389,8 @@ fn read_fields(
     Ok((framing, host))
 }
 
-/// `httparse` forgives a bare LF. Every line but the last ends right before a field's name, so two bytes per field decide.
+/// `httparse` forgives a bare LF. Every line but the last ends right before a field's name, so two bytes per field
+/// decide.
 fn check_line_ends(head: &[u8], fields: &[Header<'_>]) -> Result<(), Refusal> {
     let bare = |end: usize| end >= 1 && !head[..end].ends_with(b"\r\n");
     let lines = fields.iter().map(|field| offset_of(head, field.name.as_bytes()));
@@ -426,7 +429,8 @@ fn split_target(bytes: &[u8], method: &str, target: &str) -> Result<Target, Refu
     })
 }
 
-/// Refuses what is no host and port: first bytes that they are not made of (RFC 3986 §3.2.2), which say more of what is wrong.
+/// Refuses what is not a host and a port. Bytes that neither may contain (RFC 3986 §3.2.2) are refused first, since
+/// that says more about what is wrong.
 fn check_host(value: &[u8]) -> Result<(), Refusal> {
     let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte);
     if !value.iter().all(legal) {
@@ -461,7 +465,8 @@ fn span_of(whole: &[u8], part: &[u8]) -> Span {
     Span::new(offset_of(whole, part), part.len())
 }
 
-/// The reason phrase for a status, by IANA's registry of them; empty for one that is not in it, which RFC 9112 §4 allows.
+/// The reason phrase for a status, by IANA's registry of them; empty for one that is not in it, which RFC 9112 §4
+/// allows.
 pub const fn reason_phrase(status: u16) -> &'static str {
     match status {
         100 => "Continue",

@@ -1,4 +1,4 @@
-//! Buffers that a role lends to a server's connection while that works on something.
+//! Buffers that a role lends to a server's connection while it works on something.
 
 use super::buffer::Buffers;
 use super::connection::{Connection, Life, Receiving, Sending};
@@ -17,7 +17,8 @@ impl Connection {
         }
     }
 
-    /// See [`crate::Connection::take_buffers`]. Bodies keep theirs: they are read and written piece by piece, and size them.
+    /// See [`crate::Connection::take_buffers`]. A connection keeps its buffers during a body, which is read and written
+    /// piece by piece and determines their size.
     pub(crate) fn take_buffers(&mut self) -> Option<Buffers> {
         let is_waiting = self.exchange.as_ref().is_none_or(|exchange| exchange.sending == Sending::Head)
             && matches!(self.receiving, Receiving::Head | Receiving::Complete)

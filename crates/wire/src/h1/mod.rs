@@ -1,7 +1,8 @@
 //! A sans-IO HTTP/1.1 engine (RFC 9112), client and server, with the vocabulary of [`super::event`].
 //!
-//! - `head`: start lines and field lines. `httparse` finds the tokens; what is legal is decided here, strictly: leniency (a bare
-//!   LF, an obs-fold, two lengths) is how requests are smuggled, and in a measurement a misread body is a wrong figure.
+//! - `head`: start lines and field lines. `httparse` finds the tokens; what is legal is decided here, strictly:
+//!   leniency (a bare LF, an obs-fold, two lengths) is how requests are smuggled, and in a measurement a misread body
+//!   is a wrong figure.
 //! - `body`: content-length, chunked with trailers, and until-close; decoded and encoded.
 //! - `buffer`: the one input and the one output buffer of a connection.
 //! - `connection`: the state of a connection and of its one exchange, and what the role commands.

@@ -142,7 +142,7 @@ impl Connection {
         let head = match self.parse(head::parse_request, |head| head.length) {
             Ok(Some(head)) => head,
             Ok(None) => return Progress::Starved,
-            // More than half of what is too much is the request line.
+            // The request line is more than half of what is too large.
             Err(Refusal { status: 431, .. })
                 if head::first_line(self.input.unread()).len()
                     > self.config.max_header_list_size as usize / 2 =>
@@ -156,8 +156,8 @@ impl Connection {
                 {
                     return Progress::Starved;
                 }
-                // The sender would not understand an answer; a client of HTTP/2 with a wrong preface would take it for frames
-                // (RFC 9113 §3.4).
+                // The sender would not understand an answer; a client of HTTP/2 with a wrong preface would take it for
+                // frames (RFC 9113 §3.4).
                 let hint = "its first line names a protocol that is not HTTP";
                 self.end(Some(Error::WrongProtocol { expected: "HTTP/1.1", hint }));
                 return Progress::Again;
@@ -275,7 +275,7 @@ impl Connection {
         Progress::Again
     }
 
-    /// A response that no request asked for. A server that gives up waiting for a request says 408 and closes, which is
+    /// A response that no request asked for. A server that stops waiting for a request answers 408 and closes, which is
     /// an orderly end (RFC 9110 §15.5.9).
     fn read_unasked(&mut self, status: u16) -> Progress {
         let error = (status != 408).then_some(Error::BadHttp1("unsolicited response"));
@@ -308,7 +308,7 @@ impl Connection {
         self.input.consume(length)
     }
 
-    /// Goes on with the body, if there is one; else the message is complete, which is returned.
+    /// Continues with the body, if there is one; else the message is complete. Returns whether it is.
     fn begin_body(&mut self, decoder: Option<Decoder>) -> bool {
         let end_stream = decoder.is_none();
         match decoder {
@@ -399,7 +399,7 @@ impl Connection {
                 return Progress::Event(Ready::Data { stream, data: Span::default(), end_stream: true });
             }
             Receiving::Body(_) | Receiving::Trailers => "a message body",
-            // The client half-closed: it still waits for our response. Of a tunnel either side may be.
+            // The client half-closed: it still waits for our response. In a tunnel either side may have.
             Receiving::Complete if server || (self.is_raw && self.exchange.is_some()) => {
                 return Progress::Starved;
             }

@@ -1,10 +1,10 @@
-//! Heads that repeat. A load generator sends the same head again and again and mostly gets the same one back: neither is written
-//! or parsed again.
+//! Heads that repeat. A load generator sends the same head again and again and mostly gets the same one back: neither
+//! is written or parsed again.
 
 use super::body::Encoder;
 use super::head::Head;
 
-/// What a client remembers.
+/// What a client stores.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
     pub(super) request: LastRequest,
@@ -12,7 +12,7 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) const fn held(&self) -> usize {
         size_of::<Self>() + self.request.bytes.capacity() + self.response.bytes.capacity()
     }
@@ -24,19 +24,19 @@ pub(super) struct LastRequest {
     bytes: Vec<u8>,
     /// Bytes of its field lines.
     fields: u64,
-    /// How its body is framed; `None` while no head is remembered.
+    /// How its body is framed; `None` while no head is stored.
     encoder: Option<Encoder>,
 }
 
 impl LastRequest {
-    /// Remembers a head that was written out in full.
+    /// Stores a head that was written out in full.
     pub(super) fn remember(&mut self, bytes: &[u8], fields: u64, encoder: Encoder) {
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
         (self.fields, self.encoder) = (fields, Some(encoder));
     }
 
-    /// Forgets the head: the next one may differ.
+    /// Drops the head: the next one may differ.
     pub(super) const fn forget(&mut self) {
         self.encoder = None;
     }
@@ -51,12 +51,12 @@ impl LastRequest {
 #[derive(Debug, Default)]
 pub(super) struct LastResponse {
     bytes: Vec<u8>,
-    /// `None` while no head is remembered.
+    /// `None` while no head is stored.
     head: Option<Head<u16>>,
 }
 
 impl LastResponse {
-    /// Remembers a head that was read.
+    /// Stores a head that was read.
     pub(super) fn remember(&mut self, bytes: &[u8], head: Head<u16>) {
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
@@ -68,8 +68,8 @@ impl LastResponse {
         self.head = None;
     }
 
-    /// The parsed head if `input` begins with the same one, byte by byte: a head is self-delimiting, so that nothing after it
-    /// matters.
+    /// The parsed head if `input` begins with the same one, byte by byte: a head is self-delimiting, so that nothing
+    /// after it matters.
     pub(super) fn read_again(&self, input: &[u8]) -> Option<Head<u16>> {
         self.head.filter(|_| input.starts_with(&self.bytes))
     }

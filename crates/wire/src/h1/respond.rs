@@ -1,4 +1,4 @@
-//! What a server says: interim responses, responses, and what it answers to a request that it refuses.
+//! What a server sends: interim responses, responses, and its answer to a request that it refuses.
 
 use super::body::Encoder;
 use super::connection::{
@@ -47,7 +47,7 @@ impl Connection {
             if (200..300).contains(&response.status) {
                 return self.accept_connect(response);
             }
-            // A client that did not wait for the answer has sent what must not be taken for requests.
+            // A client that did not wait for the answer has sent bytes that must not be taken for requests.
             exchange.close = true;
         }
         let encoder = response_encoder(exchange, response);
@@ -90,7 +90,7 @@ impl Connection {
             .filter(|exchange| exchange.stream == stream && exchange.sending == Sending::Head)
     }
 
-    /// The peer's message is refused. A server says so, unless its response is already under way.
+    /// The peer's message is refused. A server answers it, unless its response is already under way.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
         self.refuse_with(refusal, Error::BadHttp1(refusal.reason));
     }

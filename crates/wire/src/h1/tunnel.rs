@@ -1,5 +1,5 @@
-//! Tunnels: what follows a switch of protocols (RFC 9110 §7.8) or a CONNECT that was accepted (§9.3.6), and connections that carry
-//! nothing else.
+//! Tunnels: what follows a switch of protocols (RFC 9110 §7.8) or a CONNECT that was accepted (§9.3.6), and connections
+//! that carry nothing else.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ impl Connection {
         self.is_raw
     }
 
-    /// Whether what has come waits for who claims the tunnel. Some servers speak first.
+    /// Whether received bytes wait until the role claims the tunnel. Some servers speak first.
     pub(super) const fn awaits_its_tunnel(&self) -> bool {
         self.is_raw && self.exchange.is_none()
     }
 
-    /// The tunnel begins: nothing is sent for that.
+    /// Begins the tunnel; nothing is sent for that.
     pub(super) fn claim_tunnel(&mut self) -> StreamId {
         let stream = StreamId::of_request(0);
         self.counters.requests = 1;
@@ -36,7 +36,7 @@ impl Connection {
         stream
     }
 
-    /// Accepts a CONNECT: neither content-length nor transfer-encoding, and all that follows is the tunnel's.
+    /// Accepts a CONNECT: neither content-length nor transfer-encoding, and all that follows belongs to the tunnel.
     pub(super) fn accept_connect(&mut self, response: &Response<'_>) {
         let mark = self.output.len();
         self.push_status_line(response.status);
@@ -51,7 +51,8 @@ impl Connection {
         }
     }
 
-    /// Answers a request with 101: what follows in both directions is of another protocol, until the connection ends.
+    /// Answers a request with 101: what follows in both directions belongs to another protocol, until the connection
+    /// ends.
     pub(super) fn switch(&mut self, fields: &[Field<'_>]) {
         let mark = self.output.len();
         if !matches!(self.receiving, Receiving::Complete) {
@@ -86,9 +87,10 @@ impl Connection {
     /// See [`crate::Connection::announce_end`].
     pub fn announce_end(&mut self) {
         match self.config.role {
-            // Its peer learns it by the close.
+            // The peer learns of it by the close.
             Role::Client => self.draining = true,
-            // A response under way whose head did not say it is not the last: its client may have sent the next request already.
+            // If the head of the response under way did not announce the close, that response is not the last: its
+            // client may have sent the next request already.
             Role::Server => self.announces_close = true,
         }
     }

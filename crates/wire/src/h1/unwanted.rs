@@ -1,5 +1,5 @@
-//! The rest of a request whose response is complete. A server reads all of a request or closes the connection (RFC 9112 §9.3), and a
-//! close that no response has announced loses a request that the client may have sent behind.
+//! The rest of a request whose response is complete. A server reads all of a request or closes the connection (RFC 9112
+//! §9.3). A close that no response has announced loses a request that the client may have sent after it.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use super::connection::{Connection, Life, Receiving, Sending};
 use crate::{Role, StreamId};
 use h2lab_base::units::Time;
 
-/// More than this of a body is much.
+/// A body of which more bytes than this are to come is large.
 const MUCH: u64 = 1 << 20;
-/// How much is read in vain before the connection is closed.
+/// How many bytes are read and thrown away before the connection is closed.
 const MOST_READ: u64 = 64 << 20;
-/// For how long.
+/// For how long bytes are read and thrown away.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The rest of a request is read and thrown away.
 #[derive(Debug)]
 pub(super) struct Unwanted {
-    /// Until then.
+    /// Until when it is read.
     until: Time,
     /// Bytes that may still come.
     left: u64,
@@ -53,13 +53,13 @@ impl Connection {
         is_kept
     }
 
-    /// When the rest of a request is waited for no longer.
+    /// Until when the rest of a request is waited for.
     pub(super) fn unwanted_until(&self) -> Time {
         let unwanted = self.exchange.as_ref().and_then(|exchange| exchange.unwanted.as_ref());
         unwanted.map_or(Time::NEVER, |unwanted| unwanted.until)
     }
 
-    /// So many bytes of a body have come; whether nobody wants them. Too many end the connection.
+    /// `bytes` of a body have arrived; returns whether they are thrown away. Too many end the connection.
     pub(super) fn throws_away(&mut self, bytes: u64) -> bool {
         let Some(unwanted) = self.exchange.as_mut().and_then(|exchange| exchange.unwanted.as_mut()) else {
             return false;

@@ -1,4 +1,5 @@
-//! The HTTP/1.1 half of the switch to HTTP/2 in clear, `Upgrade: h2c` (RFC 7540 §3.2): the offer and its answer, both roles.
+//! The HTTP/1.1 half of the switch to HTTP/2 in clear, `Upgrade: h2c` (RFC 7540 §3.2): the offer and its answer, both
+//! roles.
 
 use std::sync::Arc;
 
@@ -33,9 +34,9 @@ impl Connection {
         connection
     }
 
-    /// Server: checks whether the request whose head was just read offers the switch, and remembers it. An offer that is incomplete, or of
-    /// a request with a longer body than [`Config::h2c_upgrade`], is ignored (RFC 9110 §7.8), and the request stays one of HTTP/1.1: the
-    /// JDK's `HttpClient` makes the offer with any body.
+    /// Server: checks whether the request whose head was just read offers the switch, and records the offer. An offer
+    /// that is incomplete, or whose request has a longer body than [`Config::h2c_upgrade`], is ignored (RFC 9110 §7.8),
+    /// and the request stays an HTTP/1.1 request: the JDK's `HttpClient` makes the offer with any body.
     pub(super) fn note_offer(&mut self, framing: Framing, version: Version) -> Result<(), Refusal> {
         let is_first = self.counters.requests == 0 && !self.config.tls;
         let Some(limit) = self.config.h2c_upgrade.filter(|_| is_first).map(u64::from) else { return Ok(()) };
@@ -53,8 +54,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Server: so many bytes of the body of an offering request have come. They are bounded, because until its end nothing else
-    /// can be sent on the connection: of a longer one the offer is ignored.
+    /// Server: `bytes` of the body of an offering request have arrived. The body is bounded, because nothing else can
+    /// be sent on the connection until its end: with a longer one the offer is ignored.
     pub(super) fn charge_offer(&mut self, bytes: u64) {
         let Upgrade::Offered(offered) = &mut self.upgrade else { return };
         match offered.body_left.checked_sub(bytes) {
@@ -68,7 +69,7 @@ impl Connection {
         !matches!(self.upgrade, Upgrade::No | Upgrade::Wanted)
     }
 
-    /// What HTTP/2 takes over, once both sides have agreed on it. The connection is of no use after that.
+    /// What HTTP/2 takes over, once both sides have agreed on it. The connection is unusable after that.
     pub(crate) fn switch_to_h2c(&mut self) -> Option<Handover> {
         if !matches!(self.life, Life::Open) {
             return None;
@@ -137,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// Client: when a server that does not answer our offer is given up.
+    /// Client: by when the server must answer our offer.
     pub(super) const fn upgrade_deadline(&self) -> Time {
         match self.upgrade {
             Upgrade::Asked(deadline) if matches!(self.life, Life::Open) => deadline,

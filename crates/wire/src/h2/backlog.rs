@@ -1,8 +1,8 @@
 //! Streams whose body cannot be sent now: which sends next, and how long the windows stalled them.
 //!
-//! A stream that waits for its own window is not queued until that opens. All others (connection window, full output, another
-//! stream's turn) queue in the order of `send_scheduler`; while several wait, each is given one frame's worth at a time, so that
-//! their DATA interleaves.
+//! A stream that waits for its own window is not queued until that opens. All others (connection window, full output,
+//! another stream's turn) queue in the order of `send_scheduler`; while several wait, each is given one frame's worth
+//! at a time, so that their DATA interleaves.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(super) struct Backlog {
     owed: usize,
     /// The lowest urgency value of those streams. Less urgent streams must not take the remaining room.
     owed_level: u8,
-    /// The role has all events: when it asks for the next, what was reserved before is over.
+    /// The role has taken all events: when it asks for the next, what was reserved before is void.
     all_taken: bool,
     /// Streams that wait for their own window.
     stalled: u32,
@@ -80,7 +80,7 @@ pub(super) struct Backlog {
 const VOID_SEND_PLACES: usize = 64;
 
 impl Backlog {
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held(&self) -> usize {
         self.send_scheduler.held()
     }
@@ -108,8 +108,8 @@ impl Backlog {
         }
     }
 
-    /// The role has all events. Those of its streams that were allowed to send do so before it asks for more, or have nothing to
-    /// send: then others may have their room.
+    /// The role has taken all events. Streams that were allowed to send do so before the role asks for more events, or
+    /// have nothing to send: then others may have their room.
     pub(super) const fn all_events_taken(&mut self) {
         self.all_taken = true;
     }
@@ -122,8 +122,9 @@ impl Backlog {
 }
 
 impl Connection {
-    /// How much a stream may send now in view of the others. One that waits for its turn, or finds others waiting, may send
-    /// nothing before [`Event::Writable`](crate::Event::Writable): otherwise the order would be that in which the role calls.
+    /// How much a stream may send now in view of the others. One that waits for its turn, or finds others waiting, may
+    /// send nothing before [`Event::Writable`](crate::Event::Writable): otherwise the order would be that in which the
+    /// role calls.
     pub(super) fn take_turn(&mut self, key: Key) -> usize {
         let stream = &mut self.streams[key];
         let mut most = usize::MAX;
@@ -187,7 +188,7 @@ impl Connection {
     /// The stream has `wanted` bytes to send and was allowed `accepted`: queues it, or parks it until its window opens.
     pub(super) fn wait(&mut self, now: Time, key: Key, wanted: usize, accepted: usize) {
         let shortest = self.accounts.shortest_piece(wanted - accepted);
-        // Less than that is no progress, unless the peer's windows are so small from the beginning.
+        // Less than this is not progress, unless the peer's windows were that small from the beginning.
         let fair = FAIR_PIECE.min(self.peer_settings.initial_window_size as usize / 2).max(1);
         let stream = &mut self.streams[key];
         stream.shortest = shortest as u32;
@@ -213,8 +214,8 @@ impl Connection {
         }
     }
 
-    /// Since when the peer's windows have stalled the stream, if they do. While other bodies progress through the connection
-    /// window, it waits for its turn and not for the peer.
+    /// Since when the peer's windows have stalled the stream, if they do. While other bodies progress through the
+    /// connection window, it waits for its turn and not for the peer.
     pub(super) fn short_of_window_since(&self, stream: &Stream) -> Option<Time> {
         match stream.wait {
             Wait::Window => Some(stream.waiting_since),
@@ -326,8 +327,8 @@ impl Connection {
         None
     }
 
-    /// The next stream cannot send; `is_short`: the connection window itself is too small for it, rather than what is reserved
-    /// for others.
+    /// The next stream cannot send; `is_short`: the connection window itself is too small for it, rather than what is
+    /// reserved for others.
     fn short_of_connection_window(&mut self, now: Time, is_short: bool) {
         self.backlog.short_of_connection_window = is_short;
         if is_short {
@@ -358,7 +359,7 @@ impl Connection {
     }
 }
 
-/// The stream that a send place stands for, if it is not void.
+/// The stream that a send place belongs to, if it is not void.
 fn waiting(streams: &Streams, send_place: SendPlace) -> Option<Key> {
     let is_its_place = |key: &Key| streams[*key].wait == Wait::Turn && streams[*key].send_place == send_place;
     streams.find(send_place.stream).filter(is_its_place)

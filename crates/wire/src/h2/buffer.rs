@@ -3,8 +3,8 @@
 use super::frame::{FrameHeader, HEADER_LENGTH};
 use crate::queue::{Payload, SendQueue};
 
-/// The initial size of the input. A connection that carries little stays small: for a client with ten thousand of them their
-/// buffers are the largest expense. One that carries more grows its buffer within a few reads.
+/// The initial size of the input. A connection that carries little stays small: for a client with ten thousand of them
+/// their buffers are the largest expense. One that carries more grows its buffer within a few reads.
 const INITIAL_SIZE: usize = 4 * 1024;
 /// Full reads double the buffer up to here: large bodies then cost few system calls.
 const GROWN_SIZE: usize = 256 * 1024;
@@ -24,8 +24,8 @@ impl Input {
         Self { bytes: Vec::new(), start: 0, end: 0, wanted: INITIAL_SIZE }
     }
 
-    /// Space to read into: at least half of the size that reads have suggested so far, and enough to complete a frame of
-    /// `frame` bytes at the front.
+    /// Space to read into: at least half of the size that reads have suggested so far, and enough to complete a frame
+    /// of `frame` bytes at the front.
     pub(super) fn space(&mut self, frame: usize) -> &mut [u8] {
         let held = self.end - self.start;
         let least = (self.wanted / 2).max(frame.saturating_sub(held));
@@ -51,14 +51,14 @@ impl Input {
         }
     }
 
-    /// Gives its memory back, if nothing is unread.
+    /// Frees its memory, if nothing is unread.
     pub(super) fn release_memory(&mut self) {
         if self.unread().is_empty() {
             *self = Self::new();
         }
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) const fn held(&self) -> usize {
         self.bytes.capacity()
     }
@@ -93,23 +93,23 @@ impl Input {
 #[derive(Debug, Default)]
 pub(super) struct Output {
     queue: SendQueue,
-    /// What is left of the frame that is being sent, or of what goes before the first one. Kept only where frames are sent
-    /// one by one.
+    /// How much is left of the frame that is being sent, or of what precedes the first one. Kept only if frames are
+    /// sent one by one.
     frame_left: usize,
 }
 
 impl Output {
-    /// Gives back memory that what waits does not need.
+    /// Frees memory that the waiting bytes do not need.
     pub(super) fn shrink(&mut self) {
         self.queue.shrink();
     }
 
-    /// Gives its memory back, if nothing waits.
+    /// Frees its memory, if nothing waits.
     pub(super) fn release_memory(&mut self) {
         self.queue.release_memory();
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held(&self) -> usize {
         self.queue.held()
     }
@@ -129,8 +129,8 @@ impl Output {
         self.queue.slices(into)
     }
 
-    /// What is not yet sent of the first frame, of which some may have been sent before; its head alone if its payload lies
-    /// elsewhere.
+    /// What is not yet sent of the first frame, of which some may have been sent before; its head alone if its payload
+    /// lies elsewhere.
     pub(super) fn pending_frame(&mut self) -> &[u8] {
         if self.frame_left == 0
             && let Some(header) = self.pending().first_chunk().map(FrameHeader::parse)
@@ -141,7 +141,7 @@ impl Output {
         &pending[..self.frame_left.min(pending.len())]
     }
 
-    /// All that is appended from now on is frames; what is pending goes before them as one piece.
+    /// From now on only frames are appended; what is pending precedes them as one piece.
     pub(super) const fn frames_follow(&mut self) {
         self.frame_left = self.len();
     }
@@ -157,7 +157,7 @@ impl Output {
         self.frame_left = self.frame_left.saturating_sub(n);
     }
 
-    /// Appends a piece of a body, behind the head of its frame.
+    /// Appends a piece of a body, after the header of its frame.
     pub(super) fn push(&mut self, piece: Payload<'_>) {
         self.queue.push(piece);
     }

@@ -13,12 +13,13 @@ use crate::message;
 use crate::{Error, ErrorCode, Initiator, Role};
 use h2lab_base::units::Time;
 
-/// A frame in the input buffer, or a piece of one of DATA as if it were a frame: its header and where its payload lies.
+/// A frame in the input buffer, or a piece of a DATA frame as if it were a frame: its header and where its payload
+/// lies.
 type Framed = (FrameHeader, Range<usize>);
 
-/// Of a DATA frame at least twice as long, in octets, the role gets the part that is there, in pieces no shorter than this.
-/// Holding it until its end would take memory that the peer decides on, up to 16 MiB for each connection, and each read would
-/// move what is held: a third of all bytes, seen with frames of 64 KiB.
+/// The role gets a DATA frame of at least twice this length, in octets, in pieces no shorter than this. Holding it
+/// until its end would take memory that the peer decides on, up to 16 MiB for each connection, and each read would move
+/// what is held: a third of all bytes, seen with frames of 64 KiB.
 pub(super) const PIECE: usize = 16 * 1024;
 
 impl Connection {
@@ -64,7 +65,7 @@ impl Connection {
         }
     }
 
-    /// Takes the next complete frame off the input, or the next piece of a long one of DATA.
+    /// Takes the next complete frame off the input, or the next piece of a long DATA frame.
     fn next_frame(&mut self) -> Result<Option<Framed>, Fault> {
         if let Some(rest) = self.rest {
             return Ok(self.next_piece(rest));
@@ -86,8 +87,8 @@ impl Connection {
         Ok(self.next_piece(header))
     }
 
-    /// Takes the part of a frame that is in the input, if that is enough. All pieces but the last are frames that do not end
-    /// their stream.
+    /// Takes the part of a frame that is in the input, if that is enough. All pieces but the last are frames that do
+    /// not end their stream.
     fn next_piece(&mut self, frame: FrameHeader) -> Option<Framed> {
         let here = self.input.unread().len();
         if here < least_payload(frame) {
@@ -269,11 +270,11 @@ impl Connection {
         Ok(true)
     }
 
-    /// Client role: an empty DATA frame that ends a response which had ended before. nginx (seen with 1.22) sends it after
-    /// HEADERS with END_STREAM that could not go at once, as behind a full socket.
+    /// Client role: an empty DATA frame that ends a response which had ended before. nginx (seen with 1.22) sends it
+    /// after HEADERS with END_STREAM that could not be sent at once, for example because the socket was full.
     ///
-    /// RFC 9113 allows a connection error here and does not demand one (§5.1, "closed": MAY). It would cost every request on the
-    /// connection for a redundant frame, and no other client does it.
+    /// RFC 9113 allows a connection error here and does not demand one (§5.1, "closed": MAY). Such an error would cost
+    /// every request on the connection for a redundant frame, and no other client does this.
     fn is_repeated_end(&self, header: FrameHeader, end_stream: bool) -> bool {
         self.config.role == Role::Client
             && end_stream
@@ -300,8 +301,8 @@ impl Connection {
                 code: ErrorCode::STREAM_CLOSED,
                 reason: "a frame on a closed stream (RFC 9113 §5.1)",
             }),
-            // Our own streams were all opened, so this one ended long ago; the peer's may have been skipped. Trailers belong to a
-            // request that we reset long ago: a client with a slow upload sends them when it ends.
+            // Our own streams were all opened, so this one ended long ago; the peer's may have been skipped. Trailers
+            // belong to a request that we reset long ago: a client with a slow upload sends them when it ends.
             Ending::Forgotten
                 if kind == kind::HEADERS
                     && self.is_of_peer(id)
@@ -376,16 +377,16 @@ impl Connection {
     }
 }
 
-/// How many octets of a frame's payload must have arrived to process it: all of them, unless it is DATA. Padding is removed from
-/// a whole frame only; it has at most 255 octets, and nobody pads long frames.
+/// How many octets of a frame's payload must have arrived to process it: all of them, unless it is DATA. Padding is
+/// removed from a whole frame only; it has at most 255 octets, and nobody pads long frames.
 pub(super) fn least_payload(frame: FrameHeader) -> usize {
     let all = frame.length as usize;
     let in_pieces = frame.kind == kind::DATA && !frame.has(flag::PADDED) && all >= 2 * PIECE;
     if in_pieces { PIECE } else { all }
 }
 
-/// How much of a DATA frame the role does not hold, so that its credit is free at once: all of it, or the padding if it releases
-/// by hand.
+/// How much of a DATA frame the role does not hold, so that its credit is free at once: all of it, or the padding if it
+/// releases by hand.
 const fn free_at_once(header: FrameHeader, body: &Range<usize>, by_hand: bool) -> u32 {
     let held = if by_hand { body.end - body.start } else { 0 };
     header.length - held as u32

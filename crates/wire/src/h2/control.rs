@@ -165,7 +165,8 @@ impl Connection {
         Ok(Some(Occurrence::GoAway { last_stream, code, debug_start }))
     }
 
-    /// The next of our streams that a GOAWAY declared unprocessed. It ends without a RST_STREAM, which the peer would ignore.
+    /// The next of our streams that a GOAWAY declared unprocessed. It ends without a RST_STREAM, which the peer would
+    /// ignore.
     pub(super) fn next_unprocessed(&mut self) -> Option<Occurrence> {
         let (from, last) = self.drain.unprocessed?;
         let Some((key, place)) =

@@ -1,15 +1,15 @@
 //! Whether the peer had used up the credit of a receive window, as far as the receiver can see it.
 //!
-//! A sender that was stopped by a window goes on as soon as credit reaches it: its data beyond the old limit arrive one
-//! round trip after our WINDOW_UPDATE left, after a pause. Data of a sender that had credit left pass the old limit
-//! without a pause, and one that had nothing to send passes it later. What is left of our window says nothing: we
-//! return credit long before a sender a round trip away has it.
+//! A sender that was stopped by a window continues as soon as credit reaches it: its data beyond the old limit arrive
+//! one round trip after our WINDOW_UPDATE left, after a pause. Data of a sender that had credit left pass the old limit
+//! without a pause, and those of one that had nothing to send pass it later. What is left of our window says nothing:
+//! we return credit long before a sender a round trip away has it.
 
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// Limits that are watched at a time: credit of halves makes two, of quarters four.
+/// Limits that are watched at a time: credit returned by halves makes two, by quarters four.
 const WATCHED: usize = 4;
 /// Delays of both ends, beside a quarter of a round trip.
 const SLACK: Duration = Duration::from_millis(1);
@@ -29,12 +29,12 @@ struct OldLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CreditWatch {
     received: u32,
-    /// When the last of it arrived.
+    /// When bytes last arrived.
     last: Time,
     /// When the last limit was passed.
     passed: Time,
     limits: [OldLimit; WATCHED],
-    /// How many of those there are, in the order of their `at`.
+    /// How many limits there are, in the order of their `at`.
     count: u8,
     skipped: u32,
 }
@@ -50,7 +50,7 @@ impl CreditWatch {
         skipped: 0,
     };
 
-    /// A WINDOW_UPDATE leaves, the peer could send `available` bytes until now. Not watched if `now` is not known.
+    /// A WINDOW_UPDATE leaves; the peer could send `available` bytes until now. Not watched if `now` is not known.
     pub(super) fn raised(&mut self, now: Time, available: i32) {
         if !now.happened() {
             return;
@@ -65,8 +65,8 @@ impl CreditWatch {
         self.count += 1;
     }
 
-    /// `bytes` arrive; for how long the peer had waited for the credit to send them. `rtt` is the least round trip
-    /// seen, which this may lower.
+    /// `bytes` arrive; returns for how long the peer had waited for the credit to send them. `rtt` is the least round
+    /// trip seen, which this may lower.
     #[inline]
     pub(super) fn received(&mut self, now: Time, bytes: u32, rtt: &mut Duration) -> Duration {
         let before = std::mem::replace(&mut self.last, now);
@@ -101,8 +101,8 @@ mod tests {
     const FRAME: u32 = 16_384;
 
     /// A sender on the other side of [`RTT`] whose application gives it `rate` bytes per millisecond for two seconds,
-    /// with a window of `window` bytes that is returned by `share`s; the share of the time that its credit was seen to
-    /// be used up.
+    /// with a window of `window` bytes that is returned by `share`s. Returns the share of the time in which its credit
+    /// was seen to be used up.
     fn used_up(rate: u64, window: u32, share: u32) -> f64 {
         let (mut watch, mut rtt) = (CreditWatch::NEW, Duration::from_millis(100));
         let (mut available, mut due, mut waited) = (window.cast_signed(), 0, Duration::ZERO);
@@ -116,8 +116,7 @@ mod tests {
             let given = rate * (millis + 1);
             // All times are those of arrival: the credit takes a whole round trip.
             while sent < limit.min(given) {
-                // A frame ends where credit is due, as frames of 16 KiB do: what is more of it is missing from the next
-                // half.
+                // A frame ends where credit is due, as frames of 16 KiB do: the excess is missing from the next half.
                 let most = u64::from(FRAME.min(window / share - due));
                 let bytes = (limit.min(given) - sent).min(most) as u32;
                 sent += u64::from(bytes);

@@ -40,8 +40,8 @@ impl SendWindow {
 pub(super) struct ReceiveWindow {
     /// What the peer may still send. Negative only between our shrinking SETTINGS and the peer's acknowledgement.
     available: i32,
-    /// What it could send if no credit were due. It may become smaller than `available`: credit that was handed out cannot be
-    /// taken back, but no more of it is returned until the window has shrunk.
+    /// What it could send if no credit were due. It may become smaller than `available`: credit that was handed out
+    /// cannot be taken back, but no more of it is returned until the window has shrunk.
     size: u32,
     /// Delivered to a role that releases by hand, not yet released.
     held: u32,
@@ -63,8 +63,8 @@ impl ReceiveWindow {
         true
     }
 
-    /// Whether the peer has credit for a piece of useful size: one that waits for more credit need not cut its body into tiny
-    /// frames.
+    /// Whether the peer has credit for a piece of useful size: a peer that waits for more credit need not cut its body
+    /// into tiny frames.
     pub(super) fn has_room(&self) -> bool {
         let piece = self.size.clamp(1, FAIR_PIECE as u32);
         i64::from(self.available) >= i64::from(piece)
@@ -80,7 +80,7 @@ impl ReceiveWindow {
         self.available
     }
 
-    /// The size that it is to have when all is returned.
+    /// Its size when all credit is returned.
     pub(super) const fn size(&self) -> u32 {
         self.size
     }

@@ -1,7 +1,7 @@
 //! Frames (RFC 9113 §4.1, §6): the header, the typed payloads of all ten types, and how they are written.
 //!
-//! `Frame::parse` makes every check that needs only the frame itself: sizes, stream 0, padding. The engine checks what depends on
-//! the state of a stream or connection.
+//! `Frame::parse` makes every check that needs only the frame itself: sizes, stream 0, padding. The engine checks what
+//! depends on the state of a stream or connection.
 
 use std::ops::Range;
 
@@ -60,7 +60,7 @@ pub mod flag {
 pub struct FrameHeader {
     /// Octets of payload, 24 bits.
     pub length: u32,
-    /// The type, see [`kind`]; unknown types survive.
+    /// The type, see [`kind`]; unknown types are kept.
     pub kind: u8,
     /// See [`flag`].
     pub flags: u8,
@@ -87,7 +87,7 @@ impl FrameHeader {
         [a, b, c, self.kind, self.flags, s0, s1, s2, s3]
     }
 
-    /// Puts another stream into the frame that begins `bytes`.
+    /// Changes the stream of the frame at the start of `bytes`.
     pub(super) fn set_stream(bytes: &mut [u8], stream: u32) {
         bytes[HEADER_LENGTH - 4..HEADER_LENGTH].copy_from_slice(&stream.to_be_bytes());
     }

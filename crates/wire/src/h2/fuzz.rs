@@ -10,7 +10,7 @@ pub fn frames(mut data: &[u8]) {
         let header = FrameHeader::parse(header);
         assert_eq!(FrameHeader::parse(&header.encode()), header);
         let (payload, rest) = rest.split_at(rest.len().min(header.length as usize));
-        // The engine hands over whole payloads only; here a short one stands for one of that length.
+        // The engine hands over only whole payloads: here a short one counts as whole.
         let header = FrameHeader { length: payload.len() as u32, ..header };
         match Frame::parse(header, payload) {
             Ok(Frame::Data { body: range, .. }) => {
@@ -31,8 +31,8 @@ pub fn frames(mut data: &[u8]) {
     }
 }
 
-/// Block after block, each after its length, through one decoder: lists keep to their limit, and decoded fields survive a round
-/// trip.
+/// Block after block, each after its length, through one decoder: lists keep to their limit, and decoded fields survive
+/// a round trip.
 pub fn hpack(data: &[u8]) {
     const LIMIT: u32 = 4_096;
     let Some((sizes, mut data)) = data.split_first() else { return };

@@ -44,7 +44,7 @@ impl Assembly {
         self.opening.map(|_| self.begun_at)
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) const fn held(&self) -> usize {
         self.bytes.capacity()
     }
@@ -130,8 +130,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A whole block is decoded; its meaning depends on its stream. The order matters: the header tables are in step from here
-    /// on, so that every error below may be of the stream only.
+    /// A whole block is decoded; its meaning depends on its stream. The order matters: the header tables are in step
+    /// from here on, so that every error below can be limited to the stream.
     fn receive_block(&mut self, opening: Opening, decoded: Result<(), CompressionError>) -> Received {
         decoded.map_err(|error| self.undecodable(error))?;
         if !self.fields.is_repeated() {
@@ -220,7 +220,8 @@ impl Connection {
         Ok(Some(Occurrence::Request { stream: id, end_stream: opening.end_stream }))
     }
 
-    /// A request with more fields than we announced is answered 431, as over HTTP/1.1 (RFC 9113 §10.5.1). What follows of it is of no use.
+    /// A request with more fields than we announced is answered 431, as over HTTP/1.1 (RFC 9113 §10.5.1). The rest of
+    /// it is not needed.
     fn answer_too_large(&mut self, opening: Opening, fault: Fault) -> Received {
         let Fault::Stream { stream, code: ErrorCode::ENHANCE_YOUR_CALM, reason } = fault else {
             return Err(fault);
@@ -236,7 +237,8 @@ impl Connection {
         if !opening.end_stream {
             return Err(Fault::Stream { stream, code: ErrorCode::NO_ERROR, reason });
         }
-        // Both sides have ended. Some clients take a reset for a failure that comes before they have read the answer, as curl 7.88.
+        // Both sides have ended. No reset is sent: some clients, such as curl 7.88, treat one that arrives before they
+        // have read the answer as a failure.
         self.streams.remember(stream, Ending::ResetByUs);
         self.accounts.stream_error().map(|()| None)
     }
@@ -305,7 +307,7 @@ impl Connection {
             return Err(Fault::protocol("PUSH_PROMISE of a stream that is not idle (RFC 9113 §6.6)"));
         }
         let parent = self.streams.find(id).map(|key| self.streams[key].remote);
-        // One that was forgotten may have been reset by us.
+        // A forgotten stream may have been reset by us.
         let may_be_reset =
             || !self.is_idle(id) && matches!(self.streams.ending(id), Ending::ResetByUs | Ending::Forgotten);
         if matches!(parent, Some(Side::Ended)) || (parent.is_none() && !may_be_reset()) {

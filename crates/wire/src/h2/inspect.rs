@@ -4,8 +4,8 @@ use super::hpack::Decoder;
 use crate::Fields;
 use crate::compression::FieldList;
 
-/// The dynamic table that an observed peer may choose at most, in bytes. The engine at its other end holds it to what was
-/// announced; this only bounds what an observer holds, far above what any implementation uses.
+/// The dynamic table that an observed peer may choose at most, in bytes. The engine at its other end holds it to what
+/// was announced; this only bounds what an observer holds, far above what any implementation uses.
 const TABLE_LIMIT: u32 = 1 << 20;
 
 /// What is kept of the fields of one block, in bytes as RFC 9113 §6.5.2 counts them.
@@ -14,7 +14,8 @@ const FIELDS_LIMIT: u32 = 1 << 18;
 /// How many times that limit is decoded at most, so that the table stays in step with blocks that are only partly kept.
 const DECODED_FACTOR: u32 = 64;
 
-/// One direction's header compression (RFC 7541) as an observer follows it: it must see every block from the first one on.
+/// One direction's header compression (RFC 7541) as an observer follows it: it must see every block from the first one
+/// on.
 ///
 /// A block that cannot be decoded ends the observation, since the table may differ from the sender's from there on.
 #[derive(Debug)]
@@ -32,8 +33,8 @@ impl Default for FieldBlocks {
 }
 
 impl FieldBlocks {
-    /// The fields of the next whole block, pseudo-header fields among them, and whether all of them were kept. The error is
-    /// why this block or an earlier one could not be decoded.
+    /// The fields of the next whole block, pseudo-header fields among them, and whether all of them were kept. The
+    /// error is why this block or an earlier one could not be decoded.
     pub fn decode(&mut self, block: &[u8]) -> Result<(Fields<'_>, bool), &'static str> {
         if let Some(why) = self.lost {
             return Err(why);

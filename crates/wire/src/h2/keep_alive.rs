@@ -1,14 +1,15 @@
 //! Liveness of a silent peer: PING after silence (RFC 9113 §6.7).
 //!
-//! Only silence counts. Any byte of the peer proves that it is alive, so that an acknowledgement queued behind a large body on a
-//! slow link does not time out; [`super::shutdown::Pings`] measures round trips.
+//! Only silence counts. Any byte of the peer proves that it is alive, so that an acknowledgement queued behind a large
+//! body on a slow link does not time out; [`super::shutdown::Pings`] measures round trips.
 
 use std::time::Duration;
 
 use super::{Connection, Role};
 use h2lab_base::units::Time;
 
-/// The payload of our probes: distinguished from all other PINGs, whose payloads count up from 0. One is under way at most.
+/// The payload of our probes: distinguished from all other PINGs, whose payloads count up from 0. One is under way at
+/// most.
 const PROBE: [u8; 8] = *b"\xffalive?\xff";
 
 /// The action when a deadline of [`KeepAlive`] has passed.
@@ -29,8 +30,8 @@ pub(super) struct KeepAlive {
     interval: Option<Duration>,
     /// When its last byte arrived, or the connection began.
     received_at: Time,
-    /// When to check the silence again; [`Time::NEVER`] while a probe is under way, or without probes. Received bytes do not move
-    /// it: when it fires early, it is set anew.
+    /// When to check the silence again; [`Time::NEVER`] while a probe is under way, or without probes. Received bytes
+    /// do not move it: when it fires early, it is set anew.
     probe_due: Time,
     /// The deadline for the answer to the probe under way; [`Time::NEVER`] without one.
     answer_due: Time,

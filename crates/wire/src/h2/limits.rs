@@ -47,8 +47,8 @@ impl Connection {
         self.accounts.frames()
     }
 
-    /// See [`crate::Connection::handle_acknowledged`]. What a stream has sent may be among what is still on its way, so that the peer
-    /// cannot have opened the window again.
+    /// See [`crate::Connection::handle_acknowledged`]. The bytes that a stream has sent may still be on their way, so
+    /// that the peer cannot have opened the window again.
     pub fn handle_acknowledged(&mut self, now: Time) {
         self.deadlines.taken(now);
         self.took_at = now;
@@ -87,7 +87,8 @@ impl Connection {
         self.rearm_bodies(now);
     }
 
-    /// A new period begins if bodies are due, also those that wait for us: it is checked again when they do not.
+    /// Begins a new period if bodies are due, even if they wait for us: they are checked again in case they no longer
+    /// do.
     fn rearm_bodies(&mut self, now: Time) {
         let keys = self.streams.keys();
         let due = keys.into_iter().map(|key| &self.streams[key]).filter(|stream| self.is_body_due(stream));

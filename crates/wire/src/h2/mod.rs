@@ -80,7 +80,7 @@ use super::priority::EarlyPriorities;
 use super::{ErrorCode, Event, Initiator, Role, StreamId};
 use h2lab_base::units::Time;
 
-/// How many requests may be begun before the peer has said how many it takes (RFC 9113 §6.5.2 recommends that it be
+/// How many requests may be begun before the peer has said how many it accepts (RFC 9113 §6.5.2 recommends that it be
 /// at least 100).
 const STREAMS_BEFORE_SETTINGS: u32 = 100;
 
@@ -90,7 +90,7 @@ pub struct Connection {
     config: Arc<Config>,
     counters: Counters,
     input: Input,
-    /// The rest of a DATA frame of which the role got a piece already.
+    /// The rest of a DATA frame of which the role already has a piece.
     rest: Option<FrameHeader>,
     output: Output,
     decoder: Decoder,
@@ -101,22 +101,22 @@ pub struct Connection {
     assembly: Assembly,
     /// The fields of the last block, lent to the role.
     fields: FieldList,
-    /// The request that the last block was found to be, if it is one.
+    /// The request in the last block, if it is one.
     request: RequestParts,
     /// See [`super::Connection::take_refused`].
     refused: Option<Refused>,
     /// See [`super::Connection::set_own_answers`].
     own_answers: Option<Arc<OwnAnswers>>,
-    /// The response that the last block was found to be, if it is known to be one.
+    /// The response in the last block, if it is known to be one.
     response: ResponseParts,
     is_response_known: bool,
     streams: Streams,
     peer_settings: PeerSettings,
     send_window: SendWindow,
     receive_window: ReceiveWindow,
-    /// Whether the peer used it up.
+    /// Whether the peer used up the connection's receive window.
     credit_watch: CreditWatch,
-    /// When the peer was seen last to take what the transport had taken before.
+    /// When the peer was last seen to acknowledge bytes that the transport had taken before.
     took_at: Time,
     /// The least time from a WINDOW_UPDATE of ours to data that needed it; [`Duration::MAX`] before any.
     credit_rtt: Duration,
@@ -141,9 +141,9 @@ pub struct Connection {
     end: End,
 }
 
-/// An event without borrowed parts: [`Connection::lend`] makes an [`Event`] of it. It is moved for every frame, so large parts
-/// stay elsewhere: heads in [`Connection::request`] and [`Connection::response`], why the connection closed in
-/// [`Connection::end`].
+/// An event without borrowed parts: [`Connection::lend`] makes an [`Event`] of it. It is moved for every frame, so
+/// large parts stay elsewhere: heads in [`Connection::request`] and [`Connection::response`], why the connection closed
+/// in [`Connection::end`].
 #[derive(Debug, Clone, Copy)]
 enum Occurrence {
     Request { stream: u32, end_stream: bool },
@@ -159,7 +159,7 @@ enum Occurrence {
     Closed,
 }
 
-/// What something received comes to: an event for the role, if any.
+/// The result of receiving something: an event for the role, if any.
 type Received = Result<Option<Occurrence>, fault::Fault>;
 
 impl Connection {

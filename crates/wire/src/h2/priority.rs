@@ -1,4 +1,5 @@
-//! `PRIORITY_UPDATE` (RFC 9218 §7), both roles. The `priority` field of a request is read where that begins, in `headers`.
+//! `PRIORITY_UPDATE` (RFC 9218 §7), both roles. The `priority` field of a request is read when the request begins, in
+//! `headers`.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ impl Connection {
         if id == 0 || (is_promise && self.is_idle(id)) {
             return Err(Fault::protocol("PRIORITY_UPDATE of a stream that cannot be (RFC 9218 §7.1)"));
         }
-        self.noise()?; // it changes the order of our answers, but who changes its mind so often?
+        self.noise()?; // it changes the order of our answers, but no client needs it this often
         let value = self.input.slice(value.start, value.end);
         match self.streams.find(id) {
             Some(key) => {

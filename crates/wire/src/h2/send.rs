@@ -33,7 +33,7 @@ impl Lead {
     }
 }
 
-/// The HEADERS of the last request, for those that are sent over and over.
+/// The HEADERS of the last request, for requests that are sent over and over.
 #[derive(Debug, Default)]
 pub(super) struct CachedHeaderBlock {
     /// The whole frame, whose stream is replaced; empty if it may not be repeated.
@@ -45,7 +45,7 @@ pub(super) struct CachedHeaderBlock {
 }
 
 impl CachedHeaderBlock {
-    /// In bytes; longer blocks are encoded anew, since one of indexes alone is short.
+    /// The longest cached block, in bytes. Longer ones are encoded anew, since one of indexes alone is short.
     const LONGEST: usize = 256;
 
     fn stands(&self, encoder: &Encoder) -> bool {
@@ -89,7 +89,8 @@ impl Connection {
         self.put_block(Lead::headers(stream, end_stream), write);
     }
 
-    /// Appends a frame with the fields that `write` puts, encoded in place, and CONTINUATIONs if they take more than one.
+    /// Appends a frame with the fields that `write` puts, encoded in place, and CONTINUATIONs if they take more than
+    /// one.
     pub(super) fn put_block(&mut self, lead: Lead, write: impl FnOnce(&mut Block<'_, Encoder>)) {
         let padding = self.config.padding;
         let out = self.output.tail();
@@ -124,8 +125,8 @@ impl Connection {
         self.counters.frames_sent[usize::from(lead.kind)] += 1;
     }
 
-    /// Splits the block that begins at `fragment`, in a frame that begins at `start`. Rare: a block above 16 KiB. Its size has
-    /// nothing to hide, so it goes without padding.
+    /// Splits the block that begins at `fragment`, in a frame that begins at `start`. Rare: a block above 16 KiB. Its
+    /// size need not be hidden, so it is sent without padding.
     fn put_split(&mut self, lead: Lead, start: usize, fragment: usize) {
         let out = self.output.tail();
         let block = out.split_off(fragment);
@@ -191,7 +192,7 @@ impl Connection {
         Some(id)
     }
 
-    /// Encodes a request's head, and remembers the frame if it may be sent again as it stands.
+    /// Encodes a request's head, and caches the frame if it may be sent again as it stands.
     fn put_request(&mut self, id: u32, request: &Request<'_>, protocol: Option<&str>) {
         let scheme = if self.config.tls { "https" } else { "http" };
         let (start, plain) = (self.output.tail().len(), self.counters.headers_plain);
@@ -204,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// Sends the remembered frame once more, on another stream.
+    /// Sends the cached frame once more, on another stream.
     fn put_cached_header_block(&mut self, stream: u32) {
         let frame = &self.cached_header_block.frame;
         let tail = self.output.tail();
@@ -332,8 +333,8 @@ impl Connection {
         self.end_local(key);
     }
 
-    /// The stream, if it is live and our side is at `side`. A stream that is gone ended for a reason that the role has been or
-    /// will be given; a command out of order is the role's defect.
+    /// The stream, if it is live and our side is at `side`. A stream that is gone ended for a reason that was or will
+    /// be reported to the role; a command out of order is the role's defect.
     fn sendable(&mut self, stream: StreamId, side: Side) -> Option<Key> {
         if !self.end.is_open() {
             return None;
@@ -381,8 +382,8 @@ impl Connection {
         self.config.flow.manual_release || (self.any_by_hand && of_stream())
     }
 
-    /// See [`super::super::Connection::release`]. Credit of the connection is due for every byte of [`super::Event::Data`],
-    /// also when its stream is over.
+    /// See [`super::super::Connection::release`]. Credit of the connection is due for every byte of
+    /// [`super::Event::Data`], also when its stream has ended.
     pub fn release(&mut self, now: Time, stream: StreamId, n: u32) {
         if !self.end.is_open() {
             return;

@@ -1,9 +1,9 @@
 //! The order in which streams with body to send get their turns (RFC 9218 §10).
 //!
-//! The most urgent stream goes first. Within one urgency, incremental streams share the bandwidth, one turn each in the order in
-//! which they came back, so that none starves. Non-incremental ones share one place in that order, which the stream with the
-//! lowest id takes until it ends. A client without a preference gets equal shares: served one by one, the first large response
-//! would hold up every other.
+//! The most urgent stream goes first. Within one urgency, incremental streams share the bandwidth, one turn each in the
+//! order in which they came back, so that none starves. Non-incremental ones share one place in that order, which the
+//! stream with the lowest id takes until it ends. A client without a preference gets equal shares: served one by one,
+//! the first large response would hold up every other.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -130,14 +130,15 @@ impl SendScheduler {
         self.send_places += 1;
     }
 
-    /// The stream with this send place has had its turn, or will not take it: if it is non-incremental, the next may go.
+    /// The stream with this send place has had its turn, or will not take it: if it is non-incremental, the next may
+    /// go.
     pub(super) fn returned(&mut self, send_place: SendPlace) {
         if !send_place.shares {
             self.levels[usize::from(send_place.level)].returned();
         }
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held(&self) -> usize {
         let places = |level: &Level| level.ring.capacity() * size_of::<Option<SendPlace>>();
         let send_places = |level: &Level| level.one_by_one.capacity() * size_of::<SendPlace>();
@@ -178,7 +179,7 @@ mod tests {
         order.pop(7, &|_| true)
     }
 
-    /// The streams of the next `n` turns, each of which wants another one after it.
+    /// The streams of the next `n` turns, each of which needs another one after it.
     fn send_scheduler(waiting: &[(u32, Option<Priority>)], n: usize) -> Vec<u32> {
         let mut order = order_of(waiting);
         let again = |order: &mut SendScheduler, send_place: SendPlace| {

@@ -70,8 +70,8 @@ impl PeerSettings {
         encoder: &mut Encoder,
     ) -> Result<(), Fault> {
         let peer = if role == Role::Client { Role::Server } else { Role::Client };
-        // A table that shrinks and grows again has lost its entries (RFC 7541 §4.2), however often it does: the smallest and the
-        // last size suffice. Each change is work for the encoder, and a frame has room for thousands.
+        // A table that shrinks and grows again has lost its entries (RFC 7541 §4.2), however often it does: the
+        // smallest and the last size suffice. Each change is work for the encoder, and a frame has room for thousands.
         let mut smallest_table = self.header_table_size;
         for entry in entries(payload) {
             self.apply(entry, peer)?;
@@ -131,8 +131,8 @@ impl PeerSettings {
         settings
     }
 
-    /// Identifiers and values in effect, announced or initial; an unlimited setting is left out. `role` is the announcing side:
-    /// only a client's `ENABLE_PUSH` means anything, and only a server's `ENABLE_CONNECT_PROTOCOL`.
+    /// Identifiers and values in effect, announced or initial; an unlimited setting is left out. `role` is the
+    /// announcing side: only a client's `ENABLE_PUSH` means anything, and only a server's `ENABLE_CONNECT_PROTOCOL`.
     pub(super) fn in_effect(&self, role: Role) -> Vec<(u16, u32)> {
         let limit = |setting, value| (value != u32::MAX).then_some((setting, value));
         let whose = |owner, setting, value| (role == owner).then_some((setting, u32::from(value)));

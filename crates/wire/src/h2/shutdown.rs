@@ -109,7 +109,7 @@ impl Pings {
         self.since_message += 1;
     }
 
-    /// HEADERS or DATA have come. PINGs without an answer may reach the peer after it has sent them.
+    /// HEADERS or DATA have arrived. PINGs without an answer may reach the peer after it has sent them.
     #[inline]
     pub(super) fn message_came(&mut self) {
         if self.since_message > 0 {
@@ -208,7 +208,7 @@ impl Drain {
         true
     }
 
-    /// The peer takes no new streams.
+    /// The peer accepts no new streams.
     pub(super) const fn peer_is_leaving(&self) -> bool {
         self.peer.is_some()
     }
@@ -258,8 +258,9 @@ impl Connection {
         self.accept_no_more(ErrorCode::NO_ERROR, b"");
     }
 
-    /// The PING behind our GOAWAY may be the one that is not answered in time: behind a body on a slow path it is late through no
-    /// fault of the peer. The end proceeds as if it had been answered; requests under way have deadlines of their own.
+    /// The PING behind our GOAWAY may be the one that is not answered in time: behind a body on a slow path it is late
+    /// through no fault of the peer. The end proceeds as if it had been answered; requests under way have deadlines of
+    /// their own.
     fn finish_drain_unanswered(&mut self) -> bool {
         let announced = self.drain.announced.filter(|payload| self.pings.is_oldest(*payload));
         let Some(payload) = announced.filter(|_| self.end.is_open()) else { return false };

@@ -21,7 +21,8 @@ pub(super) enum Wait {
     Role,
 }
 
-/// What a stream released in the round of [`Tuner`](super::tuning::Tuner) under way, or in the last one that it took part in.
+/// What a stream released in the round of [`Tuner`](super::tuning::Tuner) under way, or in the last one that it took
+/// part in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
     pub(super) round: u32,
@@ -50,12 +51,12 @@ pub(super) struct Stream {
     pub(super) remote: Side,
     /// Content state of the peer's message.
     pub(super) content: Content,
-    /// The role releases what arrives itself.
+    /// The role itself releases what arrives.
     pub(super) by_hand: bool,
     pub(super) wait: Wait,
     /// Since when its body waits for the peer's windows; [`Time::NEVER`] if it does not.
     pub(super) waiting_since: Time,
-    /// Bytes of its body that went since then.
+    /// Bytes of its body that were sent since then.
     pub(super) sent_since: u32,
     /// The shortest piece that may be sent next; `u32::MAX` until it has waited.
     pub(super) shortest: u32,
@@ -69,7 +70,7 @@ pub(super) struct Stream {
     pub(super) priority: Option<Priority>,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
-    /// Whether the peer used that up.
+    /// Whether the peer used up the receive window.
     pub(super) credit_watch: CreditWatch,
     /// How fast the role releases what arrives.
     pub(super) pace: Pace,

@@ -1,14 +1,14 @@
-//! The streams of a connection: a slab, an index by id, and a memory of those that closed.
+//! The streams of a connection: a slab, an index by id, and a record of those that closed.
 
 use std::ops::{Index, IndexMut};
 
 use super::stream::Stream;
 
-/// Where a stream lies in the slab; good until that stream is removed.
+/// Where a stream lies in the slab; valid until that stream is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key(u32);
 
-/// How a stream came to its end, as far as we remember (RFC 9113 §5.1, "closed").
+/// How a stream ended, as far as it is recorded (RFC 9113 §5.1, "closed").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Both sides sent END_STREAM.
@@ -21,7 +21,7 @@ pub(super) enum Ending {
     Forgotten,
 }
 
-/// How many closed streams are remembered.
+/// How many closed streams are recorded.
 const REMEMBERED: usize = 256;
 /// An index slot without a stream. Stream 0 is never in the store.
 const VACANT: (u32, u32) = (0, 0);
@@ -50,7 +50,7 @@ impl Streams {
         }
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held(&self) -> usize {
         let slots = self.free.capacity() * size_of::<u32>() + self.index.capacity() * size_of_val(&VACANT);
         let closed = self.closed.capacity() * size_of::<(u32, Ending)>();
@@ -99,7 +99,7 @@ impl Streams {
         Key(place)
     }
 
-    /// Removes a live stream and remembers how it ended.
+    /// Removes a live stream and records how it ended.
     pub(super) fn remove(&mut self, key: Key, ending: Ending) {
         let id = self[key].id;
         if let Some(slot) = self.slot_of(id) {
@@ -111,7 +111,7 @@ impl Streams {
         self.remember(id, ending);
     }
 
-    /// Remembers how a stream ended that was never in the store.
+    /// Records how a stream ended that was never in the store.
     pub(super) fn remember(&mut self, id: u32, ending: Ending) {
         if self.closed.len() < REMEMBERED {
             self.closed.push((id, ending));

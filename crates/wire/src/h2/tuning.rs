@@ -1,19 +1,19 @@
-//! How large our receive windows are: as configured, as the measured bandwidth-delay product requires, or as little as memory
-//! allows (RFC 9113 §5.2.1 leaves this to the receiver).
+//! How large our receive windows are: as configured, as the measured bandwidth-delay product requires, or as little as
+//! memory allows (RFC 9113 §5.2.1 leaves this to the receiver).
 //!
-//! [`Tuner`] measures, in rounds of at least one round trip, what the role *released*: bytes that it consumed, not bytes that
-//! arrived. A role that reads slowly therefore looks like a slow path, which for its window it is. The rate of a round times the
-//! least round trip is the bandwidth-delay product; the window is [`HEADROOM`] times that. It grows during the round, as bytes
-//! come, so that a sender limited by the window has three times as much one round trip later.
-//! round trip later.
+//! [`Tuner`] measures, in rounds of at least one round trip, what the role *released*: bytes that it consumed, not
+//! bytes that arrived. A role that reads slowly therefore looks like a slow path, which for its window it is. The rate
+//! of a round times the least round trip is the bandwidth-delay product; the window is [`HEADROOM`] times that. It
+//! grows during the round, as bytes arrive, so that a sender limited by the window has three times as much one round
+//! trip later.
 //!
-//! - Round trips come from the acknowledgement of our SETTINGS and from PINGs of our own. The least one counts: under load
-//!   an acknowledgement queues behind the peer's DATA, and a window made to fit that queue would lengthen it. The price: a
-//!   path that becomes longer during a connection gets no larger window. Letting the minimum expire was rejected,
-//!   because the load that the window itself makes would take its place.
+//! - Round trips come from the acknowledgement of our SETTINGS and from PINGs of our own. The least one counts: under
+//!   load an acknowledgement queues behind the peer's DATA, and a window made to fit that queue would lengthen it. The
+//!   price: a path that becomes longer during a connection gets no larger window. Letting the minimum expire was
+//!   rejected, because the load that the window itself makes would take its place.
 //! - PINGs go out only with released body, one at a time, one for each growth and [`MOST_PINGS`] in all: servers that
-//!   count PINGs (gRPC allows two without DATA in between) see none that their own DATA did not cause. A PING per round,
-//!   as gRPC's clients send, was rejected: the clock measures the rate just as well.
+//!   count PINGs (gRPC allows two without DATA in between) see none that their own DATA did not cause. A PING per
+//!   round, as gRPC's clients send, was rejected: the clock measures the rate just as well.
 //! - A window grows by WINDOW_UPDATE, each stream's by its own pace. Raising `SETTINGS_INITIAL_WINDOW_SIZE` instead was
 //!   rejected: it lifts the streams of slow readers too (RFC 9113 §6.9.2), and these could then take up all of the
 //!   connection's window. The price: a new stream begins with the announced window, and grows with its second round.
@@ -38,17 +38,17 @@ const HEADROOM: u128 = 3;
 /// A growth to less than this share of the window that a round began with, in percent, is not worth its frames.
 const LEAST_GROWTH_PERCENT: u64 = 112;
 
-/// While windows are tuned credit goes back after this share of them, in percent, at the latest.
+/// While windows are tuned, credit is returned after this share of them, in percent, at the latest.
 const LATEST_CREDIT_PERCENT: u8 = 25;
 
-/// PINGs of the tuner on one connection: growing sixteen times by the least step multiplies a window by six, by the usual
-/// one by 400,000.
+/// PINGs of the tuner on one connection: growing sixteen times by the least step multiplies a window by six, by the
+/// usual one by 400,000.
 const MOST_PINGS: u32 = 16;
 
-/// The first payload of the tuner's PINGs; the role's count up from 0 and never get here.
+/// The first payload of the tuner's PINGs; the role's count up from 0 and never reach this.
 const FIRST_PAYLOAD: u64 = 1 << 63;
 
-/// Bytes released from one moment, exclusively, to another, inclusively.
+/// Bytes released after one moment and up to another, which is included.
 #[derive(Debug, Clone, Copy)]
 struct Round {
     number: u32,
@@ -56,11 +56,11 @@ struct Round {
     began: Time,
     last: Time,
     bytes: u64,
-    /// The window when it began, or what memory has left of that.
+    /// The window when the round began, or what memory has left of that.
     window: u32,
 }
 
-/// Says how large the windows are.
+/// Decides how large the windows are.
 #[derive(Debug)]
 pub(super) struct Tuner {
     /// The largest window to tune to; `None`: no tuning.
@@ -98,7 +98,7 @@ impl Tuner {
         }
     }
 
-    /// Memory allows windows of `bytes`, or of one frame of the least size. What was measured above that is forgotten:
+    /// Memory allows windows of `bytes`, or of one frame of the least size. What was measured above that is dropped:
     /// when there is memory again, windows grow as they did at first.
     pub(super) fn limit_to(&mut self, bytes: u32) {
         self.cap = bytes.clamp(MIN_FRAME_SIZE, MAX_31_BITS);
@@ -116,8 +116,8 @@ impl Tuner {
         self.capped(if self.limit.is_some() { configured.max(self.window) } else { configured })
     }
 
-    /// After how much of a window of `size` bytes credit is returned: at least 1 byte, at most all of it (more would never
-    /// arrive).
+    /// After how much of a window of `size` bytes credit is returned: at least 1 byte, at most all of it (more would
+    /// never arrive).
     pub(super) fn credit_at(&self, size: u32, flow: &FlowControl) -> u32 {
         let latest = if self.limit.is_some() { LATEST_CREDIT_PERCENT } else { 100 };
         let at = |percent: u8| (u64::from(size) * u64::from(percent) / 100) as u32;
@@ -183,8 +183,8 @@ impl Tuner {
         }
     }
 
-    /// The role is done with `bytes` of a stream with a window of `size`; call [`Tuner::released`] first. Returns a larger window
-    /// for the stream, if it needs one.
+    /// The role is done with `bytes` of a stream with a window of `size`; call [`Tuner::released`] first. Returns a
+    /// larger window for the stream, if it needs one.
     pub(super) fn stream_released(&self, pace: &mut Pace, bytes: u32, size: u32) -> Option<u32> {
         self.limit?;
         let number = self.round.number;
@@ -209,14 +209,14 @@ impl Tuner {
     }
 
     /// Whether the round is long enough to show a rate. If our SETTINGS were acknowledged late, by a server that had to
-    /// start first, the PING that leaves with the first round is back before that is over.
+    /// start first, the PING that leaves with the first round is answered before the round is over.
     fn is_round_over(&self) -> bool {
         let elapsed = self.elapsed();
         !elapsed.is_zero() && self.least_rtt.is_some_and(|rtt| elapsed >= rtt)
     }
 
-    /// Whether the round shows a lower bound of the rate. It does before it is over: these bytes came within a round trip.
-    /// Waiting for its end costs a window that is too small a second round trip for each growth.
+    /// Whether the round shows a lower bound of the rate. It does before it is over: these bytes came within a round
+    /// trip. Waiting for its end costs a window that is too small a second round trip for each growth.
     const fn shows_a_rate(&self) -> bool {
         self.least_rtt.is_some()
     }
@@ -236,9 +236,9 @@ impl Tuner {
         u32::try_from(window).unwrap_or(u32::MAX)
     }
 
-    /// Grows the window if the round calls for it. From one round to the next a rate is trusted to double at most, as in TCP's
-    /// slow start: data delayed by a lost packet or a busy role arrives in a burst, faster than the path carries, after a round
-    /// that had less.
+    /// Grows the window if the round calls for it. From one round to the next a rate is trusted to double at most, as
+    /// in TCP's slow start: data delayed by a lost packet or a busy role arrives in a burst, faster than the path
+    /// carries, after a round that had less.
     fn consider(&mut self) {
         let believed = self.before.map_or(u32::MAX, |(elapsed, bytes)| self.wanted(2 * bytes, elapsed));
         let most = self.limit.unwrap_or(0).min(self.cap);
@@ -259,7 +259,7 @@ impl Connection {
         }
         self.tuner.limit_to(bytes);
         self.fit_streams();
-        // When is not said here; what the peer waited for is then not measured.
+        // The time is not known here, so what the peer waited for is not measured.
         let now = Time::NEVER;
         self.return_connection_credit(now);
         for key in self.streams.keys() {
@@ -350,7 +350,7 @@ mod tests {
         FlowControl { auto_limit, ..FlowControl::default() }
     }
 
-    /// A tuner that knows the round trip and has begun its first round at the time that is returned.
+    /// A tuner that has measured the round trip, and the time at which it has begun its first round.
     fn begun(limit: u32) -> (Tuner, Time) {
         let mut tuner = Tuner::new(&flow(Some(limit)), Time::ZERO);
         let now = Time::ZERO + RTT;

@@ -20,15 +20,15 @@ pub(crate) fn are_client_settings(payload: &[u8]) -> bool {
 }
 
 impl Connection {
-    /// The connection that continues after HTTP/1.1: our preface follows the unsent output, and the request that asked for the
-    /// switch is stream 1, whose client side has ended.
+    /// The connection that continues after HTTP/1.1: our preface follows the unsent output, and the request that asked
+    /// for the switch is stream 1, whose client side has ended.
     pub(crate) fn upgraded(handover: &Handover, now: Time) -> Self {
         let mut connection = Self::silent(Arc::clone(&handover.config), now);
         connection.counters = handover.counters;
         connection.output.tail().extend_from_slice(&handover.unsent);
         connection.greet();
-        // The switch itself acknowledges them, and they were checked with the offer. No stream has a window yet that they could
-        // change.
+        // The switch itself acknowledges them, and they were checked with the offer. No stream has a window yet that
+        // they could change.
         let role = connection.config.role;
         let applied = connection.peer_settings.apply_all(&handover.settings, role, &mut connection.encoder);
         debug_assert!(applied.is_ok(), "HTTP2-Settings were checked");

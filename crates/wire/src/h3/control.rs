@@ -60,7 +60,7 @@ pub(super) struct PeerStreams {
     max_push_id: Option<u64>,
     /// The lowest number above all unidirectional streams of the peer seen so far.
     next: u64,
-    /// Numbers below that of streams not seen yet.
+    /// The numbers below `next` of streams not seen yet.
     late: BTreeSet<u64>,
 }
 
@@ -70,13 +70,13 @@ impl PeerStreams {
         self.next > 0
     }
 
-    /// What it takes of memory on the heap, in bytes.
+    /// The heap memory that it takes, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.late.len() * size_of::<u64>()
     }
 
-    /// Called for a stream that is not under way: whether this is its beginning. Otherwise it has ended, or was stopped, and its
-    /// bytes are late.
+    /// Called for a stream that is not under way: whether this is its beginning. Otherwise it has ended, or was
+    /// stopped, and its bytes are late.
     fn begins(&mut self, stream: QuicStreamId) -> Result<bool, Fault> {
         let number = stream.number();
         if number < self.next {
@@ -107,7 +107,7 @@ impl Connection {
         {
             match self.identify(piece.stream, stream_type)? {
                 Some(known) => uni = known,
-                // It is not remembered: QUIC may never report it again, not even its end.
+                // It is not recorded: QUIC may never report it again, not even its end.
                 None => return Ok(None),
             }
         }
@@ -228,7 +228,7 @@ impl Connection {
             | kind::CANCEL_PUSH
             | kind::MAX_PUSH_ID
             | kind::PRIORITY_UPDATE
-            | kind::PRIORITY_UPDATE_PUSH => self.noise()?, // none is ever needed often
+            | kind::PRIORITY_UPDATE_PUSH => self.noise()?, // none of these is needed often
             _ => {
                 self.noise()?;
                 return Ok(Treatment::Skip); // unknown (§9)
@@ -263,7 +263,8 @@ impl Connection {
         }
     }
 
-    /// GOAWAY (RFC 9114 §5.2, §7.2.6): a server's holds the first stream that it does not process, a client's a push id.
+    /// GOAWAY (RFC 9114 §5.2, §7.2.6): a server's holds the first stream that it does not process, a client's a push
+    /// id.
     fn receive_goaway(&mut self, id: u64) -> Result<Occurrence, Fault> {
         if self.drain.peer.is_some_and(|before| id > before) {
             return Err(fault::id("a GOAWAY with a higher id than the one before it (RFC 9114 §5.2)"));

@@ -25,13 +25,14 @@ pub mod kind {
     pub const PRIORITY_UPDATE_PUSH: u64 = 0xf_0701;
 }
 
-/// Whether HTTP/2 has a frame of this type that HTTP/3 has not, so that it must not be sent (RFC 9114 §7.2.8): PRIORITY,
-/// PING, WINDOW_UPDATE, CONTINUATION.
+/// Whether HTTP/2 has a frame of this type that HTTP/3 does not have, so that it must not be sent (RFC 9114 §7.2.8):
+/// PRIORITY, PING, WINDOW_UPDATE, CONTINUATION.
 pub(super) const fn is_of_http2(kind: u64) -> bool {
     matches!(kind, 0x2 | 0x6 | 0x8 | 0x9)
 }
 
-/// The slot of a type among the counters of frames; types that HTTP/2 has not, or has under another number, share the last.
+/// The slot of a type among the counters of frames; types that HTTP/2 does not have, or has under another number, share
+/// the last.
 pub(super) const fn slot(kind: u64) -> usize {
     match kind {
         kind::DATA | kind::HEADERS | kind::SETTINGS | kind::PUSH_PROMISE | kind::GOAWAY => kind as usize,
@@ -119,7 +120,7 @@ impl FrameReader {
         &self.kept
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) const fn held(&self) -> usize {
         self.kept.capacity()
     }
@@ -128,7 +129,7 @@ impl FrameReader {
     pub(super) fn step(&mut self, input: &[u8]) -> (usize, Step) {
         match self.state {
             State::Header => self.read_header(input),
-            // The end of a frame that is passed on or skipped is no event.
+            // The end of a frame that is passed on or skipped is not an event.
             State::Payload { left: 0, treatment: Treatment::Pass | Treatment::Skip, .. } => {
                 self.state = State::Header;
                 self.read_header(input)

@@ -7,7 +7,7 @@ use crate::connection::{Request, Response};
 use crate::{Config, Connection, ErrorCode, Event, Role, StreamId};
 use h2lab_base::units::Time;
 
-/// What a connection may hold whatever its peer does: a role below sends 20 KB for each request.
+/// The memory that a connection may hold whatever its peer does, in bytes: a role below sends 20 KB for each request.
 const MOST_HELD: usize = 8 << 20;
 
 /// The bytes of bodies.
@@ -37,7 +37,7 @@ pub fn sections(mut data: &[u8]) {
 }
 
 /// A server (first byte even) or a client (odd), fed with steps of a script: three bytes that select the action and its
-/// stream, and, if bytes arrive, those.
+/// stream, and, if bytes arrive, the bytes.
 pub fn streams(data: &[u8]) {
     let Some((options, mut script)) = data.split_first() else { return };
     let mut driven = Driven::new(if options & 1 == 0 { Role::Server } else { Role::Client }, *options);

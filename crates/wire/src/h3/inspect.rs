@@ -28,8 +28,8 @@ impl Default for FieldSections {
 }
 
 impl FieldSections {
-    /// The fields of a whole section, pseudo-header fields among them, and whether all of them were kept. The error is why it
-    /// could not be decoded; the next one may be.
+    /// The fields of a whole section, pseudo-header fields among them, and whether all of them were kept. The error is
+    /// why it could not be decoded; the next one may be.
     pub fn decode(&mut self, section: &[u8]) -> Result<(Fields<'_>, bool), &'static str> {
         qpack::decode(section, &mut self.0).map_err(|error| error.0)?;
         Ok((self.0.starting_at(0), !self.0.is_too_large()))

@@ -39,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// Ends the streams that are `is_due`.
+    /// Ends the streams for which `is_due` holds.
     fn evict_where(&mut self, limit: Limit, is_due: impl Fn(&Self, u32) -> bool) {
         let all: Vec<u32> = self.streams.keys().copied().collect();
         for request in all {
@@ -83,7 +83,8 @@ impl Connection {
         }
     }
 
-    /// A new period begins if bodies are due, also those that wait for us: it is checked again when they do not.
+    /// Begins a new period if bodies are due, even if they wait for us: they are checked again in case they no longer
+    /// do.
     fn rearm_bodies(&mut self, now: Time) {
         if let Some(highest) = self.streams.keys().rev().copied().find(|request| self.is_body_due(*request)) {
             self.deadlines.body_waits(now, highest);

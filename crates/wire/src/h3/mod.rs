@@ -1,9 +1,9 @@
-//! HTTP/3 (RFC 9114): frames, header compression (QPACK, RFC 9204), streams and messages, for both roles. QUIC is not in
-//! here.
+//! HTTP/3 (RFC 9114): frames, header compression (QPACK, RFC 9204), streams and messages, for both roles. QUIC is not
+//! part of it.
 //!
-//! [`Connection`] is one state machine over the bytes of many streams. It speaks the same vocabulary as the other engines,
-//! [`crate::Event`] in and out of [`crate::Connection`]; its bytes do not form a single sequence, so that it has an interface of
-//! its own for them, see [`transport`].
+//! [`Connection`] is one state machine over the bytes of many streams. It speaks the same vocabulary as the other
+//! engines, [`crate::Event`] in and out of [`crate::Connection`]; its bytes do not form a single sequence, so that it
+//! has an interface of its own for them, see [`transport`].
 //!
 //! | file | what it decides |
 //! |---|---|
@@ -14,11 +14,11 @@
 //! | [`stream`], [`transport`] | how streams are numbered, the interface to QUIC |
 //! | `shutdown` | errors, deadlines, GOAWAY, the end |
 //!
-//! QUIC does what HTTP/2 does itself: flow control, the order of streams, PING, idle timeouts, padding. Not implemented: push (we
-//! never send `MAX_PUSH_ID`, so that a server must not), and a dynamic table.
+//! QUIC does what HTTP/2 does itself: flow control, the order of streams, PING, idle timeouts, padding. Not
+//! implemented: push (we never send `MAX_PUSH_ID`, so that a server must not), and a dynamic table.
 //!
-//! As in HTTP/2, a stream that the role resets is gone at once, and a request that is malformed or refused is never shown
-//! to the server role. Streams have the numbers of HTTP/2 towards the role: the n-th request is 2n + 1.
+//! As in HTTP/2, a stream that the role resets is gone at once, and a request that is malformed or refused is never
+//! shown to the server role. Streams have the numbers of HTTP/2 towards the role: the n-th request is 2n + 1.
 
 mod control;
 mod fault;
@@ -61,10 +61,11 @@ use super::{Error, ErrorCode, Event, Initiator, Role, StreamId};
 use h2lab_base::units::Time;
 
 /// The slot of RST_STREAM among the counters of frames: `RESET_STREAM` and `STOP_SENDING` of QUIC count there, a stream
-/// that is given up in both directions once.
+/// that is aborted in both directions once.
 const RESET_SLOT: usize = 3;
 
-/// An HTTP/3 connection. See [`super::Connection`] for what its methods mean, and [`transport`] for those about streams.
+/// An HTTP/3 connection. See [`super::Connection`] for what its methods mean, and [`transport`] for those about
+/// streams.
 #[derive(Debug)]
 pub struct Connection {
     config: Arc<Config>,
@@ -98,7 +99,7 @@ pub struct Connection {
     section: Vec<u8>,
     /// The section of the last request, and what it takes as HTTP/1.1 text.
     cached_header_block: (Vec<u8>, u64),
-    /// The peer's settings; `None` until they are here.
+    /// The peer's settings; `None` until they arrive.
     peer_settings: Option<Settings>,
     /// Priorities received before their requests.
     early_priorities: EarlyPriorities,
@@ -132,7 +133,7 @@ enum Occurrence {
     Closed { error: Option<Error> },
 }
 
-/// What something received comes to: an event for the role, if any.
+/// The result of receiving something: an event for the role, if any.
 type Received = Result<Option<Occurrence>, fault::Fault>;
 
 impl Connection {
@@ -215,8 +216,8 @@ impl Connection {
         self.peer_settings.is_some()
     }
 
-    /// See [`super::Connection::is_output_full`]. Whether QUIC's windows or congestion control block is not visible here; it is
-    /// the transport in either case.
+    /// See [`super::Connection::is_output_full`]. Whether QUIC's windows or congestion control block is not visible
+    /// here; it is the transport in either case.
     pub fn is_output_full(&self) -> bool {
         self.unsent > 0
     }
@@ -237,8 +238,8 @@ impl Connection {
         self.peer_settings.unwrap_or_default()
     }
 
-    /// See [`super::Connection::wants_input`]. Bodies do not count: each stream has its windows, so that many bodies may wait
-    /// without a fault of the peer; `send_data` bounds them.
+    /// See [`super::Connection::wants_input`]. Bodies do not count: each stream has its windows, so that many bodies
+    /// may wait without a fault of the peer; `send_data` bounds them.
     pub fn wants_input(&self) -> bool {
         self.unsent - self.unsent_bodies <= self.config.limits.unread_output
     }

@@ -1,7 +1,7 @@
 //! A model of QUIC between two engines: streams in any order, each in pieces of any size, blocked now and then.
 //!
-//! It keeps only the guarantees of RFC 9000 that the engine relies on: the bytes of a stream come in order, those of different
-//! streams do not; what is reset may be lost.
+//! It keeps only the guarantees of RFC 9000 that the engine relies on: the bytes of a stream come in order, those of
+//! different streams do not; what is reset may be lost.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct Flight {
     reset: Option<u64>,
 }
 
-/// Both directions of a connection. `true` as a direction is away from the client.
+/// Both directions of a connection. As a direction, `true` is away from the client.
 #[derive(Debug)]
 pub(crate) struct Model {
     dice: Counter,
@@ -47,7 +47,7 @@ impl Model {
         }
     }
 
-    /// Takes what `engine` has for its peer; whether there was anything.
+    /// Takes what `engine` has for its peer; returns whether there was anything.
     pub(crate) fn collect(&mut self, now: Time, role: Role, engine: &mut Connection) -> bool {
         let up = role == Role::Client;
         let mut any = false;
@@ -95,7 +95,7 @@ impl Model {
         }
     }
 
-    /// Hands a piece of what is on its way to `engine`; whether there was anything. The order is random.
+    /// Hands a piece of what is on its way to `engine`; returns whether there was anything. The order is random.
     pub(crate) fn deliver(&mut self, now: Time, role: Role, engine: &mut Connection) -> bool {
         let up = role == Role::Server;
         if let Some(at) = self.stops.iter().position(|stop| stop.0 == up)

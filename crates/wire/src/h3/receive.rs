@@ -11,8 +11,8 @@ use crate::content::{Content, Side};
 use crate::{Error, ErrorCode, Initiator};
 use h2lab_base::units::Time;
 
-/// How far ahead of the others a stream may begin to arrive. QUIC enforces the stream limit; this is for transports that grant
-/// without bound.
+/// How far ahead of the others a stream may begin to arrive. QUIC enforces the stream limit; this is for transports
+/// that grant without bound.
 const WIDEST_GAP: u32 = 10_000;
 
 /// Bytes of one stream that are being taken.
@@ -77,7 +77,7 @@ impl Connection {
             return Ok(true);
         }
         if self.config.role == Role::Client {
-            return Ok(false); // it is over, or our transport makes things up
+            return Ok(false); // it is over, or the transport is wrong
         }
         if request >= self.next {
             if request - self.next > WIDEST_GAP {
@@ -124,15 +124,15 @@ impl Connection {
             return Ok(None);
         }
         if self.config.role == Role::Client {
-            // The server has answered, or will, without the rest of the request: whatever its code, the response must not be
-            // discarded for it (RFC 9114 §4.1). Only RESET_STREAM says that there will be none.
+            // The server has answered, or will, without the rest of the request: whatever its code, the response must
+            // not be discarded for it (RFC 9114 §4.1). Only RESET_STREAM says that there will be none.
             self.end_unsent(request);
             return Ok(None);
         }
         self.given_up(now, request, code, true)
     }
 
-    /// The peer gave up on a request or its response; `stops`: it reads no more but may still send.
+    /// The peer aborted a request or its response. `stops`: it reads no more but may still send.
     fn given_up(&mut self, now: Time, request: u32, code: ErrorCode, stops: bool) -> Received {
         self.counters.frames_received[RESET_SLOT] += 1;
         if self.config.role == Role::Server {
@@ -148,7 +148,8 @@ impl Connection {
         Ok(was_reported.then_some(Occurrence::Reset { request, code, initiator }))
     }
 
-    /// Whether the role knows of a request and waits for more of it: a server reports it when the head is complete.
+    /// Whether a request was reported to the role and more of it is to come: a server reports it when the head is
+    /// complete.
     fn is_reported(&self, request: u32) -> bool {
         self.streams.get(&request).is_some_and(|stream| {
             !stream.is_over() && (self.config.role == Role::Client || stream.remote != Side::Head)
@@ -187,7 +188,7 @@ impl Connection {
         }
     }
 
-    /// The engine ends a request's stream, and reports that if the role knows the request.
+    /// The engine ends a request's stream, and reports that if the request was reported to the role.
     pub(super) fn give_up(&mut self, request: u32, code: ErrorCode) {
         if self.is_reported(request) {
             self.ended.push_back((request, code, Initiator::Engine));

@@ -86,7 +86,7 @@ impl Connection {
         }
     }
 
-    /// Whether a section of so many bytes may be kept.
+    /// Whether a section of `length` bytes may be kept.
     fn check_length(&mut self, request: u32, length: u64) -> Result<(), Fault> {
         if length <= u64::from(self.config.max_header_list_size.max(SECTION_GRANTED)) {
             return Ok(());

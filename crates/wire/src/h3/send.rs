@@ -18,7 +18,7 @@ use h2lab_base::units::Time;
 
 /// What a stream may queue while it shares [`crate::Config::send_buffer`] with others, in bytes.
 const TURN: usize = 16 * 1024;
-/// Less room than that is not worth a frame. A stream may also queue as much whatever the others have queued.
+/// Less room than this is not worth a frame. A stream may also queue this much whatever the others have queued.
 const LEAST_ROOM: usize = 1_024;
 
 /// The contents of a field section, by kind.
@@ -31,8 +31,8 @@ enum Head<'a> {
 }
 
 impl Connection {
-    /// Begins our control stream, our only unidirectional one: without a dynamic table the QPACK streams would be empty (RFC 9204
-    /// §4.2).
+    /// Begins our control stream, our only unidirectional one: without a dynamic table the QPACK streams would be empty
+    /// (RFC 9204 §4.2).
     pub(super) fn greet(&mut self) {
         let before = self.control.queue.len();
         varint::encode(stream_type::CONTROL, self.control.queue.tail());
@@ -75,8 +75,8 @@ impl Connection {
         Some(StreamId::of_request(number))
     }
 
-    /// See [`super::super::Connection::send_request_again`]. Without a dynamic table the same head has the same bytes on
-    /// every stream.
+    /// See [`super::super::Connection::send_request_again`]. Without a dynamic table the same head has the same bytes
+    /// on every stream.
     pub fn send_request_again(&mut self, now: Time, request: &Request<'_>) -> Option<StreamId> {
         if self.cached_header_block.0.is_empty() {
             return self.send_request(now, request);
@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// Appends HEADERS, unless the peer takes no section of that size: then the stream ends and `false` is returned.
+    /// Appends HEADERS, unless the peer accepts no section of that size: then the stream ends and `false` is returned.
     fn put_head(&mut self, number: u32, head: Head<'_>) -> bool {
         let scheme = if self.config.tls { "https" } else { "http" };
         self.section.clear();
@@ -190,9 +190,10 @@ impl Connection {
         }
     }
 
-    /// See [`super::super::Connection::send_data`]. Here the limit is the room in [`crate::Config::send_buffer`], which streams
-    /// share, each with 16 KiB of its own; windows are QUIC's. When these block more bodies than
-    /// [`crate::Limits::unread_output`], a stream has 1 KiB: none waits for the others, and all together are bounded.
+    /// See [`super::super::Connection::send_data`]. Here the limit is the room in [`crate::Config::send_buffer`], which
+    /// streams share, each with 16 KiB of its own; windows are QUIC's. When QUIC's windows block more bodies than
+    /// [`crate::Limits::unread_output`], a stream has 1 KiB: no stream waits for the others, and all together are
+    /// bounded.
     pub fn send_data(&mut self, _now: Time, stream: StreamId, data: &[u8], end_stream: bool) -> usize {
         self.send_piece(stream, Payload::Copied(data), end_stream)
     }
@@ -282,8 +283,8 @@ impl Connection {
         }
     }
 
-    /// The stream's number, if it is live and our side is at `side`. A stream that is gone ended for a reason that the role has
-    /// been or will be given; a command out of order is the role's defect.
+    /// The stream's number, if it is live and our side is at `side`. A stream that is gone ended for a reason that was
+    /// or will be reported to the role; a command out of order is the role's defect.
     fn sendable(&mut self, stream: StreamId, side: Side) -> Option<u32> {
         let number = stream.0 >> 1;
         let local = self.streams.get(&number)?.local;
@@ -312,7 +313,7 @@ impl Connection {
         self.offer(QuicStreamId::of_number(number));
     }
 
-    /// The server wants no more of a request: pending output is dropped, and the response may still come.
+    /// The server needs no more of a request: pending output is dropped, and the response may still come.
     pub(super) fn end_unsent(&mut self, number: u32) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         if stream.out.fin == Fin::Sent {

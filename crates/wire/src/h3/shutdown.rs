@@ -67,8 +67,8 @@ impl Connection {
     }
 
     /// See [`super::super::Connection::goaway`]. A server without an error ends gracefully: it first announces the end,
-    /// and a second later which requests it has accepted (RFC 9114 §5.2). GOAWAY has no code here; `code` and `debug` go
-    /// with the end of the transport, when the requests under way are over.
+    /// and a second later which requests it has accepted (RFC 9114 §5.2). GOAWAY has no code here; `code` and `debug`
+    /// go with the end of the transport, when the requests under way are over.
     pub fn goaway(&mut self, now: Time, code: ErrorCode, debug: &[u8]) {
         if !self.end.is_open() {
             return;
@@ -95,8 +95,8 @@ impl Connection {
         }
     }
 
-    /// The last GOAWAY: requests that have begun to arrive are accepted, and those that QUIC has opened with them. These are
-    /// waited for as long as for the rest of a head, since lost packets are retransmitted.
+    /// The last GOAWAY: it accepts the requests that have begun to arrive, and those that QUIC has opened with them.
+    /// The latter are waited for as long as the rest of a head, since lost packets are retransmitted.
     pub(super) fn accept_no_more(&mut self, now: Time) {
         self.drain.second_step = Time::NEVER;
         if self.drain.first_refused.is_some() {

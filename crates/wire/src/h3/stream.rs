@@ -7,7 +7,8 @@ use crate::queue::SendQueue;
 use crate::{Role, StreamId};
 use h2lab_base::units::Time;
 
-/// A stream as QUIC numbers it (RFC 9000 §2.1): the lowest bit encodes the initiator, the next whether it is unidirectional.
+/// A stream as QUIC numbers it (RFC 9000 §2.1): the lowest bit encodes the initiator, the next whether it is
+/// unidirectional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuicStreamId(pub u64);
 
@@ -48,7 +49,7 @@ impl QuicStreamId {
         self.0 >> 2
     }
 
-    /// The number of the request on it, counted from 0; `None` if it carries none, or no connection has so many.
+    /// The number of the request on it, counted from 0; `None` if it carries none, or if no connection has that many.
     pub(super) fn request(self) -> Option<u32> {
         let n = u32::try_from(self.number()).ok()?;
         (self.initiator() == Role::Client && !self.is_unidirectional() && n < MOST_REQUESTS).then_some(n)
@@ -102,7 +103,8 @@ impl Outgoing {
         }
     }
 
-    /// The transport took `n` of the bytes that it was shown, and the end if that was all. Returns whether a new stall begins.
+    /// The transport took `n` of the bytes that it was shown, and the end if that was all. Returns whether a new stall
+    /// begins.
     pub(super) fn sent(&mut self, now: Time, n: usize) -> bool {
         let is_all = n >= self.queue.pending().len();
         self.queue.consume(n);
@@ -118,7 +120,7 @@ impl Outgoing {
         }
         self.is_blocked = true;
         self.taken_since += n;
-        // Less than that is no progress: a peer that opens its window byte by byte is stalled too.
+        // Less than that is not progress: a peer that opens its window byte by byte is stalled too.
         let begins = self.taken_since >= FAIR_PIECE || !self.blocked_since.happened();
         if begins {
             (self.blocked_since, self.taken_since) = (now, 0);
@@ -151,7 +153,7 @@ pub(super) struct Stream {
     pub(super) interims: u32,
     /// Since when the peer's head is incomplete.
     pub(super) begun_at: Time,
-    /// The role releases what arrives itself.
+    /// The role itself releases what arrives.
     pub(super) by_hand: bool,
     /// Bytes of body that it has not yet released.
     pub(super) held: u32,
@@ -184,7 +186,7 @@ impl Stream {
         self.local == Side::Ended && self.is_finished
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         size_of::<Self>() + self.reader.held() + self.out.queue.held()
     }

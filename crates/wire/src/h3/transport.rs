@@ -6,10 +6,10 @@
 //!   [`Connection::handle_stop_sending`], and the end with [`Connection::handle_close`]; each followed by
 //!   [`crate::Connection::poll_event`] until that returns `None`;
 //! - reads from a stream only while [`Connection::wants_stream`]: what it leaves in QUIC withholds the peer's credit;
-//! - does what [`Connection::poll_action`] asks for, then writes what [`Connection::poll_stream`] shows, and reports how much it
-//!   took with [`Connection::handle_stream_sent`];
-//! - reports when a stream that it could not write to is writable again with [`Connection::handle_stream_writable`], and how many
-//!   requests may be begun with [`Connection::handle_streams_granted`].
+//! - does what [`Connection::poll_action`] asks for, then writes what [`Connection::poll_stream`] shows, and reports
+//!   how much it took with [`Connection::handle_stream_sent`];
+//! - reports when a stream that it could not write to is writable again with [`Connection::handle_stream_writable`],
+//!   and how many requests may be begun with [`Connection::handle_streams_granted`].
 //!
 //! Streams that the engine begins need no action: it numbers them as QUIC does, in order, so that the transport opens
 //! one when it first sees its number.
@@ -38,8 +38,8 @@ pub struct Transmit<'a> {
 /// What the transport has to do apart from writing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Send `RESET_STREAM` (RFC 9000 §19.4); what was written and is not yet acknowledged need not arrive. A stream that
-    /// was not opened yet is opened for it, so that the numbers of later ones are right.
+    /// Send `RESET_STREAM` (RFC 9000 §19.4); what was written and is not yet acknowledged need not arrive. A stream
+    /// that was not opened yet is opened for it, so that the numbers of later ones are right.
     Reset {
         /// The stream.
         stream: QuicStreamId,
@@ -74,7 +74,7 @@ pub enum Action {
 pub(super) enum Arrival {
     /// Bytes of a stream, by their place in [`Arrivals`], and whether it ends after them.
     Bytes { stream: QuicStreamId, place: Range<usize>, fin: bool },
-    /// The peer gave up sending on a stream.
+    /// The peer reset its direction of a stream.
     Reset { stream: QuicStreamId, code: ErrorCode },
     /// The peer reads no more of a stream.
     Stopped { stream: QuicStreamId, code: ErrorCode },
@@ -90,7 +90,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Everything lent from here is released when the next bytes come.
+    /// Everything lent from here is released when the next bytes arrive.
     fn push_bytes(&mut self, stream: QuicStreamId, bytes: &[u8], fin: bool) {
         if self.queue.is_empty() {
             self.bytes.clear();
@@ -104,7 +104,7 @@ impl Arrivals {
         self.queue.pop_front()
     }
 
-    /// The rest of an arrival comes next.
+    /// Puts the rest of an arrival back: it comes next.
     pub(super) fn put_back(&mut self, arrival: Arrival) {
         self.queue.push_front(arrival);
     }
@@ -158,13 +158,13 @@ impl Connection {
         }
     }
 
-    /// Client role: the peer lets us begin so many requests in all (RFC 9000 §4.6). Fewer than before change nothing.
+    /// Client role: the peer lets us begin `total` requests in all (RFC 9000 §4.6). Fewer than before change nothing.
     pub fn handle_streams_granted(&mut self, total: u64) {
         self.granted = self.granted.max(total);
     }
 
-    /// Whether more input on `stream` is welcome. If not, the transport leaves it in QUIC: then the peer gets no credit for it,
-    /// which is the whole effect of [`crate::FlowControl::manual_release`] here.
+    /// Whether the engine takes more input on `stream`. If not, the transport leaves it in QUIC: then the peer gets no
+    /// credit for it, which is the whole effect of [`crate::FlowControl::manual_release`] here.
     pub fn wants_stream(&self, stream: QuicStreamId) -> bool {
         let Some(request) = stream.request() else { return true };
         let window = self.config.flow.stream_window;
@@ -184,8 +184,8 @@ impl Connection {
         self.actions.pop_front()
     }
 
-    /// The next bytes to write, on a stream that is not blocked; call [`Connection::handle_stream_sent`] before this is called
-    /// again.
+    /// The next bytes to write, on a stream that is not blocked; call [`Connection::handle_stream_sent`] before this is
+    /// called again.
     pub fn poll_stream(&mut self) -> Option<Transmit<'_>> {
         let stream = loop {
             let stream = *self.offers.front()?;
@@ -200,8 +200,9 @@ impl Connection {
         Some(Transmit { stream, data, lent, fin })
     }
 
-    /// The transport took the first `n` bytes that [`Connection::poll_stream`] showed for `stream`, and the end if it took
-    /// all and was shown it. If it did not take all, the stream is blocked until [`Connection::handle_stream_writable`].
+    /// The transport took the first `n` bytes that [`Connection::poll_stream`] showed for `stream`, and the end if it
+    /// took all and was shown it. If it did not take all, the stream is blocked until
+    /// [`Connection::handle_stream_writable`].
     pub fn handle_stream_sent(&mut self, now: Time, stream: QuicStreamId, n: usize) {
         self.deadlines.transmitted(now, n);
         self.withdraw(stream);
@@ -221,7 +222,7 @@ impl Connection {
         if let Some(request) = stream.request() {
             self.stream_drained(request);
         }
-        // What lies in another place was not shown.
+        // Bytes that lie elsewhere were not shown.
         self.offer(stream);
     }
 
@@ -260,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// Gives up both directions of a request's stream, as far as they are open.
+    /// Aborts both directions of a request's stream, as far as they are open.
     pub(super) fn abort(&mut self, request: u32, code: ErrorCode) {
         let Some(stream) = self.streams.get(&request) else { return };
         let (sends, receives) = (stream.out.fin != Fin::Sent, !stream.is_finished);

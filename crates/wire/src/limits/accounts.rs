@@ -12,7 +12,7 @@ const SHORT_DATA: u32 = 16;
 const LEAST_SMALL_DATA: u32 = 100 * FAIR_FRAME;
 /// Bodies are not cut into shorter pieces for small windows once [`Limits::small_data_frames`] are used up.
 pub(crate) const FAIR_PIECE: usize = 1_024;
-/// The budget of frames without effect begins as for so many streams.
+/// The budget of frames without effect begins as if this many streams had begun.
 const STREAMS_GRANTED: u64 = 10;
 
 /// The accounts of one connection.
@@ -25,12 +25,12 @@ pub(crate) struct Accounts {
     empty_data: u32,
     /// Overhead of DATA frames that the role holds.
     overhead: u32,
-    /// The most that this may be.
+    /// The largest permitted `overhead`.
     overhead_allowed: u32,
     noise: u64,
     small_data_frames_left: u32,
-    /// Bytes of bodies that we sent and whose credit has not come, of streams and of the connection; a piece counts as
-    /// [`FAIR_PIECE`] at least.
+    /// Bytes of bodies that we sent and whose credit has not been returned, of streams and of the connection; a piece
+    /// counts as [`FAIR_PIECE`] at least.
     unreturned: [u64; 2],
     short_data: Bucket,
     /// Frames of which we have seen the beginning: distinguishes incomplete heads.
@@ -45,7 +45,7 @@ const fn excess(limit: Limit, allowed: u64) -> Fault {
 }
 
 impl Accounts {
-    /// Empty ones; `connection_window` is the one that we announce.
+    /// Empty accounts; `connection_window` is the one that we announce.
     pub(crate) fn new(limits: Limits, connection_window: u32, now: Time) -> Self {
         let by_window = (connection_window / 2).max(LEAST_SMALL_DATA);
         Self {
@@ -115,7 +115,8 @@ impl Accounts {
         Ok(())
     }
 
-    /// The role released `released` of the `held` bytes of DATA that it held, and with them that share of their overhead.
+    /// The role released `released` of the `held` bytes of DATA that it held, and with them that share of their
+    /// overhead.
     pub(crate) fn released(&mut self, released: u32, held: u32) {
         if released >= held {
             self.overhead = 0;
@@ -125,7 +126,8 @@ impl Accounts {
         }
     }
 
-    /// A field block of `bytes` so far has had `continuations`, in frames of up to `frame` bytes, for a list of up to `list` bytes.
+    /// A field block of `bytes` so far has had `continuations`, in frames of up to `frame` bytes, for a list of up to
+    /// `list` bytes.
     pub(crate) fn continuations(
         &self,
         continuations: u32,
@@ -141,8 +143,9 @@ impl Accounts {
         Ok(())
     }
 
-    /// A field block in pieces has `bytes` so far, in frames of up to `frame` bytes, for a list of up to `list` bytes. One that is larger
-    /// than the list is decoded all the same, so that the header tables stay in step and only its stream ends (RFC 9113 §10.5.1).
+    /// A field block in pieces has `bytes` so far, in frames of up to `frame` bytes, for a list of up to `list` bytes.
+    /// One that is larger than the list is decoded all the same, so that the header tables stay in step and only its
+    /// stream ends (RFC 9113 §10.5.1).
     pub(crate) fn field_block(&self, bytes: usize, list: u32, frame: u32) -> Result<(), Fault> {
         let allowed = list.saturating_mul(self.limits.field_list_factor.max(1)).max(frame);
         if bytes > allowed as usize {
@@ -151,13 +154,13 @@ impl Accounts {
         Ok(())
     }
 
-    /// A request has had this many interim responses; whether that is too many.
+    /// A request has had this many interim responses; returns whether that is too many.
     pub(crate) const fn too_many_interims(&self, interims: u32) -> bool {
         interims > self.limits.interims
     }
 
-    /// The shortest piece that may be sent of a body of which `wanted` bytes are left: [`FAIR_PIECE`] at least, unless small DATA
-    /// frames are left, or the rest is shorter.
+    /// The shortest piece that may be sent of a body of which `wanted` bytes are left: [`FAIR_PIECE`] at least, unless
+    /// small DATA frames are left, or the rest is shorter.
     pub(crate) fn shortest_piece(&self, wanted: usize) -> usize {
         if self.small_data_frames_left > 0 { 1 } else { wanted.min(FAIR_PIECE) }
     }
@@ -176,9 +179,10 @@ impl Accounts {
         }
     }
 
-    /// The peer gives `credit` to a stream, or to the connection. Whether that is for a body that we sent, also after its stream
-    /// has ended here: a client may return credit for each DATA frame. More often it has no reason to, beyond the few times when
-    /// it makes a window larger. Each piece counts as [`FAIR_PIECE`] at least.
+    /// The peer gives `credit` to a stream, or to the connection. Returns whether the credit is for a body that we
+    /// sent, also after its stream has ended here. A client may return credit for each DATA frame; it has no reason to
+    /// do so more often, beyond the few times when it makes a window larger. Each piece counts as [`FAIR_PIECE`] at
+    /// least.
     pub(crate) const fn is_of_body_sent(&mut self, to_connection: bool, credit: u32) -> bool {
         let cost = if (credit as usize) < FAIR_PIECE { FAIR_PIECE as u64 } else { credit as u64 };
         let unreturned = &mut self.unreturned[to_connection as usize];
@@ -197,7 +201,7 @@ impl Accounts {
         self.frames
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(crate) const fn held(&self) -> usize {
         self.evicted.capacity() * size_of::<u32>()
     }

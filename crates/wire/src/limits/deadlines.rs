@@ -1,7 +1,7 @@
 //! How long to wait for a peer: the deadlines of [`Limits`], shared by all engines.
 //!
-//! An engine notes what is under way and polls what is overdue. A deadline that is postponed often is not moved each time: when
-//! it fires early, it is set anew.
+//! An engine notes what is under way and polls what is overdue. A deadline that is postponed often is not moved each
+//! time: when it fires early, it is set anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Deadlines {
     config: Arc<Config>,
     /// Bytes received.
     received: u64,
-    /// When a byte moved last, either way; [`Time::NEVER`] before the first call that knows the time.
+    /// When a byte moved last, either way; [`Time::NEVER`] before the first call that has the time.
     active_at: Time,
     head_due: Time,
     /// The number of that head.
@@ -100,7 +100,7 @@ impl Deadlines {
         }
     }
 
-    /// The peer has taken something of what the transport had taken before: where output waits, its time begins anew.
+    /// The peer has acknowledged bytes that the transport had taken before: if output waits, its time begins anew.
     pub(crate) fn taken(&mut self, now: Time) {
         if self.output_due.happened() {
             self.output_due = after(now, self.config.limits.stall);
@@ -150,9 +150,9 @@ impl Deadlines {
         }
     }
 
-    /// Until now we kept the peer from sending: we left its input in the transport, or its credit with our role. Such a period
-    /// does not count for bodies. An attacker who causes it spends a window or our whole output, more than the bytes of a period
-    /// that it would save.
+    /// Until now we kept the peer from sending: we left its input in the transport, or its credit with our role. Such a
+    /// period does not count for bodies. An attacker who causes it spends a window or our whole output, more than the
+    /// bytes of a period that it would save.
     pub(crate) const fn excuse_bodies(&mut self) {
         self.body_excused = true;
     }
@@ -193,7 +193,7 @@ impl Deadlines {
         if !has_passed(self.idle_due, now) {
             return None;
         }
-        // What has begun has a time of its own.
+        // A head that has begun has a deadline of its own.
         let is_busy = busy || self.head_due.happened();
         let active_at = if is_busy { now } else { self.active_at };
         self.idle_due = after(active_at, self.config.limits.idle);
@@ -341,7 +341,7 @@ mod tests {
             assert_eq!(deadlines.overdue(at(ms), false), None, "{ms}");
         }
         assert_eq!(deadlines.overdue(at(10_500), false), Some(Overdue::Head));
-        // One that has come as a whole is none any more.
+        // A complete head is not waited for any more.
         deadlines.head_under_way(at(10_500), Some(2));
         deadlines.received(at(11_000), 1);
         deadlines.head_under_way(at(11_000), None);

@@ -1,7 +1,7 @@
 //! The facts of a repetition for rules: requests in flight, stalls, holes in the byte stream, ends of connections.
 //!
-//! Facts are measured, or follow from measurements by the rules of TCP alone; none of them is a judgement. They are built from a
-//! whole record by `diagnose::facts`, which this layer may not import.
+//! Facts are measured, or follow from measurements by the rules of TCP alone; none of them is a judgement. They are
+//! built from a whole record by `diagnose::facts`, which this layer may not import.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub struct Facts {
     pub quickest: Duration,
     /// Whether the packet log was kept: drops are then seen, else they are inferred from retransmissions.
     pub has_packet_log: bool,
-    /// Requests that were sent on connections on which a segment was missing or that the server may have ended, by connection
-    /// and then by time. Rules need no others, of which there may be millions.
+    /// Requests that were sent on connections on which a segment was missing or that the server may have ended, by
+    /// connection and then by time. Rules need no others, of which there may be millions.
     pub flights: Vec<Flight>,
     /// Times without a frame on these connections although an answer was due, by connection and then by time.
     pub stalls: Vec<Stall>,
@@ -63,7 +63,7 @@ pub struct Flight {
     pub stream: StreamId,
     /// When its head was handed to the socket.
     pub sent_at: Time,
-    /// When the quickest answer of the repetition would have come: before this, waiting is no stall.
+    /// When the quickest answer of the repetition would have come: before this, waiting is not a stall.
     pub due_at: Time,
     /// When it ended.
     pub ended_at: Time,
@@ -92,8 +92,8 @@ pub struct Hole {
     pub direction: Direction,
     /// When the link dropped the packet.
     pub dropped_at: Time,
-    /// When it could first affect the client. Downlink: when the packet would have arrived. Uplink: when the quickest answer
-    /// to it would have.
+    /// When it could first affect the client. Downlink: when the packet would have arrived. Uplink: when the quickest
+    /// answer to it would have.
     pub begin: Time,
     /// When its retransmission could first affect the client, likewise; [`Time::NEVER`] if it was never repaired.
     pub end: Time,
@@ -121,15 +121,15 @@ pub struct ServerEnd {
     pub connection: u32,
     /// When we learnt of it.
     pub at: Time,
-    /// Requests up to the last that the server declared accepted, or at most so many if it declared none.
+    /// Requests up to the last that the server declared accepted; an upper bound if it declared none.
     pub requests: u32,
-    /// Requests that had certainly reached it when it ended the connection: as many, unless it declared none.
+    /// Requests that had certainly reached it when it ended the connection: the same number, unless it declared none.
     pub least: u32,
-    /// Requests up to the last that it had answered by then; as many as all if that is not known. Where several were in flight, the
-    /// one for which it ended the connection is not before this.
+    /// Requests up to the last that it had answered by then; all of them if that is not known. If several were in
+    /// flight, the one for which it ended the connection is not before this.
     pub answered: u32,
-    /// For how long the last of them had been answered by then; zero if it had not been, or is not known. Where the server does
-    /// not declare the last: for how long no new one can have reached it.
+    /// For how long the last of them had been answered by then; zero if it had not been, or is not known. If the server
+    /// does not declare the last: for how long no new one can have reached it.
     pub idle: Duration,
     /// For how long the connection had been established.
     pub age: Duration,
@@ -138,7 +138,7 @@ pub struct ServerEnd {
 }
 
 impl ServerEnd {
-    /// Whether it can have come after exactly so many requests.
+    /// Whether the end can have come after exactly this many requests.
     pub const fn allows(&self, requests: u32) -> bool {
         self.least <= requests && requests <= self.requests
     }
@@ -147,7 +147,8 @@ impl ServerEnd {
 /// Finds the stalls of one connection that last at least `min_length`.
 ///
 /// `arrivals` are the times at which frames came from the server, in order; `flights` are the requests of that
-/// connection, in the order of `sent_at`. Takes time in proportion to both, and to the requests that are open in each stall.
+/// connection, in the order of `sent_at`. Takes time in proportion to both, and to the requests that are open in each
+/// stall.
 pub fn stalls(connection: u32, arrivals: &[Time], flights: &[Flight], min_length: Duration) -> Vec<Stall> {
     let last_end = flights.iter().map(|flight| flight.ended_at).filter(|at| at.happened()).max();
     let last_arrival = arrivals.last().copied().unwrap_or(Time::ZERO);
@@ -157,7 +158,8 @@ pub fn stalls(connection: u32, arrivals: &[Time], flights: &[Flight], min_length
     let mut to_come = flights.iter().peekable();
     let mut candidates: Vec<&Flight> = Vec::new();
     gaps.filter_map(|(start, end)| {
-        // What ended before this gap is open in no later one either, and what is sent behind it is not open yet.
+        // A request that ended before this gap is not open in a later one either, and one sent after it is not open
+        // yet.
         candidates.retain(|flight| flight.ended_at > start);
         let sent = std::iter::from_fn(|| to_come.next_if(|flight| flight.sent_at < end));
         candidates.extend(sent.filter(|flight| flight.ended_at > start));
@@ -178,7 +180,7 @@ pub fn stalls(connection: u32, arrivals: &[Time], flights: &[Flight], min_length
 
 impl Flight {
     /// Whether it was in flight up to `end`, given that nothing could complete since `begin`. It then ended at one of
-    /// the two or after them, so that the middle decides, although the clock is not read at the same nanosecond for a frame
+    /// the two or after them. So the middle decides, although the clock is not read at the same nanosecond for a frame
     /// and for a request.
     pub fn is_open_between(&self, begin: Time, end: Time) -> bool {
         let begin = begin.max(self.sent_at);
@@ -248,8 +250,8 @@ mod tests {
 
     #[test]
     fn stalls_of_a_connection_with_a_hundred_thousand_requests_are_found_in_time() {
-        // A request every 20 ms, each answered after 100: five are open in each gap. Looking at all of them for each gap would
-        // take 10^10 steps.
+        // A request every 20 ms, each answered after 100: five are open in each gap. Looking at all of them for each
+        // gap would take 10^10 steps.
         const COUNT: u64 = 100_000;
         let flights: Vec<Flight> =
             (0..COUNT).map(|n| flight(n as u32, 1_000 + 20 * n, 1_100 + 20 * n)).collect();

@@ -29,7 +29,7 @@ impl Direction {
     }
 }
 
-/// A frame type of RFC 9113 §6, by its number; unknown types survive. HTTP/1.1 heads count as HEADERS, pieces of body
+/// A frame type of RFC 9113 §6, by its number; unknown types are kept. HTTP/1.1 heads count as HEADERS, pieces of body
 /// as DATA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -60,11 +60,13 @@ impl FrameKind {
     pub const PRIORITY_UPDATE: Self = Self(0x10);
     /// `MAX_PUSH_ID` of HTTP/3 (RFC 9114 §7.2.7), where HTTP/2 has nothing.
     pub const MAX_PUSH_ID: Self = Self(0x0d);
-    /// `CANCEL_PUSH` of HTTP/3 (RFC 9114 §7.2.3), whose number HTTP/2 uses otherwise. The numbers from here on are ours.
+    /// `CANCEL_PUSH` of HTTP/3 (RFC 9114 §7.2.3), whose number HTTP/2 uses otherwise. The numbers from here on are
+    /// ours.
     pub const CANCEL_PUSH: Self = Self(0xf3);
-    /// QUIC gave up sending on a stream (`RESET_STREAM`, RFC 9000 §19.4): with the next the equivalent of HTTP/2's RST_STREAM.
+    /// QUIC's reset of a stream by its sender (`RESET_STREAM`, RFC 9000 §19.4): with the next the equivalent of
+    /// HTTP/2's RST_STREAM.
     pub const RESET_STREAM: Self = Self(0xf4);
-    /// QUIC gave up reading a stream (`STOP_SENDING`, RFC 9000 §19.5).
+    /// A receiver stopped reading a stream (`STOP_SENDING`, RFC 9000 §19.5).
     pub const STOP_SENDING: Self = Self(0xf5);
     /// A frame of HTTP/3 that we do not know; its types have 62 bits.
     pub const OTHER: Self = Self(0xff);
@@ -97,12 +99,13 @@ pub struct FrameEvent {
     pub stream: StreamId,
     /// Payload bytes, without the frame header.
     pub length: u32,
-    /// WINDOW_UPDATE: the increment. RST_STREAM, GOAWAY of HTTP/2, `RESET_STREAM`, `STOP_SENDING`: the error code. Else 0.
+    /// WINDOW_UPDATE: the increment. RST_STREAM, GOAWAY of HTTP/2, `RESET_STREAM`, `STOP_SENDING`: the error code. Else
+    /// 0.
     pub value: u32,
     /// The type.
     pub kind: FrameKind,
-    /// The flags as they stand in the header. HTTP/3 has none: there END_STREAM says that the stream ended with this frame,
-    /// as far as that was seen in one piece with it.
+    /// The flags as they stand in the header. HTTP/3 has none: there END_STREAM says that the stream ended with this
+    /// frame, as far as that was seen in one piece with it.
     pub flags: u8,
     /// Which way it went.
     pub direction: Direction,
@@ -125,9 +128,9 @@ impl fmt::Display for FrameEvent {
     }
 }
 
-/// A receiver of frames from the readers of bytes, and, if it wants their contents, of payloads.
+/// A receiver of frames from the readers of bytes, and optionally of their payloads.
 ///
-/// The [`Tap`](super::Tap) wants neither and pays for neither: the empty default methods compile to nothing.
+/// The [`Tap`](super::Tap) uses no payloads and does not pay for them: the empty default methods compile to nothing.
 pub(super) trait Sink {
     /// Whether frames are wanted only when all of their payload was seen, whichever way they go.
     const WHOLE: bool = false;
@@ -138,12 +141,12 @@ pub(super) trait Sink {
     /// HTTP/2, HTTP/3: the header of the next frame is there. Only with `WHOLE`.
     fn begin(&mut self, _frame: BareFrame) {}
 
-    /// Bytes of the next frame's payload: of an HTTP/1.1 head or trailer section, of an HTTP/2 payload. Of an HTTP/1.1 body only
-    /// the length is reported.
+    /// Bytes of the next frame's payload: of an HTTP/1.1 head or trailer section, of an HTTP/2 payload. Of an HTTP/1.1
+    /// body only the length is reported.
     fn payload(&mut self, _bytes: &[u8]) {}
 
-    /// HTTP/2: bytes of an HTTP/1.1 head that comes before the frames of a connection that upgrades (RFC 7540 §3.2), and
-    /// whether it ends with them.
+    /// HTTP/2: bytes of an HTTP/1.1 head that comes before the frames of a connection that upgrades (RFC 7540 §3.2),
+    /// and whether it ends with them.
     fn head_before(&mut self, _bytes: &[u8], _ends: bool) {}
 
     /// HTTP/1.1: bytes of the body's framing.

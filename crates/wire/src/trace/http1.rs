@@ -9,7 +9,7 @@ use crate::h1::body::{Decoder, Then};
 
 /// Bytes of a line that are kept: enough for a status line's code and `content-length: 18446744073709551615`.
 const KEPT: usize = 48;
-/// Bytes of a head that is remembered, at most: a tap takes no more memory than that in each direction.
+/// Bytes of a head that is stored, at most: a tap takes no more memory than that in each direction.
 const REMEMBERED: usize = 4_096;
 /// END_HEADERS, which every head has.
 const END_HEADERS: u8 = 0x4;
@@ -118,7 +118,7 @@ enum At {
 struct Messages {
     at: At,
     head: Head,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of a line whose end has not arrived yet.
     line: [u8; KEPT],
     /// Bytes of that line so far, which may exceed what is kept.
     line_length: usize,
@@ -216,8 +216,8 @@ impl Messages {
         (used, self.end_line(&line[..length]))
     }
 
-    /// A line with its end, as far as it was kept. Whether it is the empty line that ends the section: one before the
-    /// start line does not count.
+    /// A line with its end, as far as it was kept. Returns whether it is the empty line that ends the section: one
+    /// before the start line does not count.
     fn end_line(&mut self, line: &[u8]) -> bool {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -291,7 +291,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0, step).filter(|_| !digits.is_empty())
 }
 
-/// The position of the first LF, looked for in eight bytes at a time: lines of a head are too short for a vector's setup.
+/// The position of the first LF, looked for in eight bytes at a time: lines of a head are too short for a vector's
+/// setup.
 fn find_line_feed(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
@@ -314,8 +315,8 @@ mod tests {
     use super::*;
     use h2lab_base::units::Time;
 
-    /// What a tap reports for `(direction, bytes)` in turn, each cut into pieces of `step` bytes; neighbouring pieces of a
-    /// body are joined. `DATA[1]:5!` is five bytes that end the stream.
+    /// What a tap reports for `(direction, bytes)` in turn, each cut into pieces of `step` bytes; neighbouring pieces
+    /// of a body are joined. `DATA[1]:5!` is five bytes that end the stream.
     fn tapped(step: usize, talk: &[(Direction, &str)]) -> String {
         let (mut tap, mut events) = (Tap::new(Dialect::Http1, 0), Vec::<FrameEvent>::new());
         for (direction, bytes) in talk {

@@ -1,7 +1,7 @@
 //! HTTP/2 frames out of a byte stream (RFC 9113 §4.1): nine bytes of header, and of most payloads only the length.
 //!
-//! What precedes them is no frame: the client's preface, which is skipped, and the heads of an HTTP/1.1 exchange that upgraded,
-//! which go to the sink's `head_before`.
+//! What precedes them is not a frame: the client's preface, which is skipped, and the heads of an HTTP/1.1 exchange
+//! that upgraded, which go to the sink's `head_before`.
 
 use super::frame::{BareFrame, Direction, FrameKind, Sink};
 use crate::StreamId;
@@ -39,18 +39,18 @@ enum Beginning {
     Open,
     /// In a head of HTTP/1.1.
     Head {
-        /// So many bytes of its final CRLF CRLF were seen.
+        /// Bytes of its final CRLF CRLF that were seen.
         seen: u8,
-        /// So many bytes of it, at most 255.
+        /// Bytes of it that were seen, at most 255.
         length: u8,
-        /// It is a response that is no 1xx: its server does not upgrade.
+        /// It is a response other than 1xx: its server does not upgrade.
         is_final: bool,
     },
     /// Its first frame is under way, if it is one.
     First,
     /// Frames from here on.
     Over,
-    /// What comes is no HTTP/2.
+    /// What arrives is not HTTP/2.
     Foreign,
 }
 
@@ -149,7 +149,8 @@ impl Stream {
             self.have = 0;
             let frame = parse(self.header);
             if self.beginning == Beginning::First {
-                // Text has a longer length, and so has TLS: nothing longer may be sent before the settings are known.
+                // Text and TLS, read as a frame, have a longer length: nothing longer may be sent before the settings
+                // are known.
                 let is_frame = frame.length <= LONGEST_FIRST;
                 self.beginning = if is_frame { Beginning::Over } else { Beginning::Foreign };
                 if !is_frame {

@@ -1,8 +1,8 @@
 //! HTTP/3 frames out of the streams of QUIC (RFC 9114 §7.1): of each its type and length, two integers of one to eight
 //! bytes, and of most payloads only that.
 //!
-//! Frames of requests have the stream of their request, by its protocol-independent id; those of the control streams have stream
-//! 0. Bytes on streams of other types, above all QPACK's, are no frames.
+//! Frames of requests have the stream of their request, by its protocol-independent id; those of the control streams
+//! have stream 0. Bytes on streams of other types, above all QPACK's, are not frames.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -48,8 +48,8 @@ impl Frames {
         }
     }
 
-    /// The direction in which nothing more crosses on a stream that the sender in `direction` aborted: that one, or, if it
-    /// stopped reading (`stops`), the other. What its peer still sends meanwhile is discarded.
+    /// The direction in which nothing more crosses on a stream that the sender in `direction` aborted: that one, or, if
+    /// it stopped reading (`stops`), the other. What its peer still sends meanwhile is discarded.
     pub(super) const fn silenced(direction: Direction, stops: bool) -> Direction {
         if stops { direction.opposite() } else { direction }
     }

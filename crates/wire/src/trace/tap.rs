@@ -67,10 +67,10 @@ impl<'a> Crossing<'a> {
 
 /// Watches the bytes of one connection, in clear, and reports each frame once.
 ///
-/// It is on in every cell, on the generator's hot path: it looks at frame headers (HTTP/2, HTTP/3) or line ends (HTTP/1.1)
-/// alone, and takes the bytes in pieces of any size. In HTTP/1.1 and HTTP/2 it allocates for its first heads at most, in
-/// HTTP/3 for a stream whose bytes come in more than one piece. It validates nothing: bytes that break the protocol are the
-/// engine's business, and here at worst misread.
+/// It is on in every cell, on the generator's hot path: it looks at frame headers (HTTP/2, HTTP/3) or line ends
+/// (HTTP/1.1) alone, and takes the bytes in pieces of any size. In HTTP/1.1 and HTTP/2 it allocates for its first heads
+/// at most, in HTTP/3 for a stream whose bytes come in more than one piece. It validates nothing: bytes that break the
+/// protocol are left to the engine, and are here at worst misread.
 ///
 /// Events come in the order of their times.
 #[derive(Debug)]

@@ -160,7 +160,7 @@ fn the_answer_is_a_101_the_servers_settings_and_the_response_on_stream_1() {
     let head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n";
     let first = sent.strip_prefix(head).expect("it switches").as_bytes();
     assert_eq!(first[3], kind::SETTINGS);
-    // The client's settings hold at once: 7 bytes of window.
+    // The client's settings apply at once: 7 bytes of window.
     server.send_response(NOW, StreamId(1), &Response { body_length: None, end_stream: false, ..EMPTY });
     assert_eq!(server.send_data(NOW, StreamId(1), b"12345678", true), 7);
     let bytes = drain_output(&mut server, NOW);
@@ -209,7 +209,7 @@ fn a_body_comes_before_the_switch_and_up_to_its_bound() {
         assert_eq!(data.collect::<Vec<_>>().concat(), b"bbbbbbbbbb");
         assert!(sent.starts_with("HTTP/1.1 101 ") && is_h2(&server));
     }
-    // The offer of a longer one is ignored (RFC 9110 §7.8).
+    // An offer with a longer body is ignored (RFC 9110 §7.8).
     for request in [sized(11), chunked(11)] {
         let mut server = server();
         let (seen, sent) = received(&mut server, &request);
@@ -321,7 +321,7 @@ fn a_quota_and_a_farewell_survive_the_switch() {
     assert_eq!(goaways(leaving), 1);
 }
 
-/// The events of a client that asks for h2c for `answer` and the end of the connection.
+/// The events of a client that asks for h2c and receives `answer` and the end of the connection.
 fn answered(answer: &str) -> Vec<Seen> {
     let mut client = Connection::h2c_upgrade(Config::new(Role::Client), "a", NOW);
     drain_output(&mut client, NOW);

@@ -15,7 +15,7 @@ use super::{Contest, Pair};
 use crate::process;
 use crate::verify::binary::H2lab;
 
-/// Ours may cost what the peer does.
+/// Ours may cost as much as the peer.
 const LIMIT: f64 = 1.0;
 /// With every frame recorded the client may cost twice what it costs without.
 const TAP_LIMIT: f64 = 2.0;
@@ -55,7 +55,7 @@ impl Unit {
     }
 }
 
-/// A client under count.
+/// A client whose work is counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Client {
     /// Our generator, alone in its process.

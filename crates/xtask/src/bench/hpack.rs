@@ -1,6 +1,6 @@
 //! `cargo xtask bench hpack`: what decoding a header field costs, in time and in instructions.
 //!
-//! The decoder is no part of the public interface, so that the measurements are ignored tests of `wire`, run in the
+//! The decoder is not part of the public interface, so that the measurements are ignored tests of `wire`, run in the
 //! profile of what is published.
 
 use std::fmt::Write as _;
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let mark = if holds { "" } else { "  EXCEEDED" };
         let line = format!("{}: {count:.0} instructions per field (goal {GOAL} ns){mark}", figures.line);
         println!("{line}");
-        let _ = writeln!(table, "{line}"); // a String takes everything
+        let _ = writeln!(table, "{line}"); // writing to a String cannot fail
         held &= holds;
     }
     if let Some(file) = &arguments.record {
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds the tests of `wire` in that profile: where they are.
+/// Builds the tests of `wire` in that profile; returns where they are.
 fn build() -> Result<PathBuf> {
     let words = [
         "test",
@@ -77,7 +77,7 @@ fn build() -> Result<PathBuf> {
     messages.lines().find_map(executable).context("cargo names no executable")
 }
 
-/// The figures among what the test runner says.
+/// The figures in the output of the test runner.
 fn figures(said: &str) -> Option<CodecFigures<'_>> {
     let line = said
         .lines()

@@ -1,7 +1,7 @@
 //! `cargo xtask bench link`: what the emulated link carries, measured by iperf3 through `h2lab link`.
 //!
-//! There is no peer beside it: `sch_netem` is not in every kernel, and a bandwidth that was asked for is its own measure. Each
-//! [`LinkGate`] is run in several rounds, in turn with the others; what is judged is the median.
+//! There is no peer to compare with: `sch_netem` is not in every kernel, and the configured bandwidth is itself the
+//! reference. Each [`LinkGate`] is run in several rounds, in turn with the others; what is judged is the median.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -31,14 +31,14 @@ struct LinkGate {
     iperf: &'static str,
     /// What must be carried, in Gbit/s at the network layer, at least and at most.
     limits: (f64, f64),
-    /// What is wanted at least.
+    /// The least that we want.
     aim: f64,
 }
 
-/// Socket buffers for BBR's STARTUP, which wants 2.89 bandwidth-delay products in flight: 3.6 MB. In the kernel's own 4 MiB, of
-/// which half is overhead, the sender runs out of data, the kernel takes its rounds for those of an application that has little
-/// to send, and BBR stays in STARTUP for 0.5 to 5 s and more, and overflows the queue by 14 %
-/// (`results/2026-11-22-2-cpus/verify-chaos.md`). That is no property of the link.
+/// Socket buffers for BBR's STARTUP, which needs 2.89 bandwidth-delay products in flight: 3.6 MB. In the kernel's own 4
+/// MiB, of which half is overhead, the sender runs out of data. The kernel then takes its rounds for those of an
+/// application that has little to send. So BBR stays in STARTUP for 0.5 to 5 s and more, and overflows the queue by 14
+/// % (`results/2026-11-22-2-cpus/verify-chaos.md`). That is not a property of the link.
 const BUFFERS: [&str; 2] = [
     "--sysctl-client=net.ipv4.tcp_wmem=4096 16384 33554432",
     "--sysctl-server=net.ipv4.tcp_rmem=4096 131072 33554432",
@@ -142,7 +142,7 @@ struct Received {
     bits_per_second: f64,
 }
 
-/// What one run gave.
+/// The figures of one run.
 #[derive(Debug)]
 struct LinkFigures {
     /// Carried, in Gbit/s at the network layer.
@@ -226,12 +226,12 @@ fn judge(gate: &LinkGate, figures: &[LinkFigures]) -> (String, bool) {
     };
     let gbit = of(&|figures| figures.gbit);
     let drops: u64 = figures.iter().map(|figures| figures.link.device_drops).sum();
-    // What the devices dropped unasked, the link has not carried.
+    // Packets that the devices dropped were not carried by the link.
     let holds = (gate.limits.0..=gate.limits.1).contains(&gbit) && drops == 0;
     let micros = |value: fn(&Summary) -> u64| of(&|figures| value(&figures.link) as f64) / 1e3;
     let mut line = format!("| {} | {gbit:.3} |", gate.id);
     for one in figures {
-        let _ = write!(line, " {:.3}", one.gbit); // a String takes everything
+        let _ = write!(line, " {:.3}", one.gbit); // writing to a String cannot fail
     }
     let (least, most) = gate.limits;
     let limit = if most.is_finite() { format!("{least} to {most}") } else { format!("≥ {least}") };
@@ -251,7 +251,7 @@ fn judge(gate: &LinkGate, figures: &[LinkFigures]) -> (String, bool) {
     (line, holds)
 }
 
-/// The table with how to make it again.
+/// The table, and how to reproduce it.
 fn markdown(rounds: u32, mechanism: &str, table: &str) -> String {
     format!(
         "# What the link carries\n\n`cargo xtask bench link --rounds {rounds}`: one TCP connection of iperf3 through `h2lab link` \

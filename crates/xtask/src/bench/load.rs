@@ -1,8 +1,8 @@
 //! `cargo xtask bench load`: `h2lab load`, as its users run it, beside the load generators that they use today.
 //!
-//! Each run has a server of its own, which counts requests and connections: no tool's own count is trusted. In a round all tools
-//! do the same job one after the other, every second round in the opposite order; what is printed are medians of the rounds, and
-//! the median of the rounds' ratios of CPU, ours by the peer's.
+//! Each run has a server of its own, which counts requests and connections: no tool's own count is trusted. In a round
+//! all tools do the same job one after the other, every second round in the opposite order; what is printed are medians
+//! of the rounds, and the median of the rounds' ratios of CPU, ours by the peer's.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ const SECONDS: u32 = 1;
 /// The default number of rounds.
 const ROUNDS: u32 = 9;
 
-/// A closed loop that all tools are to do.
+/// A closed loop that all tools run.
 struct Shape {
     /// How `--only` selects it.
     id: &'static str,
@@ -52,10 +52,10 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-/// What one run of one tool gave.
+/// The figures of one run of one tool.
 #[derive(Debug, Clone, Copy)]
 struct ToolFigures {
-    /// Requests per second that the server got.
+    /// Requests per second that the server received.
     rate: f64,
     /// CPU of the generator per request, in microseconds.
     cpu_us: f64,
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for shape in shapes {
         let text = of_shape(shape, &h2lab, &tools, arguments.rounds.unwrap_or(ROUNDS))?;
         println!("{text}");
-        let _ = writeln!(report, "{text}"); // a String takes everything
+        let _ = writeln!(report, "{text}"); // writing to a String cannot fail
     }
     let mut holds = true;
     for pace in pacing::PACES.iter().filter(|pace| wanted(pace.id)) {
@@ -97,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The report with how to make it again.
+/// The report, and how to reproduce it.
 fn markdown(only: &[String], report: &str) -> String {
     let only = only.iter().fold(String::new(), |words, id| words + " --only " + id);
     format!("# `h2lab load` beside other load generators\n\n`cargo xtask bench load{only}`\n\n{report}")

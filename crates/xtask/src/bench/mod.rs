@@ -34,7 +34,8 @@ enum Subject {
     Engine,
     /// The same: user-space instructions (`ir-…`) and system calls (`sys-…`) per request.
     Counts,
-    /// `h2lab load` beside wrk, h2load, hey, oha and vegeta: requests per second and CPU per request; how punctual they are.
+    /// `h2lab load` beside wrk, h2load, hey, oha and vegeta: requests per second and CPU per request; how punctual they
+    /// are.
     Load,
     /// Decoding of header fields: nanoseconds and instructions per field.
     Hpack,
@@ -52,14 +53,15 @@ pub struct Arguments {
     /// What to measure.
     #[arg(value_enum, default_value = "engine")]
     subject: Subject,
-    /// Rounds per contest [default: 9, which a gate on CPU time needs at least; 3 for counts, which hardly vary, and for
-    /// pacing; 5 for sidecar].
+    /// Rounds per contest [default: 9, which a gate on CPU time needs at least; 3 for counts, which hardly vary, and
+    /// for pacing; 5 for sidecar].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
     rounds: Option<u32>,
     /// Only the contests whose id begins with this; several may be given.
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
-    /// Bulk: a quarter of the bytes and three rounds; sidecar: three rounds, to see that all runs; gates are shown and decide nothing.
+    /// Bulk: a quarter of the bytes and three rounds; sidecar: three rounds, to see that all runs; gates are shown and
+    /// decide nothing.
     #[arg(long)]
     quick: bool,
     /// Write the table here too, as Markdown, such as results/<date>-<machine>/bench-counts.md.
@@ -143,7 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let (line, holds) = hold(contest, rounds)?;
         println!("{line}");
         held &= holds;
-        let _ = writeln!(table, "{line}"); // a String takes everything
+        let _ = writeln!(table, "{line}"); // writing to a String cannot fail
     }
     if let Some(file) = &arguments.record {
         std::fs::write(file, markdown(arguments.subject, rounds, &table))
@@ -152,7 +154,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The table with how to make it again.
+/// The table, and how to reproduce it.
 fn markdown(subject: Subject, rounds: u32, table: &str) -> String {
     let name =
         clap::ValueEnum::to_possible_value(&subject).map_or_else(String::new, |v| v.get_name().to_owned());
@@ -171,7 +173,7 @@ const PEERS: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
 ];
 
-/// What counts.
+/// The programs that count.
 const INSTRUMENTS: &[(&str, &str)] = &[("valgrind", "valgrind"), ("perf", "linux-perf")];
 
 /// Refuses to begin without these programs: a benchmark installs nothing unasked.

@@ -1,9 +1,9 @@
 //! How punctual load generators are: `cargo xtask bench load --only pacing`.
 //!
-//! An open loop at 20,000 and at 50,000 requests per second, as root and as nobody, whose arrivals the server notes. Request number i should arrive a constant
-//! time after i/rate; which time is not known, therefore the earliest request of all is taken to be punctual and the
-//! lateness of the others counts from its line. A generator that is even arrives at 0 all the time; one that sleeps in
-//! steps of a millisecond shows a median of half of one.
+//! An open loop at 20,000 and at 50,000 requests per second, as root and as nobody. The server records the arrivals.
+//! Request number i should arrive a constant time after i/rate. That time is not known, so the earliest request of all
+//! is taken to be punctual, and the lateness of the others is counted from its line. A generator that sends evenly is
+//! at 0 all the time; one that sleeps in steps of a millisecond shows a median of half a millisecond.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub const PACES: [Pace; 8] = [
 
 /// Seconds of a run.
 const SECONDS: u32 = 3;
-/// What is not judged: connections are made, and programs warm up.
+/// The time that is not judged: connections are made, and programs warm up.
 const START_NS: u64 = 500_000_000;
 /// The default number of rounds.
 const ROUNDS: u32 = 3;
@@ -60,7 +60,7 @@ struct Lateness {
     p99: f64,
     p999: f64,
     max: f64,
-    /// Requests that arrived in all, by those that were asked for.
+    /// Requests that arrived in all, as a share of those that were requested.
     sent: f64,
 }
 
@@ -83,7 +83,7 @@ impl Lateness {
     }
 }
 
-/// What one run of one tool gave.
+/// The figures of one run of one tool.
 #[derive(Debug, Clone, Copy)]
 struct PacingFigures {
     lateness: Lateness,
@@ -150,7 +150,7 @@ pub fn of_pace(pace: &Pace, h2lab: &H2lab, tools: &[Tool], rounds: Option<u32>) 
     Ok((table + &format!("\nours ({class}): worst p99 {p99:.0} µs, limit {limit}{mark}\n"), holds))
 }
 
-/// How the threads of ours were scheduled, as its run folder has it.
+/// How the threads of ours were scheduled, from its run folder.
 fn scheduling_class(folder: &Path) -> Result<String> {
     let head: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join("run/run.json"))?)?;
     let placement = head.pointer("/repetitions/0/environment/placement").and_then(|it| it.as_array());

@@ -18,7 +18,7 @@ const START: Duration = Duration::from_secs(10);
 /// Bytes of the small response body.
 pub const SMALL: usize = 6;
 
-/// A running server, ended with the value.
+/// A running server, which ends when the value is dropped.
 #[derive(Debug)]
 pub struct Server {
     running: Running,
@@ -33,8 +33,8 @@ enum Running {
 }
 
 impl Server {
-    /// Our origin: one cleartext port for HTTP/1.1 and HTTP/2 by prior knowledge. `wrapper` is the command prefix of a program
-    /// that runs it, such as valgrind.
+    /// Our origin: one cleartext port for HTTP/1.1 and HTTP/2 by prior knowledge. `wrapper` is the command prefix of a
+    /// program that runs it, such as valgrind.
     pub fn origin(h2lab: &H2lab, wrapper: &[String]) -> Result<Self> {
         let mut child = dying(wrapper, h2lab.path())
             .args(["origin", "--listen", "127.0.0.1:0"])
@@ -87,7 +87,7 @@ impl Server {
         meter::cpu_us_of(self.id())
     }
 
-    /// Asks it to end, so that what wraps it can write its result, and waits until it has.
+    /// Asks it to end, so that its wrapper can write its result, and waits until it has.
     pub fn end(mut self) -> Result<()> {
         let asked = Command::new("kill").args(["-TERM", &self.id().to_string()]).status();
         if !asked.context("cannot start kill")?.success() {

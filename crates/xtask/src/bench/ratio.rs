@@ -2,14 +2,14 @@
 
 use super::Pair;
 
-/// What rounds say together.
+/// The combined figures of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratios {
     /// The median of our figures.
     pub ours: f64,
     /// The median of the peer's.
     pub peer: f64,
-    /// The median of the rounds' ratios, ours by the peer's.
+    /// The median of the rounds' ratios, ours divided by the peer's.
     pub median: f64,
     /// Lower end of the interval that holds the true median with at least 95 %; with fewer than six rounds the least.
     pub low: f64,
@@ -44,7 +44,7 @@ pub fn middle(sorted: &[f64]) -> f64 {
 }
 
 /// How many of `n` sorted values lie outside the interval at each end: the most for which a fair coin thrown `n` times
-/// shows so few heads with at most 2.5 %.
+/// shows no more heads than that with a probability of at most 2.5 %.
 fn skipped(n: usize) -> usize {
     let mut chance = (-(n as f64)).exp2(); // of no heads
     let (mut tail, mut k) = (chance, 0);
@@ -53,7 +53,7 @@ fn skipped(n: usize) -> usize {
         k += 1;
         tail += chance;
     }
-    // `tail` of the values below the k-th is too likely now; without any it never was unlikely enough.
+    // `tail`, the probability of up to `k` heads, is above 2.5 % now. With `k` = 0 that of no heads is above it.
     k.saturating_sub(1)
 }
 

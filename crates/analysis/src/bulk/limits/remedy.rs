@@ -1,4 +1,5 @@
-//! Which setting lifts a limit, and to what. How it is written is in the table of settings (`h2lab_model::settings`).
+//! Which setting lifts a limit, and to what value. The table of settings has the spelling of each setting
+//! (`h2lab_model::settings`).
 
 use h2lab_base::units::{format_bytes, measured_time};
 use h2lab_model::bulk::rate::bits_text;
@@ -10,9 +11,9 @@ const MOST_WINDOW: u64 = (1 << 31) - 1;
 /// The largest window of TCP (RFC 7323 §2.3), in bytes.
 const MOST_TCP_WINDOW: u64 = 65_535 << 14;
 
-/// Frames of at most so many bytes cost more than longer ones: what every end accepts (RFC 9113 §4.2).
+/// Frames of at most this many bytes cost more than longer ones: what every end accepts (RFC 9113 §4.2).
 const SHORT_FRAME: u64 = 16_384;
-/// A frame length from which on longer ones gain little.
+/// A frame length beyond which longer frames gain little.
 const LONG_FRAME: u64 = 1 << 20;
 
 /// What to set and where; `None` if no setting would help.
@@ -52,7 +53,7 @@ pub(super) fn fix(kind: BindingKind, figures: &ConnectionFigures, speed: f64) ->
     })
 }
 
-/// A window of the end that receives: our flag if that is us, else the setting of the server, by its product.
+/// A window of the receiving end: our flag if we receive, else the setting of the server's product.
 fn window(figures: &ConnectionFigures, knob: Knob, what: &str, need: &Need) -> String {
     let size = format_bytes(need.bytes);
     let each = if knob == Knob::StreamWindow { "stream" } else { "connection" };
@@ -68,7 +69,7 @@ fn window(figures: &ConnectionFigures, knob: Knob, what: &str, need: &Need) -> S
     if peer.product.is_none() {
         return format!("{wanted}. {}", fix.why);
     }
-    // The field names the server that answered; a proxy before it has the window.
+    // The `server` field names the server that answered; a proxy in front of it has the window.
     let announced = figures.receiver.stream_window.filter(|_| knob == Knob::StreamWindow);
     let proxies = proxies(wish, announced).map_or(String::new(), |proxies| {
         format!("; if a proxy ends the connection before it, that proxy's: {proxies}")
@@ -84,7 +85,7 @@ fn linux() -> Peer {
     Peer::started("linux")
 }
 
-/// The line of `peer` for what needs no value, or this one.
+/// The setting of `peer` for this knob; without a value if it needs none.
 fn line(peer: &Peer, knob: Knob, role: Role, value: Option<u64>) -> String {
     advise(peer, Wish { knob, role, value }).setting
 }
@@ -119,7 +120,7 @@ fn cpu(figures: &ConnectionFigures) -> String {
     format!("{frames}more connections ({connections}){clear}")
 }
 
-/// ` (filling it takes 1.192 MiB per 100 Mbit/s at a round trip of 100 ms)`, of a path whose bandwidth is not known.
+/// ` (filling it takes 1.192 MiB per 100 Mbit/s at a round trip of 100 ms)`, for a path whose bandwidth is not known.
 fn rule(figures: &ConnectionFigures) -> String {
     /// Bits per second, an example.
     const EXAMPLE: f64 = 100e6;
@@ -134,7 +135,7 @@ fn rule(figures: &ConnectionFigures) -> String {
     }
 }
 
-/// Whose a window or a buffer is.
+/// The end that a window or a buffer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Sender,
@@ -143,17 +144,17 @@ enum Owner {
 
 /// The size that is needed.
 struct Need {
-    /// Rounded up, and no more than there can be.
+    /// Rounded up, and limited to the largest possible size.
     bytes: u64,
     why: String,
-    /// Whether one connection cannot have as much.
+    /// Whether one connection cannot have that much.
     is_beyond: bool,
 }
 
 impl Need {
-    /// Twice the bandwidth-delay product where that is known: once for the data in flight, once for what is acknowledged
-    /// late (a window that is refilled at its half; a buffer that keeps retransmitted data). Else twice the present size, and
-    /// what the path could carry is not known.
+    /// Twice the bandwidth-delay product where that is known: once for the data in flight, once for what is
+    /// acknowledged late (a window that is refilled at its half; a buffer that keeps retransmitted data). Else twice
+    /// the present size, since what the path could carry is not known.
     fn of(figures: &ConnectionFigures, speed: f64, present: Option<u64>, owner: Owner, most: u64) -> Self {
         let (bytes, why) = match (figures.bandwidth_delay_product(), figures.bandwidth, figures.min_rtt) {
             (Some(product), Some(bandwidth), Some(rtt)) => {
@@ -180,7 +181,7 @@ impl Need {
         Self { bytes: bytes.min(most), why, is_beyond: bytes > most }
     }
 
-    /// The line that sets it.
+    /// The setting that gives this size.
     fn written(&self, peer: &Peer, knob: Knob, role: Role) -> String {
         line(peer, knob, role, Some(self.bytes))
     }

@@ -10,7 +10,8 @@ use h2lab_model::bulk::{BindingKind, Certainty, ConnectionFigures};
 /// A thread busy for this share of the time is saturated; the same bound makes a measurement doubtful.
 pub const BUSY: f64 = 0.95;
 
-/// Bytes of a segment on an Ethernet: with less in flight on average, the sender waited for something else than a round trip.
+/// Bytes of a segment on Ethernet: with less in flight on average, the sender waited for something other than a round
+/// trip.
 const SEGMENT: f64 = 1_460.0;
 
 /// The observation, and the conclusion.
@@ -125,7 +126,7 @@ fn sized(name: &str, size: Option<u64>) -> String {
     size.map_or_else(|| name.to_owned(), |size| format!("{name} of {}", format_bytes(size)))
 }
 
-/// `, the receive buffer was full for 83 %`: which end waits for which, over a round trip that is none.
+/// `, the receive buffer was full for 83 %`: which end waits for which, where the round trip is too short to matter.
 fn buffers(figures: &ConnectionFigures) -> String {
     let full = |name: &str, time: Option<Duration>, whose: &str| {
         let share = figures.share(time);
@@ -149,7 +150,7 @@ fn was_full(on_the_way: &str, what: &str, figures: &ConnectionFigures, waited: O
     format!("{on_the_way}, and the {what} {shown}")
 }
 
-/// What speaks against a window whose size alone is the evidence.
+/// What makes a window doubtful if its size is the only evidence.
 const fn unseen(certainty: Certainty) -> &'static str {
     match certainty {
         Certainty::Guessed => {

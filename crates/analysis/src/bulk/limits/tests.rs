@@ -94,7 +94,7 @@ fn a_sender_that_cannot_be_seen_is_taken_for_a_usual_one_if_that_agrees() {
     assert_eq!(kind(&blind(usual * (AGREES_FROM - 0.001))), NOTHING);
     assert_eq!(kind(&blind(usual * (AGREES_TO - 0.001))), guessed);
     assert_eq!(kind(&blind(usual * (AGREES_TO + 0.001))), NOTHING);
-    // A visible one is not guessed.
+    // A buffer size that is known is not guessed.
     let mut raised = blind(usual);
     raised.sender.send_buffer = Some(128 << 20);
     assert_eq!(kind(&raised), NOTHING);
@@ -129,7 +129,7 @@ fn sizes_that_agree_with_what_was_on_its_way_are_named() {
     for (window_size, buffer) in [(19_999_999, 19_999_999), (50_000_001, 37_500_001)] {
         assert_eq!(with(window(window_size), Some(buffer)), NOTHING, "{window_size}, {buffer}");
     }
-    // Half of a receive buffer is offered at least, and all of it at most.
+    // At least half of a receive buffer is offered, and at most all of it.
     for (size, expected) in [
         (19_999_999, NOTHING),
         (20_000_001, likely(BindingKind::ReceiveBuffer)),
@@ -174,7 +174,7 @@ fn what_the_sender_counted_goes_before_what_sizes_say() {
         let with = |share| {
             let mut figures = counted(1e8);
             figures.we_send = true;
-            figures.receiver.stream_window = Some(3_125_000); // agrees, but was counted and is not in the way
+            figures.receiver.stream_window = Some(3_125_000); // agrees, but was counted and did not block
             *field(&mut figures.sender) = of_a_minute(share);
             kind(&figures)
         };
@@ -230,7 +230,8 @@ fn a_window_of_the_receiver_that_is_closed_without_being_used_is_the_receivers_d
     let (quarter, least) = (Duration::from_millis(250), Duration::from_micros(LEAST_RTT_US));
     assert_eq!(with(HELD_BACK - 0.001, true, quarter), (BindingKind::Peer, Certainty::Likely));
     assert_eq!(with(HELD_BACK + 0.001, true, quarter), (BindingKind::StreamWindow, Certainty::Measured));
-    // Our own late reading would be known; and over a short path the processing at the ends is as long as the round trip.
+    // Our own late reading would be known; and over a short path the processing at the ends takes as long as the round
+    // trip.
     assert_eq!(with(HELD_BACK - 0.001, false, quarter).0, BindingKind::StreamWindow);
     assert_eq!(with(HELD_BACK - 0.001, true, least).0, BindingKind::Peer);
     assert_eq!(
@@ -311,7 +312,7 @@ fn a_link_is_full_by_its_capacity_or_by_the_queue_that_stands_before_it() {
     };
     assert_eq!(queued(QUEUE_STANDS, counted(1e8)), (BindingKind::Link, Certainty::Likely));
     assert_eq!(queued(QUEUE_STANDS - 0.001, counted(1e8)).0, BindingKind::CongestionWindow);
-    // The capacity of our own link is known, and this is not it.
+    // The capacity of our own link is known, and is not the limit here.
     assert_eq!(queued(QUEUE_STANDS, gigabit(counted(1e8))).0, BindingKind::CongestionWindow);
 }
 
@@ -350,7 +351,7 @@ fn over_loopback_a_window_is_blamed_only_if_it_was_full() {
     figures.sender.tcp_sndbuf_limited = Some(Duration::ZERO);
     (figures.min_rtt, figures.rtt) = (Some(Duration::from_micros(20)), Some(Duration::from_micros(80)));
     figures.bytes = 300_000_000_000;
-    // More than half of 700 kB are in flight: slow start leaves as much of a window that is never filled.
+    // More than half of 700 kB is in flight: slow start leaves that much of a window that is never filled.
     for (cwnd, is_blamed) in [(700_000, false), (500_000, true)] {
         figures.sender.cwnd_bytes = Some(cwnd);
         let kind = binding(&figures).kind;
@@ -360,7 +361,7 @@ fn over_loopback_a_window_is_blamed_only_if_it_was_full() {
 
 #[test]
 fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it() {
-    // 64 KiB per 250 ms, all that TCP has been given to carry.
+    // 64 KiB per 250 ms, all that TCP was given to send.
     let window = 65_536.0;
     let seen = |cwnd: f64, speed: f64| {
         let mut figures = gigabit(counted(speed));
@@ -383,7 +384,7 @@ fn a_small_window_of_http_is_not_taken_for_the_congestion_window_that_follows_it
     // So is one filled with a different number of bytes than the window of HTTP holds.
     assert_eq!(seen(window * AGREES_TO, rate * (AGREES_TO + 0.01)), congestion);
     assert_eq!(seen(window, rate * (WINDOW_AGREES_FROM - 0.01)), NOTHING, "nor is either full");
-    // If credit is returned by halves, a half to the whole passes in a round trip.
+    // If credit is returned by halves, between a half and all of a window passes in a round trip.
     for share in [WINDOW_AGREES_FROM + 0.01, 0.65, 0.8, WINDOW_FILLED_FROM - 0.001] {
         assert_eq!(seen(window, rate * share), guessed, "{share}");
     }
@@ -482,7 +483,7 @@ fn every_kind_has_a_name_and_a_sentence() {
     }
 }
 
-/// Any time up to two minutes, of a minute's transfer: counters of a kernel may disagree with our clock.
+/// Any time up to two minutes, for a transfer of one minute: counters of a kernel may disagree with our clock.
 fn time() -> impl Strategy<Value = Option<Duration>> {
     prop::option::of((0_u64..120_000).prop_map(Duration::from_millis))
 }
@@ -552,7 +553,7 @@ fn longer_frames_are_a_remedy_only_where_frames_are_short() {
     }
 }
 
-/// `put` at 65,535 bytes per round trip of 100 ms to a server that calls itself so.
+/// `put` at 65,535 bytes per round trip of 100 ms to a server whose `server` field is this.
 fn uploaded_to(server: Option<&str>) -> String {
     let mut figures = counted(65_535.0 * 8.0 / 0.1);
     figures.we_send = true;
@@ -610,7 +611,7 @@ fn an_upload_over_a_path_of_known_bandwidth_gets_the_window_that_fills_it() {
     figures.bandwidth = Bandwidth::from_bits_per_second(100_000_000);
     figures.server = Some("HAProxy/2.6.12".into());
     figures.sender.blocked_stream_window = of_a_minute(0.9);
-    // What it announced was used for 56 KiB in a round trip: the announced size is what it has.
+    // Only 56 KiB per round trip were used of the window that it announced: its size is the announced one.
     figures.receiver.stream_window = Some(131_072);
     let fix = binding(&figures).fix.unwrap();
     assert!(fix.contains("twice the 1.192 MiB needed to fill 100mbit for 100 ms"), "{fix}");
@@ -755,7 +756,7 @@ fn a_window_that_was_seen_closed_with_all_of_it_in_flight_is_the_limit() {
     );
     assert_eq!(with(SELDOM - 0.001, WINDOW_FILLED_FROM + 0.001), NOTHING);
     assert_eq!(with(SELDOM, WINDOW_FILLED_FROM - 0.001), NOTHING);
-    // Over no round trip no window is the limit.
+    // Over a negligible round trip no window is the limit.
     let mut near = slow_sender(0.9);
     near.min_rtt = Some(Duration::from_micros(LEAST_RTT_US - 1));
     assert_ne!(kind(&near).0, BindingKind::StreamWindow);
@@ -763,7 +764,7 @@ fn a_window_that_was_seen_closed_with_all_of_it_in_flight_is_the_limit() {
 
 #[test]
 fn a_receive_buffer_that_was_not_seen_to_be_used_up_is_a_guess() {
-    // 24 Mbit/s over 100 ms and 768 KiB of buffer, of which half is offered at least: 293 KiB of 384 are in flight.
+    // 24 Mbit/s over 100 ms and 768 KiB of buffer, of which at least half is offered: 293 KiB of 384 are in flight.
     let mut figures = slow_sender(0.0);
     figures.receiver.stream_window = Some(1 << 30);
     figures.receiver.receive_buffer = Some(768 << 10);

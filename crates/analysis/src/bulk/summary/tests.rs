@@ -30,8 +30,8 @@ fn where_no_byte_of_a_file_was_moved_nothing_limited_it() {
 
 #[test]
 fn the_more_streams_the_faster_is_reported_neither_way() {
-    // 4 GB over 1 Gbit/s: by one stream, and by 100 that take turns, each under way all the time. A mean of rates would
-    // make the second a hundredth of the first.
+    // 4 GB over 1 Gbit/s: by one stream, and by 100 that take turns, each of them open all the time. A mean of rates
+    // would make the second a hundredth of the first.
     let of = |streams: u64| {
         let mut record = BulkRecord::new(Protocol::H2c, TransferDirection::Get, Time::ZERO);
         let mut transfer = h2lab_model::bulk::testing::record().transfers.remove(0);
@@ -98,7 +98,7 @@ fn what_could_not_be_seen_is_not_zero() {
 fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     let mut record = record();
     assert_eq!(BulkSummary::of(&record).binding().unwrap().binding.kind, BindingKind::SendBuffer);
-    // Two connections with less each hold back more in all.
+    // Two connections that carry less each hold back more in total.
     for connection in [2, 3] {
         let mut slow = record.figures[0].clone();
         slow.connection = connection;
@@ -111,7 +111,7 @@ fn the_limit_of_most_bytes_is_that_of_the_transfer() {
     assert_eq!((binding.connection, binding.binding.kind), (2, BindingKind::Disk));
     assert_eq!(summary.kinds(), [(BindingKind::SendBuffer, 2), (BindingKind::Disk, 2)]);
     assert_eq!(summary.bound[0].connection, 0);
-    // As many bytes with an unknown limit.
+    // The same number of bytes with an unknown limit.
     let mut unseen =
         h2lab_model::bulk::ConnectionFigures { connection: 4, bytes: PART * 4, ..record.figures[0].clone() };
     (unseen.min_rtt, unseen.rtt, unseen.sender) = (None, None, h2lab_model::bulk::SenderFigures::default());

@@ -30,7 +30,7 @@ pub(super) const HOST102: CauseMeta = CauseMeta {
     checks: &[],
     waits: &[CauseKind::Client],
     limits: &[BindingKind::Cpu],
-    // A client that is late imitates whatever makes requests wait.
+    // A client that is late has the same symptoms as whatever makes requests wait.
     supersedes: &[
         "CONN101", "FLOW101", "FLOW103", "LOSS101", "LOSS102", "LOSS105", "MUX101", "MUX102", "MUX105",
         "HOST105", "HOST106",

@@ -17,7 +17,7 @@ pub(super) const HPACK101: CauseMeta = CauseMeta {
     checks: &[id::PROT108, id::RESI104],
     waits: &[],
     limits: &[BindingKind::Cpu],
-    // Its lowest time includes what long requests take on the link.
+    // HOST106's least time includes what long requests take on the link.
     supersedes: &["HOST106"],
     knob: "header-table-size",
 };

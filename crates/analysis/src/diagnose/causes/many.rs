@@ -1,4 +1,5 @@
-//! Repetitions with many thousand requests and as many events: each rule looks at both once, or it would not end.
+//! Repetitions with many thousands of requests and events: each rule must visit both only once, or it would never
+//! finish.
 
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
@@ -36,7 +37,7 @@ fn a_stall_for_every_second_request() {
         stalls.symptom
     );
     assert!((stalls.evidence[2].value - f64::from(STALLS)).abs() < 1e-9, "{:?}", stalls.evidence);
-    // Over a network that we do not see: the window was full as well, but what is explained is explained.
+    // Over a network that we do not observe: the window was full as well, but those stalls are already explained.
     (record.link, record.cell.link) = (None, None);
     record.packets.clear();
     let inferred = found(record, "LOSS101");
@@ -72,7 +73,7 @@ fn a_response_that_is_not_read_beside_every_other() {
     assert!((held.cost_share - 500.0 / 1_275.0).abs() < 1e-6, "{}", held.cost_share);
 }
 
-/// DATA that comes, or credit that the client gives.
+/// DATA that arrives, or credit that the client returns.
 fn frame(kind: FrameKind, stream: u32, bytes: u32, at: u64) -> FrameEvent {
     let is_data = kind == FrameKind::DATA;
     FrameEvent {

@@ -8,8 +8,8 @@ use h2lab_model::bulk::BindingKind;
 use h2lab_model::probe::CheckMeta;
 use h2lab_model::settings;
 
-/// The families, in the order of lists: the letters that ids begin with, and what the causes have in common. No check of a probe
-/// has such letters ([`Group::ALL`](h2lab_model::probe::Group::ALL)).
+/// The families, in the order of lists: the letters that ids begin with, and what the causes have in common. No check
+/// of a probe begins with these letters ([`Group::ALL`](h2lab_model::probe::Group::ALL)).
 pub const FAMILIES: [(&str, &str); 10] = [
     ("CONN", "Connections: how they are dialled, kept and ended"),
     ("FLOW", "Flow control: stream and connection windows"),
@@ -33,9 +33,9 @@ pub enum Status {
         /// The code.
         rule: &'static dyn Rule,
     },
-    /// Not from a client and its link: a rule would need this view of a server or of another program.
+    /// Not visible from a client and its link: a rule would need this view of a server or of another program.
     NeedsServer(&'static str),
-    /// By no rule yet; this in our records or in a capture would show it.
+    /// By no rule yet; this data in our records or in a capture would show it.
     Page(&'static str),
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A cause without its rule's code: what lists, reports and `h2lab explain` say of it.
+/// A cause without its rule's code: what lists, reports and `h2lab explain` print about it.
 #[derive(Debug, Clone, Copy)]
 pub struct CauseMeta {
     /// The letters of its family and a number from 101: `LOSS101`. Never used again for anything else.

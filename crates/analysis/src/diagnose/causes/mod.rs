@@ -1,5 +1,5 @@
-//! The causes. Each is a folder with its page, a constant in the file of its family, and a place in [`CAUSES`]; a cause with a
-//! rule has `mod.rs` and `tests.rs` in its folder, too. `cargo xtask new-rule` makes all of that.
+//! The causes. Each is a folder with its page, a constant in the file of its family, and an entry in [`CAUSES`]; a
+//! cause with a rule has `mod.rs` and `tests.rs` in its folder, too. `cargo xtask new-rule` creates all of that.
 
 mod conn;
 mod conn101_request_quota_per_connection;
@@ -131,7 +131,8 @@ pub fn cause(word: &str) -> Option<&'static CauseMeta> {
     CAUSES.iter().copied().find(|cause| is_it(&cause))
 }
 
-/// The cause that a limit of a transfer is evidence for; `None` if it is for none of the catalogue, or for several.
+/// The cause that a limit of a transfer is evidence for; `None` if it is evidence for no cause of the catalogue, or for
+/// several.
 pub const fn of_limit(kind: BindingKind, we_send: bool) -> Option<&'static CauseMeta> {
     match kind {
         BindingKind::StreamWindow if we_send => Some(&flow::FLOW102),

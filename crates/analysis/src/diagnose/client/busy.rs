@@ -1,4 +1,4 @@
-//! HOST102 of a client of the user's: it has no request under way because it is busy itself.
+//! HOST102 for a user's client: it has no request in flight because it is busy itself.
 
 use std::time::Duration;
 
@@ -8,15 +8,17 @@ use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::CellRecord;
 
-/// A client that has no request under way for this part of the time between its first and its last is the limit itself.
+/// A client that has no request in flight for this part of the time between its first and its last is the limit itself.
 const IDLE: f64 = 0.5;
-/// In less time a process is busy with its start, and a few requests say nothing.
+/// In a shorter time a process is busy with its start, and a few requests prove nothing.
 const SHORTEST: Duration = Duration::from_millis(500);
-/// A client without a request for this part of the time is told of it, whatever it did: less is what any program does between two.
+/// A client without a request for this part of the time gets a remark, whatever it did: any program spends less than
+/// that between two requests.
 const REMARKED: f64 = 0.2;
-/// In less time that says nothing.
+/// A shorter time proves nothing.
 const LEAST_REMARKED: Duration = Duration::from_millis(100);
-/// It used a CPU for this part of all time without a request, at least: else it waited, for a timer or for what we do not see.
+/// The client used a CPU for at least this part of all time without a request: otherwise it waited, for a timer or for
+/// something that we do not see.
 const BUSY: f64 = 0.7;
 
 /// The finding, if the client is the limit.
@@ -67,7 +69,8 @@ pub(super) fn finding(records: &[CellRecord], client: &Client<'_>) -> Option<Fin
     })
 }
 
-/// What is said of a client without a request for part of the time that is not known to be the limit itself: no rule asks what it did.
+/// The remark about a client that had no request for part of the time but is not known to be the limit itself: no rule
+/// judges what it did.
 pub(super) fn remark(records: &[CellRecord]) -> Option<String> {
     let seen = Seen::of(records)?;
     let (idle, span) = (seen.idle.as_secs_f64(), seen.span.as_secs_f64());
@@ -82,12 +85,12 @@ pub(super) fn remark(records: &[CellRecord]) -> Option<String> {
     })
 }
 
-/// When requests were under way, and when none was although it could have been.
+/// When requests were in flight, and when none was although one could have been.
 #[derive(Debug)]
 struct Seen {
     /// From the first request to the last answer.
     span: Duration,
-    /// Time with a request under way, or with a connection being made for the next: that is another cause (CONN107).
+    /// Time with a request in flight, or with a connection being made for the next: that is another cause (CONN107).
     under_way: Duration,
     /// The rest of the span.
     idle: Duration,
@@ -95,7 +98,7 @@ struct Seen {
 
 impl Seen {
     fn of(records: &[CellRecord]) -> Option<Self> {
-        // Of each request: when it could have been sent as far as its connection is concerned, when it was, and when it was over.
+        // For each request: when it was sent, when it ended, and when its connection was ready.
         let of_record = |record: &CellRecord| {
             let mut requests = Vec::with_capacity(record.samples.len());
             for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
@@ -126,8 +129,8 @@ mod tests {
     use crate::diagnose::testing::Scene;
     use h2lab_model::workload::Protocol;
 
-    /// Eleven requests of 25 ms on one connection, with so many milliseconds between them, of a client that ran 200 ms longer and used
-    /// this CPU time.
+    /// Eleven requests of 25 ms on one connection, with `between` milliseconds between them, of a client that ran 200
+    /// ms longer and used `cpu` ms of CPU time.
     fn found(between: u64, cpu: u64) -> Option<Finding> {
         let scene = (0..11).fold(Scene::new(Protocol::H2), |scene, n| {
             let at = 1_000 + (25 + between) * u64::from(n);

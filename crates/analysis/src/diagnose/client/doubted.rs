@@ -2,13 +2,15 @@
 
 use crate::diagnose::{Confidence, Finding};
 
-/// Causes that rest on times alone, which a late link or a late server of ours imitates.
+/// Causes that are based on times alone; a late link or a late server of ours has the same symptoms.
 const TIMED: [&str; 6] = ["HOST105", "HOST106", "LIMIT105", "LOSS102", "LOSS105", "MUX105"];
 
-/// Causes that were counted, and whose cost is a time that the same makes longer: they come behind all others then.
+/// Causes that were counted, and whose cost is a time that the same lateness makes longer: they then come after all
+/// others.
 const COSTED: [&str; 1] = ["CONN111"];
 
-/// What is left of these findings of such a run, and what is said of those that are none while our own lateness may be what they saw.
+/// The findings of such a run that are kept, and a sentence on those that are not reported because our own lateness may
+/// be their cause.
 pub(super) fn of(findings: impl Iterator<Item = Finding>) -> (Vec<Finding>, Option<String>) {
     let is_in = |rules: &[&str], finding: &Finding| rules.contains(&finding.rule.as_str());
     let (withheld, kept): (Vec<Finding>, Vec<Finding>) = findings.partition(|finding| is_in(&TIMED, finding));

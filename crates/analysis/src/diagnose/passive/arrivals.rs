@@ -1,21 +1,22 @@
-//! When the bytes of TLS records came. A record is read when the last of its bytes has come, and that may take a round trip more than
-//! the first: 16 KiB do not fit in a first congestion window of ten segments (RFC 6928 §2). The server had sent them long before.
+//! When the bytes of TLS records arrived. A record can be read when the last of its bytes has arrived, which may be a
+//! round trip later than the first: 16 KiB do not fit in an initial congestion window of ten segments (RFC 6928 §2).
+//! The server had sent them long before.
 
 use std::collections::VecDeque;
 
 use h2lab_base::units::Time;
 
-/// The header of a record (RFC 8446 §5.2). What TLS 1.2 has behind it is 8 bytes at most, less than matters here.
+/// The header of a record (RFC 8446 §5.2). In TLS 1.2 at most 8 more bytes follow it, too few to matter here.
 const HEADER: u64 = 5;
-/// Segments whose times are kept: a record of 18 KiB has as many if each brings one byte of it.
+/// Segments whose times are kept: a record of 18 KiB needs that many if each segment has one byte of it.
 const MOST: usize = 18 << 10;
 
-/// The arrivals of one direction that belong to no record read before.
+/// The arrivals of one direction that do not belong to a record that was read before.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(VecDeque<(u64, Time)>);
 
 impl Arrivals {
-    /// All bytes of the stream before this place have come now.
+    /// All bytes of the stream before `end` have now arrived.
     pub fn add(&mut self, end: u64, now: Time) {
         if self.0.len() >= MOST {
             self.0.pop_front();
@@ -23,7 +24,7 @@ impl Arrivals {
         self.0.push_back((end, now));
     }
 
-    /// Gives the contents of the record at this place in pieces, each with the time at which it came.
+    /// Passes the contents of the record at `place` to `each` in pieces, with the time at which each piece arrived.
     pub fn pieces(&mut self, place: u64, mut contents: &[u8], mut each: impl FnMut(Time, &[u8])) {
         let mut place = place + HEADER;
         while !contents.is_empty() {
@@ -54,7 +55,7 @@ mod tests {
             });
             pieces
         };
-        // A record of a handshake, then one whose header is cut, then one within a segment.
+        // A record of a handshake, then one whose header is split between segments, then one within a segment.
         for (end, at) in [(100, 1), (103, 2), (108, 3), (200, 4)] {
             arrivals.add(end, Time::from_millis(at));
         }

@@ -19,11 +19,11 @@ const MOST_REPEATS: usize = 1 << 20;
 /// Why the bytes of a connection cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Flaw {
-    /// It began before the capture, in the middle of what it carries.
+    /// It began before the capture, so that its first bytes are unknown.
     BeganBefore,
     /// It is encrypted, and there are no secrets for it.
     NoKeys,
-    /// It is encrypted, and the secrets for it open nothing.
+    /// It is encrypted, and the secrets for it do not decrypt it.
     WrongKeys,
     /// Its records do not decrypt.
     Garbled,
@@ -41,26 +41,26 @@ enum Reading {
     Blind(Flaw),
 }
 
-/// A connection while its packets come in.
+/// A connection while its packets are processed.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub client: FlowEndpoint,
     pub server: FlowEndpoint,
-    /// Whether packets are known to be seen at the client: else its distance follows from the handshake.
+    /// Whether packets are known to be captured at the client: otherwise its distance follows from the handshake.
     pub is_at_client: bool,
     syn_at: Time,
-    /// A SYN or its answer was sent again, so that which answers which is not known.
+    /// A SYN or its answer was sent again, so that it is unknown which answers which.
     is_repeated: bool,
     answer_at: Time,
     ack_at: Time,
     first_at: Time,
     last_at: Time,
-    /// The interface of each direction's packets; those of others are the same packets elsewhere.
+    /// The interface of each direction's packets; packets at other interfaces are duplicates of these.
     interfaces: [Option<u32>; 2],
     pub up: Half,
     pub down: Half,
     reading: Reading,
-    /// When the client answered the first bytes of the server: with TLS, its handshake was over then (RFC 8446 §2).
+    /// When the client answered the first bytes of the server: with TLS, its handshake was complete then (RFC 8446 §2).
     shaken_at: Time,
     /// Retransmissions: when they were sent, and whether by the server.
     pub repeats: Vec<(Time, bool)>,
@@ -69,7 +69,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The connection of a packet between these.
+    /// The connection of a packet between these endpoints.
     pub fn new(client: FlowEndpoint, server: FlowEndpoint, now: Time) -> Self {
         Self {
             client,
@@ -97,12 +97,13 @@ impl Connection {
         segment.is_opening() && is_used
     }
 
-    /// Whether the packet was seen at another interface than those before it.
+    /// Whether the packet was captured at another interface than those before it.
     pub fn is_elsewhere(&mut self, direction: Direction, interface: u32) -> bool {
         *self.interfaces[usize::from(direction == Direction::Down)].get_or_insert(interface) != interface
     }
 
-    /// Takes the next segment; `length` is that of its payload on the wire. `room` is how many more frames may be kept.
+    /// Processes the next segment; `length` is that of its payload on the wire. `room` is how many more frames may be
+    /// kept.
     pub fn segment(
         &mut self,
         now: Time,
@@ -165,23 +166,23 @@ impl Connection {
         self.end.get_or_insert((shown, how));
     }
 
-    /// The times of its handshake, if all of it is there, once.
+    /// The times of its handshake, if it is complete and nothing of it was repeated.
     pub fn handshake(&self) -> Option<Handshake> {
         let is_whole = self.ack_at.happened() && self.syn_at.happened() && self.answer_at.happened();
         (is_whole && !self.is_repeated).then(|| Handshake {
             to_server: self.answer_at.since(self.syn_at),
-            // The client's kernel takes a moment as well.
+            // This includes the time that the client's kernel takes.
             to_client: if self.is_at_client { Duration::ZERO } else { self.ack_at.since(self.answer_at) },
         })
     }
 
-    /// When what was seen at `now` was sent or received by the client.
+    /// When the client sent or received what was captured at `now`.
     fn at_client(&self, now: Time, direction: Direction) -> Time {
         let way = self.handshake().map_or(Duration::ZERO, |handshake| handshake.to_client / 2);
         if direction == Direction::Up { now - way } else { now + way }
     }
 
-    /// The result, once all packets have come; `at` is when the capture ended.
+    /// The result, after the last packet; `at` is when the capture ended.
     pub fn finish(mut self, at: Time) -> Finished {
         let handshake = self.handshake();
         let (closed_at, end) = self.end.unwrap_or((Time::NEVER, End::Capture));
@@ -207,7 +208,7 @@ impl Connection {
         let Some((dialect, mut http)) = known else {
             return Finished::blind(self.up, self.down, handshake, opaque);
         };
-        // What the capture lacks may have been the ends of these requests.
+        // The bytes that the capture lacks may include the ends of these requests.
         let is_known = !self.up.has_missing() && !self.down.has_missing();
         let ended_by = if is_known { end } else { End::Capture };
         http.exchanges.close(closed_at.min(at), ended_by, dialect == Dialect::Http1);
@@ -217,8 +218,9 @@ impl Connection {
         let record = &mut http.exchanges.record;
         (record.local_port, record.remote_port) = (self.client.port, self.server.port);
         (record.dialled_at, record.connected_at, record.closed_at) = (dialled_at, connected_at, closed_at);
-        // A client of HTTP/2 says that it is ready, by its preface. One of HTTP/1.1 says nothing until its first request.
-        // TLS 1.2, of which it is not known whether it resumed a session, may take a round trip more (RFC 5246 §7.3).
+        // A client of HTTP/2 shows with its preface that it is ready. One of HTTP/1.1 shows nothing until its first
+        // request. With TLS 1.2, for which it is unknown whether a session was resumed, the handshake may take one more
+        // round trip (RFC 5246 §7.3).
         let is_tls12 = tls.as_ref().is_some_and(|tls| tls.is_resumed().is_none());
         let more = handshake.filter(|_| is_tls12).map_or(Duration::ZERO, |handshake| handshake.round_trip());
         let usable_at = if tls.is_some() { self.shaken_at + more } else { connected_at };
@@ -264,7 +266,7 @@ impl Handshake {
     }
 }
 
-/// A connection, once all of its packets have come.
+/// A connection, after the last of its packets.
 #[derive(Debug)]
 pub(super) struct Finished {
     /// `None` if none of its bytes could be read.
@@ -281,7 +283,7 @@ pub(super) struct Read {
     pub server: FlowEndpoint,
     pub dialect: Dialect,
     pub is_tls: bool,
-    /// The client asked for HTTP/2 by an upgrade (RFC 7540 §3.2), and the server went on with HTTP/1.1.
+    /// The client requested HTTP/2 by an upgrade (RFC 7540 §3.2), and the server continued with HTTP/1.1.
     pub is_declined: bool,
     pub exchanges: Exchanges,
     pub repeats: Vec<(Time, bool)>,
@@ -295,7 +297,7 @@ impl Finished {
 }
 
 impl Reading {
-    /// The next bytes of a direction, the first of them at this place.
+    /// Processes the next bytes of a direction, the first of them at this place.
     fn feed(
         &mut self,
         now: Time,
@@ -327,7 +329,7 @@ impl Reading {
                     arrivals.add(place + bytes.len() as u64, now);
                 }
                 tls.feed(direction, place, bytes, log, &mut |places, bytes| {
-                    // What is not HTTP within TLS ends the reading: the dialect stays unknown.
+                    // Bytes that are not HTTP within TLS end the reading: the dialect stays unknown.
                     if !is_down {
                         let _ = http.feed(now, direction, bytes, room);
                         return;

@@ -15,12 +15,12 @@ const SOFTWARE_KEPT: usize = 100;
 /// Bytes of a GOAWAY's debug data that are kept.
 const DEBUG_KEPT: usize = 200;
 
-/// Settings and error codes that are told apart: there are a few, and a peer may make up any number.
+/// Settings and error codes that are counted separately: there are only a few, but a peer may make up any number.
 const MOST_KINDS: usize = 64;
-/// GOAWAYs of a connection that are kept: an orderly server sends two.
+/// GOAWAYs of a connection that are kept: a server that shuts down gracefully sends two.
 const MOST_GOAWAYS: usize = 64;
 
-/// A request under way.
+/// A request in progress.
 #[derive(Debug, Clone, Copy)]
 struct Exchange {
     sample: Sample,
@@ -31,7 +31,7 @@ struct Exchange {
 /// Who ended a connection, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// The client, or both at a time.
+    /// The client, or both at once.
     Client,
     /// The server.
     Server,
@@ -49,17 +49,19 @@ pub(super) struct Exchanges {
     pub samples: Vec<Sample>,
     /// All frames, as far as there was room.
     pub frames: Vec<FrameEvent>,
-    /// What is known of the connection by its frames.
+    /// What the frames show about the connection.
     pub record: ConnectionRecord,
     /// Body bytes of requests.
     pub uploaded: u64,
-    /// Requests that the server refused unprocessed, completed when the client learned of it: whether it sent them again is not known.
+    /// Requests that the server refused unprocessed, completed when the client received the refusal: it is not known
+    /// whether it sent them again.
     pub refused: Vec<Sample>,
-    /// Blocks of fields that could not be decoded.
+    /// Field blocks that could not be decoded.
     pub undecoded: u32,
-    /// Requests whose end the capture lacks, and which are not among the samples.
+    /// Requests whose end is missing from the capture, and which are not among the samples.
     pub untimed: u32,
-    /// When the bytes came that are read now, where that was before they could be: within a TLS record; else [`Time::NEVER`].
+    /// When the bytes that are being read arrived, if they could be read only later: within a TLS record; else
+    /// [`Time::NEVER`].
     pub came_at: Time,
 }
 
@@ -80,7 +82,7 @@ impl Default for Exchanges {
 }
 
 impl Exchanges {
-    /// The next frame. `room` is how many more may be kept.
+    /// Processes the next frame. `room` is how many more may be kept.
     pub fn see(&mut self, frame: &DetailedFrame, room: &mut usize) {
         let event = frame.event;
         self.count(&event);
@@ -156,7 +158,7 @@ impl Exchanges {
         self.undecoded += u32::from(head.undecoded.is_some());
         let stream = event.stream.0;
         if stream == 0 || self.open.contains_key(&stream) || stream <= self.record.highest_stream.0 {
-            return; // a trailer section, or the rest of a block
+            return; // a trailer section, or the rest of a field block
         }
         self.record.highest_stream = StreamId(stream);
         self.record.requests += 1;
@@ -186,7 +188,7 @@ impl Exchanges {
         }
         let Some(exchange) = self.open.get_mut(&event.stream.0) else { return };
         if !exchange.sample.first_byte_at.happened() {
-            // The server's time ends when its packets come, not when the client can decrypt them.
+            // The server's time ends when its packets arrive, not when the client can decrypt them.
             let came_at = event.at.min(self.came_at).max(exchange.sample.sent_at);
             (exchange.sample.first_byte_at, exchange.sample.status) = (came_at, status);
         }
@@ -231,14 +233,15 @@ impl Exchanges {
             return;
         }
         sample.outcome = outcome.unwrap_or(match sample.status {
-            // Its fields could not be decoded: that it was answered is what is known.
+            // Status 0: the fields could not be decoded; it is only known that the request was answered.
             0 | 101 | 200..400 => Outcome::Succeeded,
             _ => Outcome::Status,
         });
         self.samples.push(sample);
     }
 
-    /// The connection has ended, or the capture. HTTP/1.1 ends a response of unknown length so.
+    /// The connection has ended, or the capture. In HTTP/1.1 the end of the connection ends a response of unknown
+    /// length.
     pub fn close(&mut self, at: Time, end: End, is_http1: bool) {
         let last = self.record.goaways.iter().map(|goaway| goaway.last_stream).min();
         let refused_at = |stream: u32| {
@@ -265,7 +268,7 @@ impl Exchanges {
 }
 
 impl Exchanges {
-    /// Takes away the requests that had not ended when bytes were missing: when they did is not known.
+    /// Removes the requests that had not ended when bytes were missing: the times of their ends are unknown.
     pub fn leave_out_unfinished(&mut self) {
         let all = self.samples.len();
         self.samples.retain(|sample| sample.outcome != Outcome::Unfinished);

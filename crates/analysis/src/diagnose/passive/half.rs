@@ -1,4 +1,4 @@
-//! One direction of a TCP connection as a capture has it: bytes in order, what was sent again, what is missing.
+//! One direction of a TCP connection as a capture shows it: bytes in order, what was sent again, what is missing.
 
 use std::time::Duration;
 
@@ -9,21 +9,22 @@ use h2lab_base::units::Time;
 
 /// The most bytes held while earlier ones are missing: what a path of 1 Gbit/s and 30 ms has in flight.
 const HELD: usize = 4 << 20;
-/// With so many bytes held although the receiver has acknowledged the missing ones, these are not in the capture.
+/// If this many bytes are held although the receiver has acknowledged the missing ones, the missing ones are not in the
+/// capture.
 const HELD_ACKNOWLEDGED: usize = 256 << 10;
-/// What comes sooner than this behind a later segment was overtaken on the way, rather than sent again.
+/// A segment that arrives sooner than this after a later one was reordered in the network, not sent again.
 const LEAST_REPAIR: Duration = Duration::from_millis(3);
 
-/// What a segment with payload was.
+/// The kind of a segment with payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Its bytes were new, and next or behind a hole.
+    /// Its bytes were new, and came next or after a hole.
     New,
-    /// It came behind later ones: overtaken on the way.
+    /// It arrived after later ones: reordered in the network.
     Overtaken,
-    /// It was sent again: its bytes had been seen, or it fills a hole later than anything is overtaken.
+    /// It was sent again: its bytes had been seen, or it fills a hole later than reordering could.
     Again,
-    /// It says nothing of the stream: a probe that a connection is alive.
+    /// It has nothing of the stream: a keep-alive probe.
     Probe,
 }
 
@@ -38,13 +39,13 @@ pub(super) struct Half {
     hole_since: Time,
     /// What the receiver has acknowledged.
     acked: u64,
-    /// The largest segment that the receiver takes, if it said so.
+    /// The largest segment that the receiver accepts, if it announced one.
     pub mss: Option<u16>,
     /// Segments with payload.
     pub segments: u32,
     /// Those that were sent again.
     pub again: u32,
-    /// Segments larger than the receiver takes: the capture has them as they were before the device cut them, or after it merged
+    /// Segments larger than the receiver accepts: they were captured before the device split them, or after it merged
     /// them.
     pub large: u32,
     /// Segments whose payload was not kept whole.
@@ -69,8 +70,8 @@ impl Default for Half {
 }
 
 impl Half {
-    /// The next segment of this direction. `length` is that of its payload on the wire; `sink` is given the bytes that are next in
-    /// order, with the place of the first.
+    /// Processes the next segment of this direction. `length` is that of its payload on the wire; `sink` gets the bytes
+    /// that are next in order, with the place of the first.
     pub fn take(
         &mut self,
         now: Time,
@@ -123,7 +124,7 @@ impl Half {
         if now.since(self.hole_since) >= repair { Kind::Again } else { Kind::Overtaken }
     }
 
-    /// The receiver has acknowledged all before this number.
+    /// The receiver has acknowledged all bytes before this number.
     pub fn acknowledge(&mut self, number: u32) {
         let Some(place) = self.numbers.and_then(|numbers| numbers.place(number)) else { return };
         self.acked = self.acked.max(place);
@@ -132,7 +133,7 @@ impl Half {
         }
     }
 
-    /// Whether bytes are missing that the receiver has: the capture lost them. A FIN counts as one.
+    /// Whether bytes are missing that the receiver has: the capture lost them. A FIN counts as one byte.
     pub const fn has_missing(&self) -> bool {
         self.cut == 0 && (self.bytes.is_broken() || self.acked > self.bytes.next() + 1)
     }

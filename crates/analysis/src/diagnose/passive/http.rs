@@ -6,7 +6,8 @@ use h2lab_base::units::Time;
 use h2lab_wire::trace::detail::Reader;
 use h2lab_wire::trace::{Dialect, Direction};
 
-/// Bytes that are kept until the protocol is known: the client's first bytes identify it, or the answer to its offer to upgrade.
+/// Bytes that are kept until the protocol is known: it is identified by the client's first bytes, or by the answer to
+/// its offer to upgrade.
 const EARLY: usize = 1 << 16;
 /// Where the status is in a response, `HTTP/1.1 101`.
 const STATUS: std::ops::Range<usize> = 9..12;
@@ -14,9 +15,9 @@ const STATUS: std::ops::Range<usize> = 9..12;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Http {
-    /// By the client's first bytes.
+    /// As the client's first bytes indicate.
     dialect: Option<Dialect>,
-    /// The client has offered to upgrade to HTTP/2, whatever the answer is.
+    /// The client has offered to upgrade to HTTP/2, whatever the answer.
     pub is_offered: bool,
     reader: Option<Reader>,
     early: Vec<(Time, Direction, Vec<u8>)>,
@@ -27,7 +28,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// The next bytes; `None` if they are not HTTP.
+    /// Processes the next bytes; `None` if they are not HTTP.
     pub fn feed(&mut self, now: Time, direction: Direction, bytes: &[u8], room: &mut usize) -> Option<()> {
         if bytes.is_empty() {
             return Some(());
@@ -57,7 +58,7 @@ impl Http {
         Some(())
     }
 
-    /// It with its version of HTTP, once all bytes have come. An offer to upgrade without an answer is HTTP/1.1.
+    /// Itself, with its version of HTTP, after the last bytes. An offer to upgrade without an answer means HTTP/1.1.
     pub fn settled(mut self) -> Option<(Dialect, Self)> {
         if self.is_offered && self.reader.is_none() {
             self.begin(Dialect::Http1, &mut 0);
@@ -65,7 +66,7 @@ impl Http {
         Some((self.dialect?, self))
     }
 
-    /// Whether the server takes the offer to upgrade; `None` if it has not answered.
+    /// Whether the server accepts the offer to upgrade; `None` if it has not answered.
     fn switches(&self) -> Option<bool> {
         let down = self.early.iter().filter(|(_, direction, _)| *direction == Direction::Down);
         let down: Vec<u8> = down.flat_map(|(_, _, bytes)| bytes).copied().collect();
@@ -75,7 +76,7 @@ impl Http {
             if status == b"101" || status[0] != b'1' {
                 return Some(status == b"101");
             }
-            // Another response follows an interim one.
+            // Another response follows an interim response.
             let end = rest.windows(4).position(|four| four == b"\r\n\r\n")?;
             rest = &rest[end + 4..];
         }

@@ -1,4 +1,4 @@
-//! A capture read passively: packets of one vantage point in, the records that rules read out.
+//! Passive reading of a capture: from the packets of one vantage point to the records that rules read.
 //!
 //! ```text
 //! packets of a file (h2lab_link::capture_file)
@@ -10,11 +10,12 @@
 //!  → what cannot be known from this capture                                                     notes
 //! ```
 //!
-//! All times are put at the client: what the client sent is taken to have left it half a round trip between capture point and
-//! client earlier, what it got to have come as much later, by the handshake of each connection. Near the client that is nothing.
+//! All times are those at the client. What the client sent is assumed to have left it earlier by half the round trip
+//! between capture point and client, and what it received to have arrived later by as much; the handshake of each
+//! connection gives that round trip. Near the client it is negligible.
 //!
-//! Memory: 4 MiB of bytes behind a hole in each direction of a connection, 32 bytes of a frame up to [`MOST_FRAMES`], 130 bytes of a
-//! request. No bytes make it panic.
+//! Memory: 4 MiB of bytes behind a hole in each direction of a connection, 32 bytes per frame up to [`MOST_FRAMES`],
+//! 130 bytes per request. No input makes it panic.
 
 mod arrivals;
 mod connection;
@@ -46,19 +47,19 @@ const UDP: u8 = 17;
 const HTTPS: u16 = 443;
 /// Frames that are kept: 128 MiB of them.
 pub const MOST_FRAMES: usize = 4 << 20;
-/// Connections that are followed: a scan of ports has more.
+/// Connections that are followed: a port scan has more.
 const MOST_CONNECTIONS: usize = 1 << 18;
-/// Interfaces of a file that h2lab wrote of its link, at which the client does not see its packets.
+/// Interfaces of a file that h2lab wrote of its link, where packets are not captured at the client.
 const NOT_CLIENTS: [&str; 2] = ["uplink out", "downlink in"];
-/// The others, at which it does.
+/// The other interfaces, where they are.
 const CLIENTS: [&str; 2] = ["uplink in", "downlink out"];
 
-/// A capture while its packets come in.
+/// A capture while its packets are read.
 #[derive(Debug)]
 pub struct Capture {
     log: KeyLog,
     connections: Vec<Connection>,
-    /// The last connection between two ends.
+    /// The latest connection between two endpoints.
     latest: BTreeMap<Flow, usize>,
     /// When its first packet was seen, in nanoseconds since 1970.
     begins_at: Option<u64>,
@@ -67,18 +68,18 @@ pub struct Capture {
     /// Frames that may still be kept.
     room: usize,
     unseen: Unseen,
-    /// The emulated link that it is of, if it is this run's.
+    /// The emulated link that was captured, if it is this run's.
     link: Option<LinkSpec>,
 }
 
-/// What a capture has.
+/// What a capture contains.
 #[derive(Debug)]
 pub struct Captured {
     /// A repetition of each server and protocol, the one with most requests first; none if no HTTP could be read.
     pub records: Vec<CellRecord>,
     /// What cannot be known, or was assumed.
     pub notes: Vec<Note>,
-    /// TCP connections in it, whatever they carried.
+    /// TCP connections in the capture, whatever they carried.
     pub connections: usize,
     /// When its first packet was seen, in nanoseconds since 1970.
     pub began_nanos: u64,
@@ -103,7 +104,7 @@ impl Capture {
         }
     }
 
-    /// A capture of this link, which is this run's: all that a client did, from its begin on, at the client's end.
+    /// A capture of this run's link: it has everything that a client did, from its beginning, at the client's end.
     pub fn of_run(link: LinkSpec) -> Self {
         let mut capture = Self { link: Some(link), ..Self::new("") };
         capture.unseen.source = Source::Run;
@@ -162,17 +163,17 @@ impl Capture {
         connection.segment(now, direction, &segment, length, &self.log, &mut self.room);
     }
 
-    /// The time of a packet, from the first one on. A clock that is set back stands still here.
+    /// The time of a packet, relative to the first one. If the clock is set back, this time stands still.
     fn clock(&mut self, at_nanos: u64) -> Time {
         let began = *self.begins_at.get_or_insert(at_nanos);
         let now = LEAD + std::time::Duration::from_nanos(at_nanos.saturating_sub(began));
-        // Packets of several CPUs come a little out of order.
+        // Packets of several CPUs are slightly out of order.
         self.unseen.backwards += u64::from(now + BACKWARDS < self.now);
         self.now = self.now.max(now);
         self.now
     }
 
-    /// The connection of a segment, and which way it goes; `None` if there are too many.
+    /// The connection of a segment, and its direction; `None` if there are too many connections.
     fn connection(
         &mut self,
         now: Time,
@@ -199,7 +200,7 @@ impl Capture {
         Some((index, if is_up { Direction::Up } else { Direction::Down }))
     }
 
-    /// What it has, once all packets have come. `is_whole`: the file ends with a whole packet.
+    /// The result, after the last packet. `is_whole`: the file ends with a whole packet.
     pub fn finish(mut self, is_whole: bool) -> Captured {
         self.unseen.is_cut = !is_whole;
         self.unseen.is_full = self.room == 0;
@@ -216,13 +217,13 @@ impl Capture {
     }
 }
 
-/// When the first packet was seen: what the client did before it has times, too.
+/// The time assigned to the first packet, so that earlier actions of the client have times, too.
 const LEAD: Time = Time::from_millis(1_000);
-/// A clock that goes back by no more is none that was set.
+/// A clock that goes back by no more than this was not set.
 const BACKWARDS: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Client and server of a connection by its first packet: who sends a SYN is the client; without one, the lower port is the
-/// server's.
+/// Client and server of a connection, from its first packet: the sender of a SYN is the client; without one, the lower
+/// port is the server's.
 fn ends(packet: &Packet, segment: &Segment<'_>) -> (FlowEndpoint, FlowEndpoint) {
     let (source, destination) = (packet.source, packet.destination);
     let is_up = match segment.flags & (flag::SYN | flag::ACK) {
@@ -233,7 +234,7 @@ fn ends(packet: &Packet, segment: &Segment<'_>) -> (FlowEndpoint, FlowEndpoint) 
     if is_up { (source, destination) } else { (destination, source) }
 }
 
-/// The packet with the length that it has, where its header says 0: it was captured before a device cut it into segments.
+/// The packet with its actual length, if its header has 0: it was captured before a device split it into segments.
 fn widened(bytes: &[u8]) -> Option<Vec<u8>> {
     let is_open = match bytes.first()? >> 4 {
         4 => bytes.get(2..4)? == [0, 0],
@@ -250,7 +251,7 @@ fn widened(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(whole)
 }
 
-/// How many bytes of an IP packet were not kept, by its header; `length` is what the file says of it.
+/// How many bytes of an IP packet were not kept, according to its header; `length` is the length in the file.
 fn cut_off(bytes: &[u8], length: u32) -> u64 {
     let be16 = |at: usize| bytes.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
     let said = match bytes.first().map(|first| first >> 4) {

@@ -1,4 +1,4 @@
-//! What cannot be known from a capture, told in sentences.
+//! What cannot be known from a capture, in sentences.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use super::exchanges::End;
 use h2lab_base::counts::plural;
 use h2lab_base::units::measured_time;
 
-/// The capture point is at an end if the other one takes so many times as long to answer.
+/// The capture point is at one end if the other end takes this many times as long to answer.
 const NEAR: u32 = 4;
-/// On shorter paths both ends are near.
+/// On shorter paths than this both ends are near.
 const SHORT: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// A sentence on what is not known, or was assumed.
+/// A sentence on what is unknown, or was assumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note(pub String);
 
@@ -25,22 +25,22 @@ impl fmt::Display for Note {
 /// Where a capture comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Source {
-    /// A program that nothing is known of.
+    /// An unknown program.
     #[default]
     Unknown,
     /// h2lab wrote it of its emulated link.
     Link,
-    /// It is of this run's own link: all that a client did, so that where it was made needs no words.
+    /// It is of this run's own link: everything that a client did, so that the capture point needs no explanation.
     Run,
 }
 
-/// What there is to open TLS with.
+/// What is available to decrypt TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Keys {
     /// Nothing.
     #[default]
     None,
-    /// A text without a line of a key log.
+    /// A text without any line of a key log.
     Unreadable,
     /// Secrets of connections, in a key log or in the capture.
     Given,
@@ -64,7 +64,7 @@ impl Keys {
     }
 }
 
-/// What was not used of a file, counted.
+/// Counts of what was not used of a file.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
     pub packets: u64,
@@ -75,9 +75,9 @@ pub(super) struct Unseen {
     pub quic: u64,
     /// TCP without a whole header.
     pub fragments: u64,
-    /// Seen at another interface as well.
+    /// Also captured at another interface.
     pub elsewhere: u64,
-    /// Of connections beyond those that are followed.
+    /// Of connections beyond the limit of those that are followed.
     pub unfollowed: u64,
     /// Packets that were older than those before them.
     pub backwards: u64,
@@ -178,7 +178,7 @@ impl Unseen {
     }
 }
 
-/// Near which end the capture was made, by the times of the handshakes.
+/// Near which end the capture was made, judged by the times of the handshakes.
 fn place(connections: &[Finished]) -> String {
     let handshakes = connections.iter().filter_map(|connection| connection.handshake);
     let Some(quickest) = handshakes.min_by_key(Handshake::round_trip) else {
@@ -254,7 +254,7 @@ fn of_requests(connections: &[Finished], source: Source) -> Vec<String> {
     let left_out =
         (untimed > 0).then(|| format!("{untimed} of {all} left out: the capture lacks when they ended"));
     let refused: u64 = read().map(|read| read.exchanges.refused.len() as u64).sum();
-    // Of a whole run what was not sent again is lost, and counted as that.
+    // In a whole run, refused requests that were not sent again are lost, and are counted as such.
     let refused = if source == Source::Run { 0 } else { refused };
     let undecoded: u64 = read().map(|read| u64::from(read.exchanges.undecoded)).sum();
     let open = read().filter(|read| read.end == End::Capture).count() as u64;

@@ -14,15 +14,16 @@ use h2lab_model::scenario::{Axis, Cell, LiveTarget, Scenario};
 use h2lab_model::workload::{Arrival, Protocol};
 use h2lab_wire::trace::{Dialect, FrameEvent};
 
-/// A request that is sent so soon after its connection was ready is taken to have waited for it.
+/// A request that is sent this soon after its connection was ready is taken to have waited for it.
 const SOON: Duration = Duration::from_millis(5);
-/// What the way to the client, by its handshake, may be too long by on each side: a kernel takes its time to acknowledge.
+/// By how much the delay to the client, taken from its handshake, may be too long in each direction: a kernel takes
+/// some time to acknowledge.
 const INEXACT: Duration = Duration::from_micros(100);
-/// The congestion window of an end that we do not see, in segments: nothing is concluded from it.
+/// The congestion window of an end that is not visible, in segments: nothing is concluded from it.
 const UNKNOWN_WINDOW: u32 = u32::MAX;
 
-/// The repetitions, the one with most requests first. `link` is this run's own, if the capture is of that: everything that the client
-/// did is in it then.
+/// The repetitions, the one with most requests first. `link` is this run's own, if the capture is of that link: then it
+/// has everything that the client did.
 pub(super) fn of(connections: Vec<Finished>, is_full: bool, link: Option<&LinkSpec>) -> Vec<CellRecord> {
     let mut groups: BTreeMap<(FlowEndpoint, Protocol), Vec<Finished>> = BTreeMap::new();
     for connection in connections {
@@ -58,7 +59,7 @@ const fn protocol(read: &Read) -> Protocol {
     }
 }
 
-/// The cell of a server that somebody else talked to: a live one.
+/// The cell of a server that a client other than ours talked to: a live server.
 fn cell(index: u32, server: &FlowEndpoint, protocol: Protocol) -> Option<Cell> {
     let scheme = if protocol.is_tls() { "https" } else { "http" };
     let address = std::net::SocketAddr::new(server.address, server.port);
@@ -89,7 +90,7 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
         connection.tcp_client = Some(summary(rtt_us, up.again, up.segments, down.segments));
         record.tcp.extend(ticks(index, rtt_us, &connection, &read.repeats));
         let rtt = handshake.as_ref().map_or(Duration::ZERO, Handshake::round_trip);
-        // A client that sends its next request when a response ends must not seem to have both under way.
+        // A client that sends its next request when a response ends must not seem to have both in flight.
         let inexact = handshake.map_or(Duration::ZERO, |handshake| handshake.to_client.min(INEXACT));
         let spans = read.exchanges.samples.iter();
         under_way
@@ -118,7 +119,7 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
     let last = samples.iter().map(|sample| sample.completed_at).max().unwrap_or(Time::ZERO);
     record.cell.work.phases.warmup = Duration::ZERO;
     record.cell.work.phases.measure = last.since(record.started_at);
-    // Nothing is known of when requests were due: they are as in a closed loop of as many as there were.
+    // It is unknown when requests were due: they are treated as a closed loop with the concurrency that occurred.
     record.cell.work.arrival = Arrival::Closed { concurrency: most_at_once(under_way.into_iter()) };
     for (number, sample) in samples.into_iter().enumerate() {
         record.samples.push(&Sample { number: number as u32, ..sample });
@@ -126,8 +127,8 @@ fn record(cell: Cell, group: Vec<Finished>, is_full: bool) -> CellRecord {
     record
 }
 
-/// Of refused requests, those that were certainly not sent again: as many as there are more than requests that were sent later. Which
-/// of them is not known; the last ones are taken.
+/// Refused requests that were certainly not sent again: the number by which they exceed the requests that were sent
+/// later. It is unknown which ones these are; the last ones are taken.
 fn lost(samples: &[Sample], mut refused: Vec<Sample>) -> Vec<Sample> {
     refused.sort_by_key(|sample| sample.completed_at);
     let Some(first) = refused.first().map(|sample| sample.completed_at) else { return refused };
@@ -135,7 +136,8 @@ fn lost(samples: &[Sample], mut refused: Vec<Sample>) -> Vec<Sample> {
     refused.split_off(later.min(refused.len()))
 }
 
-/// The requests of a connection. The first one is taken to have waited for it, if it was sent as soon as it could be.
+/// The requests of a connection. The first one is taken to have waited for the connection, if it was sent as soon as
+/// possible.
 fn samples_of(connection: &ConnectionRecord, samples: Vec<Sample>, rtt: Duration) -> Vec<Sample> {
     let first = samples.iter().map(|sample| sample.stream).min();
     let begins = connection.dialled_at;
@@ -164,7 +166,7 @@ fn summary(rtt_us: u32, retransmits: u32, segments_out: u32, segments_in: u32) -
     TcpSummary { retransmits, rtt_us, min_rtt_us: rtt_us, segments_out, segments_in, ..TcpSummary::default() }
 }
 
-/// Retransmissions as the counters of the ends would have them: what they were just before each, and after it.
+/// Retransmissions as the counters of the ends would show them: a reading just before each, and one after it.
 fn ticks(
     index: u32,
     rtt_us: u32,

@@ -12,11 +12,11 @@ use h2lab_link::capture_file::{CaptureFile, Entry};
 use h2lab_model::record::{CloseReason, ConnectionRecord, Outcome};
 use h2lab_model::workload::{Arrival, Protocol};
 
-/// One way between client and server, in milliseconds.
+/// The one-way delay between client and server, in milliseconds.
 const WAY: u64 = 10;
 const CLIENT: u16 = 40_000;
 const SERVER: u16 = 8_080;
-/// Number of the client's SYN: it wraps soon.
+/// Sequence number of the client's SYN: it wraps soon.
 const FIRST_UP: u32 = u32::MAX - 10;
 const FIRST_DOWN: u32 = 7;
 const SYN: u8 = 0x02;
@@ -28,13 +28,13 @@ const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const END: u8 = 0x05;
 
-/// A connection as it is seen so far from the client, in milliseconds. Times are the client's.
+/// A connection, captured at this distance from the client, in milliseconds. Times are the client's.
 struct Scene {
     capture: Capture,
     from_client: u64,
     interface: u32,
     name: &'static str,
-    /// Of each packet at most so many bytes are kept.
+    /// At most this many bytes of each packet are kept.
     snap: usize,
     sent: [u32; 2],
     /// Nanoseconds in which times are given.
@@ -56,7 +56,7 @@ impl Scene {
         scene
     }
 
-    /// A packet that the client sends or receives at `at`, whose first byte has this place; 0 is the SYN.
+    /// A packet that the client sends or receives at `at`, whose first byte is at this place; 0 is the SYN.
     fn packet(
         &mut self,
         direction: Direction,
@@ -102,7 +102,7 @@ impl Scene {
         self.packet(direction, at, place, ACK, &[], payload);
     }
 
-    /// The place of these bytes, that were sent and not seen.
+    /// The place of these bytes, which were sent and not captured.
     fn next(&mut self, direction: Direction, payload: &[u8]) -> u32 {
         let sent = &mut self.sent[usize::from(direction == Direction::Down)];
         let place = *sent;
@@ -110,7 +110,7 @@ impl Scene {
         place
     }
 
-    /// Requests of HTTP/2 on these streams at 125 ms, after the preface.
+    /// HTTP/2 requests on these streams at 125 ms, after the preface.
     fn asked(mut self, streams: &[u32]) -> Self {
         let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
         let requests = streams.iter().flat_map(|stream| frame(HEADERS, END, *stream, &[0x82, 0x84, 0x86]));
@@ -199,7 +199,7 @@ fn priorities_that_a_client_states_in_fields_and_frames_are_kept_in_order() {
     assert_eq!(captured.records[0].connections[0].http.priorities, [(3, 0), (3, 7)]);
 }
 
-/// Streams 3 and 5 are answered in one segment that comes `late` ms behind the next one, or never.
+/// Streams 3 and 5 are answered in one segment that arrives `late` ms after the following one, or never.
 fn with_hole(late: Option<u64>) -> Captured {
     let mut scene = Scene::established(0).asked(&[1, 3, 5, 7]);
     scene.say(Direction::Down, 145, &answer(1));
@@ -210,7 +210,7 @@ fn with_hole(late: Option<u64>) -> Captured {
         scene.packet(Direction::Down, 146 + late, place, ACK, &[], &missing);
     }
     scene.say(Direction::Up, 300, &frame(6, 0, 0, &[0; 8]));
-    // The client has all that it asked for, whatever the capture has.
+    // The client has received everything that it requested, whatever the capture has.
     let place = scene.next(Direction::Up, &[0]);
     scene.packet(Direction::Up, 310, place, ACK | FIN, &[], &[]);
     scene.finish()
@@ -225,7 +225,7 @@ fn a_segment_that_was_sent_again_stalls_the_streams_behind_it() {
     assert_eq!((facts.retransmissions.len(), facts.retransmissions[0].server), (1, true));
     let found = diagnose::run(&captured.records);
     assert_eq!(found.iter().map(|finding| finding.rule.as_str()).collect::<Vec<_>>(), ["LOSS101"]);
-    // A millisecond later it was overtaken; as much as a round trip is needed to find out that it was lost.
+    // After a millisecond it was reordered; detecting a loss takes about a round trip.
     let overtaken = with_hole(Some(1));
     assert_eq!(diagnose::facts::of(&overtaken.records[0]).retransmissions, []);
     assert_eq!(diagnose::run(&overtaken.records), []);
@@ -240,7 +240,7 @@ fn bytes_that_the_receiver_has_and_the_capture_lacks_are_told() {
         "{:?}",
         captured.notes
     );
-    // When the others ended is not known: they are neither timed nor in flight.
+    // When the others ended is unknown: they are neither timed nor in flight.
     let outcomes: Vec<Outcome> = captured.records[0].samples.iter().map(|sample| sample.outcome).collect();
     assert_eq!(outcomes, [Outcome::Succeeded]);
     assert_eq!(captured.records[0].cell.work.arrival, Arrival::Closed { concurrency: 1 });
@@ -276,7 +276,8 @@ fn a_file_without_packets_has_none() {
 fn secrets_that_are_none_of_others_or_wrong_are_told_apart() {
     let record =
         |kind: u8, body: &[u8]| [&[kind, 3, 3][..], &(body.len() as u16).to_be_bytes(), body].concat();
-    // Up to the random (RFC 8446 §4.1), then of the server: no session, TLS_AES_128_GCM_SHA256, and that it is TLS 1.3.
+    // Up to the random (RFC 8446 §4.1); then, from the server: no session, TLS_AES_128_GCM_SHA256, and that the version
+    // is TLS 1.3.
     let hello = |kind: u8, rest: &[u8]| [&[kind, 0, 0, 76, 3, 3][..], &[kind; 32], rest].concat();
     let server = hello(2, &[0, 0x13, 0x01, 0, 0, 6, 0, 43, 0, 2, 3, 4]);
     let told = |key_log: &str| {
@@ -316,7 +317,7 @@ fn a_connection_that_began_before_the_capture_is_not_read() {
     let captured = scene.finish();
     assert!(captured.records.is_empty() && noted(&captured, "open before the capture began"));
     assert!(noted(&captured, "no whole handshake"));
-    // Its first bytes are there, although its handshake is not.
+    // Its first bytes are in the capture, although its handshake is not.
     let mut scene = Scene::new(0).asked(&[1]);
     scene.say(Direction::Down, 160, &answer(1));
     assert_eq!(scene.finish().records[0].samples.iter().count(), 1);
@@ -327,7 +328,7 @@ fn a_handshake_that_was_repeated_measures_no_round_trip() {
     let mut scene = Scene::new(0);
     scene.packet(Direction::Up, 100, 0, SYN, &[], &[]);
     scene.packet(Direction::Up, 1_100, 0, SYN, &[], &[]);
-    // The answer to the first was lost; this one was sent again meanwhile, and answers neither.
+    // The answer to the first SYN was lost; this one was sent again meanwhile, and answers neither.
     scene.packet(Direction::Down, 1_105, 0, SYN | ACK, &[], &[]);
     scene.packet(Direction::Up, 1_105, 1, ACK, &[], &[]);
     let mut scene = scene.asked(&[1]);

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Puts the payloads of a direction in order. At most `HELD` bytes are held while earlier ones are missing; with
-/// more, nothing is passed on any longer.
+/// Puts the payloads of a direction in order. At most `HELD` bytes are held while earlier ones are missing; after that,
+/// nothing more is passed on.
 #[derive(Debug, Default)]
 pub(in crate::diagnose) struct Assembly<const HELD: usize> {
     /// Bytes that have been passed on.
     next: u64,
-    /// Payloads that came too early, by first byte.
+    /// Payloads that arrived too early, by first byte.
     early: BTreeMap<u64, Vec<u8>>,
     early_bytes: usize,
-    /// Bytes are missing for good.
+    /// Bytes are missing permanently.
     is_broken: bool,
 }
 
 impl<const HELD: usize> Assembly<HELD> {
-    /// Adds the payload whose first byte has this place. `sink` is given the bytes that are next in order, with
-    /// its place.
+    /// Adds the payload whose first byte is at this place. `sink` gets the bytes that are next in order, with their
+    /// place.
     pub fn add(&mut self, start: u64, payload: &[u8], sink: &mut impl FnMut(u64, &[u8])) {
         if self.is_broken || payload.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl<const HELD: usize> Assembly<HELD> {
         }
     }
 
-    /// No more is passed on: bytes are missing for good.
+    /// Stops passing on: bytes are missing permanently.
     pub fn lose(&mut self) {
         self.is_broken = true;
         self.early.clear();
@@ -58,12 +58,12 @@ impl<const HELD: usize> Assembly<HELD> {
         before.is_some_and(|(start, held)| start + held.len() as u64 >= bytes.end)
     }
 
-    /// Whether bytes are missing for good.
+    /// Whether bytes are missing permanently.
     pub const fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// Of several payloads with the same first byte the longest is held.
+    /// Of several payloads with the same first byte, the longest is held.
     fn hold(&mut self, start: u64, payload: &[u8]) {
         if self.early.get(&start).is_none_or(|held| held.len() < payload.len()) {
             let before = self.early.insert(start, payload.to_vec());

@@ -1,4 +1,4 @@
-//! The entry point: packets of a link one by one, then a repetition to explain.
+//! The entry point: takes the packets of a link one by one, then explains a repetition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use h2lab_model::scenario::Sysctls;
 use h2lab_model::workload::Protocol;
 use h2lab_wire::trace::Direction;
 
-/// The least retransmission timeout beyond the round trip, by default (Linux's `TCP_RTO_MIN`).
+/// By how much the least retransmission timeout exceeds the round trip, by default (Linux's `TCP_RTO_MIN`).
 const RTO_MIN: Duration = Duration::from_millis(200);
 /// The sysctl that sets it, in microseconds.
 const RTO_MIN_SYSCTL: &str = "net.ipv4.tcp_rto_min_us";
@@ -25,14 +25,14 @@ const NOT_SLOW: f64 = 0.95;
 
 /// All TCP and QUIC connections of a link, reconstructed from its packets.
 ///
-/// Give it every packet in the order in which packets entered the link, both directions together, and with the packet log's
+/// Add every packet in the order in which packets entered the link, both directions together, and with the packet log's
 /// record *as it is at the end* of the repetition, when the packet's fate is known.
 #[derive(Debug, Default)]
 pub struct CapturedConnections {
     log: KeyLog,
     /// In the order of their first packets.
     connections: Vec<Connection>,
-    /// The last connection between two ports.
+    /// The latest connection between two ports.
     latest: BTreeMap<(u16, u16), usize>,
     quic: quic::Connections,
     /// Packets so far.
@@ -50,8 +50,8 @@ impl CapturedConnections {
         Self { log: KeyLog::parse(key_log), ..Self::default() }
     }
 
-    /// The next packet that entered the link. `bytes` begin with its IP header; they are empty, or cut short, where they were
-    /// not kept, after which the connection's streams are unknown.
+    /// Adds the next packet that entered the link. `bytes` begin with its IP header; they are empty or truncated if
+    /// they were not kept; after that the connection's streams are unknown.
     pub fn packet(&mut self, record: &PacketRecord, bytes: &[u8]) {
         self.packets += 1;
         let segment = Segment::parse(bytes);
@@ -59,7 +59,7 @@ impl CapturedConnections {
         if segment.is_none() {
             self.quic.packet(record, bytes, &self.log);
         }
-        // Other traffic on the link: packets with bytes that are not TCP, packets without ports.
+        // Other traffic on the link: packets with bytes that are not TCP, and packets without ports.
         if ports.0 == 0 || (segment.is_none() && (!bytes.is_empty() || record.payload == 0)) {
             return;
         }
@@ -81,22 +81,23 @@ impl CapturedConnections {
         self.connections[index].packet(record, segment.as_ref(), &self.log);
     }
 
-    /// So many further packets entered that were not recorded, in no record of the repetition: any packet missing from the others
+    /// This many further packets entered that are in no record of the repetition: any packet missing from the others
     /// may be one of these.
     pub const fn miss(&mut self, packets: u64) {
         self.missed += packets;
     }
 
-    /// What the slow requests of the repetition waited for. `ids` has the value of [`ID_FIELD`](h2lab_model::workload::ID_FIELD)
-    /// of each of its samples, in their order; it is empty if requests had none. In a cell without sidecars connection and stream
-    /// say where a request was sent that entered the link; one that did not is identified by the ids there, too.
+    /// What the slow requests of the repetition waited for. `ids` has the value of
+    /// [`ID_FIELD`](h2lab_model::workload::ID_FIELD) of each of its samples, in their order; it is empty if requests
+    /// had none. In a cell without sidecars, connection and stream identify where a request was sent that entered the
+    /// link; a request that did not enter it is identified by the ids there, too.
     pub fn explain(self, repetition: &CellRecord, ids: &[u64]) -> Waits {
         let slower_than = response_quantile(repetition, NOT_SLOW);
         self.explain_above(repetition, ids, slower_than)
     }
 
-    /// The same for every measured request that took longer than `slower_than`: than the 95th percentile of all repetitions of
-    /// the cell, say, rather than of this one.
+    /// The same for every measured request that took longer than `slower_than`, for example longer than the 95th
+    /// percentile of all repetitions of the cell, rather than of this one.
     pub fn explain_above(self, repetition: &CellRecord, ids: &[u64], slower_than: Duration) -> Waits {
         let observed = |direction| self.least.get(&direction).copied().unwrap_or_default();
         let delays = match &repetition.cell.link {
@@ -114,7 +115,7 @@ impl CapturedConnections {
     }
 }
 
-/// The smaller value of both sides: the side whose timer runs is not distinguished.
+/// The smaller value of both sides: it is not distinguished which side's timer runs.
 fn rto_min(sysctls: &Sysctls) -> Duration {
     let side =
         |names: &BTreeMap<String, String>| names.get(RTO_MIN_SYSCTL)?.parse().ok().map(Duration::from_micros);

@@ -10,18 +10,18 @@ use h2lab_base::units::Time;
 use h2lab_model::record::PacketRecord;
 use h2lab_wire::trace::{Direction, FrameKind};
 
-/// The most bytes of a direction held while earlier ones are missing. Packets are seen as their sender sent them, and
-/// it sends new bytes in order, so that bytes are held only if a packet is missing from the capture.
+/// The most bytes of a direction held while earlier ones are missing. Packets are recorded as their sender sent them,
+/// and it sends new bytes in order, so that bytes are held only if a packet is missing from the capture.
 const HELD: usize = 1 << 20;
 
-/// A connection while its packets come in.
+/// A connection while its packets are processed.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The client's port and the server's.
     ports: (u16, u16),
     /// When its first packet entered.
     begins_at: Time,
-    /// When the first packet entered with which a side ended it.
+    /// When the first packet that ends it entered the link, from either side.
     ends_at: Time,
     opening: Transmissions,
     answer: Transmissions,
@@ -36,10 +36,10 @@ struct Half {
     numbers: Option<Numbers>,
     flow: Flow,
     assembly: Assembly<HELD>,
-    /// The largest segment that its receiver accepts; `None` if that is not known.
+    /// The largest segment that its receiver accepts; `None` if unknown.
     mss: Option<u16>,
     sends: Vec<Send>,
-    /// Acknowledgements of what this direction carries.
+    /// Acknowledgements of the bytes of this direction.
     acks: Vec<Ack>,
 }
 
@@ -72,7 +72,7 @@ impl Connection {
         segment.is_opening() && !self.up.numbers.is_some_and(|numbers| numbers.has_syn(segment.seq))
     }
 
-    /// Takes the next packet; `segment` is `None` where its bytes were not kept.
+    /// Processes the next packet; `segment` is `None` if its bytes were not kept.
     pub fn packet(&mut self, record: &PacketRecord, segment: Option<&Segment<'_>>, log: &KeyLog) {
         let sent = Transmission::of(record);
         let is_up = record.direction == Direction::Up;
@@ -98,7 +98,7 @@ impl Connection {
         });
     }
 
-    /// The result, once all of its packets have come.
+    /// The result, after the last of its packets.
     pub fn finish(self, timers: Timers) -> Traced {
         let is_from_begin = !self.opening.all().is_empty();
         let is_broken =
@@ -130,7 +130,7 @@ impl Connection {
 }
 
 impl Half {
-    /// An acknowledgement of what this direction carries, which its sender receives at `at`.
+    /// An acknowledgement of bytes of this direction, which its sender receives at `at`.
     fn acknowledge(&mut self, segment: &Segment<'_>, at: Time) {
         let (Some(numbers), true) = (&self.numbers, at.happened()) else { return };
         let Some(end) = segment.ack.and_then(|ack| numbers.place(ack)) else { return };
@@ -221,7 +221,7 @@ pub(super) struct Traced {
     pub ports: (u16, u16),
     /// When its first packet entered the link.
     pub begins_at: Time,
-    /// When the first packet entered the link with which a side ended it; [`Time::NEVER`] if none did.
+    /// When the first packet that ends it entered the link, from either side; [`Time::NEVER`] if none did.
     pub ends_at: Time,
     /// Its SYNs.
     pub opening: Transmissions,
@@ -238,7 +238,7 @@ pub(super) struct Traced {
     busy: Busy,
 }
 
-/// When streams opened and closed, from the client's view.
+/// When streams opened and closed, as the client saw it.
 #[derive(Debug, Default)]
 struct Busy {
     /// In order.
@@ -282,8 +282,8 @@ impl Traced {
         self
     }
 
-    /// When a stream closed, from the client's view: with the first RST_STREAM that it sent or read, and else with the end of the
-    /// response. Parts of the response after the client's RST_STREAM were already in flight.
+    /// When a stream closed, as the client saw it: with the first RST_STREAM that it sent or read, otherwise with the
+    /// end of the response. Parts of the response after the client's RST_STREAM were already in flight.
     fn closed_at(&self, exchange: &Exchange) -> Time {
         let frame = |direction| self.frames(direction).all().get(exchange.reset(direction)? as usize);
         let sent = frame(Direction::Up).map(|frame| self.up.first_sent(frame.bytes.start));
@@ -293,8 +293,8 @@ impl Traced {
         sent.into_iter().chain(read).min().unwrap_or_else(ended)
     }
 
-    /// When the client knew by the server's first GOAWAY that it may begin nothing more (RFC 9113 §6.8); [`Time::NEVER`] if none
-    /// came.
+    /// When the client had received the server's first GOAWAY, after which it may open no streams (RFC 9113 §6.8);
+    /// [`Time::NEVER`] if none arrived.
     pub fn leaves_at(&self) -> Time {
         let first = self.frames(Direction::Down).all().iter().find(|frame| frame.kind == FrameKind::GOAWAY);
         first.map_or(Time::NEVER, |frame| self.down.history.readable(frame.bytes.end))
@@ -306,7 +306,8 @@ impl Traced {
         before(&self.busy.opened).saturating_sub(before(&self.busy.closed))
     }
 
-    /// How many streams it may have open, and since when the client knows: the server may change it at any time.
+    /// How many streams the client may have open, and since when it has this limit: the server may change it at any
+    /// time.
     fn stream_limits(&self) -> Vec<(Time, usize)> {
         if !self.streams.is_http2() {
             return vec![(Time::ZERO, 1)];
@@ -316,20 +317,21 @@ impl Traced {
         known.filter(|(at, _)| at.happened()).collect()
     }
 
-    /// How many streams the client knew at `at` that it may have open; `None` if the server had not said, and in HTTP/1.1.
+    /// The limit of open streams that the client had received by `at`; `None` if the server had not announced one, and
+    /// in HTTP/1.1.
     pub fn stream_limit_at(&self, at: Time) -> Option<usize> {
         let limits = if self.streams.is_http2() { self.stream_limits() } else { Vec::new() };
         limits.into_iter().rev().find(|(since, _)| *since <= at).map(|(_, limit)| limit)
     }
 
-    /// The times in which all its stream slots were taken, in order: HTTP/1.1 has one.
+    /// The times in which all its stream slots were in use, in order: HTTP/1.1 has one slot.
     pub fn full(&self) -> Vec<(Time, Time)> {
         let Busy { opened, closed } = &self.busy;
         let limits = self.stream_limits();
         let mut full = Vec::new();
         for (k, &(since, limit)) in limits.iter().enumerate() {
             let until = limits.get(k + 1).map_or(Time::NEVER, |(at, _)| *at);
-            // It is full from each opening that takes the last slot, up to the closing that frees one.
+            // The slots are full from each opening that takes the last one, up to the closing that frees one.
             let taken = |(n, at): (usize, &Time)| {
                 let free = *closed.get((n + 1).checked_sub(limit)?)?;
                 let (from, until) = (since.max(*at), until.min(free));

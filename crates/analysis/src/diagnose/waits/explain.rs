@@ -30,7 +30,7 @@ pub enum Doubt {
         /// How many connections.
         connections: u32,
     },
-    /// Bytes are missing from the capture: what lies behind them on the same connection could not be read.
+    /// Bytes are missing from the capture: what follows them on the same connection could not be read.
     BytesMissing {
         /// How many connections.
         connections: u32,
@@ -91,7 +91,7 @@ impl fmt::Display for Doubt {
 /// What the slow requests of a repetition waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Waits {
-    /// The 95th percentile of the repetition's response times, in nanoseconds: a request is slow that took longer.
+    /// The 95th percentile of the repetition's response times, in nanoseconds: a request that took longer is slow.
     pub slower_than_ns: u64,
     /// Every slow request that was measured, in the order of the samples.
     pub breakdowns: Vec<LatencyBreakdown>,
@@ -108,8 +108,8 @@ impl Waits {
     }
 }
 
-/// Explains the measured requests of a repetition that took longer than `slower_than`. `is_whole`: every packet of the repetition
-/// is there.
+/// Explains the measured requests of a repetition that took longer than `slower_than`. `is_whole`: every packet of the
+/// repetition was recorded.
 pub(super) fn explain(
     traced: &[Traced],
     is_whole: bool,
@@ -128,7 +128,7 @@ pub(super) fn explain(
     Waits { slower_than_ns: nanos(slower_than), split: breakdowns.iter().collect(), breakdowns, doubts }
 }
 
-/// The measured requests of a repetition that took longer, each with its index.
+/// The measured requests of a repetition that took longer than `slower_than`, each with its index.
 pub(super) fn slow(repetition: &CellRecord, slower_than: Duration) -> impl Iterator<Item = (usize, Sample)> {
     let is_slow = move |sample: &Sample| sample.measured && sample.response_time() > slower_than;
     repetition.samples.iter().enumerate().filter(move |(_, sample)| is_slow(sample))
@@ -157,11 +157,11 @@ struct Join<'a> {
     ids: &'a [u64],
     /// The generator's connections cross the link directly.
     is_direct: bool,
-    /// By `x-h2lab-id`: connection and stream; for a replayed request the last ones.
+    /// By `x-h2lab-id`: connection and stream; for a replayed request, those of the last attempt.
     by_id: BTreeMap<u64, (usize, u32)>,
     /// Connections by their ports, in the order of their begins.
     by_ports: BTreeMap<(u16, u16), Vec<usize>>,
-    /// What held requests that never entered the link; `None` if that cannot be known for sure.
+    /// What held requests that never entered the link; `None` if that is uncertain.
     near: Option<NearEnd>,
 }
 
@@ -189,7 +189,7 @@ impl<'a> Join<'a> {
             }
         }
         let by_id: BTreeMap<_, _> = by_id.into_iter().map(|(id, (_, place))| (id, place)).collect();
-        // That an id was not seen means something only if all was read, and if the programs forward ids.
+        // An id that was not seen is significant only if everything was read, and if the programs forward ids.
         let is_read = is_whole && traced.iter().all(|connection| connection.flaw.is_none());
         let is_tls = repetition.cell.protocol.is_tls();
         let near = (is_read && !by_id.is_empty()).then(|| NearEnd::new(traced, is_tls, delays));
@@ -228,7 +228,7 @@ impl<'a> Join<'a> {
         (None, causes::unlocated(&unread, sample, self.delays))
     }
 
-    /// The connection of the generator's on which a request was sent.
+    /// The generator's connection on which a request was sent.
     fn own_connection(&self, sample: &Sample) -> Option<usize> {
         let known = self.repetition.connections.iter().find(|known| known.index == sample.connection)?;
         let between = self.by_ports.get(&(known.local_port, known.remote_port))?;

@@ -13,7 +13,7 @@ use h2lab_wire::trace::Direction;
 pub(super) struct Transmission {
     /// When it entered the link.
     pub at: Time,
-    /// When it left, and reached its receiver; [`Time::NEVER`] if it was dropped, damaged, or is still inside.
+    /// When it left the link and reached its receiver; [`Time::NEVER`] if it was dropped, damaged, or is still inside.
     pub out_at: Time,
     /// Its index among all packets of its direction: its id in the packet log.
     pub index: u64,
@@ -39,12 +39,13 @@ impl Transmission {
     }
 }
 
-/// Transmissions of the same bytes, in the order in which they entered. A copy that the link made counts with its original.
+/// Transmissions of the same bytes, in the order in which they entered. A copy that the link made is counted with its
+/// original.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Transmissions(Vec<Transmission>);
 
 impl Transmissions {
-    /// Adds one.
+    /// Adds a transmission.
     pub fn push(&mut self, sent: Transmission) {
         match self.0.last_mut() {
             Some(last) if last.index == sent.index => {
@@ -65,7 +66,7 @@ impl Transmissions {
         self.0.first().map_or(Time::NEVER, |first| first.at)
     }
 
-    /// The one that delivered them, the first that left the link; `None` if none has.
+    /// The transmission that delivered them, the first that left the link; `None` if none has.
     pub fn brought(&self) -> Option<&Transmission> {
         self.0.iter().filter(|sent| sent.out_at.happened()).min_by_key(|sent| sent.out_at)
     }
@@ -75,8 +76,8 @@ impl Transmissions {
         self.brought().map_or(Time::NEVER, |sent| sent.out_at)
     }
 
-    /// The drops that delayed them, each with the transmission that followed it: those that entered before the one that
-    /// brought them.
+    /// The drops that delayed them, each with the transmission that followed it: the drops that entered the link before
+    /// the transmission that delivered the bytes.
     pub fn drops(&self) -> impl Iterator<Item = (&Transmission, Option<&Transmission>)> {
         let until = self.brought().map_or(Time::NEVER, |brought| brought.at);
         let followed = self.0.iter().enumerate().map(|(n, sent)| (sent, self.0.get(n + 1)));
@@ -96,10 +97,10 @@ pub(super) struct ByteRange {
     pub readable: Time,
 }
 
-/// The history of a direction while its packets come in.
+/// The history of a direction while its packets are processed.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// By first byte; the end is beside it. Byte ranges do not overlap; bytes between two of them were never sent.
+    /// By first byte; the value has the end. Byte ranges do not overlap; bytes between two of them were never sent.
     byte_ranges: BTreeMap<u64, (u64, Transmissions)>,
 }
 
@@ -179,7 +180,7 @@ impl History {
         count.checked_sub(1).map_or(Time::ZERO, |last| self.byte_ranges[last].readable)
     }
 
-    /// The byte ranges before `end` that include all still missing at `since`.
+    /// The byte ranges before `end` that include all bytes still missing at `since`.
     pub fn missing(&self, since: Time, end: u64) -> &[ByteRange] {
         let from = self.byte_ranges.partition_point(|byte_range| byte_range.readable <= since);
         let until = self.byte_ranges.partition_point(|byte_range| byte_range.bytes.start < end);
@@ -187,7 +188,7 @@ impl History {
     }
 }
 
-/// Sequence numbers, which wrap after 4 GiB, as places in the stream.
+/// Converts sequence numbers, which wrap after 4 GiB, to places in the stream.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::diagnose) struct Numbers {
     /// The sequence number of byte 0.
@@ -197,12 +198,12 @@ pub(in crate::diagnose) struct Numbers {
 }
 
 impl Numbers {
-    /// Those of a stream whose byte 0 has this number.
+    /// For a stream whose byte 0 has this number.
     pub const fn from_first(first: u32) -> Self {
         Self { first, highest: 0 }
     }
 
-    /// Those of a stream whose SYN has this number: it counts as one byte (RFC 9293 §3.4).
+    /// For a stream whose SYN has this number: the SYN counts as one byte (RFC 9293 §3.4).
     pub const fn behind(syn: u32) -> Self {
         Self::from_first(syn.wrapping_add(1))
     }
@@ -212,13 +213,13 @@ impl Numbers {
         number.wrapping_add(1) == self.first
     }
 
-    /// The place nearest to the highest so far that has this number; `None` before the stream's begin.
+    /// The place nearest to the highest so far that has this number; `None` before the beginning of the stream.
     pub fn place(&self, number: u32) -> Option<u64> {
         let step = number.wrapping_sub(self.first.wrapping_add(self.highest as u32)).cast_signed();
         self.highest.checked_add_signed(step.into())
     }
 
-    /// So much of the stream has been sent.
+    /// The stream has been sent up to `end`.
     pub fn advance(&mut self, end: u64) {
         self.highest = self.highest.max(end);
     }
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(place(100), Some(4_294_967_401), "the second round");
     }
 
-    /// The same by the byte.
+    /// The same, computed byte by byte.
     fn reference(packets: &[(Range<u64>, Transmission)], end: u64) -> Time {
         let arrived = |byte: u64| {
             let with = packets.iter().filter(|(bytes, _)| bytes.contains(&byte));

@@ -14,7 +14,7 @@ use strum::VariantArray;
 /// A packet that did not reach its receiver, by its name in the packet log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Drop {
-    /// Which way it went.
+    /// Its direction.
     pub direction: Direction,
     /// Its index among all packets of its direction, as in [`PacketRecord`](h2lab_model::record::PacketRecord).
     pub index: u64,
@@ -22,19 +22,19 @@ pub struct Drop {
     pub at: Time,
 }
 
-/// How a sender found out that a segment was lost.
+/// How a sender detected that a segment was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repair {
-    /// By acknowledgements of what came behind it (RFC 5681 §3.2, RACK of RFC 8985): about a round trip.
+    /// By acknowledgements of later bytes (RFC 5681 §3.2, RACK of RFC 8985): about a round trip.
     Fast,
-    /// A tail-loss probe (RFC 8985 §7): silence, but for less than the least retransmission timeout. In QUIC every probe timeout
-    /// (RFC 9002 §6.2), which has no other.
+    /// A tail-loss probe (RFC 8985 §7): silence, but for less than the least retransmission timeout. In QUIC every
+    /// probe timeout (RFC 9002 §6.2), since it has no other.
     Probe,
-    /// Silence for at least the least retransmission timeout (RFC 6298). Where a single segment is in flight, Linux lets the
-    /// probe go off with that timer; it is reported as a timeout, since that is for how long the request waits.
+    /// Silence for at least the least retransmission timeout (RFC 6298). If a single segment is in flight, Linux sends
+    /// the probe with that timer; it is reported as a timeout, since the request waits for that long.
     Timeout,
-    /// It was not repaired while the request lived.
+    /// It was not repaired before the request ended.
     Never,
 }
 
@@ -71,7 +71,7 @@ pub enum Whose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "cause")]
 pub enum Cause {
-    /// A segment was lost, and what came behind it could not be read until it had been sent again (RFC 9293 §3.4). In QUIC: a
+    /// A segment was lost, and later bytes could not be read until it had been sent again (RFC 9293 §3.4). In QUIC: a
     /// packet with bytes of the stream (RFC 9000 §2.2).
     Loss {
         /// Whose bytes it carried.
@@ -79,42 +79,43 @@ pub enum Cause {
         whose: Whose,
         /// The packet that was dropped. If its retransmission is lost too, that is a further interval with its own drop.
         drop: Drop,
-        /// How the sender found out.
+        /// How the sender detected the loss.
         repair: Repair,
     },
     /// The connection was being set up: TCP, and TLS where it is spoken; or QUIC.
     Handshake {
-        /// The packet of the handshake whose loss it was spent on; `None` for the round trips that it takes anyway.
+        /// The packet of the handshake whose loss caused the wait; `None` for the round trips that a handshake needs
+        /// anyway.
         drop: Option<Drop>,
     },
-    /// Bytes were ready, and the congestion window of TCP or QUIC did not let them go.
+    /// Bytes were ready, and the congestion window of TCP or QUIC did not allow them to be sent.
     CongestionWindow {
-        /// The drop that had shrunk the window last, if any had.
+        /// The last drop that had reduced the window, if any had.
         after: Option<Drop>,
     },
-    /// DATA was ready, and the flow-control window of the stream or of the connection, HTTP/2's (RFC 9113 §5.2) or QUIC's (RFC 9000
-    /// §4.1), did not let it go.
+    /// DATA was ready, and the flow-control window of the stream or of the connection, HTTP/2's (RFC 9113 §5.2) or
+    /// QUIC's (RFC 9000 §4.1), did not allow it to be sent.
     FlowWindow {
         /// The window of the connection rather than that of the stream.
         connection: bool,
         /// The packet with the WINDOW_UPDATE, or QUIC's `MAX_DATA` or `MAX_STREAM_DATA`, if it was lost.
         drop: Option<Drop>,
     },
-    /// It had no connection to go on, or no stream: `SETTINGS_MAX_CONCURRENT_STREAMS`, `MAX_STREAMS` of QUIC, or our own limit.
+    /// It had no connection or no stream: `SETTINGS_MAX_CONCURRENT_STREAMS`, `MAX_STREAMS` of QUIC, or our own limit.
     StreamSlot,
     /// The far end of the link had the request and not yet the response: the server, with a sidecar before it if there is one.
     Server,
-    /// The near end had what it needed: the generator or the client's sidecar, before or after the link.
+    /// The near end had everything that it needed: the generator or the client's sidecar, before or after the link.
     Client,
-    /// The link took longer than it takes at best: its queue, jitter, or a packet that was overtaken.
+    /// The link took longer than its least delay: its queue, jitter, or a packet that was overtaken.
     Queue,
     /// The link's least delay.
     Propagation,
-    /// Nothing that was seen shows it.
+    /// No observed event explains it.
     Unknown,
 }
 
-/// The name of a cause, without its circumstances: what a tail is split by.
+/// The name of a cause, without its circumstances: a tail is divided by these names.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, VariantArray,
 )]
@@ -124,7 +125,7 @@ pub enum CauseKind {
     OwnLoss,
     /// Another stream's segment was lost.
     HeadOfLine,
-    /// A segment was lost; whose is not known.
+    /// A segment was lost; the owner of its bytes is unknown.
     UnnamedLoss,
     /// A packet of the handshake was lost.
     HandshakeLoss,
@@ -192,7 +193,7 @@ impl Cause {
         }
     }
 
-    /// The drop that it names.
+    /// The drop in it, if any.
     pub const fn drop(self) -> Option<Drop> {
         match self {
             Self::Loss { drop, .. } => Some(drop),
@@ -278,16 +279,17 @@ pub struct LatencyBreakdown {
     pub scheduled_at: Time,
     /// When it ended.
     pub completed_at: Time,
-    /// Where it went; `None` if it was not found on the link, or if it never entered it and had no connection yet.
+    /// Where it was sent; `None` if it was not found on the link, or if it never entered the link and had no connection
+    /// yet.
     pub place: Option<LinkStream>,
     /// Its time, in order and without gaps from `scheduled_at` to `completed_at`.
     pub intervals: Vec<Interval>,
-    /// What most of it was spent on, as [`dominant`] has it.
+    /// What most of it was spent on, as returned by [`dominant`].
     pub dominant: CauseKind,
 }
 
-/// Which kind is reported as *the* cause: that which took most of the time, the link's least delay aside since every request has
-/// it, unless that is less than a tenth of the whole.
+/// The kind that is reported as *the* cause: the one that took most of the time. The link's least delay is left out,
+/// since every request has it, unless all else is less than a tenth of the whole.
 pub fn dominant(intervals: &[Interval]) -> CauseKind {
     let whole: Duration = intervals.iter().map(Interval::length).sum();
     let spent = |kind: CauseKind| -> Duration {
@@ -302,7 +304,7 @@ pub fn dominant(intervals: &[Interval]) -> CauseKind {
 }
 
 impl LatencyBreakdown {
-    /// Of the sample at this index, its intervals in order.
+    /// The breakdown of the sample at this index, with its intervals in order.
     pub(super) fn new(
         index: usize,
         sample: &Sample,
@@ -319,13 +321,14 @@ impl LatencyBreakdown {
         }
     }
 
-    /// The interval of the dominant cause that lasted longest.
+    /// The longest interval of the dominant cause.
     pub fn main(&self) -> Option<&Interval> {
         let of_kind = self.intervals.iter().filter(|interval| interval.cause.kind() == self.dominant);
         of_kind.reduce(|best, next| if next.length() > best.length() { next } else { best })
     }
 
-    /// Whether the request is known never to have entered the link: then all of its time has a cause, and none is the link's.
+    /// Whether the request is known never to have entered the link: then all of its time has a cause, and none is a
+    /// cause in the link.
     pub fn never_went(&self) -> bool {
         let has_gone = |interval: &Interval| matches!(interval.cause, Cause::Propagation | Cause::Unknown);
         self.place.and_then(|place| place.stream).is_none() && !self.intervals.iter().any(has_gone)

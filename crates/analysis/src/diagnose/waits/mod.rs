@@ -1,9 +1,9 @@
 //! What each slow request waited for.
 //!
-//! A link knows each packet that it dropped; the bytes of the packets say which stream they belong to. Joined, they show for
-//! every request whether it waited for a lost segment of its own, for one of another stream (head-of-line blocking), for a
-//! window, for a slot, for the server, or for the link's queue. No client and no server can know that: neither sees the other
-//! half, and neither knows the drops.
+//! The link records each packet that it dropped; the bytes of the packets show which stream they belong to. Together
+//! they show for every request whether it waited for a lost segment of its own, for one of another stream (head-of-line
+//! blocking), for a window, for a slot, for the server, or for the link's queue. No client and no server can determine
+//! that: neither sees the other half, and neither has a record of the drops.
 //!
 //! ```text
 //! packets as they enter the link, before the loss draw                                       segment
@@ -15,22 +15,22 @@
 //! datagrams of QUIC: the same by stream, with a key log, or why there is no cause              quic
 //! ```
 //!
-//! [`CapturedConnections`] takes the packets one by one, so that a capture need not lie in memory, and then explains a
-//! repetition. Everything is deterministic, and no bytes make it panic: without readable bytes streams stay unknown, and a
-//! [`Doubt`] reports it.
+//! [`CapturedConnections`] takes the packets one by one, so that a capture need not be in memory, and then explains a
+//! repetition. Everything is deterministic, and no input makes it panic: without readable bytes streams stay unknown,
+//! and a [`Doubt`] reports it.
 //!
 //! # How an interval gets its cause
 //!
-//! A request's life has five parts: before its first byte entered the link, on its way up, at the far end, on its way down,
-//! and after its last byte could be read. TCP delivers bytes in order, so in transit a request waits at any time for
-//! its own bytes that are missing because of a drop; else for its own bytes that the sender still holds, because of the
-//! flow-control window, the congestion window, or since they did not exist yet; else for its own bytes on their way; and
-//! else, when all of its bytes have come, for earlier bytes of others that have not.
+//! A request's life has five parts: before its first byte entered the link, on its way up, at the far end, on its way
+//! down, and after its last byte could be read. TCP delivers bytes in order, so in transit a request waits at any time
+//! for the first of these that applies: its own bytes that are missing because of a drop; its own bytes that the sender
+//! still holds, because of the flow-control window, the congestion window, or because they did not exist yet; its own
+//! bytes in flight; or, when all of its bytes have arrived, earlier bytes of others that have not.
 //!
-//! In QUIC every stream is in order for itself, so that the last of these does not exist (`quic/life.rs`).
+//! In QUIC every stream is ordered separately, so that the last of these does not exist (`quic/life.rs`).
 //!
-//! A request that never entered the link has none of them. If all packets are known, it is certain that it was not sent, and
-//! it waited for what blocked every connection meanwhile (`causes/unsent.rs`).
+//! A request that never entered the link has none of these parts. If all packets are known, it is certain that it was
+//! not sent, and that it waited for what blocked every connection meanwhile (`causes/unsent.rs`).
 
 pub(super) mod assembly;
 mod capture;

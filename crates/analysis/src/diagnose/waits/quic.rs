@@ -1,10 +1,11 @@
-//! HTTP/3: the packets of QUIC are opened with the secrets of our own end, and each request gets its causes as over TCP.
+//! HTTP/3: the packets of QUIC are decrypted with the secrets of our own end, and each request gets its causes as over
+//! TCP.
 //!
-//! QUIC encrypts its frames and, with them, which stream's bytes a datagram carries, what it acknowledges and what it sends again
-//! (RFC 9001 §5; that a sender repairs frames, not packets, is RFC 9000 §13.3). Without secrets a drop cannot be joined with the
-//! request that waited for it, and since streams do not wait for each other's bytes, "something of its connection was lost
-//! meanwhile" is no cause, as it is over TCP. It is then reported as a fact beside the reason; no time is attributed, so that none
-//! is `unknown`.
+//! QUIC encrypts its frames, and with them the stream whose bytes a datagram carries, what it acknowledges and what it
+//! sends again (RFC 9001 §5; a sender repairs frames, not packets: RFC 9000 §13.3). Without secrets a drop cannot be
+//! joined with the request that waited for it. Streams do not wait for each other's bytes, so "something of its
+//! connection was lost meanwhile" is not a cause, unlike over TCP. It is then reported as a fact beside the reason; no
+//! time is attributed, so that none is `unknown`.
 //!
 //! ```text
 //! datagrams as they enter the link → packets, opened              packet
@@ -50,12 +51,13 @@ const NO_TIMEOUT: Duration = Duration::from_secs(1 << 20);
 pub(super) struct Connections {
     /// In the order of their first packets.
     all: Vec<Connection>,
-    /// The last connection between two ports.
+    /// The latest connection between two ports.
     latest: BTreeMap<(u16, u16), usize>,
 }
 
 impl Connections {
-    /// The next packet that entered the link, from its IP header on; empty, or cut short, where its bytes were not kept.
+    /// Adds the next packet that entered the link, from its IP header on; empty or truncated if its bytes were not
+    /// kept.
     pub fn packet(&mut self, record: &PacketRecord, bytes: &[u8], log: &KeyLog) {
         let datagram = datagram(bytes).filter(|datagram| datagram.len() == record.payload as usize);
         let ports = (record.client_port, record.server_port);
@@ -71,7 +73,7 @@ impl Connections {
         }
     }
 
-    /// What the slow requests of a repetition waited for. `is_whole`: every packet of it is there.
+    /// What the slow requests of a repetition waited for. `is_whole`: every packet of it was recorded.
     pub fn explain(
         self,
         is_whole: bool,

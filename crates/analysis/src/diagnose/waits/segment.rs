@@ -5,7 +5,7 @@ use h2lab_link::{Offload, Packet};
 /// IP protocol number of TCP.
 const TCP: u8 = 6;
 
-/// Flags, as they stand in byte 13.
+/// Flags, as defined for byte 13.
 pub(in crate::diagnose) mod flag {
     pub const FIN: u8 = 0x01;
     pub const SYN: u8 = 0x02;
@@ -27,7 +27,7 @@ const SACKS: usize = 4;
 /// The fields of a segment that the attribution needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::diagnose) struct Segment<'a> {
-    /// Number of its first byte, or of its SYN.
+    /// The sequence number of its first byte, or of its SYN.
     pub seq: u32,
     /// The next byte that its sender expects; `None` without ACK.
     pub ack: Option<u32>,
@@ -70,7 +70,7 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// Whether it has the most bytes that its receiver accepts in one segment: `most` less the options.
+    /// Whether it has the most bytes that its receiver accepts in one segment: `most` minus the options.
     pub const fn is_full(&self, most: u16) -> bool {
         !self.payload.is_empty() && self.payload.len() + self.options >= most as usize
     }
@@ -86,7 +86,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// The TCP header at the end of `headers`: all that precedes the payload.
+/// The TCP header at the end of `headers`, which are all bytes before the payload.
 fn tcp_header(headers: &[u8]) -> Option<&[u8]> {
     let network = match headers.first()? >> 4 {
         4 => usize::from(headers[0] & 0x0f) * 4,
@@ -114,7 +114,8 @@ fn mss(options: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(option(options, kind::MAX_SEGMENT)?.try_into().ok()?))
 }
 
-/// The value of the first option of this kind; `None` if there is none, or one of an impossible length before it.
+/// The value of the first option of this kind; `None` if there is none, or if an option before it has an impossible
+/// length.
 fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
     while let Some((&kind, rest)) = options.split_first() {
         match kind {

@@ -1,10 +1,11 @@
 //! What kept one end of a TCP connection from sending, as far as its packets show.
 //!
-//! A congestion window is visible only to its kernel. But a sender limited by it sends when an acknowledgement comes, and with as
-//! much in flight as it ever had; one without data does neither. And a sender with more data than it sends shows it: its segment
-//! is full, while the last segment of its data is as short as the rest. As long as data is in flight, the rest then waits for the
-//! window. Without, it would be sent at once, unless it is short and Nagle's algorithm (RFC 9293 §3.7.4) or its program held it,
-//! so that a short segment sent when all is acknowledged proves nothing.
+//! A congestion window is visible only to its kernel. But a sender limited by it sends when an acknowledgement arrives,
+//! with as much in flight as it ever had; a sender without data does neither. And a sender with more data than it sends
+//! shows this: its segment is full, while the last segment of its data is as short as the rest. As long as data is in
+//! flight, the rest then waits for the window. With nothing in flight it would be sent at once, unless it is short and
+//! Nagle's algorithm (RFC 9293 §3.7.4) or its program held it back. So a short segment sent when everything is
+//! acknowledged proves nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -16,9 +17,10 @@ use h2lab_base::counters::INITIAL_SEGMENTS;
 use h2lab_base::units::Time;
 use h2lab_wire::trace::Direction;
 
-/// Within this a sender answers an acknowledgement with its queued data.
+/// A sender sends its queued data within this time after an acknowledgement.
 const PROMPT: Duration = Duration::from_millis(1);
-/// After so long without sending, a congestion window counts as the initial one again: the least retransmission timeout.
+/// After this long without sending, the congestion window is taken to be the initial one again: the least
+/// retransmission timeout.
 const IDLE: Duration = Duration::from_millis(200);
 
 /// A packet with payload as its sender sent it.
@@ -28,9 +30,9 @@ pub(super) struct Send {
     pub bytes: Range<u64>,
     /// What the link did to it.
     pub sent: Transmission,
-    /// How its first byte had been sent before; `None` if it is new.
+    /// How its first byte was sent before; `None` if it is new.
     pub before: Option<Before>,
-    /// It is full, so that its sender had more.
+    /// It is full, so that its sender had more data.
     pub is_full: bool,
 }
 
@@ -64,19 +66,19 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// How long after an acknowledgement a loss may be found by it: at once, or when the time for reordering is over (RFC 8985
-    /// §6.2: a quarter of the round trip).
+    /// How long after an acknowledgement a loss may be detected from it: at once, or after the reordering window (RFC
+    /// 8985 §6.2: a quarter of the round trip).
     fn reordering(self) -> Duration {
         self.rtt / 4 + Duration::from_millis(3)
     }
 
-    /// Which timer retransmitted something that had been sent `elapsed` before, after a silence of `silence`. `is_revealed`:
-    /// something after it had been acknowledged.
+    /// Which timer caused a retransmission of data that had been sent `elapsed` before, after a silence of `silence`.
+    /// `is_revealed`: later data had been acknowledged.
     ///
-    /// A retransmission timeout comes a round trip and `rto_min` after the segment (RFC 6298, as Linux has it). If a probe
-    /// came in between, the timeout is counted from the segment all the same, and the silence is shorter by the two round trips
-    /// that the probe waited (RFC 8985 §7.2). A revealed loss has no probe: it is retransmitted when the time
-    /// for reordering is over, which a kernel with a slow clock may find out two ticks of 10 ms late.
+    /// A retransmission timeout comes a round trip and `rto_min` after the segment (RFC 6298, as implemented in Linux).
+    /// If a probe came in between, the timeout is counted from the segment nevertheless, and the silence is shorter by
+    /// the two round trips that the probe waited (RFC 8985 §7.2). A revealed loss has no probe: it is retransmitted
+    /// after the reordering window, which a kernel with a slow clock may notice two ticks of 10 ms late.
     fn fired(self, elapsed: Duration, silence: Duration, is_revealed: bool) -> Repair {
         let timeout = (self.rtt + self.rto_min).mul_f64(0.95);
         let probe = self.rtt * 5 / 2 + Duration::from_millis(10);
@@ -103,20 +105,20 @@ struct Fresh {
     at: Time,
     /// One past its bytes.
     end: u64,
-    /// Since when the congestion window had held them back at most; `None` if it had not.
+    /// Since when, at the earliest, the congestion window had held them back; `None` if it had not.
     held_since: Option<Time>,
-    /// The drop that had shrunk the window last.
+    /// The last drop that had reduced the window.
     after: Option<Drop>,
 }
 
-/// A time in which a sender held back data, up to when it next sent new data.
+/// A time in which a sender held back data, until it sent new data again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hold {
     /// When it had last sent new data.
     pub from: Time,
-    /// When it sent new data again; [`Time::NEVER`] if it never did and all that it had sent was never acknowledged.
+    /// When it sent new data again; [`Time::NEVER`] if it never did and not all that it had sent was acknowledged.
     pub until: Time,
-    /// The drop that had shrunk the window last.
+    /// The last drop that had reduced the window.
     pub after: Option<Drop>,
 }
 
@@ -130,7 +132,7 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    /// Follows a sender. `sends` are in the order in which they entered the link; acknowledgements come in any order.
+    /// Follows a sender. `sends` are in the order in which they entered the link; acknowledgements may be in any order.
     pub fn follow(direction: Direction, sends: &[Send], mut acks: Vec<Ack>, timers: Timers) -> Self {
         acks.sort_by_key(|ack| ack.at);
         let mut sender = Sender::new(direction, timers);
@@ -154,24 +156,24 @@ impl Sending {
         between.map(|(from, next)| Hold { from, until: next.at, after: next.after }).chain(self.last)
     }
 
-    /// Since when the congestion window held back, at most, the new data with the byte at `place`, and the drop that had
-    /// shrunk the window; `None` if it did not hold it.
+    /// Since when, at the earliest, the congestion window held back the new data with the byte at `place`, and the drop
+    /// that had reduced the window; `None` if the window did not hold it back.
     pub fn held(&self, place: u64) -> Option<(Time, Option<Drop>)> {
         let fresh = self.fresh.get(self.fresh.partition_point(|fresh| fresh.end <= place))?;
         fresh.held_since.map(|since| (since, fresh.after))
     }
 
-    /// The drop that had shrunk the window when the byte at `place` was sent.
+    /// The drop that had reduced the window when the byte at `place` was sent.
     pub fn shrunk_by(&self, place: u64) -> Option<Drop> {
         self.fresh.get(self.fresh.partition_point(|fresh| fresh.end <= place))?.after
     }
 
-    /// How a segment that was lost when it was sent at `lost` was repaired by the one at `again`.
+    /// How a segment that was sent at `lost`, and lost, was repaired by the one sent at `again`.
     pub fn repair(&self, lost: Time, again: Time) -> Repair {
         let from = self.resent.partition_point(|resent| resent.at <= lost);
         let until = self.resent.partition_point(|resent| resent.at <= again);
         let between = self.resent.get(from..until).unwrap_or_default();
-        // Retransmissions that follow a timeout step by step, as its acknowledgements arrive, are due to it.
+        // Retransmissions that follow a timeout one by one, as its acknowledgements arrive, are due to that timeout.
         let timer = |kind| between.iter().any(|resent| resent.repair == kind);
         let own = between.last().map_or(Repair::Fast, |resent| resent.repair);
         if own == Repair::Probe {
@@ -189,9 +191,9 @@ struct Sender {
     direction: Direction,
     timers: Timers,
     seen: Sending,
-    /// Packets in flight, by first byte; the end is beside it.
+    /// Packets in flight, by first byte; the value is the end.
     in_flight: BTreeMap<u64, u64>,
-    /// Segments that it has been seen to have in flight since its window was last reset: its window is no smaller.
+    /// The most segments that it was seen to have in flight since its window was last reset: its window is no smaller.
     dared: usize,
     /// When it last received an acknowledgement.
     last_ack_at: Time,
@@ -200,13 +202,13 @@ struct Sender {
     /// When it last received or sent a packet.
     last_event: Time,
     last_sent: Option<Time>,
-    /// When nothing was in flight any more, if that is so.
+    /// When everything had been acknowledged, if nothing is in flight.
     emptied: Option<Time>,
     /// Its last new data filled a segment.
     has_more: bool,
     /// One past the highest byte sent.
     highest: u64,
-    /// While less than this is acknowledged it repairs a loss.
+    /// Until this is acknowledged, it repairs a loss.
     recovers_until: u64,
     acknowledged: u64,
     /// One past the last byte known to have arrived.
@@ -292,7 +294,7 @@ impl Sender {
         }
         let recovers = self.acknowledged < self.recovers_until;
         let dares = self.recent.iter().map(|(_, in_flight)| *in_flight).max();
-        // With less in flight than it ever had, a sender could have sent before the acknowledgement came.
+        // A sender with less in flight than it ever had could have sent before the acknowledgement arrived.
         let is_clocked = dares.is_some_and(|before| before > 0 && (recovers || before >= self.dared));
         let goes_on = self.goes_on(send);
         let held_since = (is_clocked || goes_on).then(|| self.held_since(now, goes_on));
@@ -318,8 +320,8 @@ impl Sender {
         }
     }
 
-    /// The result after the last packet. A sender that had more, or had a loss to repair, was held to the end, or to
-    /// when nothing was left in flight.
+    /// The result after the last packet. A sender that had more data, or a loss to repair, was held until the end, or
+    /// until nothing was in flight.
     fn finish(mut self) -> Sending {
         let unrepaired = self.lost.range(self.acknowledged..).next().map(|(_, drop)| *drop);
         let recovers = self.acknowledged < self.recovers_until || unrepaired.is_some();

@@ -14,7 +14,7 @@ use h2lab_base::units::nanos;
 pub struct CauseShare {
     /// Time that was spent on it, over all requests of the tail, in nanoseconds.
     pub time_ns: u64,
-    /// Requests of which it is the dominant cause.
+    /// Requests whose dominant cause it is.
     pub requests: u64,
 }
 
@@ -23,9 +23,10 @@ pub struct CauseShare {
 pub struct Split {
     /// What each kind took; kinds that took nothing are not here.
     pub parts: BTreeMap<CauseKind, CauseShare>,
-    /// Of the time that waited for lost segments, named or not, how much each way to repair them took, in nanoseconds.
+    /// The time spent waiting for lost segments, whether their owner is known or not, by the way of repair, in
+    /// nanoseconds.
     pub repairs_ns: BTreeMap<Repair, u64>,
-    /// The time of all, in nanoseconds: the sum of the parts.
+    /// The total time, in nanoseconds: the sum of the parts.
     pub total_ns: u64,
     /// Requests in the tail.
     pub requests: u64,
@@ -92,7 +93,7 @@ mod tests {
         Cause::Loss { whose: Whose::Own, drop, repair }
     }
 
-    /// A latency breakdown whose parts last so many milliseconds.
+    /// A latency breakdown whose parts have these lengths in milliseconds.
     fn breakdown(parts: &[(u64, Cause)]) -> LatencyBreakdown {
         let mut at = Time::ZERO;
         let interval = |(millis, cause): &(u64, Cause)| {

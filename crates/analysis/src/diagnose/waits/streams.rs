@@ -1,4 +1,4 @@
-//! Which frames of which streams lie at which bytes of a TCP connection.
+//! Which bytes of a TCP connection contain which frames of which streams.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use h2lab_wire::h2::setting;
 use h2lab_wire::trace::detail::{Detail, DetailedFrame, Head, Reader};
 use h2lab_wire::trace::{Dialect, Direction, FrameKind};
 
-/// Bytes that are kept before the client's first bytes, which identify the protocol.
+/// The most bytes that are kept until the client's first bytes arrive, which identify the protocol.
 const EARLY: usize = 1 << 16;
 /// The initial size of every window (RFC 9113 §6.9.2).
 pub(super) const DEFAULT_WINDOW: u64 = 65_535;
@@ -23,16 +23,16 @@ pub(super) struct Placed {
     pub kind: FrameKind,
     /// Bytes of the TCP stream that must have arrived before all of it can be read.
     pub bytes: Range<u64>,
-    /// The total that DATA up to its end has taken of the connection's window; 0 for other frames.
+    /// The total that DATA up to its end has used of the connection window; 0 for other frames.
     pub connection_flow: u64,
-    /// The same of its stream's window.
+    /// The same for its stream window.
     pub stream_flow: u64,
 }
 
 /// An increment of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Update {
-    /// The total of this window's increments, with this one.
+    /// The total of this window's increments, including this one.
     pub granted: u64,
     /// Where its frame begins in the TCP stream of its direction.
     pub begins_at: u64,
@@ -53,15 +53,15 @@ struct Set {
 pub(super) struct Frames {
     /// In the order of the bytes.
     all: Vec<Placed>,
-    /// The total taken by DATA of each stream so far; of the connection at 0.
+    /// The total that DATA has used so far, by stream; that of the connection at 0.
     flows: BTreeMap<u32, u64>,
     /// WINDOW_UPDATEs that its sender has sent, by stream; those of the connection at 0.
     updates: BTreeMap<u32, Vec<Update>>,
     settings: Vec<Set>,
     /// HTTP/1.1, whose frames have no headers.
     is_http1: bool,
-    /// With TLS: of each record the first plaintext byte and the places of the record, in order. Else empty: plaintext
-    /// bytes are TCP's.
+    /// With TLS: for each record its first plaintext byte and its places in the TCP stream, in order. Without TLS it is
+    /// empty: plaintext bytes are TCP's.
     records: Vec<(u64, Range<u64>)>,
     plaintext: u64,
 }
@@ -79,25 +79,25 @@ impl Frames {
         self.all.get(from..until).unwrap_or_default()
     }
 
-    /// The first WINDOW_UPDATE of its sender that brings the total of a window's increments, the connection's for 0, to this
-    /// much.
+    /// The first WINDOW_UPDATE of its sender that brings the total of a window's increments to at least this much.
+    /// Stream 0 is the connection's window.
     pub fn update(&self, stream: u32, granted: u64) -> Option<&Update> {
         let updates = self.updates.get(&stream)?;
         updates.get(updates.partition_point(|update| update.granted < granted))
     }
 
-    /// The last value of a setting whose frame is `known` by the place of its end.
+    /// The last value of a setting, among the frames for which `known` returns true for the place of their end.
     fn setting(&self, id: u16, known: impl Fn(u64) -> bool) -> Option<u32> {
         self.settings.iter().rev().find(|set| set.id == id && known(set.ends_at)).map(|set| set.value)
     }
 
-    /// The initial window of streams that its sender has granted, as far as its SETTINGS are `known` by the place of their
-    /// end.
+    /// The initial window of streams that its sender has granted, according to those SETTINGS for which `known` returns
+    /// true for the place of their end.
     pub fn initial_window(&self, known: impl Fn(u64) -> bool) -> u64 {
         self.setting(setting::INITIAL_WINDOW_SIZE, known).map_or(DEFAULT_WINDOW, u64::from)
     }
 
-    /// How many concurrent streams its sender accepts, each time it said so, with the place of the frame's end.
+    /// How many concurrent streams its sender accepts: each value that it announced, with the place of the frame's end.
     pub fn stream_limits(&self) -> impl Iterator<Item = (u64, u32)> {
         self.settings
             .iter()
@@ -117,7 +117,7 @@ impl Frames {
         record(plain.start).start..record(plain.end.saturating_sub(1).max(plain.start)).end
     }
 
-    /// DATA of `length` bytes takes it of a window; returns the new total.
+    /// DATA of `length` bytes uses that much of a window; returns the new total.
     fn consume(&mut self, stream: u32, length: u32) -> u64 {
         let flow = self.flows.entry(stream).or_default();
         *flow += u64::from(length);
@@ -126,7 +126,7 @@ impl Frames {
 
     fn add(&mut self, detailed: &DetailedFrame) -> Option<&Placed> {
         let (event, end) = (detailed.event, detailed.ends_at);
-        // A head before the frames of a connection that upgrades has no frame header.
+        // A head before the frames of an upgraded connection has no frame header.
         let is_head = matches!(&detailed.detail, Detail::Head(Head { start_line: Some(_), .. }));
         let header = if is_head || self.is_http1 { 0 } else { 9 };
         let start = end.saturating_sub(u64::from(event.length) + header);
@@ -166,10 +166,10 @@ impl Frames {
 pub(super) struct Exchange {
     /// Its `x-h2lab-id`.
     pub id: Option<u64>,
-    /// Its frames up, as indices.
+    /// Its frames in the direction up, as indices.
     up: Vec<u32>,
     down: Vec<u32>,
-    /// The first RST_STREAM up, and the first down, as indices.
+    /// The first RST_STREAM in each direction, up and down, as indices.
     resets: [Option<u32>; 2],
 }
 
@@ -205,7 +205,7 @@ pub(super) enum Protocol {
 pub(super) struct Streams {
     pub protocol: Protocol,
     reader: Option<Reader>,
-    /// What the server sent before the client did.
+    /// What the server sent before the client sent anything.
     early: Vec<(Range<u64>, Vec<u8>)>,
     early_bytes: usize,
     is_tls: bool,
@@ -215,7 +215,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// The streams of a connection; `is_tls`: its bytes come out of records.
+    /// The streams of a connection; `is_tls`: its bytes come from TLS records.
     pub fn new(is_tls: bool) -> Self {
         Self { is_tls, ..Self::default() }
     }
@@ -243,7 +243,7 @@ impl Streams {
         self.exchanges.iter().map(|(stream, exchange)| (*stream, exchange))
     }
 
-    /// The next bytes in clear of a direction, and their place in the TCP stream.
+    /// Processes the next plaintext bytes of a direction; `places` is where they are in the TCP stream.
     pub fn feed(&mut self, direction: Direction, places: Range<u64>, bytes: &[u8]) {
         if bytes.is_empty() || self.protocol == Protocol::Other {
             return;
@@ -283,7 +283,7 @@ impl Streams {
             frames.records.push((frames.plaintext, bytes_at));
         }
         frames.plaintext += bytes.len() as u64;
-        // The time is not used here: bytes have theirs by their place.
+        // The time is not used here: the place of the bytes determines their time.
         reader.feed(Time::ZERO, direction, bytes, &mut |detailed| {
             let index = frames.all.len() as u32;
             let Some(placed) = frames.add(&detailed) else { return };
@@ -312,7 +312,7 @@ const fn matters(kind: FrameKind) -> bool {
     matches!(kind, FrameKind::DATA | FrameKind::HEADERS | FrameKind::CONTINUATION)
 }
 
-/// The protocol by a client's first bytes: HTTP/2 by its preface or by an upgrade, or a request line of HTTP/1.1.
+/// The protocol, from a client's first bytes: HTTP/2 by its preface or by an upgrade, or HTTP/1.1 by a request line.
 pub(in crate::diagnose) fn dialect(first: &[u8]) -> Option<Dialect> {
     if is_preface(first) {
         return Some(Dialect::Http2);
@@ -328,7 +328,7 @@ pub(in crate::diagnose) fn dialect(first: &[u8]) -> Option<Dialect> {
     Some(if upgrades { Dialect::Http2 } else { Dialect::Http1 })
 }
 
-/// Whether a client's first bytes are a request that offers to go on with HTTP/2, which its server may decline.
+/// Whether a client's first bytes are a request that offers to continue with HTTP/2, which its server may decline.
 pub(in crate::diagnose) fn offers_upgrade(first: &[u8]) -> bool {
     dialect(first) == Some(Dialect::Http2) && !is_preface(first)
 }

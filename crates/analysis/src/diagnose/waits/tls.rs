@@ -1,5 +1,5 @@
-//! TLS read with a key log: records of TLS 1.3 (RFC 8446 §5) and of the AEAD suites of TLS 1.2 (RFC 5246 §6.2.3.3, RFC 5288,
-//! RFC 7905) to the bytes in them, each with its place in the TCP stream.
+//! TLS read with a key log: from records of TLS 1.3 (RFC 8446 §5) and of the AEAD suites of TLS 1.2 (RFC 5246 §6.2.3.3,
+//! RFC 5288, RFC 7905) to the bytes in them, each with its place in the TCP stream.
 
 pub(super) mod keys;
 pub(super) mod protection;
@@ -31,7 +31,7 @@ mod message {
     pub const KEY_UPDATE: u8 = 24;
 }
 
-/// Records of the encrypted handshake of TLS 1.3 at most: what the server sends, and what the client does (RFC 8446 §2).
+/// The most records of the encrypted handshake of TLS 1.3: those of the server, and those of the client (RFC 8446 §2).
 const SERVERS_FLIGHT: u32 = 5;
 const CLIENTS_FLIGHT: u32 = 3;
 
@@ -53,21 +53,21 @@ pub(in crate::diagnose) struct Tls {
     up: Half,
     down: Half,
     opaque: Option<Opaque>,
-    /// A secret has opened a record.
+    /// A secret has decrypted a record.
     has_opened: bool,
 }
 
 /// One direction.
 #[derive(Debug, Default)]
 struct Half {
-    /// The record under way.
+    /// The record in progress.
     pending: Vec<u8>,
     /// The place of its first byte in the TCP stream.
     start: u64,
     protection: Option<Protection>,
-    /// TLS 1.2: all from here on is protected. TLS 1.3: a record of application data has been read.
+    /// TLS 1.2: everything from here on is protected. TLS 1.3: a record of application data has been read.
     is_protected: bool,
-    /// TLS 1.3: records that the application's key did not open before any that it did.
+    /// TLS 1.3: records that the application's key did not decrypt, before the first that it did.
     unopened: u32,
 }
 
@@ -92,19 +92,20 @@ impl Tls {
         matches!(bytes, [content::HANDSHAKE, 3, ..])
     }
 
-    /// Why it cannot be read, if it cannot.
+    /// Why the connection cannot be read, if it cannot.
     pub const fn opaque(&self) -> Option<Opaque> {
         self.opaque
     }
 
-    /// Whether there are secrets for it, and they open nothing: they are of something else.
+    /// Whether there are secrets for it that decrypt nothing: they belong to something else.
     pub const fn has_wrong_secrets(&self) -> bool {
         let is_beyond_handshake = self.up.unopened > CLIENTS_FLIGHT || self.down.unopened > SERVERS_FLIGHT;
         self.secrets.is_some() && !self.has_opened && (is_beyond_handshake || self.opaque.is_some())
     }
 
-    /// The next bytes of a direction; the first of them has this place. `sink` is given the contents of each record of
-    /// application data, and the places of the whole record, which must have arrived before any of it can be read.
+    /// Processes the next bytes of a direction; the first of them is at this place. `sink` gets the contents of each
+    /// record of application data, and the places of the whole record, which must have arrived before any of it can be
+    /// read.
     pub fn feed(
         &mut self,
         direction: Direction,
@@ -162,7 +163,7 @@ impl Tls {
         let is_protected = self.half(direction).is_protected;
         match header[0] {
             content::CHANGE_CIPHER_SPEC if self.is_tls12() => self.begin_protection(direction, log),
-            // TLS 1.3 has it for middleboxes, without a meaning.
+            // TLS 1.3 sends it only for middleboxes; it has no meaning.
             content::CHANGE_CIPHER_SPEC => Ok(()),
             content::HANDSHAKE if !is_protected => {
                 self.hello(body);
@@ -182,7 +183,7 @@ impl Tls {
         self.server.is_some_and(|server| !server.is_tls13)
     }
 
-    /// Takes the inputs of the keys from a record that begins with a hello.
+    /// Extracts the inputs of the keys from a record that begins with a hello.
     fn hello(&mut self, body: &[u8]) {
         match body.first() {
             Some(&message::CLIENT_HELLO) => self.client_random = random_of(body),
@@ -228,8 +229,9 @@ impl Tls {
         Ok(())
     }
 
-    /// TLS 1.3: the first records that look like application data are the encrypted part of the handshake, under other keys
-    /// (RFC 8446 §5.2). They are skipped: the first record that the application's key opens is the application's.
+    /// TLS 1.3: the first records that look like application data are the encrypted part of the handshake, with other
+    /// keys (RFC 8446 §5.2). They are skipped: the first record that the application's key decrypts belongs to the
+    /// application.
     fn protected_13(
         &mut self,
         direction: Direction,
@@ -261,20 +263,20 @@ impl Tls {
     }
 }
 
-/// The first record of `bytes`, and what follows it; `None` if it is incomplete. A body of impossible length is cut where
-/// that shows.
+/// The first record of `bytes`, and what follows it; `None` if it is incomplete. A body of impossible length is cut
+/// where its length becomes impossible.
 fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = usize::from(u16::from_be_bytes([*bytes.get(3)?, *bytes.get(4)?]));
     bytes.split_at_checked(HEADER + length).or_else(|| (length > LONGEST).then_some((bytes, &[])))
 }
 
-/// The contents and type of a protected record of TLS 1.3, which is the last octet that is not zero (RFC 8446 §5.4).
+/// The contents and type of a protected record of TLS 1.3; the type is the last octet that is not zero (RFC 8446 §5.4).
 fn inner_13(opened: &[u8]) -> Option<(u8, &[u8])> {
     let last = opened.iter().rposition(|byte| *byte != 0)?;
     Some((opened[last], &opened[..last]))
 }
 
-/// Whether there is a `KeyUpdate` among these messages, after which the next record has another key (RFC 8446 §4.6.3).
+/// Whether there is a `KeyUpdate` among these messages; after it the next record has another key (RFC 8446 §4.6.3).
 fn has_key_update(mut messages: &[u8]) -> bool {
     while let [kind, a, b, c, rest @ ..] = messages {
         if *kind == message::KEY_UPDATE {
@@ -291,7 +293,7 @@ pub(super) fn random_of(hello: &[u8]) -> Option<Random> {
     hello.get(6..38)?.try_into().ok()
 }
 
-/// The server's hello; `None` for a `HelloRetryRequest`, which looks like one.
+/// The server's hello; `None` for a `HelloRetryRequest`, which has the same format.
 pub(super) fn server_hello(hello: &[u8]) -> Option<ServerHello> {
     const PRE_SHARED_KEY: u16 = 41;
     const SUPPORTED_VERSIONS: u16 = 43;

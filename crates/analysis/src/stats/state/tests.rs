@@ -40,8 +40,8 @@ fn disturbed(kind: DisturbanceKind) -> CellRecord {
     record
 }
 
-/// Why the figures are invalid of a server that ran, waited, at a time waited, while others ran, for so many milliseconds of
-/// ten seconds.
+/// Why the figures are invalid for a server whose threads ran for `ran` and waited for `waited` milliseconds of ten
+/// seconds, at most `longest` at once, while other programs used `others` of CPU time.
 fn starved_by(ran: u64, waited: u64, longest: u64, others: u64) -> Vec<String> {
     let [ran_ns, waited_ns, longest_ns, others_ns] = [ran, waited, longest, others].map(|ms| ms * 1_000_000);
     let run_delay = RunDelay { ran_ns, waited_ns, longest_ns, others_ns };
@@ -94,7 +94,7 @@ fn a_server_may_wait_a_millisecond_per_request_or_five_percent_of_the_median() {
         let requests: u32 = record.connections.iter().map(|connection| connection.requests).sum();
         let waited_ns = micros_each * 1_000 * u64::from(requests);
         let run_delay = RunDelay { waited_ns, others_ns: waited_ns, ..RunDelay::default() };
-        // So long a time that the server is idle for most of it.
+        // A time so long that the server is idle for most of it.
         let wall_ns = waited_ns * 100;
         record.server = Some(ServerSummary { run_delay, wall_ns, ..ServerSummary::default() });
         invalid_reasons(&record).len()
@@ -159,7 +159,7 @@ fn a_cell_that_serves_what_it_is_offered_is_ok() {
     assert_eq!(state_of(&clean()), CellState::Ok);
 }
 
-/// What becomes of each measured request, by its number and the measured time.
+/// A change of each measured request, given its number and the measured time.
 type Change<'a> = &'a dyn Fn(usize, &mut Sample, (Time, Time));
 
 #[test]
@@ -175,7 +175,8 @@ fn a_stall_at_the_end_is_no_overload_and_the_same_share_missing_all_the_time_is(
         }
         state_of(&record)
     };
-    // All that was due in the last so many milliseconds, or would have been answered then, is answered after the end.
+    // Everything that was due in the last `millis` milliseconds, or would have been answered then, is answered after
+    // the end.
     let stalled_for = |millis: u64| {
         of(&move |_, sample, (_, until)| {
             if sample.completed_at + Duration::from_millis(millis) >= until {
@@ -250,7 +251,8 @@ fn an_open_loop_without_warm_up_is_stable_although_the_last_answers_come_late() 
 
 #[test]
 fn the_fill_of_a_closed_loop_is_no_growth_and_what_comes_after_it_is() {
-    // A server of one request per 100 ms, and ten in flight: the first ten wait 100 ms, 200 ms …, all others a second.
+    // A server that takes 100 ms per request, and ten requests in flight: the first ten wait 100 ms, 200 ms …, all
+    // others a second.
     let after_the_fill = |late: Duration| {
         let mut record = clean();
         record.cell.work.arrival = Arrival::Closed { concurrency: 10 };
@@ -289,7 +291,7 @@ fn response_times_that_grow_are_unstable() {
         let middle = window(&record).0 + record.cell.work.phases.measure / 2;
         let until = window(&record).1;
         for sample in record.samples.edit().iter_mut().filter(|s| s.scheduled_at >= middle) {
-            // The last ones stay inside the window, so that only the growth can show.
+            // The last requests stay inside the window, so that only the growth is visible.
             let room = until.since(sample.completed_at).saturating_sub(Duration::from_nanos(1));
             sample.completed_at += Duration::from_millis(millis).min(room);
         }
@@ -349,7 +351,7 @@ fn a_late_generator_is_invalid_beyond_a_millisecond_or_five_percent_of_the_media
     assert!(matches!(late(1_300), CellState::Invalid { .. }));
 }
 
-/// Why the figures are invalid of a closed loop of ten requests that took so long, each request so late.
+/// Why the figures are invalid for a closed loop of ten requests that took `wall`, with request n late by `late(n)`.
 fn closed(wall: Duration, late: impl Fn(usize) -> Duration) -> Vec<String> {
     let mut record = clean();
     record.cell.work.arrival = Arrival::Closed { concurrency: 10 };
@@ -428,7 +430,7 @@ fn a_busy_core_of_ours_is_invalid() {
     };
     assert_eq!(busy(94, 0), CellState::Ok);
     assert!(matches!(busy(95, 0), CellState::Invalid { .. }));
-    // Busy-waiting to be on time is no overload.
+    // Busy-waiting to be on time is not overload.
     assert_eq!(busy(99, 5), CellState::Ok);
     assert!(matches!(busy(99, 4), CellState::Invalid { .. }));
     let mut record = clean();

@@ -1,4 +1,5 @@
-//! Conditions on two runs: `p99 > 1.1*base.p99` holds a cell's figure against that of the same cell in the first run, the base.
+//! Conditions on two runs: `p99 > 1.1*base.p99` compares a cell's figure with that of the same cell in the first run,
+//! the base.
 
 use super::{
     Bound, CellSummary, Fit, Judged, METRICS, Metric, MetricFigure, Relation, Threshold, ThresholdError,
@@ -7,7 +8,7 @@ use super::{
 use crate::stats::Tail;
 use h2lab_base::counts::{count, plural};
 
-/// Ten-thousandths of all.
+/// All requests, in ten-thousandths.
 const ALL: u32 = 10_000;
 /// The lowest percentile that needs many requests, in ten-thousandths.
 const P99: u32 = 9_900;
@@ -15,7 +16,7 @@ const P99: u32 = 9_900;
 /// The name of the first run.
 const BASE: &str = "base";
 
-/// The figures of a cell that a condition can use, wherever they come from.
+/// The figures of a cell that a condition can use, whatever their source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellFigures {
     /// The cell's label.
@@ -24,10 +25,10 @@ pub struct CellFigures {
     pub protocol: String,
     /// Why it has no response times; then those below are infinite.
     pub without: Option<String>,
-    /// Successful and unfinished requests, of which the percentiles are.
+    /// Successful and unfinished requests, on which the percentiles are based.
     pub requests: u64,
-    /// A figure for each of [`CellFigures::NAMES`]: times in ms, errors as a share of 1, throughput in requests per second; not a
-    /// number where it is not known.
+    /// A figure for each of [`CellFigures::NAMES`]: times in ms, errors as a share of 1, throughput in requests per
+    /// second; NaN if it is unknown.
     pub values: [f64; METRICS.len()],
 }
 
@@ -43,7 +44,7 @@ impl CellFigures {
         names
     };
 
-    /// Those of a cell of a run.
+    /// From a cell of a run.
     pub fn of(summary: &CellSummary) -> Self {
         Self {
             label: summary.label.clone(),
@@ -59,8 +60,8 @@ impl CellFigures {
         Self::NAMES.iter().position(|known| *known == name).map(|place| self.values[place])
     }
 
-    /// How many requests this figure needs, if it is one that reports leave out because there are fewer: it rests on a few requests of
-    /// one stall. What collapsed has no response times, whatever their number.
+    /// How many requests this figure needs, if reports leave it out because there are fewer: then it rests on a few
+    /// requests of one stall. A collapsed cell has no response times, whatever their number.
     fn lacks(&self, metric: Metric) -> Option<u64> {
         let Metric::Quantile(share) = metric else { return None };
         let needed =
@@ -74,11 +75,11 @@ impl CellFigures {
     }
 }
 
-/// Whose figure a side means.
+/// Whose figure a side of the condition refers to.
 #[derive(Clone, Copy)]
 struct Whose<'a> {
     is_base: bool,
-    /// The cells' name without `base`.
+    /// The cells' name without the prefix `base`.
     name: Option<&'a str>,
 }
 
@@ -109,25 +110,26 @@ impl MetricFigure {
     }
 }
 
-/// How well a name fits the cells that it fits best.
+/// The best fit of a name to any cell.
 fn best(name: &str, pairs: &[(CellFigures, CellFigures)]) -> Option<Fit> {
     pairs.iter().filter_map(|(_, now)| fits(name, &now.label, &now.protocol)).max()
 }
 
-/// What a condition says of two runs.
+/// The result of a condition on two runs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Checked {
     /// The pairs for which it is true.
     pub violations: Vec<Judged>,
     /// The pairs for which it is not.
     pub others: Vec<Judged>,
-    /// The pairs of which it says nothing, since a figure is of too few requests: why, in a sentence each.
+    /// The pairs that are not decided, since a figure rests on too few requests: the reason for each, in a sentence.
     pub undecided: Vec<String>,
 }
 
 impl Threshold {
-    /// Every pair of cells, of the base and of the run that is held against it, for which the condition holds. A cell that
-    /// collapsed meets no upper bound, even if the base's did, too. What reports do not print for want of requests decides nothing.
+    /// Checks every pair of a cell of the base and the same cell of the run that is compared with it. A cell that
+    /// collapsed meets no upper bound, even if the base's did, too. A figure that reports leave out for lack of
+    /// requests decides nothing.
     pub fn check_against(&self, pairs: &[(CellFigures, CellFigures)]) -> Result<Checked, ThresholdError> {
         let bound = match &self.bound {
             Bound::Number(_) => None,
@@ -168,7 +170,7 @@ impl Threshold {
         Ok(checked)
     }
 
-    /// Why it says nothing of a pair, if so.
+    /// Why a pair is not decided, if so.
     fn undecided(&self, (base, now): &(CellFigures, CellFigures)) -> Option<String> {
         let bound = match &self.bound {
             Bound::Number(_) => None,

@@ -6,9 +6,9 @@
 //! unless a cell has just this label); without a name it applies to every cell.
 //!
 //! A metric against a number is checked for each cell that it names. Two metrics are checked for each pair of different
-//! cells of a group, or, if both name the same cells, for each cell by itself: `h1.max > 10*h1.p50`. Cells of different
-//! groups are not compared with each other. Of two sides that both collapsed neither can be held against the other: the
-//! condition counts as held.
+//! cells of a group, or, if both name the same cells, for each cell separately: `h1.max > 10*h1.p50`. Cells of
+//! different groups are not compared with each other. If both sides collapsed, neither can be compared with the other:
+//! the condition counts as met.
 
 mod against;
 mod parse;
@@ -69,7 +69,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// As error messages have it.
+    /// As in error messages.
     const fn name(self) -> &'static str {
         match self {
             Self::Time => "a time (such as 50ms)",
@@ -83,14 +83,14 @@ impl Unit {
         self.print_with(value, format_duration)
     }
 
-    /// A figure for people.
+    /// A figure for users.
     fn print(self, value: f64) -> String {
         self.print_with(value, measured_time)
     }
 
     fn print_with(self, value: f64, time: fn(Duration) -> String) -> String {
         match self {
-            // A factor may make more of it than a duration holds.
+            // A factor may make it larger than a duration can be.
             Self::Time => {
                 Duration::try_from_secs_f64(value / 1e3).map_or_else(|_| format!("{value:e} ms"), time)
             }
@@ -113,8 +113,8 @@ impl Metric {
         METRICS.iter().find(|(_, metric)| *metric == self).map_or("", |(name, _)| name)
     }
 
-    /// The figure. A cell that carries no load or has no answer has no meaningful response times: they are infinite,
-    /// so that a server that does not answer meets no upper bound. A cell that sent nothing has only errors.
+    /// The figure. A cell that does not carry its load or has no answer has no meaningful response times: they are
+    /// infinite, so that a server that does not answer meets no upper bound. A cell that sent nothing has only errors.
     fn of(self, cell: &CellSummary) -> f64 {
         match self {
             Self::Quantile(_) | Self::Max | Self::Mean if without_latency(cell).is_some() => f64::INFINITY,
@@ -151,7 +151,7 @@ struct MetricFigure {
     name: &'static str,
 }
 
-/// Whether a cell has nothing that a figure could be compared by.
+/// Whether a cell has no figure that could be compared.
 fn has_collapsed(cell: &CellSummary, metric: Metric) -> bool {
     match metric.unit() {
         Unit::Time => without_latency(cell).is_some(),
@@ -191,19 +191,19 @@ impl MetricFigure {
     }
 }
 
-/// How well a name fits a cell: a label is meant before a protocol.
+/// How well a name fits a cell: a label takes precedence over a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Protocol,
     Label,
 }
 
-/// Whether `name` fits a cell. Spaces do not count, and `x` stands for `×`, which few keyboards have.
+/// Whether `name` fits a cell. Spaces are ignored, and `x` stands for `×`, which few keyboards have.
 fn name_fits(name: &str, label: &str, cell: &Cell) -> Option<Fit> {
     fits(name, label, cell.protocol.name())
 }
 
-/// The same by the protocol's name.
+/// The same with the protocol's name.
 fn fits(name: &str, label: &str, protocol: &str) -> Option<Fit> {
     let plain = |text: &str| -> String {
         text.chars().filter(|c| !c.is_whitespace()).map(|c| if c == '×' { 'x' } else { c }).collect()
@@ -238,7 +238,7 @@ impl Relation {
         }
     }
 
-    /// The relation of the sides when they change places.
+    /// The same relation with the sides exchanged.
     const fn turned(self) -> Self {
         match self {
             Self::Greater => Self::Less,
@@ -261,9 +261,9 @@ enum Bound {
 /// A condition under which a run fails. `50ms < h2c.p99` is kept as `h2c.p99 > 50ms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Threshold {
-    /// As given.
+    /// The text of the condition.
     text: String,
-    /// The unit that a number without one was given, as it is written.
+    /// The assumed unit of a number without one, as text.
     assumed: Option<String>,
     figure: MetricFigure,
     relation: Relation,
@@ -273,10 +273,10 @@ pub struct Threshold {
 /// Why a condition cannot be read or applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdError {
-    /// It is not of the form that we read.
+    /// It does not have the required form.
     #[error("`{0}` is not a condition (such as h2c.p99 > 1.2*h1.p99, or errors > 0.1%)")]
     Syntax(String),
-    /// It has the form, but a name that is no metric.
+    /// It has the form, but a name that is not a metric.
     #[error(
         "`{condition}`: there is no metric `{name}`; write METRIC > BOUND or CELL.METRIC > BOUND (h2c.p99 > 50ms) with one of {} \
          (p99.9 is p999, p99.99 is p9999)",
@@ -285,7 +285,7 @@ pub enum ThresholdError {
     NoSuchMetric {
         /// The condition.
         condition: String,
-        /// The name that is none.
+        /// The name that is not a metric.
         name: String,
     },
     /// Its sides cannot be compared.
@@ -295,7 +295,7 @@ pub enum ThresholdError {
         condition: String,
         /// The metric.
         metric: &'static str,
-        /// What would fit.
+        /// What would be valid.
         expected: &'static str,
     },
     /// Its sides are the same figure of the same cells.
@@ -308,7 +308,7 @@ pub enum ThresholdError {
         /// The metric.
         metric: &'static str,
     },
-    /// It compares cells of one run, where two runs are compared.
+    /// It compares cells of one run, but two runs are compared.
     #[error(
         "`{0}` compares cells of one run: compare a figure with `base.p99`, the same cell of the first run, or with a number"
     )]
@@ -328,12 +328,12 @@ pub enum ThresholdError {
         condition: String,
         /// The name that fits no cell.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: String,
     },
 }
 
-/// What a condition says of a cell, or of two cells that it compares.
+/// The result of a condition for a cell, or for two cells that it compares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// Whether it is true of them.
@@ -347,7 +347,7 @@ pub struct Judged {
 }
 
 impl fmt::Display for Judged {
-    /// The condition and what was measured. `report::judged` says in which group too.
+    /// The condition and what was measured. `report::judged` also names the group.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.condition, self.measured)
     }
@@ -363,7 +363,7 @@ impl Threshold {
         [self.figure.cells.as_deref(), other].into_iter().flatten()
     }
 
-    /// What a bare number was taken for, in a sentence: `p99 > 1` is p99 > 1ms.
+    /// The unit assumed for a bare number, in a sentence: `p99 > 1` is p99 > 1ms.
     pub fn assumed_unit(&self) -> Option<String> {
         self.assumed.as_ref().map(|bound| format!("in `{}` the bound is {bound}", self.text))
     }
@@ -397,7 +397,7 @@ impl Threshold {
         Ok(all)
     }
 
-    /// Every cell, or pair of cells of one group, that the condition is about, with whether it is true there.
+    /// Every cell, or pair of cells of one group, that the condition applies to, and whether it is true there.
     pub fn judge(&self, analysis: &Analysis) -> Result<Vec<Judged>, ThresholdError> {
         self.refuse_unknown(&analysis.cells.iter().map(|summary| (summary.label.as_str(), &summary.cell)))?;
         Ok(analysis.groups().iter().flat_map(|group| self.judge_group(group)).collect())

@@ -7,7 +7,7 @@ use h2lab_base::units::{Ratio, millis_f64, parse_duration};
 
 /// One side of a condition, as written.
 enum Side {
-    /// A number without unit: it takes that of the other side.
+    /// A number without a unit: it gets the unit of the other side.
     Plain(f64),
     /// A time in ms, or a share.
     Number(f64, Unit),
@@ -55,7 +55,7 @@ impl FromStr for Threshold {
 /// A side as the bound of a figure in `unit`; `None` if they cannot be compared.
 fn bound(side: Side, unit: Unit) -> Option<Bound> {
     match side {
-        // 5 is no share: `errors > 5` could mean 5 % or five requests.
+        // 5 is not a share: `errors > 5` could mean 5 % or five requests.
         Side::Plain(number) if unit == Unit::Share => Some(Bound::Number(Ratio::new(number)?.get())),
         Side::Plain(number) => Some(Bound::Number(number)),
         Side::Number(number, of) => (of == unit).then_some(Bound::Number(number)),
@@ -87,7 +87,7 @@ fn side(text: &str) -> Option<Side> {
     Some(Side::MetricFigure(MetricFigure { factor, cells, metric, name: spelling }))
 }
 
-/// The metric at the end of `name`, and what precedes its point: `p99.9` has one itself.
+/// The metric at the end of `name`, and what precedes its point: `p99.9` contains a point itself.
 fn spelled(name: &str) -> Option<(Option<&str>, (&'static str, Metric))> {
     let read = |known: (&'static str, Metric)| match name.strip_suffix(known.0)? {
         "" => Some((None, known)),
@@ -96,13 +96,13 @@ fn spelled(name: &str) -> Option<(Option<&str>, (&'static str, Metric))> {
     METRICS.into_iter().chain(SPELLINGS).find_map(read)
 }
 
-/// The name that stands where a metric should, if `text` has that form: `h1.p98`, `p98.7`, `2*latency`.
+/// The name in the place of a metric, if `text` has that form: `h1.p98`, `p98.7`, `2*latency`.
 fn unknown_metric(text: &str) -> Option<&str> {
     let text = text.rsplit('*').next().unwrap_or_default().trim();
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let points: Vec<usize> = text.match_indices('.').map(|(place, _)| place + 1).rev().collect();
     let after = |nth: usize| &text[points.get(nth).copied().unwrap_or(0)..];
-    // The point of a percentile divides no cell from its metric.
+    // The point in a percentile does not separate a cell from its metric.
     let with_point = after(1).strip_prefix('p').and_then(|percent| percent.split_once('.'));
     let name = match with_point {
         Some((whole, rest)) if is_number(whole) && is_number(rest) => after(1),
@@ -114,7 +114,7 @@ fn unknown_metric(text: &str) -> Option<&str> {
     (is_name && spelled(name).is_none()).then_some(name)
 }
 
-/// A number of at least 0. Infinity and what is no number at all would make a condition that always or never holds.
+/// A number of at least 0. Infinity or NaN would make a condition that always or never holds.
 fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
 }

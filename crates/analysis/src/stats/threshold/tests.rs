@@ -1,4 +1,4 @@
-//! Both sides of each condition, and what is refused.
+//! Both sides of each condition, and what is rejected.
 
 use super::*;
 use crate::stats::analyse;

@@ -1,4 +1,4 @@
-//! The client's end: requests out, samples back. The rules are those of the generator's sessions.
+//! The client's end: from requests to samples. The rules are those of the generator's sessions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,10 +47,10 @@ impl<'a> Prepared<'a> {
 struct Carried {
     request: usize,
     sample: Sample,
-    /// Bytes of its body that the engine has taken.
+    /// Bytes of its body that the engine has accepted.
     body_taken: usize,
     begun_at: Time,
-    /// Since when its body waits for room; [`Time::NEVER`] if it does not.
+    /// Since when its body has been waiting for room; [`Time::NEVER`] if it is not.
     waits_since: Time,
     /// Where its head ends in the bytes of the connection.
     head_end: u64,
@@ -58,7 +58,7 @@ struct Carried {
 
 /// The parameters of a new connection.
 pub struct Dial<'a> {
-    /// Its number in the repetition.
+    /// Its index in the repetition.
     pub index: u32,
     /// The client's port and the server's.
     pub ports: (u16, u16),
@@ -79,7 +79,7 @@ pub struct Client<'a> {
     /// Socket and engine.
     pub end: End,
     state: ClientState<'a>,
-    /// Streams at a time that we allow ourselves.
+    /// The most streams that we allow ourselves at a time.
     limit: u32,
 }
 
@@ -90,7 +90,7 @@ struct ClientState<'a> {
     tap: Tap,
     frames: Vec<FrameEvent>,
     carried: BTreeMap<StreamId, Carried>,
-    /// Streams whose head the socket has not taken.
+    /// Streams whose head the socket has not accepted.
     unsent: VecDeque<StreamId>,
     writable: Vec<StreamId>,
     finished: Vec<(usize, Sample, Fate)>,
@@ -100,11 +100,11 @@ struct ClientState<'a> {
     over: bool,
 }
 
-/// A user that reads response bodies at its own pace.
+/// A user that reads response bodies at its own speed.
 #[derive(Debug)]
 struct Reader {
     pace: Bandwidth,
-    /// Pieces of bodies with the time at which they will have been read.
+    /// Pieces of bodies, each with the time at which it will have been read.
     pieces: VecDeque<(Time, StreamId, u32)>,
     free_at: Time,
 }
@@ -175,7 +175,7 @@ impl<'a> Client<'a> {
         reader.map_or(Time::NEVER, |(at, ..)| *at).min(self.end.deadline())
     }
 
-    /// How many more requests may be begun now.
+    /// How many more requests may be sent now.
     pub fn available(&self) -> u32 {
         if !self.end.socket.is_open() || self.state.over {
             return 0;
@@ -183,22 +183,22 @@ impl<'a> Client<'a> {
         self.end.engine.available_streams().min(self.limit.saturating_sub(self.open()))
     }
 
-    /// Requests under way.
+    /// Requests in flight.
     pub fn open(&self) -> u32 {
         self.state.carried.len() as u32
     }
 
-    /// Whether it is up and the server has sent its preface.
+    /// Whether it is established and the server has sent its preface.
     pub fn is_established(&self) -> bool {
         self.end.socket.is_open() && self.end.engine.is_established()
     }
 
-    /// Whether it will take no further requests, ever.
+    /// Whether it will accept no further requests, ever.
     pub fn is_spent(&self) -> bool {
         self.state.over || self.end.engine.is_draining()
     }
 
-    /// Begins a request; `false` if the engine does not take it.
+    /// Sends a request; `false` if the engine does not accept it.
     pub fn begin(&mut self, now: Time, request: usize, mut sample: Sample) -> bool {
         let Some(stream) = self.end.engine.send_request(now, &self.state.prepared.head()) else {
             return false;
@@ -216,7 +216,7 @@ impl<'a> Client<'a> {
         true
     }
 
-    /// Gives up on the request on `stream`; `false` if it carries none. In HTTP/1.1 the connection ends with it.
+    /// Gives up the request on `stream`; `false` if there is none. In HTTP/1.1 the connection ends with it.
     pub fn cancel(&mut self, now: Time, stream: StreamId) -> bool {
         let fate = Fate::Failed(Outcome::Timeout, ErrorCode::CANCEL.0);
         let found = self.state.settle(stream, fate);
@@ -229,13 +229,13 @@ impl<'a> Client<'a> {
         found
     }
 
-    /// Takes no further requests.
+    /// Accepts no further requests.
     pub fn goaway(&mut self, now: Time, code: ErrorCode) {
         self.state.ending = Some("we said that we are going away");
         self.end.engine.goaway(now, code, b"model");
     }
 
-    /// The open stream with this place, modulo their number.
+    /// The open stream at this index, modulo their number.
     pub fn open_stream(&self, place: usize) -> Option<StreamId> {
         self.state.carried.keys().nth(place % self.state.carried.len().max(1)).copied()
     }
@@ -245,12 +245,12 @@ impl<'a> Client<'a> {
         self.state.carried.iter().find(|(_, carried)| carried.request == request).map(|(stream, _)| *stream)
     }
 
-    /// Requests that have ended here since the last time, and the frames that crossed.
+    /// Requests that have ended here since the last call, and the frames that crossed.
     pub fn take_news(&mut self) -> (Vec<(usize, Sample, Fate)>, Vec<FrameEvent>) {
         (std::mem::take(&mut self.state.finished), std::mem::take(&mut self.state.frames))
     }
 
-    /// The repetition is cut: what is under way is unfinished.
+    /// The repetition is cut: requests in flight are unfinished.
     pub fn cut(&mut self) {
         self.state.abandon(|_| Fate::Failed(Outcome::Unfinished, 0));
     }
@@ -262,7 +262,7 @@ impl<'a> Client<'a> {
 }
 
 impl ClientState<'_> {
-    /// Takes a request off its stream; whether there was one.
+    /// Removes a request from its stream; returns whether there was one.
     fn settle(&mut self, stream: StreamId, fate: Fate) -> bool {
         let carried = self.carried.remove(&stream);
         let found = carried.is_some();
@@ -270,7 +270,8 @@ impl ClientState<'_> {
         found
     }
 
-    /// Takes all requests off their streams, the newest first: each put back in front of the others keeps its place.
+    /// Removes all requests from their streams, the newest first: each is put back in front of the others, so their
+    /// order is kept.
     fn abandon(&mut self, fate: impl Fn(&Carried) -> Fate) {
         while let Some((_, carried)) = self.carried.pop_last() {
             let fate = fate(&carried);
@@ -283,7 +284,7 @@ impl ClientState<'_> {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        // After a GOAWAY these requests ended by that, whatever came later.
+        // After a GOAWAY these requests ended because of it, whatever happened later.
         let (outcome, code) =
             self.record.goaways.last().map_or((outcome, code), |goaway| (Outcome::GoAway, goaway.code));
         let sent = self.record.bytes_sent;
@@ -351,7 +352,7 @@ impl ClientState<'_> {
         }
     }
 
-    /// Hands the engine as much of a stream's body as it takes.
+    /// Passes as much of a stream's body to the engine as it accepts.
     fn push_body(&mut self, now: Time, stream: StreamId, engine: &mut Connection) {
         let Some(carried) = self.carried.get_mut(&stream) else { return };
         if carried.waits_since.happened() {

@@ -9,17 +9,17 @@ use h2lab_link::tcp::Socket;
 pub trait Role {
     /// Bytes were read from the socket.
     fn received(&mut self, now: Time, bytes: &[u8]);
-    /// Bytes were taken by the socket.
+    /// Bytes were accepted by the socket.
     fn sent(&mut self, now: Time, bytes: &[u8]);
-    /// Something happened.
+    /// An event of the engine.
     fn note(&mut self, now: Time, event: &Event<'_>);
     /// The peer closed its direction, and the engine has reported all events before that.
     fn at_end(&mut self, now: Time);
     /// The connection was reset.
     fn broken(&mut self, now: Time);
-    /// Gives the engine its commands; whether there were any.
+    /// Gives the engine its commands; returns whether there were any.
     fn act(&mut self, now: Time, engine: &mut Connection) -> bool;
-    /// Whether the connection is to be closed once all is sent.
+    /// Whether the connection is to be closed after everything has been sent.
     fn is_over(&self) -> bool;
 }
 

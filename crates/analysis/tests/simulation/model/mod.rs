@@ -1,8 +1,8 @@
 //! A repetition of a cell in virtual time: our client engine and our server engine, TCP and the link between them.
 //!
-//! [`repetition`] is the entry point: a [`Cell`](h2lab_model::scenario::Cell) and a [`Setup`] in, a
-//! [`CellRecord`](h2lab_model::record::CellRecord) out, as the lab makes it from real packets. Nothing waits and nothing
-//! is random but by the cell's seed.
+//! [`repetition`] is the entry point: it takes a [`Cell`](h2lab_model::scenario::Cell) and a [`Setup`] and returns a
+//! [`CellRecord`](h2lab_model::record::CellRecord), as the lab makes it from real packets. Nothing waits, and the only
+//! source of randomness is the cell's seed.
 //!
 //! | file | part |
 //! |---|---|

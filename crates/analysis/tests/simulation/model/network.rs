@@ -31,7 +31,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A link with losses by `seed`.
+    /// A link whose losses are determined by `seed`.
     pub fn new(link: &LinkSpec, seed: u64) -> Self {
         let (up, down) = link.pipes(seed, Time::ZERO);
         Self { up, down, flows: Flows::of(link), packet_log: Vec::new() }
@@ -76,7 +76,7 @@ impl Network {
         }
     }
 
-    /// When the next segment comes out.
+    /// When the next segment leaves the link.
     pub fn next_at(&self) -> Time {
         self.up.next_at().min(self.down.next_at())
     }
@@ -108,7 +108,7 @@ impl Network {
     }
 }
 
-/// A segment as the link sees it. The addresses are those of documentation (RFC 5737); nothing depends on them.
+/// A segment as a packet of the link. The addresses are reserved for documentation (RFC 5737); nothing depends on them.
 fn packet(direction: Direction, client_port: u16, segment: &Segment) -> Packet {
     let end = |host, port| FlowEndpoint { address: [192, 0, 2, host].into(), port };
     let (client, server) = (end(1, client_port), end(2, SERVER_PORT));
@@ -128,7 +128,7 @@ fn packet(direction: Direction, client_port: u16, segment: &Segment) -> Packet {
     }
 }
 
-/// The TCP flags of a segment (RFC 9293 §3.1): all but the first acknowledge.
+/// The TCP flags of a segment (RFC 9293 §3.1): all segments but the first have ACK.
 fn flags(segment: &Segment) -> u8 {
     let [fin, syn, rst, ack] = [0x01, 0x02, 0x04, 0x10];
     let is_first = segment.syn && segment.ack == 0;

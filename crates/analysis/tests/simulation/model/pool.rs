@@ -1,18 +1,18 @@
-//! Which connection a request takes, and when another one is dialled: the generator's policy, without its pauses after
-//! failures and without its speed.
+//! Which connection a request is assigned to, and when another one is dialled: the generator's policy, without its
+//! pauses after failures and without its optimisations for speed.
 
 /// The inputs of the choice.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
-    /// Requests that it carries.
+    /// Requests that the connection carries.
     open: u32,
-    /// Whether it takes another one.
+    /// Whether it accepts another one.
     usable: bool,
-    /// When its load changed last, by count.
+    /// When its load changed last, as a count of changes.
     changed: u64,
 }
 
-/// The policy's view of the connections, which are numbered from 0.
+/// The connections as the policy sees them, numbered from 0.
 #[derive(Debug)]
 pub struct Pool {
     warm: usize,
@@ -28,7 +28,7 @@ impl Pool {
         Self { warm, max: (max as usize).max(warm), places: Vec::new(), changes: 0 }
     }
 
-    /// A connection now carries `open` requests and takes `available` more.
+    /// A connection now carries `open` requests and accepts `available` more.
     pub fn update(&mut self, connection: usize, open: u32, available: u32) {
         if connection >= self.places.len() {
             self.places.resize(connection + 1, Place::default());
@@ -41,20 +41,20 @@ impl Pool {
         }
     }
 
-    /// The usable connection with the fewest open streams; of several the one that changed longest ago.
+    /// The usable connection with the fewest open streams; if there are several, the one that changed longest ago.
     pub fn pick(&self) -> Option<usize> {
         let usable = self.places.iter().enumerate().filter(|(_, place)| place.usable);
         usable.min_by_key(|(_, place)| (place.open, place.changed)).map(|(connection, _)| connection)
     }
 
-    /// How many dials to begin with so many connections up and being dialled, and requests that found none.
+    /// How many dials to start with this many connections live and being dialled, and requests that found none.
     pub fn dials_wanted(&self, live: usize, dialling: usize, waiting: usize) -> usize {
         let planned = live + dialling;
         let demanded = waiting.saturating_sub(dialling).min(self.max.saturating_sub(planned));
         self.warm.saturating_sub(planned).max(demanded)
     }
 
-    /// Connections that are kept up.
+    /// The number of connections that are kept open.
     pub const fn warm(&self) -> usize {
         self.warm
     }

@@ -15,13 +15,13 @@ use h2lab_link::tcp::{Congestion, EndFigures};
 pub struct ModelOutcome {
     /// When the first request was due.
     pub started_at: Time,
-    /// When it was cut, or everything was done.
+    /// When it was cut, or everything had ended.
     pub ended_at: Time,
-    /// Requests that still waited for a connection then.
+    /// Requests that still waited for a connection at that time.
     pub backlog: u64,
-    /// By when they were due.
+    /// In the order in which they were due.
     pub samples: Vec<Sample>,
-    /// By when they crossed.
+    /// In the order in which they crossed.
     pub frames: Vec<FrameEvent>,
     /// By index.
     pub connections: Vec<ConnectionRecord>,
@@ -57,7 +57,7 @@ fn tcp(figures: EndFigures, congestion: Congestion) -> TcpSummary {
     }
 }
 
-/// The record of a repetition. Its warnings say that it is simulated: it must not be taken for a measurement.
+/// The record of a repetition. Its warnings state that it is simulated: it must not be mistaken for a measurement.
 pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: ModelOutcome, network: Network) -> CellRecord {
     let wall_ns = nanos(outcome.ended_at.since(outcome.started_at));
     let (up, down, packets) = network.into_parts();
@@ -72,7 +72,7 @@ pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: ModelOutcome, network: Networ
         tallies: Vec::new(),
         connections: outcome.connections,
         frames: outcome.frames,
-        tcp: Vec::new(), // the packet log says what a look at TCP every 10 ms could only hint at
+        tcp: Vec::new(), // the packet log has more than a sample of TCP every 10 ms could show
         packets,
         link: Some(LinkSummary {
             up,

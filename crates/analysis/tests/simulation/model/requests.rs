@@ -30,12 +30,12 @@ pub struct Requests {
     /// All requests before this one are finished.
     oldest: usize,
     timeout: Duration,
-    /// Closed loop: when requests ended whose successors have not been made.
+    /// In a closed loop: when requests ended whose successors have not been made.
     ended: Option<Vec<Time>>,
 }
 
 impl Requests {
-    /// None yet; each is given up after `timeout`. In closed loop each end is the beginning of another.
+    /// No requests yet; each is given up after `timeout`. In a closed loop the end of each is the beginning of another.
     pub fn new(timeout: Duration, closed_loop: bool) -> Self {
         Self {
             samples: Vec::new(),
@@ -68,7 +68,7 @@ impl Requests {
         self.ended.as_mut()?.pop()
     }
 
-    /// Takes the request that waited longest, with its sample so far.
+    /// Takes the request that has waited longest, with its sample so far.
     pub fn next_waiting(&mut self, now: Time) -> Option<(usize, Sample)> {
         let (request, since) = self.waiting.pop_front()?;
         let sample = &mut self.samples[request];
@@ -89,7 +89,7 @@ impl Requests {
         self.samples.get(self.oldest).map_or(Time::NEVER, |sample| sample.scheduled_at + self.timeout)
     }
 
-    /// The oldest request if its time is up and a connection carries it; one that still waits is ended right here.
+    /// The oldest request if it has timed out and a connection carries it; one that still waits is ended here.
     pub fn next_expired(&mut self, now: Time) -> Option<usize> {
         while self.next_timeout() <= now {
             let request = self.oldest;
@@ -102,7 +102,7 @@ impl Requests {
         None
     }
 
-    /// A request has ended on its connection, which knows its fate.
+    /// A request has ended on its connection, which reports its fate.
     pub fn ended(&mut self, now: Time, request: usize, sample: Sample, fate: Fate) {
         self.samples[request] = sample;
         match fate {
@@ -130,7 +130,7 @@ impl Requests {
         }
     }
 
-    /// Records what still waits as unfinished, and returns how many those were.
+    /// Records requests that still wait as unfinished, and returns their number.
     pub fn cut(&mut self, now: Time) -> u64 {
         let backlog = self.waiting.len() as u64;
         while let Some((request, sample)) = self.next_waiting(now) {
@@ -139,7 +139,7 @@ impl Requests {
         backlog
     }
 
-    /// The samples by when they were due.
+    /// The samples in the order in which they were due.
     pub fn into_samples(self) -> Vec<Sample> {
         self.samples
     }

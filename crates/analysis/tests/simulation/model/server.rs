@@ -11,10 +11,10 @@ use super::end::{End, Role};
 use super::setup::{Answer, Application};
 use h2lab_link::tcp::{self, Socket};
 
-/// Body bytes handed to the engine at once.
+/// Body bytes passed to the engine at once.
 const BLOCK: [u8; 16 * 1024] = [b'x'; 16 * 1024];
 
-/// One request under way.
+/// One request in progress.
 #[derive(Debug)]
 struct Exchange {
     answer: Answer,
@@ -27,7 +27,7 @@ struct Exchange {
 struct Answering<'a> {
     application: &'a Application,
     exchanges: BTreeMap<StreamId, Exchange>,
-    /// Complete requests, and answers that the engine has room for again, by the time at which they go on.
+    /// Complete requests, and answers for which the engine has room again, by the time at which they proceed.
     due: BTreeSet<(Time, StreamId)>,
     over: bool,
 }
@@ -51,7 +51,7 @@ impl<'a> Server<'a> {
         self.end.advance(now, &mut self.role);
     }
 
-    /// How long body has stood before closed windows.
+    /// How long body bytes have waited for closed windows.
     pub fn stalled(&self) -> Duration {
         let counters = self.end.engine.counters();
         counters.stalled_stream_window + counters.stalled_connection_window
@@ -62,13 +62,13 @@ impl<'a> Server<'a> {
         self.role.due.first().map_or(Time::NEVER, |(at, _)| *at).min(self.end.deadline())
     }
 
-    /// The open stream with this place, modulo their number.
+    /// The open stream at this index, modulo their number.
     pub fn open_stream(&self, place: usize) -> Option<StreamId> {
         let open = &self.role.exchanges;
         open.keys().nth(place % open.len().max(1)).copied()
     }
 
-    /// Resets a stream. The engine reports no event for its role's own reset.
+    /// Resets a stream. The engine reports no event for a reset by its own role.
     pub fn reset(&mut self, now: Time, stream: StreamId, code: ErrorCode) {
         self.end.engine.reset(now, stream, code);
         self.role.exchanges.remove(&stream);
@@ -155,14 +155,14 @@ fn begin(now: Time, engine: &mut Connection, stream: StreamId, answer: &Answer) 
     engine.send_response(now, stream, &response);
 }
 
-/// Hands the engine as much of a body as it takes.
+/// Passes as much of a body to the engine as it accepts.
 fn go_on(now: Time, engine: &mut Connection, stream: StreamId, left: &mut u64) {
     while *left > 0 {
         let piece = &BLOCK[..BLOCK.len().min(*left as usize)];
         let taken = engine.send_data(now, stream, piece, piece.len() as u64 == *left);
         *left -= taken as u64;
         if taken < piece.len() {
-            return; // the engine says when there is room again
+            return; // the engine reports when there is room again
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct Answer {
     pub body_bytes: u64,
 }
 
-/// The server's application: when a request's head arrived and its path, to the answer.
+/// The server's application: takes the time at which a request's head arrived, and its path; returns the answer.
 pub type Application = dyn Fn(Time, &[u8]) -> Answer;
 
 /// Answers at once with this many bytes.
@@ -26,8 +26,8 @@ pub fn at_once(body_bytes: u64) -> impl Fn(Time, &[u8]) -> Answer {
     move |now, _| Answer { due: now, status: 200, body_bytes }
 }
 
-/// Stands still for `pause` at the beginning of each `every`, as the origin's `/stall` does: requests meanwhile are
-/// answered at the end of the pause, on all connections alike.
+/// Pauses for `pause` at the beginning of each `every`, like the origin's `/stall`: requests meanwhile are answered at
+/// the end of the pause, on all connections at once.
 pub fn stalling(every: Duration, pause: Duration, body_bytes: u64) -> impl Fn(Time, &[u8]) -> Answer {
     move |now, _| {
         let phase = Duration::from_nanos((u128::from(now.as_nanos()) % every.as_nanos()) as u64);
@@ -48,15 +48,15 @@ pub struct Setup<'a> {
     pub server: Config,
     /// The application.
     pub application: &'a Application,
-    /// How fast the client's user reads response bodies; `None`: at once. With a speed, credit is returned
-    /// as the user reads, on each connection by itself.
+    /// How fast the client's user reads response bodies; `None`: at once. With a speed, credit is returned as the user
+    /// reads, on each connection separately.
     pub reader: Option<Bandwidth>,
     /// The disturbances, in the order of time.
     pub disturbances: Vec<Disturbance>,
 }
 
 impl Setup<'_> {
-    /// What the lab has by default: our client's and our origin's engines, Linux's TCP, and 1 KiB at once.
+    /// The lab's defaults: our client's and our origin's engines, Linux's TCP, and 1 KiB at once.
     pub fn new() -> Setup<'static> {
         let mut client = Config::new(Role::Client);
         (client.flow.stream_window, client.flow.connection_window) = (4 << 20, 1 << 30);
@@ -89,7 +89,7 @@ pub enum Side {
 pub struct Disturbance {
     /// When, counted from the first request.
     pub after: Duration,
-    /// On which of the connections that are open then: this modulo their number.
+    /// On which of the connections that are open at that time: this index modulo their number.
     pub connection: usize,
     /// The kind.
     pub kind: DisturbanceKind,
@@ -98,15 +98,15 @@ pub struct Disturbance {
 /// Kinds of disturbances of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisturbanceKind {
-    /// An end takes no further requests: GOAWAY, or `Connection: close`.
+    /// An end accepts no further requests: GOAWAY, or `Connection: close`.
     GoAway(Side, ErrorCode),
-    /// The server resets the open stream with this place, modulo their number.
+    /// The server resets the open stream at this index, modulo their number.
     Reset(usize, ErrorCode),
-    /// The client cancels the open request with this place, modulo their number.
+    /// The client cancels the open request at this index, modulo their number.
     Cancel(usize),
     /// An end sends PING.
     Ping(Side),
-    /// An end has memory for receive windows of so many bytes only.
+    /// An end has memory for receive windows of this many bytes only.
     WindowLimit(Side, u32),
     /// An end's process dies: RST.
     Abort(Side),

@@ -38,7 +38,7 @@ impl Timers {
         Time::NEVER
     }
 
-    /// A key whose timer fires at `now` or did before; it is then off.
+    /// A key whose timer fires at `now` or earlier; the timer is then off.
     pub fn pop(&mut self, now: Time) -> Option<usize> {
         if self.next_at() > now {
             return None;

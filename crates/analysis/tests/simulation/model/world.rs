@@ -19,21 +19,21 @@ use super::setup::{Disturbance, DisturbanceKind, Setup, Side};
 use super::timers::Timers;
 use h2lab_link::tcp::{self, EndFigures};
 
-/// Events at one moment after which the world counts as livelocked.
+/// The number of events at one moment after which the simulation counts as livelocked.
 const EVENTS_AT_ONCE: u32 = 1_000_000;
 
 /// From the end of dialling to the first request.
 const LEAD: Duration = Duration::from_millis(1);
 
-/// How long the warm pool may take to be up.
+/// The longest time that the warm pool may take to be established.
 const DIAL_LIMIT: Time = Time::from_millis(60_000);
 
 /// The result of a repetition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repetition {
-    /// As the lab would have recorded it.
+    /// The record as the lab would have made it.
     pub record: CellRecord,
-    /// What the server's engine of each connection has counted.
+    /// The counters of the server's engine of each connection.
     pub servers: Vec<Counters>,
     /// When the last window stall of each server's engine ended; [`Time::ZERO`] without one.
     pub stalled_until: Vec<Time>,
@@ -52,7 +52,7 @@ struct EndPair<'a> {
 enum Phase {
     Dialling,
     Live,
-    /// It takes no further requests, ever.
+    /// It accepts no further requests, ever.
     Spent,
 }
 
@@ -78,7 +78,8 @@ struct World<'a> {
     events_at_once: u32,
 }
 
-/// Measures a cell: dials, warms up, measures, drains. Everything random follows from the cell's seed and the setup.
+/// Measures a cell: dials, warms up, measures, drains. All random choices are determined by the cell's seed and the
+/// setup.
 ///
 /// Panics if the cell has no link, or if the model makes no progress, which would be a defect of an engine or of the model.
 pub fn repetition(cell: &Cell, setup: &Setup<'_>) -> Repetition {
@@ -163,7 +164,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Advances to the next event, but not beyond `until`, and processes everything due then.
+    /// Advances to the next event, but not beyond `until`, and processes everything that is due then.
     fn step(&mut self, until: Time) {
         let next = self.network.next_at().min(self.timers.next_at()).min(until);
         self.events_at_once = if next > self.now { 0 } else { self.events_at_once + 1 };
@@ -235,7 +236,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Gives waiting requests to connections as long as there are both. Requests assigned together leave together.
+    /// Assigns waiting requests to connections as long as there are both. Requests assigned together are sent together.
     fn assign(&mut self) {
         let mut dirty = Vec::new();
         while self.requests.waiting() > 0
@@ -258,7 +259,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Cancels what has timed out.
+    /// Cancels requests that have timed out.
     fn expire(&mut self) {
         while let Some(request) = self.requests.next_expired(self.now) {
             let found = self.pairs.iter().position(|pair| pair.client.stream_of(request).is_some());
@@ -350,7 +351,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The repetition is cut: records what is unfinished.
+    /// The repetition is cut: records unfinished requests.
     fn finish(mut self) -> Repetition {
         for connection in 0..self.pairs.len() {
             self.pairs[connection].client.cut();

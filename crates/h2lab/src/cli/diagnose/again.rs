@@ -18,7 +18,7 @@ use super::{DiagnoseArgs, Servers, exit, holds_responses, own};
 use crate::run::execute::Live;
 
 impl DiagnoseArgs {
-    /// The work of an earlier run again: how much of its difference is gone.
+    /// Measures the work of an earlier run again, and reports how much of its difference is gone.
     pub(super) fn again(&self, folder: &Path, command_line: Vec<String>) -> Result<Exit> {
         let before = read(folder)?;
         let urls: Vec<String> = before.scenario.matrix.live.iter().map(|live| live.url.clone()).collect();
@@ -76,7 +76,8 @@ impl DiagnoseArgs {
         if run.interrupted {
             return Ok(Exit::Interrupted);
         }
-        // What was asked is how much is gone: where an unsound run, of now or of then, leaves that open, it is not answered.
+        // The question is how much of the difference is gone. If this run or the earlier one is unsound, it stays
+        // unanswered.
         let is_open = since.is_none_or(|since| since.doubt.is_some());
         let exit = exit(&run, &setup)?;
         Ok(if exit == Exit::Done && is_open { Exit::Invalid } else { exit })

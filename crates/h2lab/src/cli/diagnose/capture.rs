@@ -30,8 +30,8 @@ pub(super) fn is_capture(path: &Path) -> bool {
     begun.is_ok() && matches!(magic, 0x0a0d_0d0a | 0xa1b2_c3d4 | 0xd4c3_b2a1 | 0xa1b2_3c4d | 0x4d3c_b2a1)
 }
 
-/// The run that a capture stands for, a repetition of each server and protocol in it, what cannot be known from it, and how
-/// many connections are [`unread`].
+/// The run made from a capture, with a repetition of each server and protocol in it; what cannot be known from it; and
+/// how many connections are [`unread`].
 pub(super) fn read(
     path: &Path,
     key_log: Option<&Path>,
@@ -55,13 +55,13 @@ pub(super) fn read(
     Ok((run(machine, captured, command), notes, unread))
 }
 
-/// Of how many of its connections no request was read.
+/// The number of its connections on which no request could be read.
 pub(super) fn unread(captured: &Captured) -> u64 {
     let read: usize = captured.records.iter().map(|record| record.connections.len()).sum();
     captured.connections.saturating_sub(read) as u64
 }
 
-/// What `capture` has once the packets of a file are in it, and why the file could not be read to its end, if so.
+/// Feeds the packets of a file to `capture`. Returns its result, and why the file could not be read to its end, if so.
 pub(super) fn packets(path: &Path, mut capture: Capture) -> Result<(Captured, Option<String>)> {
     let mut file =
         File::open(path).map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
@@ -86,7 +86,7 @@ pub(super) fn packets(path: &Path, mut capture: Capture) -> Result<(Captured, Op
     Ok((capture.finish(damage.is_some() || blocks.is_whole()), damage))
 }
 
-/// The run that packets stand for; `machine` says where they come from.
+/// The run made from packets; `machine` says where they come from.
 pub(super) fn run(machine: String, captured: Captured, command: Vec<String>) -> RunRecord {
     observed::run(machine, Duration::from_nanos(captured.began_nanos), captured.records, command)
 }

@@ -1,7 +1,7 @@
 //! `h2lab diagnose --run COMMAND`: the user's client against our origin, behind the emulated link; what its connections show.
 //!
-//! The client's end of the link is captured, with the secrets that our origin has of every TLS connection, and is read as any
-//! other capture.
+//! The client's end of the link is captured, with the secrets of every TLS connection from our origin, and is read like
+//! any other capture.
 
 mod doubts;
 
@@ -46,13 +46,13 @@ const CLEAR_PORT: u16 = 8080;
 const TLS_PORT: u16 = 8443;
 /// How long our origin may take to listen.
 const WAIT: Duration = Duration::from_secs(10);
-/// Of a command's output, so many lines are shown.
+/// How many lines of a command's output are shown.
 const LAST_LINES: usize = 5;
-/// They are within so many bytes, each of so many characters at most.
+/// They are taken from this many last bytes; each is cut to `LINE` characters.
 const LAST_BYTES: usize = 2_000;
 const LINE: usize = 160;
-/// Receive windows of our origin, of streams and connections: with the 64 KiB of RFC 9113 it would be what limits the uploads of every
-/// client.
+/// Receive windows of our origin, of streams and connections: with the 64 KiB of RFC 9113 they would limit the uploads
+/// of every client.
 const WINDOW: &str = "16M";
 /// A shell's exit codes for a command that is not there, and for one that may not be executed.
 const MISSING: [u8; 2] = [127, 126];
@@ -99,7 +99,7 @@ impl ClientRunArgs {
         self.tls
     }
 
-    /// The command with its places filled.
+    /// The command with its placeholders filled.
     fn filled(&self, words: &str, ca: &Path) -> String {
         let (scheme, port) = if self.tls { ("https", TLS_PORT) } else { ("http", CLEAR_PORT) };
         let base = format!("{scheme}://{SERVER}:{port}");
@@ -120,7 +120,7 @@ fn shell_words(words: &[String]) -> String {
 }
 
 impl DiagnoseArgs {
-    /// Refuses what a client of the user's decides itself, or what has no place here.
+    /// Refuses flags for what the user's client decides itself, and flags that have no meaning here.
     fn refuse_for_client(&self) -> Result<()> {
         if self.out.is_some() {
             let why = "--out is for a run folder, and --run keeps none: -o FILE writes the report";
@@ -251,7 +251,7 @@ struct Ending {
     limit: Duration,
     /// The last lines of its output.
     said: Vec<String>,
-    /// The server's certificate is of an authority that the command was not given.
+    /// The server's certificate was issued by an authority that the command was not given.
     is_untrusting: bool,
 }
 
@@ -268,7 +268,7 @@ impl Ending {
         (!self.client.success()).then(|| format!("it ended with {}", self.client))
     }
 
-    /// What is told beside findings; nothing of a command that ended well.
+    /// The note beside the findings; `None` for a command that ended well.
     fn note(&self) -> Option<String> {
         let words = self.words()?;
         let said = if self.said.is_empty() {
@@ -314,7 +314,7 @@ fn last_lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]).into_owned();
     let lines: Vec<String> = text
         .lines()
-        // What a terminal shows of a line that is written over, as progress is.
+        // Of a line that is overwritten, such as progress, what a terminal shows at the end.
         .map(|line| line.trim_end().rsplit('\r').next().unwrap_or_default())
         .map(|line| made_printable(line).chars().take(LINE).collect::<String>())
         .filter(|line| !line.is_empty())

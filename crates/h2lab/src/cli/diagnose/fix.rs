@@ -42,7 +42,7 @@ pub(super) fn peer(run: &RunRecord, cell: &Cell) -> Peer {
     Peer { version, ..Peer::started(cell.target.name()) }
 }
 
-/// The settings of the server that was started which would take findings about `cell` away, in the order of the findings.
+/// The settings of the started server that would remove findings about `cell`, in the order of the findings.
 pub(super) fn settings(
     run: &RunRecord,
     findings: &[Finding],
@@ -71,7 +71,7 @@ pub(super) fn settings(
     found
 }
 
-/// The fix of the best confirmed change, else of the first finding that has one and whose change was not shown to be in vain.
+/// The fix of the best confirmed change; if there is none, the first setting whose change was not tried or not decided.
 pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Option<(ServerSetting, bool)> {
     let of = |knob: &Knob| match knob {
         Knob::Server(setting) => Some(setting.clone()),
@@ -87,7 +87,8 @@ pub(super) fn choose(experiment: &Experiment, settings: &[ServerSetting]) -> Opt
     settings.iter().find(is_open).map(|setting| (setting.clone(), false))
 }
 
-/// Why settings of the product of `peer` cannot be changed in these files: one is as large already, or the product has none.
+/// Why settings of the product of `peer` cannot be changed in these files: the value is as large already, or the
+/// product does not have the setting.
 fn refusals<'a>(peer: &Peer, offered: impl Iterator<Item = &'a Fix>, files: &[ConfigFile]) -> Vec<String> {
     let mut refusals: Vec<String> = Vec::new();
     for fix in offered.filter(|fix| peer.product.is_some_and(|product| product.name == fix.product)) {
@@ -101,10 +102,10 @@ fn refusals<'a>(peer: &Peer, offered: impl Iterator<Item = &'a Fix>, files: &[Co
     refusals
 }
 
-/// What is said of findings without a setting.
+/// The text for findings without a setting.
 const NONE: &str = "no setting was found that would help";
 
-/// What is said where nothing is changed.
+/// What is reported where nothing is changed.
 pub(super) fn not_made(
     experiment: &Experiment,
     run: &RunRecord,
@@ -182,7 +183,7 @@ pub(super) fn made(
     })
 }
 
-/// What the fix of an earlier run did, whose diff and files are in its folder.
+/// What the fix of an earlier run did; its diff and files are in that run's folder.
 pub(super) fn kept(
     again: &Again,
     setting: &ServerSetting,
@@ -209,7 +210,7 @@ pub(super) fn kept(
     }
 }
 
-/// Tabs are no danger, and a reader of a diff wants them.
+/// Escapes what is not printable, except tabs: they are harmless, and a diff needs them.
 fn printable(diff: &str) -> String {
     diff.split('\t').map(made_printable_lines).collect::<Vec<_>>().join("\t")
 }

@@ -298,7 +298,7 @@ impl DiagnoseArgs {
         })
     }
 
-    /// What `--fail-on` makes of a sound experiment.
+    /// The exit code of a sound experiment under `--fail-on`.
     fn judged(&self, experiment: &Experiment) -> Exit {
         let is_confirmed = self.fail_on == Some(FailOn::Confirmed) && !experiment.confirmed().is_empty();
         if is_confirmed { Exit::CheckFailed } else { Exit::Done }
@@ -327,7 +327,7 @@ impl DiagnoseArgs {
             scenario.matrix.max_connections = rate::OWN_CONNECTIONS;
         }
         if live.refuses() {
-            // No rate is carried where nothing succeeds: the one of before is as good as any.
+            // Where no request succeeds, no rate is carried: the previous rate is as good as any other.
             return Ok(ControlFlow::Continue(None));
         }
         if let Some(rate) =
@@ -391,7 +391,7 @@ impl DiagnoseArgs {
     }
 }
 
-/// What a run without a repetition of the subject ends with. A folder without any is of no use.
+/// The result of a run without a repetition of the subject. A folder without any repetition is of no use.
 fn nothing_measured(run: &RunRecord, folder: &Path, failure: Option<anyhow::Error>) -> Result<Exit> {
     match failure {
         Some(failure) => Err(failure),
@@ -438,7 +438,7 @@ fn speaks_h2(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
     Err(Failure { kind, message })
 }
 
-/// Refuses to measure for so short a time that it holds no response: no experiment could say anything.
+/// Refuses a measured time so short that it contains no response: no experiment could give a result.
 fn holds_responses(scenario: &Scenario, live: &Live) -> Result<(), Failure> {
     match discover::too_long(scenario, live) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! The run that connections stand for which nobody measured: those of a capture, or of a running sidecar.
+//! The run made from connections that nobody measured: those of a capture, or of a running sidecar.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -16,7 +16,7 @@ use crate::cli::{note, signals};
 use crate::run::execute::{Live, PlanContext, execute};
 use crate::run::messages::Failure;
 
-/// For how long a server is measured that is only to be started.
+/// How long a server is measured if the question is only whether it starts.
 const GLANCE: Duration = Duration::from_millis(100);
 
 impl DiagnoseArgs {
@@ -64,18 +64,18 @@ pub(super) fn compare_what_it_speaks(
 ) -> Result<()> {
     let Some(protocols) = own.protocols() else {
         scenario.matrix.protocols = Axis::one(own.first().unwrap_or(Protocol::H1));
-        // A server that does not accept it has more to say than what we have read in it.
+        // If the server rejects the configuration, its own message says more than what we read from the file.
         started(cells.applied(scenario, false)?, own)?;
         let why = "it speaks HTTP/1.1 alone, so there is no HTTP/2 to diagnose";
         return Err(Usage(format!("{}: {why}", own.path.display())).into());
     };
     scenario.matrix.protocols = Axis::new(protocols).context("it speaks something")?;
-    // As of a live server: nothing is known of what it takes.
+    // As for a live server, it is unknown which requests it accepts.
     (scenario.work.method, scenario.work.body_bytes) = ("GET".to_owned(), 0);
     Ok(())
 }
 
-/// Fails as the server does that is started with this configuration.
+/// Starts the server with this configuration, and fails if that fails.
 fn started(mut scenario: Scenario, own: &OwnConfig) -> Result<()> {
     scenario.work.measure = Axis::one(GLANCE);
     let mut cells = scenario.plan();

@@ -13,14 +13,14 @@ use h2lab_model::settings;
 use super::fix::{self, Chosen};
 use crate::cli::exit::Usage;
 
-/// Rounds of the two protocols where nothing is changed.
+/// Rounds of both protocols without a change.
 pub(super) const AGAIN: u32 = 4;
 /// Rounds of a fix, each with and without it.
 const FIX_ROUNDS: u32 = 4;
 
-/// The cells without a change: that which is asked about, and the same work over another protocol.
+/// The cells without a change: the subject, and the same work over another protocol.
 pub(super) struct Base {
-    /// Both, or the one.
+    /// Both, or only the subject.
     pub cells: Vec<Cell>,
     pub subject: u32,
     pub twin: Option<u32>,
@@ -28,7 +28,7 @@ pub(super) struct Base {
     pub direct: Option<[u32; 2]>,
     /// All that is measured at the server itself.
     pub others: Vec<u32>,
-    /// A cell there and one through the proxy, of protocols that are alike.
+    /// A cell at the server itself and one through the proxy, of like protocols.
     pub hop: Option<[u32; 2]>,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn is_at(cell: &Cell, url: &str) -> bool {
     matches!(&cell.target, Target::Url { url: target } if target == url)
 }
 
-/// The cell that is asked about, and the one that it is compared with.
+/// The subject, and the cell that it is compared with.
 fn pair(cells: &[&Cell]) -> Result<(u32, Option<u32>), Usage> {
     let subject = cells.iter().rfind(|cell| cell.protocol.is_multiplexed()).ok_or_else(|| {
         Usage("all configurations are of HTTP/1.1: there is no HTTP/2 to diagnose".to_owned())
@@ -221,7 +221,8 @@ impl<'a> Plan<'a> {
         self.base.cells.iter().map(|cell| cell.index).max().unwrap_or(0) + 1
     }
 
-    /// The changes to try: first those that take away what was found, the costliest first, and of those the server's own settings.
+    /// The changes to try: first those that would remove findings, the costliest first, and of those the server's own
+    /// settings.
     fn suspects(&mut self, run: &RunRecord) -> Vec<(u32, Knob)> {
         let Some(subject) = self.base.cell(self.base.subject) else { return Vec::new() };
         let verdicts = stats::analyse(run).verdicts;
@@ -242,14 +243,14 @@ impl<'a> Plan<'a> {
         let mut knobs: Vec<Knob> = self.settings.iter().cloned().map(Knob::Server).collect();
         let has_quota = self.settings.iter().any(|one| one.change.knob == settings::Knob::H2Requests);
         knobs.extend(Knob::of(subject));
-        // The setting itself is the same change.
+        // The server's setting is the same change.
         knobs.retain(|knob| knob.concerns(bytes) && !(has_quota && *knob == Knob::NoRequestLimit));
         knobs.sort_by_key(place);
         (self.first_free()..).zip(knobs).collect()
     }
 }
 
-/// The cells of a round; every second round is reversed, so that what drifts is in none more than in another.
+/// The cells of a round. Every second round is in reverse order, so that drift affects no cell more than another.
 fn in_round(mut cells: Vec<Cell>, round: u32) -> Vec<Cell> {
     for cell in &mut cells {
         cell.repetition = round;

@@ -1,4 +1,4 @@
-//! How a diagnosis shows that it goes on.
+//! How a diagnosis shows its progress.
 
 use std::time::Duration;
 

@@ -23,21 +23,23 @@ use crate::run::messages::with_causes;
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::store;
 
-/// What any service may be asked without its owner's word.
+/// The ramp for any service, without its owner's consent.
 const GENTLE: [&str; 1] = ["10..50/5s/5"];
-/// What one's own service is asked, one ramp after the other until it no longer carries the rate.
+/// The ramps for one's own service, one after the other until it no longer carries the rate.
 const OWN: [&str; 3] = ["50..500/4s/4", "800..2000/4s/4", "3000..6000/4s/4"];
-/// HTTP/1.1 connections to one's own service at most: with the 16 of others, they and not the server would be the limit.
+/// Maximum of HTTP/1.1 connections to one's own service: with the 16 for other services, they and not the server would
+/// be the limit.
 pub(super) const OWN_CONNECTIONS: u32 = 100;
-/// Experiments need the rate to be carried in each of their repetitions, also on a slower day.
+/// Experiments need a rate that is carried in each of their repetitions, also when the server is slower.
 const BELOW_THE_KNEE: f64 = 0.7;
 
-/// A step of a ramp is a second, and says nothing of responses that take longer than this.
+/// A step of a ramp takes a second, and shows nothing about responses that take longer than this.
 const LONG: Duration = Duration::from_millis(500);
 /// The highest rate at which a server is asked without a ramp.
 const MOST: f64 = 50.0;
 
-/// The rate for responses that take too long for a ramp: what so many connections carry, each with one response after the other.
+/// The rate for responses that take too long for a ramp: what this many connections carry, with one response after the
+/// other on each.
 pub(super) fn of_long(takes: Duration, connections: u32) -> Option<f64> {
     let carried = f64::from(connections) / takes.as_secs_f64() * BELOW_THE_KNEE;
     (takes >= LONG).then(|| ((carried * 10.0).floor() / 10.0).clamp(0.1, MOST))
@@ -62,11 +64,11 @@ pub(super) struct Found {
     refused: Option<(u16, u64)>,
     /// That the server limits the rate, where the ramp shows it: what is measured afterwards stays below that limit.
     pub limit: Option<Finding>,
-    /// Which share of the ramp's requests failed, and how, where that is no matter of the rate; `None` if hardly one did.
+    /// Which share of the ramp's requests failed, and how, if the rate is not the reason; `None` if hardly any did.
     failing: Option<String>,
     /// Why the ramp was no sound measurement; `None` if it was.
     doubt: Option<String>,
-    /// The ramps, from which all this is; `None` if the rate was not searched for by any.
+    /// The ramps that these values were found from; `None` if the rate was not searched for.
     pub ramps: Option<RunRecord>,
 }
 
@@ -132,8 +134,8 @@ impl Found {
     }
 }
 
-/// Finds a rate that the server of `url` carries. Over HTTP/1.1, if it is spoken: a rate that HTTP/2 cannot carry is what is to be
-/// found out. `None` if nothing was answered; breaks if the user stopped it.
+/// Finds a rate that the server of `url` carries. Over HTTP/1.1, if it is spoken: the diagnosis must also find rates
+/// that HTTP/2 cannot carry. `None` if nothing was answered; breaks if the user stopped it.
 pub(super) fn find(
     scenario: &Scenario,
     url: &str,
@@ -172,7 +174,7 @@ pub(super) fn find(
     Ok(ControlFlow::Continue(found(&ramps).map(|found| Found { ramps: Some(ramps), ..found })))
 }
 
-/// That the server ended during a ramp: then no rate of it was too much.
+/// Why the server ended during a ramp, if it did: then no rate of the ramp was too high.
 fn ended(run: &RunRecord) -> Option<String> {
     run.repetitions.iter().find_map(|repetition| match CellSummary::of(&[repetition]).state {
         CellState::Failed { why, how: Failed::ServerEnded } => Some(why),
@@ -198,7 +200,7 @@ fn found(run: &RunRecord) -> Option<Found> {
         let summary = CellSummary::of(&[repetition]);
         let steps = RampSteps::of(&summary)?;
         let lowest = steps.steps.first()?.offered_rps;
-        // No success even at the lowest rate: a limit of the rate lets some through.
+        // No success even at the lowest rate: a rate limit would let some requests through.
         if matches!(summary.state, CellState::Failed { how: Failed::NoSuccess, .. }) {
             let failing = h2lab_report::failing(&summary);
             return Some(Found { failing, ..Found::at(lowest.round()) });
@@ -225,10 +227,10 @@ fn found(run: &RunRecord) -> Option<Found> {
     carried
 }
 
-/// The cause of a limit (`h2lab explain LIMIT105`).
+/// The cause of a rate limit (`h2lab explain LIMIT105`).
 const RATE_LIMIT: &str = "LIMIT105";
 
-/// What the ramps show of a limit of the rate.
+/// What the ramps show of a rate limit.
 fn limit(run: &RunRecord) -> Option<Finding> {
     let found = diagnose::run(&run.repetitions).into_iter().find(|finding| finding.rule == RATE_LIMIT)?;
     Some(Finding {
@@ -244,7 +246,8 @@ fn refused(summary: &CellSummary) -> Option<(u16, u64)> {
     (*n * 10 >= summary.requests.sent).then_some((*status, *n))
 }
 
-/// Which share of the requests of a ramp failed, and how, if more than one in a hundred did in another way than by a refusal of the load.
+/// Which share of the requests of a ramp failed, and how, if more than one in a hundred failed other than by a refusal
+/// of the load.
 fn failing(summary: &CellSummary, step: &RampStep) -> Option<String> {
     let n: u64 = summary.series.iter().flat_map(|series| &series.failed).map(|(_, n)| n).sum();
     let said = h2lab_report::failing(summary).filter(|_| n * 100 >= summary.requests.sent)?;
@@ -264,7 +267,8 @@ mod tests {
     use super::*;
     use crate::run::store::RunFolder;
 
-    /// The ramp for services of others, of which the server serves `limit` requests in each second and answers 429 to the rest.
+    /// The ramp for services of others, on a server that serves `limit` requests in each second and answers 429 to the
+    /// rest.
     fn limited(limit: u32) -> RunRecord {
         let mut cell = some_cell(0, 0, Protocol::H1, 32, 0.0);
         let measured = Duration::from_secs(5);

@@ -74,7 +74,7 @@ impl DiagnoseArgs {
         Ok(self.judged(&experiment))
     }
 
-    /// What the connections of a client show; of `unread` of them no request was read.
+    /// Reports what the connections of a client show; on `unread` of them no request could be read.
     pub(super) fn conclude_client(&self, concluded: &Concluded<'_>, unread: u64) -> Result<Exit> {
         let report = concluded.report();
         let exit = self.print(&report, &|style| {
@@ -87,8 +87,8 @@ impl DiagnoseArgs {
         Ok(if all { Exit::CheckFailed } else { exit })
     }
 
-    /// What the records of a run show; of a capture, of which nothing was measured, also of how many connections no request
-    /// was read.
+    /// Reports what the records of a run show; for a capture, of which nothing was measured, also on how many
+    /// connections no request could be read.
     pub(super) fn conclude(&self, concluded: &Concluded<'_>, unread: Option<u64>) -> Result<Exit> {
         let report = concluded.report();
         self.print(&report, &|style| match unread {
@@ -142,7 +142,7 @@ fn fixing(
         return None;
     }
     let Some((again, setting)) = &recorded.fix else {
-        // The user's configuration may be another one by now.
+        // The user's configuration may have changed since.
         return Some(fix::not_made(experiment, run, findings, &recorded.subject, None));
     };
     Some(fix::kept(again, setting, experiment, run, folder))

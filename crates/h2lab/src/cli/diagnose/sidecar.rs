@@ -22,13 +22,13 @@ use super::super::output::Concluded;
 use super::{DiagnoseArgs, observed};
 use crate::run::messages::{Failure, FailureKind};
 
-/// How long the admin listener may take.
+/// How long the admin listener may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// More than a sidecar keeps.
+/// More bytes than a sidecar keeps.
 const MOST_BYTES: u64 = 1 << 30;
 
 impl DiagnoseArgs {
-    /// The address of the admin listener: a value of `--sidecar` that is a URL is no program beside the link.
+    /// The address of the admin listener, if the value of `--sidecar` is a URL and not a program beside the link.
     pub(super) fn sidecar(&self) -> Result<Option<String>, Usage> {
         let Some(values) = &self.cells.servers.sidecar else { return Ok(None) };
         let [value] = values.values() else { return Ok(None) };
@@ -167,7 +167,7 @@ fn looked(seen: &Observations) -> String {
     out
 }
 
-/// The run that the observations stand for.
+/// The run made from the observations.
 fn run(address: &str, seen: Observations, command: Vec<String>) -> RunRecord {
     let began = Duration::from_nanos(seen.taken_unix_ns.saturating_sub(seen.window_ns));
     observed::run(format!("sidecar at {address}"), began, seen.records, command)

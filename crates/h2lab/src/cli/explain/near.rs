@@ -4,7 +4,7 @@ use h2lab_analysis::diagnose::CAUSES;
 use h2lab_base::spelling::distance;
 use h2lab_model::probe::CHECKS;
 
-/// How many are named.
+/// How many are listed.
 const NAMED: usize = 3;
 
 /// The ids of the causes and checks whose id or name is spelled most like this word.

@@ -1,5 +1,6 @@
-//! Flags of other tools that no flag of ours is called like, and what is written here instead. Those with one hyphen and more than
-//! one letter are Go's (vegeta, fortio, hey); clap would take them for several letters, and `-duration` for a body.
+//! Flags of other tools whose names none of our flags has, and what to write here instead. Those with one hyphen and
+//! more than one letter are Go's (vegeta, fortio, hey); clap would read them as several letters, and `-duration` as a
+//! body.
 
 pub(super) const FOREIGN: &[(&[&str], &str)] = &[
     (&["-qps", "-rps"], "use -q RATE"),

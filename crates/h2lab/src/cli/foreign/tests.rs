@@ -6,7 +6,7 @@ use super::super::parse;
 use super::doubtful_threads;
 use super::table::FOREIGN;
 
-/// What is said of a command line that is refused.
+/// The message for a command line that is refused.
 fn told(line: &str) -> String {
     let words = ["h2lab"].into_iter().chain(line.split(' ')).map(OsString::from);
     parse(&words.collect::<Vec<_>>()).map_or_else(|error| error.to_string(), |_| "taken".to_owned())

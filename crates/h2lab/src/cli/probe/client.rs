@@ -92,7 +92,7 @@ pub fn main(args: &ProbeClientArgs) -> Result<Exit> {
         }
     }
     tls::announce_key_log()?;
-    // A client's stampede takes as many descriptors here as there.
+    // If the client opens connections in a stampede, this process needs as many file descriptors as the client.
     resources::raise_open_files();
     let stop = signals::stop_flag()?;
     let script = ClientTestSpec {
@@ -116,7 +116,7 @@ pub fn main(args: &ProbeClientArgs) -> Result<Exit> {
     args.report.notify(&report(args, &case_runs))
 }
 
-/// Plain comes first, since all others are measured by it.
+/// `plain` comes first, since all others are compared with it.
 fn test_cases(chosen: &[TestCase]) -> Vec<TestCase> {
     let is_chosen = |test_case: &TestCase| {
         chosen.is_empty() || *test_case == TestCase::Plain || chosen.contains(test_case)

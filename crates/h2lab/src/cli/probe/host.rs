@@ -1,4 +1,4 @@
-//! Which host a probe asks, and by what right.
+//! Which host is probed, and whether that is allowed.
 
 use anyhow::Result;
 use clap::Args;
@@ -20,7 +20,7 @@ pub struct HostArgs {
     pub reach: ReachArgs,
 }
 
-/// What it means for the exit code that a probe could not be made.
+/// The kind of failure, and so the exit code, of a probe that could not be made.
 pub const fn kind_of(error: &ProbeError) -> FailureKind {
     match error {
         ProbeError::Connect(_) => FailureKind::Unreachable,
@@ -30,7 +30,7 @@ pub const fn kind_of(error: &ProbeError) -> FailureKind {
 }
 
 impl HostArgs {
-    /// The host of a URL, given as `text`, once all addresses that it may be at may be asked: the first of them that answers.
+    /// The host of a URL, given as `text`: the first of its addresses that answers. All of them must be allowed.
     pub fn at(&self, text: &str, url: &Url) -> Result<Host> {
         let endpoints = self.reach.endpoints(text, url)?;
         endpoints.iter().try_for_each(|endpoint| self.safety.admit(endpoint))?;

@@ -39,7 +39,7 @@ pub struct ProbeArgs {
     url: url::UrlArgs,
 }
 
-/// What is probed otherwise than by its URL.
+/// Probes of something other than a URL.
 #[derive(Debug, Subcommand)]
 enum What {
     Client(Box<client::ProbeClientArgs>),

@@ -75,7 +75,8 @@ impl SafetyArgs {
         Self { owned: true, ..self.clone() }
     }
 
-    /// Refuses a host that is neither this machine nor in a private namespace, unless the user answers for it.
+    /// Refuses a host that is neither this machine nor in a private namespace, unless the user has the right to probe
+    /// it.
     pub fn admit(&self, endpoint: &Endpoint) -> Result<(), Usage> {
         if self.owned || Distance::of(endpoint) != Distance::Elsewhere {
             return Ok(());
@@ -86,7 +87,7 @@ impl SafetyArgs {
         )))
     }
 
-    /// Refuses `what`, which may do harm, unless the user answers for the host.
+    /// Refuses `what`, which may do harm, unless the user has the right to do it to the host.
     pub fn require(&self, what: &str) -> Result<(), Usage> {
         if self.owned {
             return Ok(());

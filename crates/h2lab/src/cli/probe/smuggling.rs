@@ -126,9 +126,9 @@ fn fixture_called(name: &str) -> Result<&'static Fixture, String> {
     })
 }
 
-/// What is probed: where it is reached, and in what.
+/// What is probed: where it is reached, and over which protocols.
 struct Edge {
-    /// As the report names it.
+    /// Its name in the report.
     target: String,
     /// HTTP/1.1.
     clear: (Host, Protocol),
@@ -204,13 +204,13 @@ impl Run<'_> {
         self.probe(&backend_listener, Edge { target, clear, h2, paths }, None)
     }
 
-    /// The paths to ask for; `of_url` is that of the proxy's URL.
+    /// The paths to request; `of_url` is that of the proxy's URL.
     fn paths(&self, of_url: &str) -> Paths {
         let allowed = self.args.allowed.clone().unwrap_or_else(|| of_url.to_owned());
         Paths { allowed, forbidden: self.args.forbidden.clone() }
     }
 
-    /// Where a URL leads, and in which protocol of HTTP/1.1.
+    /// Where a URL leads, and over which form of HTTP/1.1.
     fn edge(&self, text: &str) -> Result<(Host, Protocol)> {
         let url = reach::url(text)?;
         let host = self.args.host.at(text, &url)?;

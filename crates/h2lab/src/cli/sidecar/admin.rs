@@ -1,10 +1,11 @@
-//! The admin listener: how the sidecar does, over HTTP/1.1.
+//! The admin listener: the state of the sidecar, over HTTP/1.1.
 //!
-//! Each client has a thread of its own: one that sends or reads slowly delays no health check. The thread asks the loops and waits for their
-//! answers: that never delays a request.
+//! Each client has a thread of its own, so that a slow one delays no health check. The thread sends its queries to the
+//! event loops and waits for their answers, which never delays a request.
 //!
-//! Its socket is handed on with the others, so it is never shut down, which would end it for a successor, too: the thread just stops
-//! accepting, and closes it at once, so that a third process can have the address while clients are still answered here.
+//! Its socket is handed over with the others, so it is never shut down: that would end it for a successor, too. Instead
+//! the thread stops accepting and closes the socket at once, so that a third process can have the address while clients
+//! are still answered here.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,15 +26,15 @@ use rustix::io::{Errno, ioctl_fionbio};
 use super::super::exit::Usage;
 use super::super::load::exporter::{TIMEOUT, read_head};
 
-/// How long the loops may take to answer; they look ten times per second.
+/// How long the loops may take to answer; they check for queries ten times per second.
 const ANSWERING: Duration = Duration::from_secs(5);
-/// How long a client may take for all that it gets: observations have some megabytes.
+/// How long a client may take to receive its whole answer: observations have some megabytes.
 const SENDING: Duration = Duration::from_secs(10);
 /// Clients that have a thread of their own; a further one waits for its turn.
 const MOST: usize = 16;
-/// Descriptors that are kept.
+/// File descriptors that are held in reserve.
 const KEPT: usize = 2;
-/// Until it is tried again to accept a connection where that is not possible.
+/// How long to wait before accepting again if that is not possible.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// An admin listener that nobody serves yet.
@@ -45,7 +46,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Serves what the sidecar of `live` says, in a thread.
+    /// Answers for the sidecar of `live`, in a thread.
     pub(super) fn serve(self, live: Arc<Live>) -> Result<Admin> {
         Admin::start(self, live)
     }
@@ -55,14 +56,14 @@ impl Bound {
 #[derive(Debug)]
 pub(super) struct Admin {
     address: SocketAddr,
-    /// They wake the thread, which ends.
+    /// They wake the thread, which then ends.
     sockets: Sockets,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Admin {
-    /// Listens where `config` says, with a socket that was given if one is for that address, and has the sidecar answer; `None` if it
-    /// says nowhere.
+    /// Listens where `config` says, with an inherited socket if there is one for that address; `None` if `config` names
+    /// no address.
     pub(super) fn bind(config: &mut SidecarConfig) -> Result<Option<Bound>> {
         let Some(address) = config.file.admin.address else { return Ok(None) };
         let sockets = config.sockets.clone();
@@ -74,7 +75,7 @@ impl Admin {
         Ok(Some(Bound { listener, admin, sockets }))
     }
 
-    /// Serves what the sidecar of `live` says.
+    /// Answers for the sidecar of `live`.
     fn start(bound: Bound, live: Arc<Live>) -> Result<Self> {
         let Bound { listener, admin, sockets } = bound;
         let address = listener.local_address().context("the admin listener has no address")?;
@@ -104,23 +105,23 @@ impl Drop for Admin {
     fn drop(&mut self) {
         self.sockets.release_listener();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has shown it.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread knows.
+/// What the thread needs.
 struct Serving {
     admin: Arc<AdminState>,
     live: Arc<Live>,
     sockets: Sockets,
     address: SocketAddr,
-    /// The loops are asked one thing at a time.
+    /// Only one query at a time is sent to the loops.
     query: Mutex<()>,
 }
 
-/// Somebody who may have asked, until this is dropped.
+/// A client that may have sent a request, until this is dropped.
 struct Asking(Arc<Serving>);
 
 impl Asking {
@@ -129,7 +130,7 @@ impl Asking {
         Self(Arc::clone(serving))
     }
 
-    /// Answers the one request of a connection. A client that goes away or says nothing is its own trouble.
+    /// Answers the one request of a connection. A client that goes away or sends nothing is not an error.
     fn answer(self, stream: StreamSocket) {
         drop(blocking(stream).and_then(|stream| self.0.answer(stream)));
     }
@@ -146,26 +147,27 @@ impl Drop for Asking {
 struct Threads(Vec<JoinHandle<()>>);
 
 impl Threads {
-    /// Has one more client answered: in a thread of its own, or in the calling one while [`MOST`] have theirs.
+    /// Answers one more client: in a thread of its own, or in the calling one while [`MOST`] clients have theirs.
     fn answer(&mut self, answer: impl FnOnce() + Send + 'static) {
         self.0.retain(|client| !client.is_finished());
         if self.0.len() == MOST {
             return answer();
         }
-        // Where no thread can be had, the client is gone with what it would have run.
+        // If no thread can be started, the closure is dropped, and the client's connection with it.
         self.0.extend(std::thread::Builder::new().name("admin-client".to_owned()).spawn(answer));
     }
 
     /// Waits until all were answered.
     fn join(self) {
         for client in self.0 {
-            // One that panicked has shown it.
+            // A thread that panicked has reported it.
             let _ = client.join();
         }
     }
 }
 
-/// Accepts and answers, until it is woken, since it is to end or another process does so. The threads of clients that are still answered.
+/// Accepts and answers until it is woken, because it is to end or because another process takes over. Returns the
+/// threads of clients that are still being answered.
 fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) -> Threads {
     let (mut kept, mut clients) = (Vec::new(), Threads::default());
     loop {
@@ -176,7 +178,7 @@ fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) -> Threa
             Err(_) => return clients,
         }
         let asking = Asking::new(serving);
-        // What waits there now is the successor's.
+        // Connections that wait there now are the successor's.
         if !waited[1].revents().is_empty() || serving.sockets.are_handed_on() {
             return clients;
         }
@@ -184,12 +186,13 @@ fn run(serving: &Arc<Serving>, listener: &Listener, woken: &UnixStream) -> Threa
             Ok(Some(stream)) => clients.answer(move || asking.answer(stream)),
             Ok(None) => {}
             Err(_) => {
-                // File descriptors have run out, but for those. Its answer reads files, too, before they are kept again.
+                // No file descriptors are left but the reserve. The answer reads files, too, before they are reserved
+                // again.
                 kept.clear();
                 match listener.accept() {
                     Ok(Some(stream)) => asking.answer(stream),
                     Ok(None) => {}
-                    Err(_) => std::thread::sleep(PAUSE), // not even those were enough
+                    Err(_) => std::thread::sleep(PAUSE), // not even the reserve was enough
                 }
             }
         }
@@ -204,8 +207,9 @@ struct Answer {
     body: String,
 }
 
-/// Descriptors that are kept for the next client, and for what its answer reads: where others have run out, figures are wanted most. The
-/// sidecar may have taken them meanwhile, and they are had again when it has less.
+/// Reserves file descriptors for the next client and for the files that its answer reads: figures are needed most when
+/// descriptors have run out. The sidecar may have taken them meanwhile; then they are reserved again once it has fewer
+/// open.
 fn keep(kept: &mut Vec<File>) {
     while kept.len() < KEPT
         && let Ok(file) = File::open("/dev/null")
@@ -214,14 +218,14 @@ fn keep(kept: &mut Vec<File>) {
     }
 }
 
-/// A connection that is read and written as long as that takes.
+/// The connection with blocking reads and writes.
 fn blocking(stream: StreamSocket) -> io::Result<TcpStream> {
     let fd = stream.into_fd();
     ioctl_fionbio(&fd, false)?;
     Ok(TcpStream::from(fd))
 }
 
-/// Writes all of `bytes`, by this moment.
+/// Writes all of `bytes`, before `until`.
 fn send(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -282,14 +286,14 @@ impl Serving {
         let config = self.live.state().1.config;
         let config = &config.file;
         if !config.admin.public && !host.is_none_or(|(_, host)| is_this_machine(host.trim())) {
-            // A page of somebody else's whose name has got this address (DNS rebinding).
+            // A page of another site whose name resolves to this address (DNS rebinding).
             return Answer::no(
                 "421 Misdirected Request",
                 "Host must be localhost or an IP address, unless [admin] has public = true",
             );
         }
         match target.split('?').next().unwrap_or_default() {
-            // A successor has taken the sockets over: what is asked here is ready.
+            // A successor has taken over the sockets: this listener still answers, and reports ready.
             "/ready" if self.sockets.are_handed_on() => Answer::ok(TEXT, "ok\n".to_owned()),
             "/ready" if self.admin.is_draining() => Answer::no("503 Service Unavailable", "shutting down"),
             "/healthz" | "/ready" => self.health(),
@@ -393,7 +397,7 @@ mod tests {
             names.recv().expect("it is answered")
         };
         let here = std::thread::current().id();
-        // They take as long as they like.
+        // Clients that send and read at their own pace.
         let slow: Vec<_> = (0..16)
             .map(|_| {
                 let (go, waits) = channel::<()>();

@@ -1,4 +1,5 @@
-//! What is looked at beyond what the file says by itself: names that do not resolve, the access log, rights, and where a successor is to ask.
+//! Checks beyond the contents of the file: names that do not resolve, the access log, rights, and the socket at which a
+//! successor asks.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,7 +46,7 @@ pub(super) fn summary(config: &Config) -> String {
     )
 }
 
-/// `--check`: says what is wrong, and what would be here and now, and starts nothing.
+/// `--check`: reports what is wrong in the file, and what would be wrong here and now; starts nothing.
 pub(super) fn run(args: &SidecarArgs, path: &Path, config: &SidecarConfig) -> Result<Exit> {
     let user = confine::user_of(args, &config.file)?;
     args.take_over.as_deref().map_or(Ok(()), take_over_path)?;
@@ -65,7 +66,7 @@ pub(super) fn run(args: &SidecarArgs, path: &Path, config: &SidecarConfig) -> Re
     Ok(Exit::Done)
 }
 
-/// What is said of a congestion control that a start can have and a reload may not.
+/// The warning about congestion control that may be available at a start and not at a reload.
 fn restricted(service: &str, congestion: &str) -> String {
     format!(
         "congestion = \"{congestion}\" of service \"{service}\" requires CAP_NET_ADMIN on this system: a sidecar that was started without it \
@@ -73,7 +74,7 @@ fn restricted(service: &str, congestion: &str) -> String {
     )
 }
 
-/// What a start by this user would lack. Another one may have it, so it is no error.
+/// The rights that a start by this user would lack. Another user may have them, so it is no error.
 fn missing_rights(config: &SidecarConfig, user: Option<User>) -> Vec<String> {
     let to_change = CapabilitySet::SETUID | CapabilitySet::SETGID;
     let user = user.filter(|_| !has(to_change)).map(|_| {
@@ -91,7 +92,8 @@ fn missing_rights(config: &SidecarConfig, user: Option<User>) -> Vec<String> {
     all.map(|why| format!("started by this user it would fail: {why}")).collect()
 }
 
-/// Whether the access log can be opened, as far as that can be said without making it. What another user may is a warning.
+/// Whether the access log can be opened, as far as that can be checked without creating it. What another user may do is
+/// a warning.
 fn access_log(file: &Config, folder: &Path, user: Option<User>) -> Result<Option<String>> {
     let Some(name) = file.log.file.as_ref().filter(|name| *name != "-") else { return Ok(None) };
     let path = folder.join(name);
@@ -120,7 +122,7 @@ fn access_log(file: &Config, folder: &Path, user: Option<User>) -> Result<Option
     }
 }
 
-/// What is said of an access log that is there, if the user of the sidecar may not open it again.
+/// The warning about an existing access log that the user of the sidecar may not open again.
 pub(super) fn of_another(user: User, path: &Path) -> Option<String> {
     let error = user.may_write(path).err()?;
     let uid = user.uid();
@@ -176,7 +178,7 @@ fn with_line(path: &Path, line: Option<usize>, error: &str) -> String {
     }
 }
 
-/// Whether a socket can be made where the next process is to ask for the sockets of this one.
+/// Whether a socket can be created where the next process is to ask for the sockets of this one.
 pub(super) fn take_over_path(path: &Path) -> Result<()> {
     let wrong = |why: String| Usage(format!("--take-over {}: {why}", path.display()));
     let folder = folder_of(path);
@@ -196,7 +198,7 @@ pub(super) fn take_over_path(path: &Path) -> Result<()> {
     if std::fs::symlink_metadata(path).is_ok_and(|there| !there.file_type().is_socket()) {
         return Err(wrong("this file exists and is not a socket: choose another path".to_owned()).into());
     }
-    // What is there is the socket of the process before.
+    // An existing socket there is that of the previous process.
     if let Ok(there) = std::fs::symlink_metadata(path)
         && there.uid() != geteuid().as_raw()
         && access(path, Access::WRITE_OK).is_err()

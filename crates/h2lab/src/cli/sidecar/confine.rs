@@ -1,4 +1,4 @@
-//! What a sidecar gives up once it has what it needs: its user, rights, and files that are none of its own.
+//! What a sidecar gives up once it has what it needs: its user, its rights, and access to files that it does not use.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use super::{SidecarArgs, folder_of, rights};
 /// What this process may still read; it is decided once.
 static ALLOWED: OnceLock<Allowed> = OnceLock::new();
 
-/// What it is to become.
+/// How the process is confined.
 #[derive(Debug)]
 pub(super) struct Confinement {
     user: Option<User>,
-    /// What it needs as long as it runs.
+    /// The capabilities that it needs as long as it runs.
     kept: CapabilitySet,
 }
 
-/// The user that it is to become: that of the flag, or of the file.
+/// The user that it changes to: that of the flag, or of the file.
 pub(super) fn user_of(args: &SidecarArgs, file: &Config) -> Result<Option<User>> {
     let (what, name) = match (&args.user, &file.user) {
         (Some(name), _) => ("--user", name),
@@ -40,13 +40,14 @@ pub(super) fn user_of(args: &SidecarArgs, file: &Config) -> Result<Option<User>>
 }
 
 impl Confinement {
-    /// Gives up what is not needed from here on: rights, and, unless the file or a flag says otherwise, the files of others. Before the first thread.
+    /// Gives up what is not needed from here on: rights, and, unless the file or a flag says otherwise, access to other
+    /// files. Call it before the first thread.
     pub(super) fn begin(args: &SidecarArgs, file: &Config, path: &Path) -> Result<Self> {
         let user = user_of(args, file)?;
         let is_tproxy = file.listen.iter().any(|listen| listen.transparent == Some(Transparent::Tproxy));
         let kept =
             if is_tproxy || file.mark.is_some() { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
-        // Congestion control that not every user may have is set on each connection to an instance.
+        // Congestion control that not every user may set is set on each connection to an instance.
         let over_tcp = file.service.values().filter(|service| service.uses_tcp());
         let congestion = over_tcp.filter_map(|service| service.congestion.as_deref());
         let kept = congestion.fold(kept, |kept, name| kept | StreamSocket::rights_for_congestion(name));
@@ -59,23 +60,23 @@ impl Confinement {
         Ok(Self { user, kept })
     }
 
-    /// Whom it becomes.
+    /// The user that it changes to.
     pub(super) const fn user(&self) -> Option<User> {
         self.user
     }
 
-    /// Becomes the user, once all sockets are open.
+    /// Changes to the user, once all sockets are open.
     pub(super) fn become_user(&self) -> io::Result<()> {
         self.user.map_or(Ok(()), |user| user.become_it(self.kept))
     }
 }
 
-/// Forbids this process to open files that are none of its own.
+/// Forbids this process to open files that it does not use.
 fn confine(args: &SidecarArgs, file: &Config, path: &Path) -> Result<()> {
     let allowed = allowed(args, file, path);
     match allowed.confine().context("Landlock")? {
         Confined::Fully | Confined::Partly => {
-            let _ = ALLOWED.set(allowed); // nobody else does
+            let _ = ALLOWED.set(allowed); // nothing else sets it
         }
         Confined::Not => {
             say!("note: this kernel has no Landlock: file access is not restricted");
@@ -84,7 +85,7 @@ fn confine(args: &SidecarArgs, file: &Config, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Folders, since files are replaced by others: with those that links lead to.
+/// Folders rather than files, since files are replaced by new ones; and the folders that symbolic links lead to.
 fn allowed(args: &SidecarArgs, file: &Config, path: &Path) -> Allowed {
     let folder = folder_of(path);
     let of_config = args.config.as_deref().map(|_| PathBuf::from("."));
@@ -107,12 +108,12 @@ fn allowed(args: &SidecarArgs, file: &Config, path: &Path) -> Allowed {
     allowed
 }
 
-/// The folder of a name without one is the working folder.
+/// A name without a folder is in the working folder.
 fn present(folder: &Path) -> PathBuf {
     if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
 }
 
-/// Why a file cannot be read: the kernel's words do not tell whether it is Landlock that forbids it.
+/// Why a file cannot be read: the kernel's error does not say whether Landlock forbids it.
 pub(super) fn unreadable(path: &Path, source: io::Error) -> SidecarError {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let Some(allowed) = ALLOWED
@@ -121,7 +122,7 @@ pub(super) fn unreadable(path: &Path, source: io::Error) -> SidecarError {
     else {
         return SidecarError::File { path: path.display().to_string(), source };
     };
-    // All of them absolute: relative ones would tell nobody where they begin.
+    // All of them absolute: a relative one would not show what it is relative to.
     let mut folders: Vec<String> =
         allowed.read.iter().map(|folder| absolute(folder).display().to_string()).collect();
     folders.sort();

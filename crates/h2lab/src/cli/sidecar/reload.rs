@@ -1,4 +1,4 @@
-//! The file of a sidecar is read again while it runs.
+//! Reloads the configuration file of a sidecar while it runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::super::quotable;
 use super::check::summary;
 use super::{FIRST_ANSWERS, explained, folder_of, prepared, read_config};
 
-/// How often it is looked whether to read.
+/// How often it checks whether to reload.
 const PERIOD: Duration = Duration::from_millis(250);
-/// How often it is looked whether certificates expire.
+/// How often it checks whether certificates expire.
 const CERTIFICATES: Duration = Duration::from_secs(3_600);
 
-/// Reads `path` again, in a thread of its own, when `reload` is set, and with `watch` when it or a file that it names has changed. What
-/// is wrong is reported, and the configuration before it stays. `watched` are the files as they were before the sidecar read them, and
-/// `written` is what `path` said then, without flags.
+/// Reads `path` again, in a thread of its own, when `reload` is set, and with `watch` also when it or a file that it
+/// names has changed. Errors are reported, and the previous configuration stays. `watched` are the files as they were
+/// before the sidecar read them, and `written` is the content of `path` at that time, without flags.
 pub fn start(
     path: &Path,
     watch: bool,
@@ -36,7 +36,7 @@ pub fn start(
     let look = move || {
         let mut said = certificates::Said::default();
         let all = |live: &Live| certificates::as_of_now(&live.state().1.config.certificates);
-        // Those that were said at the start.
+        // The warnings that were already reported at the start.
         said.anew(&all(&reader.live));
         let mut looked_at = Instant::now();
         loop {
@@ -78,7 +78,7 @@ pub(super) fn named(path: &Path, file: &Config) -> impl Iterator<Item = PathBuf>
     file.files().into_iter().map(move |name| folder.join(name))
 }
 
-/// Has the names looked up again that have no address.
+/// Looks up the names again that have no address.
 pub(super) fn look_up_again(live: &Arc<Live>) {
     if let Err(error) = names::follow(live) {
         say!("warning: names that do not resolve are not retried: {error}");
@@ -93,9 +93,10 @@ struct Reader {
 }
 
 impl Reader {
-    /// What the file says now is in effect. `on` is all that it names from then on, also where one of that is missing.
+    /// Puts the present content of the file into effect. `on` becomes all files that it names, also those that are
+    /// missing.
     fn read(&mut self, on: &mut Watched) -> Result<String> {
-        let mut watched = Watched::new(vec![self.path.clone()]); // before it is read: what changes meanwhile is noticed
+        let mut watched = Watched::new(vec![self.path.clone()]); // before the read: later changes are noticed
         let mut file = read_config(&self.path)?;
         watched.add(named(&self.path, &file));
         *on = watched;

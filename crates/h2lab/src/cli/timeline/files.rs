@@ -28,7 +28,7 @@ fn format_of(path: &Path) -> Result<Format, Usage> {
     }
 }
 
-/// Refuses unknown endings and paths that cannot be written, before any request.
+/// Refuses unknown extensions and paths that cannot be written, before any request.
 pub(super) fn check(paths: &[PathBuf]) -> Result<()> {
     paths.iter().try_for_each(|path| {
         format_of(path)?;

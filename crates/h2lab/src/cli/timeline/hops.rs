@@ -37,7 +37,7 @@ pub(super) fn along(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDo
     let mut exchanges = Vec::new();
     while (exchanges.len() as u32) < args.n && (exchanges.is_empty() || !stop.load(Ordering::Relaxed)) {
         let seen = match chain.exchange(&spec, asking_of(args)) {
-            // A run that could not connect has nothing behind the first server.
+            // If a run could not connect, nothing reached the servers behind the first one.
             Err(error) if !exchanges.is_empty() => or_failed(Err(error)).map(|run| vec![run]),
             seen => seen,
         };

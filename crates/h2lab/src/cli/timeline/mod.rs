@@ -155,7 +155,7 @@ fn at_a_server(args: &TimelineArgs, stop: &AtomicBool) -> Result<TimelineDocumen
     Ok(timeline_document(asked, runs, (Vec::new(), Vec::new())))
 }
 
-/// Whether a signal ended this run, which then says nothing.
+/// Whether a signal ended this run, which then has no result.
 fn is_cut(run: &Waterfall, stop: &AtomicBool) -> bool {
     run.failed.is_some() && stop.load(Ordering::Relaxed)
 }

@@ -38,10 +38,10 @@ pub fn to_chain(
     Ok(spec)
 }
 
-/// What it means for the exit code that there is no chain.
+/// The failure, with its exit code, of a chain that could not be started.
 pub fn failure(error: ChainError) -> Failure {
     match error {
-        // There is no other chain that could be asked instead.
+        // There is no other chain that could be used instead.
         ChainError::Sut(error @ SutError::Missing { .. }) => {
             Failure { kind: FailureKind::Environment, message: error.to_string() }
         }

@@ -20,26 +20,26 @@ use h2lab_roles::load::LoadError;
 use h2lab_roles::timeline::chain::ChainError;
 use h2lab_roles::timeline::study::{Runner, Studied};
 
-/// What is wanted of a study.
+/// The options of a study.
 #[derive(Debug)]
 pub struct StudyOptions<'a> {
     /// The file's text.
     pub text: &'a str,
     /// Where it is.
     pub path: &'a Path,
-    /// Whether a look is enough.
+    /// Whether a quick look is enough.
     pub quick: bool,
     /// One JSON document on stdout instead of text.
     pub json: bool,
     /// Whether to show no progress.
     pub quiet: bool,
-    /// Reports, by their endings.
+    /// Report files; their extensions set the formats.
     pub files: &'a [PathBuf],
     /// The folder that keeps the table and the page, if there is one.
     pub out: Option<&'a Path>,
-    /// What clients speak instead of what the file says.
+    /// The protocol of the clients, instead of the file's.
     pub protocol: Option<Protocol>,
-    /// When a request has failed instead of what the file says.
+    /// The timeout of requests, instead of the file's.
     pub timeout: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ pub fn main(wanted: &StudyOptions<'_>) -> Result<Exit> {
     }
 }
 
-/// What ended a study, with the exit code that it deserves.
+/// The error that ended a study, with its exit code.
 fn in_words(error: anyhow::Error) -> anyhow::Error {
     let error = match error.downcast::<ChainError>() {
         Ok(error) => return failure(error).into(),
@@ -112,7 +112,7 @@ fn check(path: &Path) -> Result<()> {
 
 fn write(wanted: &StudyOptions<'_>, kept: Option<&Path>, table: &StudyTable) -> Result<()> {
     let json = || Ok::<_, serde_json::Error>(serde_json::to_string_pretty(table)? + "\n");
-    // What is printed comes first: it needs no disk.
+    // Printing comes first: it needs no disk.
     output::print(&if wanted.json { json()? } else { study_text(table, output::style()) })?;
     if let Some(folder) = kept {
         files::put(&folder.join(TABLE), &json()?)?;

@@ -143,7 +143,7 @@ impl TracedConnection {
         }
     }
 
-    /// Takes over what is known by now.
+    /// Updates it with what is recorded by now.
     pub fn update(&mut self, record: &ConnectionRecord, protocol: Protocol) {
         self.local_port = record.local_port;
         self.connected_ms = millis(record.connected_at);
@@ -166,8 +166,8 @@ impl GoAway {
     }
 }
 
-/// The number of a request's stream as Wireshark shows it: that of HTTP/2, which is how streams are known everywhere else,
-/// or that of QUIC (RFC 9000 §2.1).
+/// The number of a request's stream as Wireshark shows it: the HTTP/2 stream number, which all other output uses, or
+/// that of QUIC (RFC 9000 §2.1).
 pub fn on_the_wire(stream: StreamId, protocol: Protocol) -> u32 {
     if protocol.is_quic() {
         u32::try_from(QuicStreamId::of_request(stream).0).unwrap_or(u32::MAX)

@@ -21,12 +21,12 @@ use h2lab_net::tls::TlsFacts;
 use h2lab_report::{hanging, wrap};
 use h2lab_roles::load::LoadResult;
 
-/// A pause of ours that is worth a word, as in the verdict on a load.
+/// A pause of h2lab's own that is long enough to be reported, as in the verdict on a load.
 const LONG_PAUSE_NS: u64 = 100_000_000;
 
-/// Characters of header fields on one line, without `--verbose`, where it is not known how much room there is.
+/// Characters of header fields on one line, without `--verbose`, where the width is unknown.
 const DETAIL_WIDTH: usize = 120;
-/// Characters of them that are shown on the narrowest terminal: a status, a method and a path.
+/// The characters of them that are shown on the narrowest terminal: a status, a method and a path.
 const LEAST_WIDTH: usize = 24;
 /// GOAWAYs that the summary names one by one.
 const GOAWAYS_NAMED: usize = 3;
@@ -41,7 +41,7 @@ pub struct LineFormatter {
 }
 
 impl LineFormatter {
-    /// As stdout can take it.
+    /// For what stdout can show.
     pub const fn new(verbose: bool, terminal: Terminal) -> Self {
         Self { verbose, terminal }
     }
@@ -51,7 +51,8 @@ impl LineFormatter {
         self.terminal.printable(line)
     }
 
-    /// A line that is no frame, wrapped behind its number where there is less room: on a terminal, or as COLUMNS says.
+    /// A line that is not a frame, wrapped and indented past its number if the width is limited: by a terminal, or by
+    /// COLUMNS.
     pub fn folded(self, line: &str) -> String {
         let before = if line.starts_with(' ') { line.find("* ").map_or(0, |at| at + 2) } else { 0 };
         match self.terminal.columns {
@@ -154,7 +155,7 @@ impl LineFormatter {
         let columns = self.terminal.columns.unwrap_or(usize::MAX);
         let flags = frame.flags.join(" ");
         let flags_width = flags.len() + 2 * usize::from(!flags.is_empty());
-        // A head is cut where the line ends; where its first fields would not fit, it stands below.
+        // A head is cut at the end of the line; if its first fields would not fit, it is on the line below.
         let has_room =
             !matches!(frame.detail, Detail::Head(_)) || columns >= width + flags_width + LEAST_WIDTH;
         let (detail, below) = self.detail(frame, flags_width + if has_room { width } else { INDENT.len() });
@@ -246,7 +247,7 @@ impl LineFormatter {
         parts.extend(outcomes.iter().map(|(outcome, n)| format!("{n} ended as `{outcome}`")));
         parts.extend(interrupted.then(|| "interrupted".to_owned()));
         let paused = Duration::from_millis(result.generator.paused_ns / 1_000_000);
-        // A reader of ours that is slow makes us wait for tens of milliseconds.
+        // A slow reader of our output makes us wait for tens of milliseconds.
         let is_long = result.generator.longest_pause_ns >= LONG_PAUSE_NS;
         parts.extend(is_long.then(|| {
             let time = measured_time(paused);

@@ -28,7 +28,7 @@ pub enum Elision {
     Nothing,
     /// The middle of long runs, between frames that are rare.
     Middle,
-    /// All but the first and the last so many.
+    /// All but this many first and last frames.
     Between {
         /// The first.
         head: usize,
@@ -37,11 +37,11 @@ pub enum Elision {
     },
 }
 
-/// Frames that are shown at the beginning of a run, and again behind each rare frame.
+/// Frames that are shown at the beginning of a run, and again after each rare frame.
 const RUN_HEAD: usize = 24;
 /// Frames that are shown before each rare frame and at the end.
 const RUN_TAIL: usize = 6;
-/// How often a type may come and still be rare.
+/// How often a type may occur and still be rare.
 const RARE: u32 = 8;
 
 /// What was left out in one place.
@@ -53,7 +53,7 @@ pub struct Gap {
     pub streams: Option<(u32, u32)>,
 }
 
-/// Holds frames back until it is known whether they are shown. `T` is a frame made ready.
+/// Holds frames back until it is decided whether they are shown. `T` is a frame prepared for output.
 #[derive(Debug)]
 pub struct FrameSelection<T> {
     only: Vec<FrameKind>,
@@ -175,7 +175,7 @@ impl<T> FrameSelection<T> {
         }
     }
 
-    /// Whether a type is neither everyday nor, by now, frequent.
+    /// Whether a type is neither common nor, by now, frequent.
     fn is_rare(&mut self, kind: FrameKind) -> bool {
         let everyday =
             [FrameKind::DATA, FrameKind::HEADERS, FrameKind::WINDOW_UPDATE, FrameKind::CONTINUATION];

@@ -1,4 +1,4 @@
-//! What happens on the connections, put in front of people or scripts as it happens.
+//! Shows what happens on the connections, live, for people or for scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::terminal::Terminal;
 use h2lab_roles::client::{Watch, WatchEvent};
 use h2lab_roles::load::LoadResult;
 
-/// In what form.
+/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceFormat {
     /// For people.
@@ -56,9 +56,9 @@ struct Inner {
     open: BTreeSet<u32>,
     /// Whether the server has sent SETTINGS: then it speaks HTTP/2.
     speaks_http2: bool,
-    /// Connections on which something has come.
+    /// Connections on which something has arrived.
     heard: BTreeSet<u32>,
-    /// Those on which it was the text of another protocol, whose bytes are no frames; and its first line.
+    /// Connections on which that was the text of another protocol, whose bytes are not frames; and its first line.
     foreign: BTreeSet<u32>,
     banner: Option<String>,
     /// Shown so far; only for the document.
@@ -114,7 +114,7 @@ impl TraceView {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections in `protocol` follow; what an attempt in another one showed is not part of the document.
+    /// Connections in `protocol` follow; what an attempt in another protocol showed is not part of the document.
     pub fn begin(&self, protocol: Protocol) {
         let mut inner = self.inner();
         inner.protocol = protocol;
@@ -132,7 +132,7 @@ impl TraceView {
         self.inner().speaks_http2
     }
 
-    /// The first line of what a server says that speaks no HTTP, such as `SSH-2.0-OpenSSH_9.2`.
+    /// The first line that a server sends which does not speak HTTP, such as `SSH-2.0-OpenSSH_9.2`.
     pub fn banner(&self) -> Option<String> {
         self.inner().banner.clone()
     }
@@ -142,7 +142,7 @@ impl TraceView {
         self.inner().broken.is_some()
     }
 
-    /// All is done: shows what is left to show.
+    /// Shows what is left, after all requests.
     pub fn finish(&self, result: &LoadResult, interrupted: bool) -> io::Result<()> {
         let mut inner = self.inner();
         for record in &result.connections {
@@ -156,7 +156,7 @@ impl TraceView {
         inner.end(Some(result), interrupted)
     }
 
-    /// Nothing came of it: shows what there is.
+    /// Shows what there is, after an attempt without a result.
     pub fn abandon(&self, interrupted: bool) -> io::Result<()> {
         let mut inner = self.inner();
         inner.flush_selection();
@@ -218,7 +218,7 @@ impl Inner {
         self.write_out(detailed);
     }
 
-    /// Whether what comes is no HTTP of any version, by the first bytes of the connection.
+    /// Whether the server's bytes are not HTTP of any version, by the first bytes of the connection.
     fn is_foreign(&mut self, connection: u32, crossing: Crossing<'_>) -> bool {
         if let Crossing::Bytes { stream: None, bytes, .. } = crossing
             && self.heard.insert(connection)
@@ -257,7 +257,7 @@ impl Inner {
         self.announce(line);
     }
 
-    /// A line that is no frame, behind the frames that came before it.
+    /// Writes a line that is not a frame, after the frames that came before it.
     fn announce(&mut self, line: String) {
         let mut shown = Vec::new();
         self.selection.note(line, &mut |what| shown.push(what));
@@ -359,7 +359,8 @@ impl Inner {
 /// Characters of a banner that are shown.
 const BANNER: usize = 60;
 
-/// The first line of a text that is the beginning of no HTTP. Frames of HTTP/2 and records of TLS do not begin with text.
+/// The first line of a text that cannot be the beginning of HTTP. Frames of HTTP/2 and records of TLS do not begin with
+/// text.
 fn banner(bytes: &[u8]) -> Option<String> {
     let line = bytes.split(|byte| b"\r\n".contains(byte)).next().unwrap_or_default();
     let is_text = line.len() >= 4 && line[..4].iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');

@@ -37,7 +37,7 @@ fn interrupted(server: &Server, here: &Path, protocol: Protocol, more: &[&str], 
     child.wait_for_line(DEADLINE, is_reported).expect("it says that it can be resumed");
 }
 
-/// That what is here was not asked for again, and all else was: by the server's own count.
+/// Fails unless exactly the bytes that were missing were requested, by the server's own count.
 #[track_caller]
 fn assert_nothing_twice(answered: &[(u16, u64, u64)], report: &Value) {
     let held = report["held_bytes"].as_u64().unwrap();

@@ -80,7 +80,7 @@ fn a_file_that_is_there_is_kept_unless_the_server_lets_uploads_replace_it() {
     }
 }
 
-/// Makes what is left of the upload `name` in `site` as old as so many hours.
+/// Sets the age of the remains of the upload `name` in `site` to this many hours.
 fn age(site: &Path, name: &str, hours: u64) {
     for ending in ["part", "part.journal"] {
         let left = File::options().write(true).open(site.join(format!("{name}.{ending}"))).unwrap();

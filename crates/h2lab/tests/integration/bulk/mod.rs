@@ -1,6 +1,6 @@
 //! `h2lab bulk`: files over every protocol, interrupted, resumed and checked.
 
-/// A relay that holds a transfer up in its middle. No tests.
+/// A relay that stops a transfer in its middle. No tests.
 mod relay;
 
 /// Several clients and servers: `bulk drive`.
@@ -89,7 +89,7 @@ impl Server {
         url(protocol, self.address(protocol), path)
     }
 
-    /// Waits until it has answered so many requests for bytes out of memory.
+    /// Waits until it has answered this many requests for bytes out of memory.
     #[track_caller]
     pub fn wait_for_requests(&self, count: usize) {
         let mut seen = 0;
@@ -100,7 +100,7 @@ impl Server {
         self.child.wait_for_line(DEADLINE, is_last).expect("clients fetch");
     }
 
-    /// The requests for bytes that it has answered: status, first byte, one past the last. It is stopped for that, so that
+    /// The requests for bytes that it has answered: status, first byte, one past the last. It is stopped first, so that
     /// none is missing.
     fn answered(self) -> Vec<(u16, u64, u64)> {
         self.rendered("GET")
@@ -109,7 +109,7 @@ impl Server {
     /// Those with this method.
     fn rendered(mut self, method: &str) -> Vec<(u16, u64, u64)> {
         self.child.stop(Signal::TERM, DEADLINE).expect("it ends");
-        // Its last word has been read when its end is seen, or not yet.
+        // When its end is seen, its last line may or may not have been read.
         let is_last = |line: &str| line.starts_with("served ").then_some(());
         self.child.wait_for_line(DEADLINE, is_last).expect("it tells what it has served");
         let log = self.child.log();
@@ -136,8 +136,8 @@ fn get(folder: &Path, protocol: Protocol, more: &[&str]) -> Finished {
     run_program(&binary(), folder, &arguments)
 }
 
-/// The document of a run that ended with this exit code. Where it is 0 it may be 5, too: all came, at a rate of which a busy machine had
-/// its share.
+/// The document of a run that ended with this exit code. Instead of 0 it may be 5: everything arrived, but a busy
+/// machine influenced the rate.
 #[track_caller]
 fn document(finished: &Finished, code: i32) -> Value {
     let is_busy = code == 0 && finished.is_busy();
@@ -145,7 +145,7 @@ fn document(finished: &Finished, code: i32) -> Value {
     finished.json()
 }
 
-/// Bytes that are the same nowhere: a part in a wrong place is seen.
+/// Bytes that differ from place to place, so that a part in a wrong place is detected.
 fn bytes(length: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {

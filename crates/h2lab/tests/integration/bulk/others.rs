@@ -101,7 +101,7 @@ fn scripted(answers: Vec<Vec<u8>>) -> String {
         for answer in answers {
             let Ok((mut stream, _)) = listener.accept() else { return };
             read_head(&mut stream);
-            // A client that has seen enough may close.
+            // A client that has read enough may close.
             let _ = stream.write_all(&answer);
         }
     });

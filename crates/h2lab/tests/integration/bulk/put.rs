@@ -127,7 +127,7 @@ fn held(
     child
 }
 
-/// The one transfer of a run that went on with another: nothing went twice, as the client counts it.
+/// Fails unless the only transfer of a run that resumed another sent nothing twice, by the client's count.
 #[track_caller]
 fn assert_resumed(report: &Value) -> u64 {
     let held = report["held_bytes"].as_u64().unwrap();
@@ -233,7 +233,7 @@ fn a_second_run_finds_that_all_is_there() {
     document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
     let report = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
     assert_eq!((&report["held_bytes"], &report["bytes"]), (&100_000.into(), &0.into()), "{report:#}");
-    // A file that another program has put there since is not taken for it.
+    // A file that another program has put there since is not mistaken for it.
     fs::write(site.path().join("data"), "other").unwrap();
     let report = document(&put(here.path(), Protocol::H2c, &["data", &url]), 0);
     assert_eq!((&report["held_bytes"], &report["bytes"]), (&0.into(), &100_000.into()), "{report:#}");
@@ -245,7 +245,7 @@ fn a_second_run_finds_that_all_is_there() {
 fn a_disk_that_is_too_small_says_so_before_the_first_byte() {
     let (here, site) = (source(&bytes(TOTAL)), folder());
     let mut command = Command::new("sh");
-    // As good as a full disk: the server may write no more than so many blocks of 512 bytes into a file.
+    // This has the effect of a full disk: the server may not write more than this many blocks of 512 bytes into a file.
     command.args(["-c", "ulimit -f 1000; exec \"$0\" \"$@\""]).arg(binary());
     let server = Server::start_with(command, &["--writable"], site.path());
     for protocol in [Protocol::H1, Protocol::H2c] {

@@ -1,5 +1,5 @@
-//! A relay between a client and a server that passes so many bytes in one direction and then holds the rest back, until it is
-//! dropped: so a test can act in the middle of a transfer, independent of anybody's speed.
+//! A relay between a client and a server that passes a given number of bytes in one direction, and then holds the rest
+//! back until it is dropped. With it a test can act in the middle of a transfer, whatever the speed of either end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -40,7 +40,7 @@ fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_reports_them_again_from_i
     let largest = |at: usize| cells[at]["bulk"]["frames"]["largest_data"].as_u64();
     assert!(largest(1) > Some(16_384) && largest(2) == Some(16_384), "{:?} {:?}", largest(1), largest(2));
     assert_eq!(cells[2]["bulk"]["factor"], "frames up to 16 KiB");
-    // Frames are as long as the end that receives lets them be, and the other end's knob moves nothing.
+    // The receiving end limits the length of frames; the same knob of the other end has no effect.
     assert_eq!((largest(3), largest(4)), (Some(1 << 20), largest(1)));
     assert_eq!(cells[3]["bulk"]["factor"], "credit every 256 KiB, frames up to 1 MiB");
     assert_eq!(cells[3]["bulk"]["asked"]["window_update_bytes"], 262_144, "{:#}", cells[3]["bulk"]["asked"]);
@@ -51,7 +51,7 @@ fn a_run_of_bulk_work_has_the_figures_of_both_ends_and_reports_them_again_from_i
         assert!(again.stdout.contains(words), "{words}\n{}", again.transcript());
     }
     let page = fs::read_to_string(out.join("report.html")).expect("stored");
-    // What a late link made invalid is no line to compare with.
+    // Cells that a late link made invalid have no line in the picture.
     let lines = cells[..2].iter().filter(|cell| cell["state"] == "ok").count();
     assert_eq!(page.matches("class=\"baseline way-").count(), 2 * lines, "in both forms of the picture");
     assert!(page.contains("Rate over time"));

@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::support::DEADLINE;
 
-/// The payload of the PING behind everything else.
+/// The payload of the PING after everything else.
 const LAST_PING: [u8; 8] = *b"the last";
 
 /// How many frames go with one write: as many as a real attacker would send in one packet.
@@ -80,7 +80,8 @@ impl Received {
             }
             kind::RST_STREAM => self.resets.push((header.stream, code(payload))),
             kind::DATA => self.data.push(payload.len()),
-            // 8 is `:status: 200` of the static table; ours always comes first, behind a change of the table's size.
+            // 8 is `:status: 200` of the static table; in our responses it always comes first, after a change of the
+            // table's size.
             kind::HEADERS => {
                 self.served += u32::from(payload.iter().find(|byte| **byte & 0xe0 != 0x20) == Some(&0x88));
             }
@@ -107,7 +108,8 @@ impl Attacker {
         attacker
     }
 
-    /// Connects, exchanges SETTINGS, and reads nothing. `receive_buffer`: bytes that the kernel takes for us, at most.
+    /// Connects, exchanges SETTINGS, and reads nothing. `receive_buffer`: the most bytes that the kernel buffers for
+    /// us.
     pub fn not_reading(address: SocketAddr, receive_buffer: Option<usize>) -> Self {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
         if let Some(bytes) = receive_buffer {
@@ -146,8 +148,8 @@ impl Attacker {
         !self.closed.load(Ordering::Relaxed) && self.stream.write_all(bytes).is_ok()
     }
 
-    /// Sends what `make` makes of 0, 1, 2 … in batches, up to `count` of them or until the origin takes no more; how many
-    /// were sent.
+    /// Sends the results of `make` for 0, 1, 2 … in batches, up to `count` of them or until the origin takes no more;
+    /// returns how many were sent.
     pub fn flood(&mut self, count: usize, mut make: impl FnMut(u32) -> Vec<u8>) -> usize {
         for batch in 0..count.div_ceil(BATCH) {
             let range = batch * BATCH..((batch + 1) * BATCH).min(count);
@@ -172,10 +174,10 @@ impl Attacker {
         self.send(&frame(kind::PING, 0, 0, &LAST_PING));
         for _ in 0..=streams {
             if self.milestones.recv_timeout(DEADLINE).is_err() {
-                break; // the connection has ended, or what was heard will say what is missing
+                break; // the connection has ended, or what was received will show what is missing
             }
         }
-        // It may have gone already.
+        // It may have closed already.
         let _ = self.stream.shutdown(Shutdown::Write);
         self.until_closed()
     }

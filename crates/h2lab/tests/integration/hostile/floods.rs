@@ -140,7 +140,7 @@ fn credit_that_nobody_needs() {
     }
 }
 
-/// What an attacker sends after its GOAWAY is read for a while, and not for as long as it likes.
+/// What an attacker sends after its GOAWAY is read for a limited time only.
 #[test]
 fn bytes_after_the_last_word() {
     const MOST: usize = 512 << 20;

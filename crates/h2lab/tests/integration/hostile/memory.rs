@@ -10,7 +10,7 @@ const MIB: usize = 1 << 20;
 /// Clients whose bodies need twice the memory that there is.
 const MANY: usize = 32;
 
-/// A request whose body of 2 MiB, which the origin is to echo, has come by half.
+/// A request with a body of 2 MiB that the origin is to echo; half of the body has been sent.
 fn half_a_body(origin: &Origin) -> TcpStream {
     let mut stream = origin.connect();
     write!(stream, "POST /echo HTTP/1.1\r\nhost: h\r\ncontent-length: {}\r\n\r\n", 2 * MIB)

@@ -1,13 +1,13 @@
 //! Clients that attack the running origin, frame by frame over a socket, while another client keeps being served; and
 //! servers that attack a run of ours, which must end by itself and name what it met.
 //!
-//! Each attack on the origin goes as far as the origin lets it, or to an end that is far beyond every bound. What is asserted:
-//! how the origin ended it, and with which reason; that the other client was served without a single failure, by count; that the
-//! origin's memory did not grow with the attack.
+//! Each attack on the origin goes as far as the origin lets it, or to an end far beyond every bound. Asserted are: how
+//! the origin ended it, and with which reason; that the other client was served without a single failure, by count; and
+//! that the origin's memory did not grow with the attack.
 
-/// The attacker: an HTTP/2 client that keeps to no rule.
+/// The attacker: an HTTP/2 client that follows no rule.
 pub mod attacker;
-/// The client that behaves.
+/// The well-behaved client.
 pub mod bystander;
 /// More of something than anyone needs.
 mod floods;
@@ -19,7 +19,7 @@ pub mod server;
 mod servers;
 /// Less than anyone needs: heads, bodies and windows that do not come.
 mod slow;
-/// TLS for attackers that know nothing of it.
+/// TLS for attackers that do not implement it.
 pub mod tunnel;
 
 use std::time::Duration;
@@ -59,5 +59,5 @@ const SERVED: u32 = 50;
 /// Far more than an attack needs to meet its bound.
 const FAR: usize = 20_000;
 
-/// A bound of time of our client that nothing but its end can meet, since the server never does what it waits for.
+/// A short timeout of our client, which must expire: the server never does what our client waits for.
 const SHORT: Duration = Duration::from_millis(500);

@@ -22,8 +22,8 @@ const ANSWERED: usize = 2;
 /// What a server does to its victim, and when.
 #[derive(Clone, Copy)]
 pub enum Attack {
-    /// In place of the answer to the third request of a connection, which came on this stream. Its connection is read until our
-    /// client closes it.
+    /// In place of the answer to the third request of a connection, which came on this stream. Then the server reads
+    /// until our client closes the connection.
     Http2(fn(&mut Attacker, u32)),
     /// As the answer to every third request of a connection, to be sent on its stream; all others are served.
     Streams(fn(u32) -> Vec<u8>),
@@ -41,9 +41,9 @@ impl Attack {
 
 /// What became of a run and of the connection on which it was attacked.
 pub struct Met {
-    /// The attacked connection, as the run folder has it.
+    /// The attacked connection, from the run folder.
     pub connection: ConnectionRecord,
-    /// What our client said on it from the attack on.
+    /// What our client sent on it from the attack on.
     pub received: Received,
     /// All that was measured.
     pub cell: CellRecord,
@@ -148,7 +148,7 @@ pub fn meet_any(attack: Attack, more: &[&str]) -> Met {
     Met { connection, received: report.received, cell }
 }
 
-/// What the server knows of the connection that it attacked.
+/// What the server recorded about the connection that it attacked.
 struct Report {
     /// The client's port.
     port: u16,
@@ -157,8 +157,8 @@ struct Report {
     growth: u64,
 }
 
-/// The server: behaves on its first connection of the protocol, by which it is found, and then in turns of three: one ends
-/// in an orderly way after a few requests, one is attacked, one is served to its end.
+/// The server: behaves on the first connection of its protocol, which is used to find it, and then in turns of three:
+/// one connection ends in an orderly way after a few requests, one is attacked, one is served to its end.
 struct Server {
     attack: Attack,
     /// The process of `h2lab compare`, whose child the generator is.
@@ -166,7 +166,7 @@ struct Server {
     reports: Sender<Report>,
 }
 
-/// What a connection is in for.
+/// What happens to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lot {
     Served,
@@ -183,13 +183,14 @@ impl Server {
             stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
             stream.set_nodelay(true).expect("TCP");
             let mut first = [0; 3];
-            // Our client always speaks first. What is found to speak the other protocol only looks for it.
+            // Our client always sends first. A connection that speaks the other protocol only tests whether the server
+            // speaks it.
             let speaks = stream.peek(&mut first).is_ok_and(|n| n > 0);
             let speaks_h2 = first[0] == PREFACE[0] && first[1] == PREFACE[1];
             if !speaks || speaks_h2 != (server.attack.protocol() == "h2c") {
                 continue;
             }
-            // A repetition that is made again, because the machine was too busy for it, meets the same turns.
+            // A repetition that is made again, because the machine was too busy for it, gets the same turns.
             let children = server.children();
             if number > 0 && generator.replace(children.clone()) != Some(children) {
                 number = 1;
@@ -201,7 +202,7 @@ impl Server {
             };
             number += 1;
             let server = Arc::clone(&server);
-            // A client that breaks off is no affair of the server.
+            // A client that aborts its connection is no error of the server.
             std::thread::spawn(move || server.serve(stream, lot).unwrap_or_default());
         }
     }
@@ -213,7 +214,7 @@ impl Server {
                 let (port, before) = (stream.peer_addr()?.port(), self.peak());
                 attack(&mut stream);
                 let during = self.peak();
-                // What our client says is its greeting, and of no interest.
+                // Our client sends only its preface, which does not matter here.
                 io::copy(&mut stream, &mut io::sink()).unwrap_or_default();
                 self.report(port, (before, during), Received::default());
                 Ok(())
@@ -252,7 +253,7 @@ impl Server {
                 _ if lot == Lot::Ended && requests > ANSWERED => {
                     let last = [header.stream.to_be_bytes(), [0; 4]].concat();
                     stream.write_all(&[served(header.stream), frame(kind::GOAWAY, 0, 0, &last)].concat())?;
-                    // The client closes, and repeats elsewhere what it sent meanwhile.
+                    // The client closes, and sends elsewhere what it had sent here meanwhile.
                     io::copy(&mut stream, &mut io::sink())?;
                     return Ok(());
                 }
@@ -292,8 +293,8 @@ impl Server {
         Ok(())
     }
 
-    /// Sends the test what was received. `peaks`: what [`Server::peak`] was when the attack began, and when the server was
-    /// through with it: by now the run may be over, and the generator gone.
+    /// Sends the test what was received. `peaks`: the values of [`Server::peak`] when the attack began, and when the
+    /// server had finished it: by now the run may be over, and the generator gone.
     fn report(&self, port: u16, peaks: (u64, u64), received: Received) {
         let (before, during) = peaks;
         assert!(before > 0, "the generator's memory can be read");
@@ -313,7 +314,7 @@ impl Server {
         self.children().iter().filter_map(|pid| peak_of(pid)).max().unwrap_or(0) * 1024
     }
 
-    /// The processes that the run has: the generator of a repetition, or none.
+    /// The child processes of the run: the generator of a repetition, or none.
     fn children(&self) -> Vec<String> {
         let run = self.run.wait().as_raw_nonzero();
         let tasks = std::fs::read_dir(format!("/proc/{run}/task")).into_iter().flatten().flatten();

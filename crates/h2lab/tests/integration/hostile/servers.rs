@@ -16,10 +16,10 @@ use super::{FAR, SHORT};
 const OK: &[u8] = &[0x88];
 /// `:status: 103`.
 const EARLY: &[u8] = &[0x08, 3, b'1', b'0', b'3'];
-/// Bytes that a frame holds, at most, unless more was agreed.
+/// The most bytes that a frame holds, unless more was agreed.
 const FRAME: usize = 16_384;
 
-/// Bytes of a flood without end that go with one write: the kernel must be what limits it, and not we.
+/// Bytes of one write of an endless flood: the kernel must limit it, and not this test.
 const WRITE: usize = 8 << 20;
 
 fn reset(stream: u32, code: u32) -> Vec<u8> {
@@ -228,7 +228,7 @@ fn promises_that_nobody_wants() {
 
 #[test]
 fn goaways_without_end() {
-    // Each with as much to keep as a frame takes.
+    // Each with as much to store as a frame holds.
     let falling = |server: &mut Attacker, _| {
         server.listen();
         server.flood(FAR, |n| goaway(i32::MAX as u32 - 2 * n, &[b'!'; FRAME - 8]));
@@ -287,7 +287,7 @@ fn assert_timed_out(met: &Met) {
 
 #[test]
 fn body_that_never_ends() {
-    // As fast as the socket takes it: the run must not spend the rest of its days with reading it.
+    // As fast as the socket takes it: the run must not go on reading it for ever.
     let attack = Attack::Http2(|server, stream| {
         server.send(&head(stream, 0, OK));
         server.listen();
@@ -342,7 +342,7 @@ fn http1_flood(stream: &mut TcpStream, begin: &str, rest: &str) {
 #[test]
 fn http1_whose_parts_never_end() {
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-    /// Long enough for the size of many to be met before their number.
+    /// Long enough that many fields exceed the limit of size before the limit of number.
     fn field() -> String {
         format!("x-junk: {}\r\n", "v".repeat(1_000))
     }

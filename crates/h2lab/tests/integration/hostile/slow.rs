@@ -11,9 +11,9 @@ use crate::support::DEADLINE;
 
 const END: u8 = flag::END_STREAM;
 
-/// What the bound under test is shortened to. It holds for the client that behaves, too, however long that is held up.
+/// The short value of the bound under test. It also applies to the well-behaved client, however long that is delayed.
 const SHORT: Duration = Duration::from_secs(3);
-/// The bound of a connection without requests, where another one is under test.
+/// The bound of a connection without requests, in tests of another bound.
 const LONGER: &str = "--limit=idle=6s";
 
 /// `--limit NAME=…` with the short bound.
@@ -21,7 +21,7 @@ fn short(name: &str) -> String {
     format!("--limit={name}={}ms", SHORT.as_millis())
 }
 
-/// All that the origin says until it closes.
+/// All that the origin sends until it closes.
 fn read_to_end(mut stream: &TcpStream) -> String {
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout above zero");
     let mut said = Vec::new();

@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 /// Bytes of a client that are read once the server has ended.
 const MOST_AFTER_THE_END: u64 = 16 << 20;
 
-/// An address in clear whose connections go on over TLS to `tls`, with this protocol: attackers need not know of TLS. Whoever does not
-/// read stops the tunnel, too. It ends with the process.
+/// An address in clear whose connections are forwarded over TLS to `tls`, with this protocol: attackers need not
+/// implement TLS. If one side does not read, the tunnel stops, too. It ends with the process.
 pub fn over_tls(tls: SocketAddr, alpn: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it listens");
@@ -20,14 +20,14 @@ pub fn over_tls(tls: SocketAddr, alpn: &'static str) -> SocketAddr {
         for client in listener.incoming().map_while(Result::ok) {
             let session = client_tls.session().expect("a session");
             let Ok(server) = TcpStream::connect(tls) else { return };
-            // A side that breaks off is no affair of the tunnel.
+            // A side that aborts its connection is no error of the tunnel.
             thread::spawn(move || Tunnel::carry(client, server, session).unwrap_or_default());
         }
     });
     address
 }
 
-/// A connection: what it has read of each side and not passed on yet.
+/// A connection: what was read from each side and not passed on yet.
 struct Tunnel {
     client: TcpStream,
     server: TcpStream,
@@ -48,7 +48,7 @@ impl Tunnel {
         let mut tunnel = Self { client, server, session, up, sealed: Vec::new(), opened: Vec::new() };
         while tunnel.step()? {}
         tunnel.client.shutdown(Shutdown::Write)?;
-        // Closed with something unread the connection would be reset, and what is on its way to the client be lost.
+        // Closing with unread data would reset the connection, and data on its way to the client would be lost.
         tunnel.client.set_nonblocking(false)?;
         io::copy(&mut tunnel.client.take(MOST_AFTER_THE_END), &mut io::sink()).map(drop)
     }

@@ -19,7 +19,7 @@ use crate::support::DEADLINE;
 pub enum Seen {
     Interim(u16),
     Response(u16),
-    /// So many bytes of a body, and whether they are its last.
+    /// This many bytes of a body, and whether they are its last.
     Data(usize, bool),
     /// Its message has ended without a last byte: by trailers, or with its head.
     End,
@@ -35,23 +35,24 @@ pub struct Client {
     pub seen: Vec<(StreamId, Seen)>,
     /// Fields of heads and trailers.
     fields: Vec<(StreamId, String, String)>,
-    /// Bodies, as far as they have come.
+    /// Bodies, as far as they have arrived.
     bodies: BTreeMap<StreamId, Vec<u8>>,
     pub is_over: bool,
     /// The last streams that GOAWAYs accept.
     pub accepted: Vec<StreamId>,
-    /// Why it is, if not in good order.
+    /// Why it has ended, if not in good order.
     pub error: Option<String>,
 }
 
 impl Client {
-    /// A connection to `address`, whose certificate is not looked at. It reads what comes; with `is_slow` no body beyond the first windows.
+    /// A connection to `address`, whose certificate is not verified. It reads what arrives; with `is_slow`, no body
+    /// beyond the first windows.
     pub fn connect(address: SocketAddr, is_slow: bool) -> Self {
         let flow = FlowControl { manual_release: is_slow, ..Config::new(Role::Client).flow };
         Self::try_connect(address, flow).expect("it is accepted")
     }
 
-    /// One with these windows; `None` if it is refused.
+    /// The same with these windows; `None` if the connection is refused.
     pub fn try_connect(address: SocketAddr, flow: FlowControl) -> Option<Self> {
         let clock = Clock::start();
         let trust = TlsOptions { insecure: true, ..TlsOptions::default() };
@@ -87,7 +88,7 @@ impl Client {
         Some(client)
     }
 
-    /// Sends what is to be sent, again where it is time, and reads nothing.
+    /// Sends what is pending, with retransmissions that are due, and reads nothing.
     pub fn flush(&mut self) {
         let now = self.clock.now();
         self.transport.handle_timeout(now);
@@ -95,7 +96,7 @@ impl Client {
         self.transport.flush(now).expect("there is room");
     }
 
-    /// Closes it, which may have been closed before.
+    /// Closes the connection, which may be closed already.
     pub fn leave(&mut self) {
         let now = self.clock.now();
         self.engine.goaway(now, ErrorCode::INTERNAL_ERROR, b"");
@@ -103,7 +104,7 @@ impl Client {
         let _ = self.transport.flush(now);
     }
 
-    /// Begins a request with a body, perhaps not all of it; `None` if the connection takes no more.
+    /// Begins a request with a body, which need not be complete; `None` if the connection takes no more.
     pub fn begin(&mut self, method: &str, path: &str, body: &[u8], is_whole: bool) -> Option<StreamId> {
         let now = self.clock.now();
         let is_bare = is_whole && body.is_empty();
@@ -135,7 +136,7 @@ impl Client {
         stream.expect("there is room")
     }
 
-    /// Sends all of this on a stream, while what comes is taken.
+    /// Sends all of these bytes on a stream, and meanwhile reads what arrives.
     #[track_caller]
     pub fn send(&mut self, stream: StreamId, mut bytes: &[u8], is_last: bool) {
         let until = Instant::now() + DEADLINE;
@@ -155,7 +156,7 @@ impl Client {
         }
     }
 
-    /// What has come of the body on a stream.
+    /// The body of a stream, as far as it has arrived.
     pub fn body(&self, stream: StreamId) -> &[u8] {
         self.bodies.get(&stream).map_or(&[], Vec::as_slice)
     }
@@ -166,7 +167,7 @@ impl Client {
         own.next().map(|(.., value)| value.as_str())
     }
 
-    /// Goes on until the message on a stream has ended; its status and the bytes of its body.
+    /// Runs until the message on a stream has ended; returns its status and the bytes of its body.
     #[track_caller]
     pub fn whole(&mut self, stream: StreamId) -> (u16, usize) {
         let until = Instant::now() + DEADLINE;
@@ -188,7 +189,7 @@ impl Client {
         self.engine.reset(self.clock.now(), stream, ErrorCode::CANCEL);
     }
 
-    /// Sends what is to be sent, waits a little for something to come, and takes it.
+    /// Sends what is pending, waits a short time for input, and reads it.
     pub fn turn(&mut self) {
         self.proceed().unwrap_or_else(|error| panic!("{error}: {:?}", self.seen));
         if !self.is_over {
@@ -246,7 +247,7 @@ impl Client {
         self.transport.flush(now).map(drop)
     }
 
-    /// Goes on until `is_enough`.
+    /// Runs until `is_enough`.
     #[track_caller]
     pub fn until(&mut self, is_enough: impl Fn(&[(StreamId, Seen)]) -> bool) {
         let until = Instant::now() + DEADLINE;
@@ -273,7 +274,7 @@ fn texts(stream: StreamId, fields: Fields<'_>) -> impl Iterator<Item = (StreamId
     fields.iter().map(move |field| (stream, text(field.name), text(field.value)))
 }
 
-/// Waits until something comes or is due.
+/// Waits until something arrives or a timer is due.
 fn wait(transport: &Transport, clock: Clock) {
     let socket = transport.quic().expect("QUIC").socket();
     let left =

@@ -73,12 +73,12 @@ fn grpc_passes_from_and_to_http3() {
         client.send(stream, b"", true);
         client.whole(stream);
         assert_eq!(client.field(stream, "grpc-status"), Some("0"));
-        // A stream without any message: its end comes with the head, which HTTP/2 does not have of gRPC.
+        // A stream without any message: it ends with the head, which never happens with gRPC over HTTP/2.
         let stream = call(&mut client, "/grpc.testing.TestService/FullDuplexCall", &[]);
         client.send(stream, b"", true);
         assert_eq!(client.whole(stream), (200, 0));
         assert_eq!(client.field(stream, "grpc-status"), Some("0"));
-        // Trailers alone.
+        // Trailers only.
         let stream = call(&mut client, "/grpc.testing.TestService/NoSuchCall", &[]);
         client.send(stream, EMPTY, true);
         assert_eq!(client.whole(stream), (200, 0));

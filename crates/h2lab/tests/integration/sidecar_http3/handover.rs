@@ -15,7 +15,7 @@ use crate::origin::Origin;
 use crate::sidecar::Sidecar;
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
-/// Asks, four requests at a time, on a connection for as long as it takes any; sends none again.
+/// Makes requests, four at a time, on a connection for as long as it takes any; sends none again.
 pub fn ask(address: SocketAddr, stop: &AtomicBool, answered: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         let mut client = Client::connect(address, false);
@@ -122,7 +122,7 @@ fn a_successor_that_does_not_start_leaves_udp_as_it_was() {
         assert_eq!(client.response(stream), Some((200, 4)));
     };
     ask(&mut client);
-    // It has the sockets, and cannot listen elsewhere.
+    // It has the sockets, but cannot listen on the other address.
     let config = folder.path().join("wrong.toml");
     let text = format!(
         "[[listen]]\naddress = '127.0.0.1:{port}'\ntls = true\nh3 = true\nservice = 'a'\n\
@@ -143,7 +143,7 @@ fn a_successor_that_does_not_start_leaves_udp_as_it_was() {
     ask(&mut client);
     let mut late = Client::connect(address, false);
     ask(&mut late);
-    // The next one starts, and both connections end where they are.
+    // The next one starts, and both connections end at the old one.
     let clients = [&mut client, &mut late];
     let slow = clients.map(|client| {
         let stream = client.begin("GET", "/drip?bytes=1000&ms=3000", b"", true).expect("room");

@@ -1,4 +1,5 @@
-//! Clients of HTTP/3 that ask for nothing, that acknowledge nothing, and that stay where their listener is gone.
+//! Clients of HTTP/3 that request nothing, that acknowledge nothing, and that stay connected after their listener is
+//! gone.
 
 use std::fs;
 
@@ -20,18 +21,18 @@ fn a_client_without_a_request_is_told_in_two_steps_after_the_configured_time() {
     let service = format!("instances = ['h2c://{}']\n[timeouts]\nclient-idle = '1s'", origin.clear);
     let both = Both::start(&service, "");
     let mut client = Client::connect(both.tls, false);
-    // Longer than that, and no pause.
+    // The response takes longer than that, and has no pause.
     let slow = client.begin("GET", "/drip?bytes=1000&ms=3000", b"", true).expect("room");
     assert_eq!(client.whole(slow), (200, 1_000));
     assert!(client.accepted.is_empty(), "{:?}", client.seen);
     while !client.is_over {
         client.turn();
     }
-    // The first step refuses nothing. A client that has nothing under way does not wait for the second one.
+    // The first GOAWAY refuses nothing. A client that has nothing under way does not wait for the second one.
     let first = client.accepted.first().expect("it was told");
     assert!(first.0 > i32::MAX as u32 / 2, "{:?}", client.accepted);
     assert_eq!(client.error, None, "an end in good order");
-    // It is idle, not gone: others have their own time.
+    // The sidecar is idle, not gone: the time counts for each client separately.
     let mut other = Client::connect(both.tls, false);
     let stream = other.begin("POST", "/echo", b"some", true).expect("room");
     assert_eq!(other.whole(stream), (200, 4));
@@ -39,7 +40,7 @@ fn a_client_without_a_request_is_told_in_two_steps_after_the_configured_time() {
 
 #[test]
 fn what_clients_do_not_acknowledge_counts_as_memory() {
-    /// Beside the program's.
+    /// The limit without the program's own memory.
     const MEMORY: u64 = (96 - 24) << 20;
     let origin = Origin::start(&[]);
     let both = Both::start_with(
@@ -68,9 +69,10 @@ fn what_clients_do_not_acknowledge_counts_as_memory() {
             break;
         }
     }
-    // Each of them would have 4 MiB, which nothing else counts: either they have less as memory becomes short, or no more are taken.
+    // Each connection could use 4 MiB, which nothing else counts: either they get less as memory becomes short, or no
+    // more are accepted.
     assert!(largest - before < MEMORY, "{} clients: {largest} bytes, {before} before", silent.len());
-    // When they are gone there is room again.
+    // Once they are closed, there is room again.
     for client in &mut silent {
         client.leave();
     }
@@ -86,7 +88,7 @@ fn a_listener_that_is_gone_and_comes_again_has_its_udp_port_while_clients_of_bef
     let both = Both::start(&format!("instances = ['h2c://{}']", origin.clear), "");
     let file = both.files.path("sidecar.toml");
     let text = fs::read_to_string(&file).expect("the file");
-    // With ports that stay the same.
+    // With the ports unchanged.
     let text = text.replacen("127.0.0.1:0", &both.sidecar.clear.to_string(), 1);
     let text = text.replacen("127.0.0.1:0", &both.tls.to_string(), 1);
     let (start, end) =
@@ -151,7 +153,7 @@ fn connections_to_instances_of_http3_give_way_to_others_with_small_windows_while
     let get = "GET /status/204 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
     assert!(both.sidecar.ask(get).starts_with("HTTP/1.1 204 "));
     assert_eq!(dialled(), Some(1), "{}", log());
-    // They take nothing, and each has up to 4 MiB in the sidecar after a while.
+    // The clients take nothing, and each has up to 4 MiB in the sidecar after a while.
     let windows = FlowControl {
         stream_window: 16 << 20,
         connection_window: 16 << 20,

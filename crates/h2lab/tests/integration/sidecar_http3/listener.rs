@@ -151,7 +151,7 @@ fn http3_comes_and_goes_with_the_file_and_connections_under_way_go_on() {
     let origin = Origin::start(&[]);
     let both = Both::start(&format!("instances = ['h2c://{}']", origin.clear), "");
     let file = both.files.path("sidecar.toml");
-    // With ports that stay the same.
+    // With the ports unchanged.
     let text = fs::read_to_string(&file).expect("the file");
     let text = text.replacen("127.0.0.1:0", &both.sidecar.clear.to_string(), 1);
     let text = text.replacen("127.0.0.1:0", &both.tls.to_string(), 1);
@@ -243,12 +243,12 @@ fn a_client_that_has_vanished_and_is_owed_nothing_does_not_delay_the_end() {
     let instances = format!("instances = ['h2c://{}']", origin.clear);
     let owing = Both::start(&instances, &format!("[log]\nfile = '{}'\n", log.display()));
     let mut owing_nothing = Both::start(&instances, "");
-    // One has asked for nothing, and one has not acknowledged its response, and may be slow.
+    // One client has requested nothing, and one has not acknowledged its response, and may be slow.
     let idle = Client::connect(owing_nothing.tls, false);
     let mut silent = Client::connect(owing.tls, false);
     silent.begin("GET", "/bytes/1000", b"", true).expect("room");
     silent.flush();
-    // Else the signal may come before the request.
+    // Otherwise the signal may arrive before the request.
     let has_come = || {
         silent.flush();
         fs::read_to_string(&log).is_ok_and(|text| !text.is_empty())

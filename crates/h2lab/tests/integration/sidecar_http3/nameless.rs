@@ -17,7 +17,7 @@ const NOW: Time = Time::from_millis(1);
 const NAMELESS: Request<'_> =
     Request { method: "GET", authority: "", path: "/", fields: &[], body_length: None, end_stream: true };
 
-/// What becomes of a request: the status of its response, or `None` if its stream is reset as malformed.
+/// The result of a request: the status of its response, or `None` if its stream is reset as malformed.
 type Ask = fn(&Both) -> Option<u16>;
 
 fn over_http1(both: &Both, head: &str) -> Option<u16> {

@@ -1,4 +1,5 @@
-//! Instances of HTTP/3 that are killed and started anew while connections to them carry nothing: nobody says so over UDP.
+//! Instances of HTTP/3 that are killed and restarted while connections to them carry nothing: over UDP, nothing reports
+//! that.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -13,8 +14,8 @@ use crate::origin::Origin;
 use crate::sidecar_reload::until;
 use crate::support::DEADLINE;
 
-/// The UDP port of an instance that is started anew: what comes to it goes to one process, and later to another one, which does not know
-/// the connections of the first. Nobody ever finds the port closed.
+/// The UDP port of an instance that is restarted: its datagrams go to one process, and later to another one, which does
+/// not have the connections of the first. The port is never closed.
 struct Port {
     address: SocketAddr,
     to: Arc<Mutex<SocketAddr>>,
@@ -42,7 +43,8 @@ impl Port {
                     thread::spawn(move || {
                         let mut space = vec![0; 65_535];
                         while let Ok(n) = answers.recv(&mut space) {
-                            // Of one that was killed nothing comes any more: what it still wants to have acknowledged, for example.
+                            // From a process that counts as killed nothing may arrive any more, such as packets that it
+                            // still wants acknowledged.
                             if *now.lock().expect("no panic") == to {
                                 let _ = back.send_to(&space[..n], client);
                             }
@@ -56,13 +58,13 @@ impl Port {
         Self { address, to, come }
     }
 
-    /// The instance is started anew.
+    /// Restarts the instance: datagrams go to `origin` from now on.
     fn passes_to(&self, origin: &Origin) {
         *self.to.lock().expect("no panic") = origin.tls;
     }
 }
 
-/// What nobody has asked for a sign of life finds out for itself: no connection is asked while it carries nothing.
+/// No PINGs on connections that carry nothing: only a request finds out that the connection is lost.
 const WITHOUT_PINGS: &str = "[timeouts]\nping = '0'\nresponse = '20s'";
 
 #[test]
@@ -113,9 +115,9 @@ fn a_request_that_meets_a_closed_port_was_not_there_whatever_its_method() {
         let both = Both::start(&format!("{instances}\n{WITHOUT_PINGS}"), "");
         let mut client = KeptAlive::connect(both.sidecar.clear);
         assert_eq!(client.ask("POST"), 200);
-        // It is known which datagram has met the closed port only where the connection has sent no other one for a second: what it still
-        // acknowledges would meet it first, and end the connection before the request. Where this machine has delayed that, nothing is
-        // shown, and the next round tries it again.
+        // Which datagram meets the closed port is known only if the connection has sent no other one for a second: an
+        // acknowledgement that it still sends would meet the port first, and end the connection before the request. If
+        // this machine has delayed the acknowledgement, nothing is shown, and the next round tries again.
         thread::sleep(Duration::from_millis(1_500));
         first.child.kill().expect("it runs");
         let status = client.ask("POST");
@@ -137,7 +139,7 @@ fn an_instance_is_asked_whether_it_is_there_while_its_connection_carries_nothing
     let mut client = KeptAlive::connect(both.sidecar.clear);
     assert_eq!(client.ask("GET"), 200);
     let before = come.load(Ordering::Relaxed);
-    // More than what a response still makes it send.
+    // More datagrams than a response still makes it send.
     until(|| come.load(Ordering::Relaxed) >= before + 12, || format!("{before}: {come:?}"));
     assert_eq!(client.ask("GET"), 200);
     drop(client);

@@ -16,7 +16,7 @@ use super::handover::ended;
 use crate::sidecar::scripted_by_head;
 use crate::support::{DEADLINE, Gate, binary, folder, free_ports};
 
-/// A sidecar that listens; what it said, if it does not.
+/// A sidecar that listens; the error is what it printed, if it does not.
 fn start(config: &Path, socket: &Path) -> Result<Child, String> {
     let mut command = Command::new(binary());
     command.arg("sidecar").arg("--config").arg(config).arg("--take-over").arg(socket);
@@ -68,7 +68,7 @@ fn a_third_process_starts_while_the_first_one_finishes_requests_and_the_second_i
     let third = loop {
         match start(&config, &socket) {
             Ok(third) => break third,
-            // The first one may not have come to that yet.
+            // The first process may not have reached that state yet.
             Err(told) => assert!(Instant::now() < until, "{told}"),
         }
     };

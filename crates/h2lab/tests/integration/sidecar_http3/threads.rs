@@ -19,7 +19,7 @@ use crate::sidecar_admin::Watched;
 use crate::sidecar_reload::until_it_says;
 use crate::support::{DEADLINE, binary, folder, free_ports};
 
-/// The command of a sidecar with so many threads, with HTTP/3 on `port`.
+/// The command of a sidecar with this many threads, with HTTP/3 on `port`.
 fn command(folder: &Path, threads: usize, port: u16, instance: &str) -> Command {
     let config = folder.join("sidecar.toml");
     let text = format!(
@@ -45,7 +45,7 @@ fn all_threads_work_beside_clients_of_http3_and_their_end_loses_nothing() {
             let stream = client.begin("POST", "/echo", b"some", true).expect("room");
             assert_eq!(client.whole(stream), (200, 4));
         }
-        // All of QUIC is on the first one, and those of TCP are given to the others.
+        // All QUIC connections are on the first thread, and TCP connections are assigned to the others.
         let mut tcp: Vec<_> = (1..threads).map(|_| KeptAlive::connect(watched.clear)).collect();
         for client in &mut tcp {
             assert_eq!(client.ask("GET"), 200);
@@ -95,7 +95,7 @@ impl KeptAlive {
         Self(stream)
     }
 
-    /// Asks without a body, and waits for the answer; its status.
+    /// Sends a request without a body, and waits for the answer; returns its status.
     #[track_caller]
     pub fn ask(&mut self, method: &str) -> u16 {
         self.send(method);
@@ -107,7 +107,7 @@ impl KeptAlive {
         self.0.write_all(request.as_bytes()).expect("it reads");
     }
 
-    /// The status of the answer, of which all is read.
+    /// Reads the whole answer; returns its status.
     #[track_caller]
     pub fn status(&mut self) -> u16 {
         let (mut told, mut byte) = (Vec::new(), [0]);

@@ -17,7 +17,7 @@ fn request<'a>(authority: &'a str, path: &'a str, fields: &'a [Field<'a>]) -> Re
     Request { method: "CONNECT", authority, path, fields, body_length: None, end_stream: false }
 }
 
-/// Asks for a WebSocket, and waits for the answer.
+/// Requests a WebSocket, and waits for the answer.
 fn handshake(client: &mut Client, path: &str) -> (StreamId, u16) {
     let fields = [Field::new("sec-websocket-version", "13"), Field::new("sec-websocket-protocol", "chat")];
     client.until_it_takes_websockets();
@@ -36,7 +36,7 @@ fn status(client: &mut Client, stream: StreamId) -> u16 {
     client.seen.iter().find_map(of).expect("it has come")
 }
 
-/// Sends this, and waits until as much has come beside `before`, which was there already.
+/// Sends these bytes, and waits until as many have arrived in addition to `before`, which were there already.
 #[track_caller]
 fn exchange(client: &mut Client, stream: StreamId, sent: &[u8], before: usize) {
     client.send(stream, sent, false);
@@ -53,7 +53,7 @@ fn a_websocket_passes_from_and_to_http3() {
     let server = websocket_echo();
     let last = Both::start(&format!("instances = ['{server}']"), "");
     let first = Both::start(&format!("instances = ['h3://{}']", last.tls), "");
-    // More than any window on the way, of what looks like a request.
+    // More than all windows on the path hold, of bytes that look like a request.
     let sent = b"GET / HTTP/1.1\r\nhost: b\r\n\r\n".repeat(100_000);
     for both in [&last, &first] {
         let mut client = Client::connect(both.tls, false);
@@ -61,7 +61,7 @@ fn a_websocket_passes_from_and_to_http3() {
         assert_eq!((status, client.field(stream, "sec-websocket-protocol")), (200, Some("chat")));
         assert_eq!(client.field(stream, "sec-websocket-accept"), None, "there is no key to answer");
         exchange(&mut client, stream, &sent, 0);
-        // Another one on the same connection, and requests beside it.
+        // Another WebSocket on the same connection, and requests beside it.
         let (other, _) = handshake(&mut client, "/chat");
         exchange(&mut client, other, b"hello", 0);
         exchange(&mut client, stream, b"goodbye", sent.len());
@@ -69,7 +69,7 @@ fn a_websocket_passes_from_and_to_http3() {
         assert_eq!(client.whole(stream), (200, sent.len() + 7), "its end is an end");
         exchange(&mut client, other, b"there", 5);
     }
-    // And HTTP/1.1 where HTTP/3 is in between.
+    // Also over HTTP/1.1, with HTTP/3 in between.
     let mut stream = first.sidecar.connect();
     stream
         .write_all(
@@ -100,7 +100,7 @@ fn a_websocket_that_is_not_taken_over_http3_is_answered() {
         let (stream, status) = handshake(&mut client, "/");
         assert_eq!((status, client.whole(stream)), (403, (403, 2)));
     }
-    // An instance of HTTP/3 that knows none, and a protocol that nobody passes.
+    // An instance of HTTP/3 that supports no WebSocket, and a protocol that is never forwarded.
     let origin = Origin::start(&["--h3"]);
     let both = Both::start(&format!("instances = ['h3://{}']", origin.tls), "");
     let mut client = Client::connect(both.tls, false);
@@ -113,7 +113,7 @@ fn a_websocket_that_is_not_taken_over_http3_is_answered() {
     assert_eq!(client.whole(stream).0, 204);
 }
 
-/// A server that is no HTTP: it speaks first, and then sends back what it gets until its client has ended.
+/// A server that does not speak HTTP: it sends first, and then sends back what it gets until its client has ended.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

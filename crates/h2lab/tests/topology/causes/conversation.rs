@@ -1,5 +1,5 @@
-//! Client and server of a conversation: HTTP/2 by hand over the kernel's TCP, one write for each message, so that it is known
-//! which bytes lie where.
+//! Client and server of a conversation: HTTP/2 by hand over the kernel's TCP, one write for each message, so that the
+//! position of every byte is known.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use h2lab_net::clock::Clock;
 
 use super::plan::{ConversationPlan, Drop, SMALL_WINDOW, Shape};
 
-/// Between two requests.
+/// Time between two requests.
 const PACE: Duration = Duration::from_millis(5);
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const INITIAL_WINDOW: u16 = 4;
@@ -27,7 +27,7 @@ pub struct Timing {
     pub completed: Time,
 }
 
-/// What came of a conversation.
+/// The result of a conversation.
 #[derive(Debug)]
 pub struct Conversation {
     pub client_port: u16,
@@ -46,14 +46,15 @@ fn settings(window: usize) -> Vec<u8> {
     frame(4, 0, 0, &[&INITIAL_WINDOW.to_be_bytes()[..], &(window as u32).to_be_bytes()].concat())
 }
 
-/// A field block of exactly so many bytes: an indexed field (RFC 7541 §6.1), and one with a value to fill it up (§6.2.2).
+/// A field block of exactly this many bytes: an indexed field (RFC 7541 §6.1), and one with a value to fill it up
+/// (§6.2.2).
 fn block(indexed: u8, bytes: usize) -> Vec<u8> {
     let mut block = vec![indexed, 0x00, 0x01, b'x'];
     let mut value = bytes - block.len() - 1;
     if value < 127 {
         block.push(value as u8);
     } else {
-        // A length in three octets more (§5.1): 7 bits each, padded with zeros that say nothing.
+        // The length in three more octets (§5.1): 7 bits each, padded with zeros that do not change the value.
         value -= 3;
         let rest = value - 127;
         block.extend([0x7f, rest as u8 | 0x80, (rest >> 7) as u8 | 0x80, (rest >> 14) as u8]);
@@ -96,7 +97,7 @@ fn ready(socket: &TcpStream) {
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket takes a timeout");
 }
 
-/// Answers each request when it has all of it.
+/// Answers each request once it is complete.
 fn serve(listener: &TcpListener, plan: &ConversationPlan) {
     let Ok((mut socket, _)) = listener.accept() else { return };
     ready(&socket);
@@ -105,7 +106,7 @@ fn serve(listener: &TcpListener, plan: &ConversationPlan) {
     while let Some((kind, flags, stream, _)) = frames.next() {
         let written = match kind {
             4 => socket.write_all(&settings(1 << 20)),
-            // Only one stream is given a window: the rest of its response follows.
+            // Only one stream is given window credit: the rest of its response follows.
             8 => socket.write_all(&frame(0, ENDS, stream, &[b'd'; 100])),
             _ if flags & ENDS != 0 => {
                 let n = (stream as usize - 1) / 2;
@@ -120,7 +121,7 @@ fn serve(listener: &TcpListener, plan: &ConversationPlan) {
     }
 }
 
-/// Asks at its pace and reads the answers beside it.
+/// Sends requests at its pace and reads the answers at the same time.
 fn ask(address: SocketAddr, plan: &ConversationPlan, clock: Clock) -> Conversation {
     let dialled = clock.now();
     let mut socket = TcpStream::connect(address).expect("the server is there");
@@ -132,12 +133,12 @@ fn ask(address: SocketAddr, plan: &ConversationPlan, clock: Clock) -> Conversati
     frames.next().expect("the server's SETTINGS");
     let streams = plan.requests.len();
     let reader = thread::spawn(move || read(frames, streams, clock));
-    // Where the handshake is what is waited for, requests are due when it begins.
+    // If the handshake is what requests wait for, they are due when it begins.
     let first = if matches!(plan.drop, Drop::Syn(_)) { dialled } else { clock.now() + PACE };
     let mut requests = Vec::new();
     for (n, shape) in plan.requests.iter().enumerate() {
         let due = first + PACE * n as u32;
-        // Packets of two requests never meet in one segment, even if all are due.
+        // Packets of two requests are never combined in one segment, even if all are due.
         let earliest = requests.last().map_or(due, |last: &Timing| due.max(last.written + PACE));
         thread::sleep(earliest.since(clock.now()));
         let written = clock.now();
@@ -149,12 +150,12 @@ fn ask(address: SocketAddr, plan: &ConversationPlan, clock: Clock) -> Conversati
         request.completed = completed;
     }
     let client_port = socket.local_addr().expect("a bound socket").port();
-    // A reset ends it at once: no FIN is left to be sent again into the next conversation's link.
+    // A reset ends it at once: no FIN remains that would be retransmitted into the next conversation's link.
     socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).expect("a socket takes SO_LINGER");
     Conversation { client_port, server_port: address.port(), dialled, connected, requests }
 }
 
-/// When each stream ended. A stream that has used up a small window is given more.
+/// When each stream ended. A stream that has used up a small window is given more credit.
 fn read(mut frames: Frames, streams: usize, clock: Clock) -> Vec<Time> {
     let mut completed = vec![Time::NEVER; streams];
     while completed.iter().any(|at| !at.happened()) {
@@ -169,7 +170,7 @@ fn read(mut frames: Frames, streams: usize, clock: Clock) -> Vec<Time> {
     completed
 }
 
-/// Holds the conversation between the two sides.
+/// Runs the conversation between the two sides.
 pub fn hold(namespaces: &Namespaces, plan: &ConversationPlan, clock: Clock) -> Conversation {
     let listen = || TcpListener::bind((Side::Server.address(), 0)).expect("a free port");
     let listener = namespaces.within(Side::Server, listen).expect("the server's side");

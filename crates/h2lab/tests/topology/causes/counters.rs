@@ -1,4 +1,4 @@
-//! How often the kernel's TCP repaired a loss, and by which means, as it says itself.
+//! How often the kernel's TCP repaired a loss, and by which means, by its own counters.
 
 use std::fs;
 
@@ -9,12 +9,12 @@ use h2lab_lab::topology::{Namespaces, Side};
 pub struct Repairs {
     /// `TCPFastRetrans`: segments that acknowledgements showed to be lost.
     fast: u64,
-    /// `TCPTimeouts` and `TCPLossProbes`: timers that went off.
+    /// `TCPTimeouts` and `TCPLossProbes`: timers that expired.
     timers: u64,
 }
 
 impl Repairs {
-    /// So far.
+    /// The values so far.
     pub fn read(namespaces: &Namespaces, side: Side) -> Self {
         let text = || fs::read_to_string("/proc/thread-self/net/netstat").expect("the kernel counts");
         let text = namespaces.within(side, text).expect("a thread on this side");
@@ -22,8 +22,8 @@ impl Repairs {
         Self { fast: counter("TCPFastRetrans"), timers: counter("TCPTimeouts") + counter("TCPLossProbes") }
     }
 
-    /// Whether it was by acknowledgements alone, or by timers alone, that losses were repaired since; `None` if by both or
-    /// neither.
+    /// Whether losses since then were repaired only by acknowledgements (`true`) or only by timers (`false`); `None` if
+    /// by both or neither.
     pub fn is_fast_since(self, before: Self) -> Option<bool> {
         match (self.fast > before.fast, self.timers > before.timers) {
             (true, false) => Some(true),

@@ -1,4 +1,4 @@
-//! What the report says requests waited for, against scripts that decide it.
+//! The causes of waiting in the report, compared with scripts that determine them.
 //!
 //! Each script drops a packet by name, or a packet and its retransmission, of a conversation over the kernel's TCP. What the
 //! requests must have waited for follows from the script and from the times in the packet log; see [`truth`].
@@ -36,24 +36,24 @@ use counters::Repairs;
 use plan::{ConversationPlan, Drop};
 use truth::{Kind, Wait};
 
-/// How many scripts are run with each congestion control; `cargo xtask verify chaos` asks for more.
+/// The number of scripts with each congestion control; `cargo xtask verify chaos` asks for more.
 const SCRIPTS: &str = "H2LAB_CAUSE_SCRIPTS";
 const FEW: u64 = 12;
 /// The link's delay each way.
 const DELAY: Duration = Duration::from_millis(10);
-/// Waits below this are not judged: a busy machine makes them. Lengths of waits, and how much is unknown, are judged only by
-/// `cargo xtask verify chaos --only causes`: a machine that is busy with other tests decides these, too.
+/// Shorter waits are not judged: a busy machine causes them. Lengths of waits, and how much is unknown, are judged only
+/// by `cargo xtask verify chaos --only causes`: a machine that is busy with other tests influences these, too.
 const LEAST: Duration = Duration::from_millis(10);
-/// A conversation in which the script did not do what was planned is held again: only a plan that cannot be reaches this.
+/// If the script did not do what was planned, the conversation is repeated: only an impossible plan reaches this time.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Requests of a conversation under random loss.
 const LONG_CONVERSATION: usize = 300;
-/// How much of their time may be unknown.
+/// The maximum share of their time that may be unknown.
 const UNKNOWN: f64 = 0.05;
-/// What must hold of each kind of cause.
+/// The minimum of the scores for each kind of cause.
 const PROMISED: f64 = 0.99;
 
-/// Of one kind: how many of the reported causes were right, and how many of the true ones were reported.
+/// For one kind: how many of the reported causes were right, and how many of the true ones were reported.
 #[derive(Debug, Default)]
 struct Score {
     report: u32,
@@ -86,12 +86,12 @@ fn share(part: u32, whole: u32) -> f64 {
     if whole == 0 { 1.0 } else { f64::from(part) / f64::from(whole) }
 }
 
-/// A case of its own for each congestion control, since that is set once for a lab.
+/// A separate case for each congestion control, since that is set once for a lab.
 pub fn causes_are_those_that_scripts_made_under_cubic() {
     run("cubic");
 }
 
-/// The same.
+/// The same under BBR.
 pub fn causes_are_those_that_scripts_made_under_bbr() {
     run("bbr");
 }
@@ -131,7 +131,7 @@ fn run(congestion: &str) {
     little_is_unknown(&namespaces, congestion, is_timed);
     let missing: Vec<&str> = Kind::SCRIPTED
         .iter()
-        // A timer repairs a loss where nothing follows it, which few scripts have.
+        // A timer repairs a loss if nothing follows the lost packet, which is so in few scripts.
         .filter(|kind| scripts > FEW || **kind != Kind::Timer)
         .filter(|kind| scores.get(kind).is_none_or(|score| score.truths == 0))
         .map(|kind| kind.name())
@@ -152,7 +152,7 @@ struct Held {
 }
 
 impl Held {
-    /// Holds the conversation until the script did what was planned.
+    /// Repeats the conversation until the script did what was planned.
     fn until_planned(namespaces: &Namespaces, plan: &ConversationPlan) -> Self {
         let until = Instant::now() + DEADLINE;
         loop {
@@ -178,7 +178,7 @@ impl Held {
         Some(Self { truth, report, waits, is_fast })
     }
 
-    /// Counts what is reported rightly and what is found; returns what is wrong.
+    /// Counts the correct reports and the true causes that were found; returns what is wrong.
     fn judge(&self, scores: &mut BTreeMap<Kind, Score>, is_timed: bool) -> Vec<(&'static str, Wait)> {
         let mut wrong = Vec::new();
         for wait in self.report.iter().filter(|wait| wait.length >= LEAST) {
@@ -215,7 +215,7 @@ impl Held {
     }
 }
 
-/// Holds a conversation over a link, and keeps its packets.
+/// Runs a conversation over a link, and keeps its packets.
 fn converse(
     namespaces: &Namespaces,
     plan: &ConversationPlan,
@@ -230,7 +230,7 @@ fn converse(
     (conversation, result, capture_buffer.finish().expect("the packets were kept"))
 }
 
-/// Under random loss there is no script to compare with, but hardly any time may be left that nothing explains.
+/// Under random loss there is no script to compare with, but hardly any time may remain unexplained.
 fn little_is_unknown(namespaces: &Namespaces, congestion: &str, is_timed: bool) {
     let loss = LossModel::bernoulli(Ratio::new(0.03).expect("a share"));
     let link = LinkSpec::symmetric(Impairment { delay: DELAY, loss, ..Impairment::default() });
@@ -249,7 +249,7 @@ fn little_is_unknown(namespaces: &Namespaces, congestion: &str, is_timed: bool) 
     assert!(!is_timed || unknown <= UNKNOWN, "unknown: {unknown}");
 }
 
-/// What the product says.
+/// The product's explanation.
 fn explain(
     link: LinkSpec,
     conversation: &Conversation,
@@ -259,7 +259,7 @@ fn explain(
     let mut cell = Scenario::default().plan().swap_remove(0);
     (cell.link, cell.sidecar) = (Some(link), None);
     let sample = |(n, request): (usize, &conversation::Timing)| {
-        // Until the connection was established the request waited for it.
+        // Until the connection was established, the request waited for it.
         let ready = request.written.min(conversation.connected.max(request.due));
         Sample {
             connection: 0,
@@ -317,7 +317,7 @@ fn connection(conversation: &Conversation) -> ConnectionRecord {
     }
 }
 
-/// A story in the terms of the truth: what has to do with drops and windows, by kind and drop.
+/// A latency breakdown in the terms of the truth: waits that have to do with drops and windows, by kind and drop.
 fn report(breakdown: &LatencyBreakdown) -> Vec<Wait> {
     let mut waits: Vec<Wait> = Vec::new();
     for next in breakdown.intervals.iter().filter_map(|part| wait(breakdown, part)) {
@@ -346,8 +346,8 @@ fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
         Cause::Loss { .. } | Cause::CongestionWindow { after: None } | Cause::StreamSlot | Cause::Unknown => {
             Some((Kind::Other, None))
         }
-        // A drop shrinks the window for what is written behind it (under BBR packet by packet): no script says for how long.
-        // The others are there with or without a drop, or are a busy machine's.
+        // A drop shrinks the window for what is written after it (under BBR packet by packet): no script determines for
+        // how long. The other causes occur with or without a drop, or come from a busy machine.
         Cause::CongestionWindow { after: Some(_) }
         | Cause::Handshake { drop: None }
         | Cause::Server
@@ -357,7 +357,7 @@ fn kind(cause: &Cause) -> Option<(Kind, Option<u32>)> {
     }
 }
 
-/// The same wait, and where that `is_timed`, of about the same length.
+/// Whether both are the same wait, and, if `is_timed`, of about the same length.
 fn agree(truth: &Wait, report: &Wait, is_timed: bool) -> bool {
     let slack = (truth.length / 10).max(Duration::from_millis(5));
     let is_same = (truth.request, truth.kind, truth.stream, truth.drop)

@@ -1,4 +1,4 @@
-//! Which packet a script drops, and the conversation in which it does.
+//! Which packet a script drops, and the conversation in which it is dropped.
 
 use h2lab_base::random::Counter;
 use h2lab_link::ScriptLine;
@@ -8,12 +8,12 @@ use h2lab_wire::trace::Direction;
 const SEGMENT: usize = 1448;
 /// Bytes of a message of three segments.
 const LONG: usize = 3 * SEGMENT - 300;
-/// Bytes of one that fits into a segment with room to spare.
+/// Bytes of a message that fits into a segment with room to spare.
 const SHORT: usize = 300;
-/// What a stream may send before it needs a WINDOW_UPDATE, in the conversations that are about one.
+/// What a stream may send before it needs a WINDOW_UPDATE, in the conversations that test one.
 pub const SMALL_WINDOW: usize = 1000;
 
-/// Where in a message the lost segment lies.
+/// The position of the lost segment in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     First,
@@ -28,11 +28,11 @@ pub enum Drop {
     Syn(Direction),
     /// A segment of HEADERS, or of DATA.
     Segment { direction: Direction, is_head: bool, position: Position },
-    /// A segment that does nothing but acknowledge.
+    /// A segment that only acknowledges.
     Ack(Direction),
     /// The segment with a WINDOW_UPDATE.
     WindowUpdate,
-    /// The first segment of a message, and what is sent in its stead.
+    /// The first segment of a message, and its retransmission.
     Retransmission(Direction),
 }
 
@@ -64,7 +64,7 @@ impl Drop {
     }
 }
 
-/// A message: a head and a body of so many bytes of payload.
+/// A message: a head and a body of this many bytes of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     pub head: usize,
@@ -86,7 +86,7 @@ impl Shape {
         9 + self.head + if self.body > 0 { 9 + self.body } else { 0 }
     }
 
-    /// Segments that a sender makes of it, if nothing waits in front of it.
+    /// Segments that a sender makes of it, if no other data is queued before it.
     const fn segments(self) -> usize {
         self.bytes().div_ceil(SEGMENT)
     }
@@ -99,7 +99,7 @@ pub struct ConversationPlan {
     /// Requests, and their responses.
     pub requests: Vec<Shape>,
     pub responses: Vec<Shape>,
-    /// Whose segment is dropped.
+    /// The message whose segment is dropped.
     pub target: usize,
 }
 
@@ -130,20 +130,20 @@ impl ConversationPlan {
         Self { drop, requests, responses, target }
     }
 
-    /// One with so many short requests, for which the script drops nothing that matters.
+    /// A conversation with this many short requests, for which the script drops nothing that matters.
     pub fn without_drop(streams: usize) -> Self {
         let messages = vec![Shape::SHORT; streams];
         Self { drop: Drop::Ack(Direction::Up), requests: messages.clone(), responses: messages, target: 0 }
     }
 
-    /// The lines of the script. What opens the conversation is the first data packet of each direction.
+    /// The lines of the script. The first data packet of each direction opens the conversation.
     pub fn script(&self) -> Vec<ScriptLine> {
         let is_up = self.drop.direction() == Direction::Up;
         let messages = if is_up { &self.requests } else { &self.responses };
         let before: usize = 1 + messages[..self.target].iter().map(|shape| shape.segments()).sum::<usize>();
         let lines = match self.drop {
             Drop::Syn(_) => vec!["syn 1 of flow 1".to_owned()],
-            // The first one up completes the handshake.
+            // The first acknowledgement up completes the handshake.
             Drop::Ack(direction) => {
                 vec![format!("ack {} of flow 1", if direction == Direction::Up { 2 } else { 1 })]
             }

@@ -1,5 +1,5 @@
-//! What the requests of a conversation must have waited for, by the script and the packet log alone: no bytes are read, and
-//! nothing of `diagnose` is used.
+//! What the requests of a conversation must have waited for, derived only from the script and the packet log: no bytes
+//! are read, and nothing of `diagnose` is used.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,14 +20,14 @@ pub enum Kind {
     FlowWindow,
     /// A loss that acknowledgements revealed, by the kernel's counters.
     Fast,
-    /// One that a timer repaired.
+    /// A loss that a timer repaired.
     Timer,
-    /// Any other that is reported: never the truth.
+    /// Any other cause that is reported: never the truth.
     Other,
 }
 
 impl Kind {
-    /// What the scripts must bring about; of any that they do not, nothing would be judged.
+    /// The kinds that the scripts must bring about: a kind that never occurs would not be judged.
     pub const SCRIPTED: [Self; 6] =
         [Self::Own, Self::HeadOfLine, Self::Handshake, Self::FlowWindow, Self::Fast, Self::Timer];
 
@@ -36,7 +36,7 @@ impl Kind {
         if is_fast { Self::Fast } else { Self::Timer }
     }
 
-    /// The name in figures.
+    /// Its name in the printed figures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Own => "own lost segment",
@@ -50,12 +50,12 @@ impl Kind {
     }
 }
 
-/// That a request waited so long for something.
+/// A request waited for something for this long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
     pub request: usize,
     pub kind: Kind,
-    /// The stream whose segment was lost, where that is another one.
+    /// The stream whose segment was lost, if that is another one.
     pub stream: Option<u32>,
     /// The drop's direction and its index in the packet log.
     pub drop: Option<(Direction, u64)>,
@@ -65,7 +65,7 @@ pub struct Wait {
 /// Bytes of the client's first flight, and of the server's.
 const OPENING: [u64; 2] = [24 + 15, 15];
 
-/// Where each message lies in its direction.
+/// The bytes of each message in its direction.
 fn messages(plan: &ConversationPlan, direction: Direction) -> Vec<Range<u64>> {
     let shapes = if direction == Direction::Up { &plan.requests } else { &plan.responses };
     let mut at = OPENING[usize::from(direction == Direction::Down)];
@@ -94,7 +94,7 @@ impl<'a> DirectionPackets<'a> {
         Self { packets: all.map(place).collect(), delay }
     }
 
-    /// Of everything that the script dropped: the bytes, and from when to when they were missing because of it.
+    /// For everything that the script dropped: the bytes, and from when to when they were missing because of it.
     fn gaps(&self) -> Vec<(Range<u64>, &'a PacketRecord, Time, Time)> {
         let mut gaps = Vec::new();
         for (n, (bytes, lost)) in self.packets.iter().enumerate() {
@@ -126,7 +126,7 @@ impl<'a> DirectionPackets<'a> {
         of.map_or(Time::NEVER, |(_, packet)| packet.at)
     }
 
-    /// When bytes would have been there if nothing had been lost.
+    /// When the last of the bytes arrived intact.
     fn come(&self, bytes: &Range<u64>) -> Time {
         let of = self.packets.iter().filter(|(other, _)| other.start < bytes.end && other.end > bytes.start);
         of.filter(|(_, packet)| packet.arrived_intact())
@@ -136,8 +136,8 @@ impl<'a> DirectionPackets<'a> {
     }
 }
 
-/// What the requests waited for; `None` if the script did not do what was planned, as when a busy machine made two writes one
-/// segment: the conversation has to be held again.
+/// What the requests waited for; `None` if the script did not do what was planned, for example because a busy machine
+/// made one segment of two writes: the conversation must be repeated.
 pub fn of(
     plan: &ConversationPlan,
     conversation: &Conversation,
@@ -166,7 +166,7 @@ pub fn of(
                 all.clone().for_each(|n| add(n, Kind::Handshake, None, conversation.requests[n].due));
             }
             Drop::WindowUpdate => {
-                // It lies behind all requests.
+                // It comes after all requests.
                 if messages.last()?.end != bytes.start {
                     return None;
                 }
@@ -184,7 +184,7 @@ pub fn of(
         }
     }
     if let (Drop::WindowUpdate, Some((_, _, due, _))) = (plan.drop, gaps.first()) {
-        // The window was closed from when it was used up to when it would have been opened.
+        // The window was closed from when it was used up to when the lost WINDOW_UPDATE would have opened it.
         let length =
             due.since(DirectionPackets::new(packet_log, Direction::Down, delay).sent(responses.last()?));
         waits.push(Wait { request: plan.target, kind: Kind::FlowWindow, stream: None, drop: None, length });

@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 use super::super::kind::SCRATCH;
 use super::{Adapted, Address, FOLDER, Include, origin, url};
 
-/// The variables that Debian's script sets, and what they are here.
+/// The variables that Debian's script sets, and their values here.
 const VARIABLES: [(&str, &str); 6] = [
     ("APACHE_RUN_USER", "www-data"),
     ("APACHE_RUN_GROUP", "www-data"),
@@ -21,15 +21,15 @@ const VARIABLES: [(&str, &str); 6] = [
     ("APACHE_LOCK_DIR", ""),
     ("APACHE_LOG_DIR", ""),
 ];
-/// What is said of what is about the process.
+/// The note on directives about the process.
 const PROCESS: &str = "PidFile, ErrorLog, CustomLog, User, Mutex …: one process in the foreground, with its files in the run folder";
 
-/// What is said of its threads: of several processes each would have a part of them.
+/// The note on directives about threads: each of several processes would have a part of them.
 const WORKERS: &str = "ThreadsPerChild, MaxRequestWorkers …: the one process has the threads of all";
-/// Threads of all processes where the configuration does not say how many (event MPM of 2.4).
+/// Threads of all processes if the configuration does not set them (event MPM of 2.4).
 const MAX_REQUEST_WORKERS: u32 = 400;
 
-/// Lines with their places and words; what is quoted is one word.
+/// Lines with their ranges and words; quoted text is one word.
 fn lines(text: &str) -> impl Iterator<Item = (Range<usize>, Vec<&str>)> {
     text.split_inclusive('\n').scan(0, |at, line| {
         let range = *at..*at + line.trim_end_matches(['\n', '\r']).len();
@@ -72,7 +72,7 @@ pub(super) fn includes(text: &str) -> Vec<Include> {
     found.collect()
 }
 
-/// A virtual host, or what stands outside of any.
+/// A virtual host, or the directives outside of any.
 #[derive(Debug, Default)]
 struct Host {
     port: Option<u16>,
@@ -152,7 +152,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             _ => {}
         }
     }
-    // After the modules, in which these are known.
+    // After the modules, which define these directives.
     let tail = format!(
         "\n<IfModule !mpm_prefork_module>\nThreadLimit {workers}\nThreadsPerChild {workers}\nMaxRequestWorkers \
          {workers}\n</IfModule>\n"
@@ -191,10 +191,10 @@ fn listen(
     }
 }
 
-/// What is spoken at which port: a virtual host has the protocols of the server unless it names its own.
+/// The protocols at each port: a virtual host has those of the server unless it sets its own.
 fn ports(hosts: &[Host], adapted: &mut Adapted) {
     let general = hosts[0].protocols.clone().unwrap_or_else(|| vec!["http/1.1".to_owned()]);
-    // What stands outside serves where no virtual host does.
+    // The directives outside apply if there is no virtual host.
     let outside = if hosts.len() > 1 { &hosts[1..] } else { hosts };
     for host in outside {
         let protocols = host.protocols.as_ref().unwrap_or(&general);

@@ -8,7 +8,7 @@ use h2lab_model::workload::Protocol;
 
 use super::{Adapted, CLEAR, TLS, absolute};
 
-/// A line with its place, and how far it is from the margin.
+/// A line with its range, and its indentation.
 struct Line<'a> {
     at: usize,
     text: &'a str,
@@ -51,17 +51,18 @@ fn items<'a>(all: &'a [Line<'a>], name: &str) -> Vec<&'a [Line<'a>]> {
     starts.windows(2).map(|pair| &inside[pair[0]..pair[1]]).collect()
 }
 
-/// A value in a line: its place, what comes there, and the value as it was.
+/// A value in a line: its range, the new value, and the previous one.
 type Set<'a> = (Range<usize>, String, &'a str);
 
-/// Replaces the value of the first field of this name in a line, however it is nested in it.
+/// Replaces the value of the first field of this name in a line, however deeply it is nested there.
 fn set<'a>(line: &Line<'a>, name: &str, with: &str) -> Option<Set<'a>> {
     sets(line, name, with).into_iter().next()
 }
 
-/// The same for every field of this name. Fields that hold others, such as `address: { socket_address: …`, have no value of their own.
+/// The same for every field of this name. Fields that contain others, such as `address: { socket_address: …`, have no
+/// value of their own.
 fn sets<'a>(line: &Line<'a>, name: &str, with: &str) -> Vec<Set<'a>> {
-    // `socket_address` is another name than `address`.
+    // `socket_address` must not match `address`.
     let begins = |at: &usize| !line.text[..*at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     let places = line.text.match_indices(name).map(|(at, _)| at).filter(begins);
     let found = places.filter_map(|at| {
@@ -76,7 +77,7 @@ fn sets<'a>(line: &Line<'a>, name: &str, with: &str) -> Vec<Set<'a>> {
     found.collect()
 }
 
-/// The value at the beginning of a text; `None` if other fields, or the lines below, are it.
+/// The value at the beginning of a text; `None` if it consists of other fields, or of the lines below.
 fn scalar(text: &str) -> Option<&str> {
     let value = match text.chars().next()? {
         quote @ ('"' | '\'') => &text[..text[1..].find(quote)? + 2],
@@ -130,7 +131,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     files(&all, folder, &mut adapted);
     for cluster in items(&all, "clusters") {
         for (range, what) in validations(text, cluster) {
-            // What is inside is gone with it.
+            // Edits inside the range are removed with it.
             adapted.edits.retain(|(inner, _)| !(range.start <= inner.start && inner.end <= range.end));
             adapted.replace(range, " {}", what);
         }
@@ -138,12 +139,12 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     adapted
 }
 
-/// The values of a cluster's `validation_context`: our origin has a certificate of its own.
+/// The values of a cluster's `validation_context`, which must go: our origin has a certificate of its own.
 fn validations(text: &str, cluster: &[Line<'_>]) -> Vec<(Range<usize>, &'static str)> {
     const NAME: &str = "validation_context";
     let what = "certificates of upstreams: not checked, since h2lab's origin has its own";
     let of = |(nth, line): (usize, &Line<'_>)| {
-        // In one line with what is around it, or with the quotes of JSON.
+        // It may be in one line with its surroundings, or have the quotes of JSON.
         let name = line.text.find(NAME)?;
         let is_whole = !line.text[..name].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
         let colon = name + NAME.len() + line.text[name + NAME.len()..].find(':').filter(|_| is_whole)?;
@@ -160,7 +161,7 @@ fn validations(text: &str, cluster: &[Line<'_>]) -> Vec<(Range<usize>, &'static 
     cluster.iter().enumerate().filter_map(of).collect()
 }
 
-/// The length of the flow mapping with which a text begins.
+/// The length of the flow mapping at the beginning of a text.
 fn balanced(text: &str) -> Option<usize> {
     let mut depth = 0;
     let mut quote = None;
@@ -181,9 +182,9 @@ fn balanced(text: &str) -> Option<usize> {
     None
 }
 
-/// Files from the configuration's folder on, and access logs in the run folder.
+/// Makes paths of files absolute, from the configuration's folder, and puts access logs into the run folder.
 fn files(all: &[Line<'_>], folder: &Path, adapted: &mut Adapted) {
-    // Fields beside the type are the log's; a route has a `path`, too.
+    // A `path` beside the type belongs to the log; a route has a `path`, too.
     let mut log = None;
     for line in all {
         if log.is_some_and(|depth| line.depth < depth) || line.named("@type") {

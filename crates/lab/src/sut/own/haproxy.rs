@@ -6,7 +6,7 @@ use h2lab_model::workload::Protocol;
 
 use super::{Adapted, Address, absolute, origin};
 
-/// Lines of `global` that are about the process.
+/// Lines of `global` about the process.
 const PROCESS: [&str; 11] = [
     "daemon",
     "master-worker",
@@ -23,7 +23,7 @@ const PROCESS: [&str; 11] = [
 /// Words before the path of a file.
 const PATHS: [&str; 6] = ["crt", "ca-file", "crl-file", "crt-list", "lua-load", "-f"];
 
-/// What follows a word, if it is among these.
+/// The word after `word`, if `word` is among these.
 fn after<'a>(words: &[&'a str], word: &str) -> Option<&'a str> {
     words.iter().position(|one| *one == word).and_then(|at| words.get(at + 1)).copied()
 }
@@ -89,7 +89,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     }
     adapted.settle();
     if !text.contains("fd-hard-limit") {
-        // Where a machine allows a billion open files it would reserve memory for all of them.
+        // If a machine allows a billion open files, it would reserve memory for all of them.
         adapted.edits.push((text.len()..text.len(), "\nglobal\n    fd-hard-limit 65536\n".to_owned()));
     }
     adapted
@@ -103,7 +103,7 @@ fn binds(text: &str) -> impl Iterator<Item = Address<'_>> {
     })
 }
 
-/// Words of a line with paths from the configuration's folder on, indented.
+/// The words of a line, indented, with relative paths made absolute from the configuration's folder.
 fn with_paths(mut words: Vec<String>, is_based: bool, folder: &Path) -> String {
     for at in 1..words.len() {
         if !is_based && PATHS.contains(&words[at - 1].as_str()) {
@@ -113,7 +113,7 @@ fn with_paths(mut words: Vec<String>, is_based: bool, folder: &Path) -> String {
     format!("    {}", words.join(" "))
 }
 
-/// A `bind` line at addresses that the lab has, and what is spoken there.
+/// A `bind` line with addresses that the lab has; notes the protocols of its ports.
 fn bind(words: &[&str], (is_tcp, is_local): (bool, bool), adapted: &mut Adapted) -> Vec<String> {
     let given = words.get(1).copied().unwrap_or_default();
     let is_tls = words.contains(&"ssl");
@@ -121,7 +121,7 @@ fn bind(words: &[&str], (is_tcp, is_local): (bool, bool), adapted: &mut Adapted)
     let is_h2_only = after(words, "proto") == Some("h2");
     let spoken: &[Protocol] = match (is_tls, alpn) {
         _ if is_tcp || words.contains(&"accept-proxy") => &[],
-        // Without `alpn` 2.8 and later offer HTTP/2, and those before do not.
+        // Without `alpn`, versions from 2.8 on offer HTTP/2, and earlier ones do not.
         (true, Some(alpn)) if alpn.split(',').any(|one| one == "h2") => &[Protocol::H1s, Protocol::H2],
         (true, _) => &[Protocol::H1s],
         (false, _) if is_h2_only => &[Protocol::H2c],
@@ -151,7 +151,7 @@ fn bind(words: &[&str], (is_tcp, is_local): (bool, bool), adapted: &mut Adapted)
     ["bind".to_owned(), addresses.join(",")].into_iter().chain(rest).collect()
 }
 
-/// A `server` line to our origin, which speaks no PROXY protocol and has a certificate of its own.
+/// A `server` line to our origin, which supports no PROXY protocol and has a certificate of its own.
 fn server(words: &[&str]) -> String {
     let is_tls = words.contains(&"ssl");
     // `server-template NAME COUNT ADDRESS`.

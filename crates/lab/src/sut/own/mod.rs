@@ -1,8 +1,8 @@
-//! A user's own configuration, started in a lab as it is, but for what a lab cannot have: where it listens, the user that it
-//! becomes, where it logs, and upstreams that are not there, which our origin stands in for.
+//! A user's own configuration, started in a lab as it is, except for what a lab cannot have: its listening addresses,
+//! the user that it changes to, its log files, and upstreams that do not exist there, for which our origin stands in.
 //!
-//! Included files are put in the place of what includes them. No line moves otherwise, so that a program's message about a line
-//! is about the user's.
+//! Included files replace the directives that include them. No line moves otherwise, so that a program's message about
+//! a line applies to the user's file.
 
 mod apache;
 mod envoy;
@@ -25,13 +25,14 @@ use super::error::SutError;
 use super::kind::{Endpoints, Launch, Ports, Site, StartOptions, Sut};
 use super::upstream::Upstream;
 
-/// Stands in an adapted text for the port of our origin in clear, over TLS, and for the server's folder, known when it starts.
+/// Placeholders in an adapted text for values that are known only at the start: the port of our origin in clear, its
+/// port over TLS, and the server's folder.
 const CLEAR: &str = "@h2lab-origin@";
 const TLS: &str = "@h2lab-origin-tls@";
 const FOLDER: &str = "@h2lab-folder@";
-/// Files of a configuration, and how deep they include each other, at most.
+/// Maximum number of files of a configuration, and how deeply they may include each other.
 const MOST_FILES: usize = 500;
-/// Bytes of a configuration at most.
+/// Maximum bytes of a configuration.
 const MOST_BYTES: usize = 4 << 20;
 
 /// A configuration that was read and adapted.
@@ -39,9 +40,9 @@ const MOST_BYTES: usize = 4 << 20;
 pub struct OwnConfig {
     /// Its path, as it was given.
     pub path: PathBuf,
-    /// All of it, adapted but for what is known when it starts.
+    /// Its whole text, adapted except for what is known only at the start.
     text: String,
-    /// What it speaks at which port.
+    /// The protocols and their ports.
     ports: Vec<(Protocol, u16)>,
     /// What was adapted, for people.
     #[serde(skip)]
@@ -51,27 +52,28 @@ pub struct OwnConfig {
     pub files: Vec<ConfigFile>,
 }
 
-/// A part of a text, and what comes in its place.
+/// A range of a text, and its replacement.
 type Edit = (Range<usize>, String);
 
-/// What a product's reader finds in a whole configuration.
+/// What a product's reader finds in a complete configuration.
 #[derive(Debug, Default)]
 struct Adapted {
     edits: Vec<Edit>,
     ports: Vec<(Protocol, u16)>,
     notes: BTreeSet<String>,
-    /// What is spoken at each port, in the order of the text, for `settle`.
+    /// The protocols at each port, in the order of the text, for `settle`.
     spoken: Vec<(u16, Vec<Protocol>)>,
 }
 
 impl Adapted {
-    /// Puts `with` in the place of `range`, and says `what` became of it.
+    /// Replaces `range` by `with`, and notes `what` was done.
     fn replace(&mut self, range: Range<usize>, with: impl Into<String>, what: impl Into<String>) {
         self.edits.push((range, with.into()));
         self.notes.insert(what.into());
     }
 
-    /// Adds the ports of `spoken`: the first with HTTP/2 counts, that over TLS before that in clear, and HTTP/1.1 at the same port.
+    /// Adds the ports of `spoken`: the first one with HTTP/2 is used, one over TLS before one in clear, and HTTP/1.1 at
+    /// the same port.
     fn settle(&mut self) {
         let mut spoken = std::mem::take(&mut self.spoken);
         let speaks = |all: &[Protocol], one| all.contains(&one);
@@ -103,14 +105,14 @@ impl Adapted {
     }
 }
 
-/// Where a text includes files.
+/// A place where a text includes files.
 struct Include {
     range: Range<usize>,
     /// The path, which may have stars.
     pattern: String,
     /// Whether a missing file is no error.
     is_optional: bool,
-    /// The block around it; `None` where there is none in this text.
+    /// The block around it; `None` if this text has none around it.
     within: Option<String>,
 }
 
@@ -119,7 +121,7 @@ type Includes = fn(&str) -> Vec<Include>;
 /// Adapts a text whose relative paths are relative to a folder.
 type Adapt = fn(&str, &Path) -> Adapted;
 
-/// What is known of a product whose configurations can be read.
+/// The functions for a product whose configurations can be read.
 fn reader(server: &str) -> Option<(Includes, Adapt)> {
     let none: Includes = |_| Vec::new();
     Some(match server {
@@ -156,7 +158,8 @@ impl OwnConfig {
         Ok(Self { path: path.to_owned(), text, ports: adapted.ports, notes, files })
     }
 
-    /// The protocols to compare: those of the address that speaks HTTP/2, over TLS if it does there; none if all is HTTP/1.1.
+    /// The protocols to compare: those of the address with HTTP/2, preferably over TLS; `None` if all addresses are
+    /// HTTP/1.1.
     pub fn protocols(&self) -> Option<Vec<Protocol>> {
         if self.ports.is_empty() {
             return Some(vec![Protocol::H1, Protocol::H2c]); // our origin
@@ -172,12 +175,13 @@ impl OwnConfig {
         self.ports.first().map(|(protocol, _)| *protocol)
     }
 
-    /// Whether our origin stands in for something.
+    /// Whether our origin stands in for an upstream.
     pub(super) fn has_upstream(&self) -> bool {
         self.text.contains(CLEAR) || self.text.contains(TLS)
     }
 
-    /// The message of the program about the adapted text at `copy`, as one about the user's file where lines are the same.
+    /// The program's message about the adapted text at `copy`, changed to be about the user's file if the lines are the
+    /// same.
     pub(super) fn said(&self, said: &str, copy: &Path, program: (&str, &str)) -> String {
         let (server, version) = program;
         let peer = Peer { version: Version::parse(version), ..Peer::started(server) };
@@ -193,7 +197,7 @@ impl OwnConfig {
         said + &newer
     }
 
-    /// Puts it into the place of our configuration in `launch`.
+    /// Puts it in place of our configuration in `launch`.
     pub(super) fn fill(&self, launch: &mut Launch, ip: IpAddr, folder: &Path, origin: Option<&Endpoints>) {
         let port = |protocol| {
             origin.and_then(|origin| origin.get(&protocol)).map_or(0, SocketAddr::port).to_string()
@@ -204,7 +208,7 @@ impl OwnConfig {
             .replace(TLS, &port(Protocol::H1s))
             .replace(FOLDER, &folder.to_string_lossy());
         if let Some((name, ours)) = launch.files.first_mut() {
-            // Envoy reads what a file's name says.
+            // Envoy takes the format from the file's extension.
             if Path::new(name).extension().is_some_and(|end| end == "json")
                 && !text.trim_start().starts_with('{')
             {
@@ -219,7 +223,7 @@ impl OwnConfig {
             launch.endpoints =
                 self.ports.iter().map(|(protocol, port)| (*protocol, SocketAddr::new(ip, *port))).collect();
         } else {
-            // Our origin: its flags, without those of ours that are no addresses.
+            // For our origin: the user's flags, without those of ours that are not addresses.
             launch.arguments.retain(|word| !word.starts_with("--max-concurrent-streams"));
             let flags = text.lines().map(|line| line.split('#').next().unwrap_or_default());
             launch.arguments.extend(flags.flat_map(str::split_whitespace).map(str::to_owned));
@@ -227,7 +231,8 @@ impl OwnConfig {
     }
 }
 
-/// Our own configuration of a server, as it is written to be read: at any address, and before an origin at a port of no meaning.
+/// Our own configuration of a server, for users to read: at any address, and in front of an origin at a placeholder
+/// port.
 pub fn ours(sut: &dyn Sut, max_requests_per_connection: Option<u32>) -> Result<Vec<ConfigFile>, SutError> {
     let any = IpAddr::from([0, 0, 0, 0]);
     let upstream = Upstream::new(SocketAddr::new([127, 0, 0, 1].into(), 8080), Protocol::H1);
@@ -270,7 +275,7 @@ pub(super) fn change(
     Ok(())
 }
 
-/// The text of a file with what it includes in place; each file that was read is added to `files`.
+/// The text of a file with its included files in place; each file that was read is added to `files`.
 fn whole(
     path: &Path,
     folder: &Path,
@@ -306,7 +311,8 @@ fn whole(
     Ok(spliced(&text, &edits))
 }
 
-/// The files of a pattern with stars in the last part of its path, in the order of their names; of a folder all in it.
+/// The files of a pattern with stars in the last part of its path, in the order of their names; for a folder, all files
+/// in it.
 fn matching(pattern: &Path) -> Vec<PathBuf> {
     if pattern.is_file() {
         return vec![pattern.to_owned()];
@@ -331,7 +337,7 @@ fn matching(pattern: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a name fits a pattern with stars.
+/// Whether a name matches a pattern with stars.
 fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -341,7 +347,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// A host and a port as they are written at a listener: `443`, `*:443`, `10.0.0.5:443`, `[::]:443`, `:443`.
+/// Host and port of a listening address: `443`, `*:443`, `10.0.0.5:443`, `[::]:443`, `:443`.
 struct Address<'a> {
     host: &'a str,
     port: u16,
@@ -354,7 +360,7 @@ impl<'a> Address<'a> {
             _ if text.parse::<u16>().is_ok() => ("", text),
             _ => return Some(Self { host: text, port: default }),
         };
-        // Of a range the first.
+        // Of a range, the first port.
         let port = port.split('-').next()?;
         Some(Self { host, port: port.parse().ok()? })
     }
@@ -364,25 +370,25 @@ impl<'a> Address<'a> {
         host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
-    /// Whether it takes connections to any IPv4 address.
+    /// Whether it accepts connections to any IPv4 address.
     fn is_any(&self) -> bool {
         ["", "*", "0.0.0.0"].contains(&self.host)
     }
 }
 
-/// Where a URL goes: its scheme, its host with the port, and the rest from the path on.
+/// The parts of a URL: its scheme, its host with the port, and the rest from the path on.
 fn url(text: &str) -> Option<(&str, &str, &str)> {
     let (scheme, rest) = text.split_once("://")?;
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     Some((scheme, &rest[..end], &rest[end..]))
 }
 
-/// Our origin in the place of what a URL of this scheme goes to.
+/// The address of our origin that replaces the host of a URL of this scheme.
 fn origin(is_tls: bool) -> String {
     format!("127.0.0.1:{}", if is_tls { TLS } else { CLEAR })
 }
 
-/// `path` as an absolute one, if it is relative and a file's.
+/// `path` made absolute, if it is a relative path of a file.
 fn absolute(path: &str, folder: &Path) -> Option<String> {
     let is_path = !path.is_empty() && !path.starts_with(['/', '$']) && !path.contains(':');
     is_path.then(|| folder.join(path).to_string_lossy().into_owned())

@@ -32,7 +32,7 @@ const PATHS: [&str; 17] = [
     "grpc_ssl_certificate_key",
     "grpc_ssl_trusted_certificate",
 ];
-/// Directives of the process, for which ours stand.
+/// Directives about the process, which are replaced by ours.
 const PROCESS: [&str; 6] = ["user", "daemon", "master_process", "worker_processes", "pid", "error_log"];
 
 pub(super) fn includes(text: &str) -> Vec<Include> {
@@ -67,7 +67,7 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
             "http" if is_main && statement.is_block => {
                 let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
                     .map(|kind| format!(" {kind}_temp_path {SCRATCH}/{kind};"));
-                // Without one, nginx logs where it was built to, which may be a folder of another user.
+                // Without one, nginx logs to its compiled-in path, which may be in a folder of another user.
                 let has_log = |one: &Statement<'_>| one.name() == "access_log" && one.within == ["http"];
                 let log = if statements.iter().any(has_log) {
                     String::new()
@@ -107,17 +107,17 @@ pub(super) fn adapted(text: &str, folder: &Path) -> Adapted {
     adapted
 }
 
-/// As many line ends as a text has, so that those behind it keep their numbers.
+/// As many line breaks as a text has, so that the lines after it keep their numbers.
 fn lines(text: &str) -> String {
     "\n".repeat(text.matches('\n').count())
 }
 
-/// All addresses, and what is spoken there.
+/// All listening addresses, and their protocols.
 struct Listeners {
     ports: Vec<(Protocol, u16)>,
     /// Every port at which something listens.
     all: BTreeSet<u16>,
-    /// Whether only loopback addresses are listened at.
+    /// Whether all listening addresses are loopback addresses.
     is_local: bool,
 }
 
@@ -145,7 +145,7 @@ impl Listeners {
                 (false, false, true) => &[Protocol::H1, Protocol::H2c],
                 (false, false, false) => &[Protocol::H1],
             };
-            // The first address with HTTP/2 counts, over TLS with HTTP/1.1 at the same one.
+            // The first address with HTTP/2 is used, and over TLS also its HTTP/1.1.
             if spoken == [Protocol::H1s, Protocol::H2]
                 && !found.ports.iter().any(|(one, _)| *one == Protocol::H2)
             {
@@ -162,7 +162,7 @@ fn address<'a>(statement: &Statement<'a>) -> Option<Address<'a>> {
     if text.starts_with("unix:") { None } else { Address::parse(text, 80) }
 }
 
-/// An address of this machine's becomes one of the lab's; loopback stays, where others are listened at.
+/// An address of the user's machine becomes one of the lab's; loopback stays if there are other addresses.
 fn listen(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listeners, adapted: &mut Adapted) {
     let Some(address) = address(statement) else { return };
     if address.is_any() || (address.is_loopback() && !listeners.is_local) {
@@ -170,7 +170,7 @@ fn listen(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listener
     }
     let rest = statement.words[2..].iter().filter(|word| !word.starts_with("ipv6only"));
     let rest = rest.map(|word| format!(" {word}")).collect::<Vec<_>>().concat();
-    // nginx takes one address once in a server.
+    // nginx accepts an address only once in a server.
     let is_same = |one: &&Statement<'_>| {
         one.name() == "listen" && one.block == statement.block && one.range.start != statement.range.start
     };
@@ -184,7 +184,7 @@ fn listen(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listener
     adapted.replace(statement.range.clone(), with, format!("listen {}: {what}", statement.argument(0)));
 }
 
-/// The file of a module: beside the configuration, or where nginx was built to find it.
+/// The file of a module: beside the configuration, or in nginx's compiled-in folder.
 fn module(path: &str, folder: &Path) -> Option<String> {
     let beside = absolute(path, folder)?;
     if Path::new(&beside).exists() {
@@ -196,7 +196,7 @@ fn module(path: &str, folder: &Path) -> Option<String> {
     absolute(path, Path::new(prefix))
 }
 
-/// Servers that the lab does not have are our origin.
+/// Servers that do not exist in the lab are replaced by our origin.
 fn upstream(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listeners, adapted: &mut Adapted) {
     let name = statement.name();
     let target = statement.argument(0);
@@ -230,7 +230,7 @@ fn upstream(statement: &Statement<'_>, all: &[Statement<'_>], listeners: &Listen
             if is_here(host) || is_block(host) {
                 return;
             }
-            // A variable may be all of the address.
+            // A variable may stand for the whole address.
             let is_variable = host.contains('$') || scheme.contains('$');
             let (scheme, path) = if is_variable { ("http", "") } else { (scheme, path) };
             let with = format!("{name} {scheme}://{}{path};", origin(scheme.ends_with('s')));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What becomes of a configuration whose folder is `/etc/x`.
+/// The adapted form of a configuration in the folder `/etc/x`.
 fn adapted(server: &str, text: &str) -> (String, Vec<(Protocol, u16)>, Vec<String>) {
     let (_, adapt) = reader(server).unwrap();
     let mut adapted = adapt(text, Path::new("/etc/x"));

@@ -1,6 +1,6 @@
-//! A parser of HTTP/1.1 that forgives nothing (RFC 9112): what two parsers could read differently is a failure.
+//! A strict parser of HTTP/1.1 (RFC 9112): whatever two parsers could read differently is a failure.
 
-/// What a request was meant to be.
+/// What a request should be.
 pub(super) struct Meant<'a> {
     pub(super) authority: &'a str,
     /// Its body, as far as it has come.
@@ -74,7 +74,7 @@ impl<'a> Message<'a> {
         Some(length.parse().unwrap_or(usize::MAX))
     }
 
-    /// Nothing that is of one connection, but for what we say ourselves.
+    /// Fails on connection-specific fields, except for our own.
     fn check_hop(&self, may_connect: &[&str]) {
         for gone in ["http2-settings", "proxy-connection", "keep-alive"] {
             assert!(self.all(gone).is_empty(), "{gone}: {:?}", self.fields);
@@ -125,7 +125,7 @@ fn chunks(mut rest: &[u8]) -> (Vec<u8>, bool) {
     (body, false)
 }
 
-/// Fails unless `bytes` are the one request that was meant, or its beginning.
+/// Fails unless `bytes` are exactly the request that was meant, or its beginning.
 pub(super) fn request(bytes: &[u8], method: &str, path: &str, meant: &Meant<'_>) {
     let message = Message::read(bytes);
     assert_eq!(message.first, format!("{method} {path} HTTP/1.1"));
@@ -142,7 +142,7 @@ pub(super) fn request(bytes: &[u8], method: &str, path: &str, meant: &Meant<'_>)
     assert!(!is_long || is_complete == meant.is_whole, "whole or not: {}", bytes.escape_ascii());
 }
 
-/// Fails unless `bytes` are so many interim responses and this one, or its beginning.
+/// Fails unless `bytes` are this many interim responses and this response, or its beginning.
 pub(super) fn response(bytes: &[u8], interims: usize, status: u16, content: Content<'_>, is_whole: bool) {
     let mut rest = bytes;
     for _ in 0..interims {
@@ -161,7 +161,7 @@ pub(super) fn response(bytes: &[u8], interims: usize, status: u16, content: Cont
         assert!(message.rest.is_empty(), "a body where none is: {}", rest.escape_ascii());
         return;
     };
-    // Without either the end of the connection ends it.
+    // Without either field, the end of the connection ends the body.
     let until_close = message.all("content-length").is_empty() && message.all("transfer-encoding").is_empty();
     if until_close {
         assert!(

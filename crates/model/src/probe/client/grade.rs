@@ -29,7 +29,7 @@ pub fn checks(case_runs: CaseRuns<'_>) -> Vec<Check> {
     checks.extend(case_runs.first().map(settings::frame_size));
     checks.extend(case_runs.first().map(settings::windows));
     if checks[0].verdict != Verdict::Pass {
-        // A command that fails by itself decides no test case.
+        // If the command fails by itself, no test case is conclusive.
         checks.push(settings::no_delay(case_runs.0));
         return checks;
     }

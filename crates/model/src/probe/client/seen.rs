@@ -81,7 +81,7 @@ pub struct RequestSeen {
     pub stream: u32,
     /// Method and path.
     pub line: String,
-    /// Its fate, as far as the server knows: the client may still have discarded what was sent.
+    /// Its fate, as the server sees it: the client may still have discarded what was sent.
     pub fate: AnswerState,
 }
 
@@ -106,12 +106,12 @@ pub struct ConnectionSeen {
     pub dark_since: Option<Time>,
     /// When a body stopped in its middle.
     pub stalled_since: Option<Time>,
-    /// What crossed it, for people.
+    /// What crossed it, in readable form.
     pub items: Vec<EvidenceItem>,
 }
 
 impl ConnectionSeen {
-    /// Since when the client waits in vain.
+    /// Since when the client has been waiting for bytes that never come.
     pub fn quiet_since(&self) -> Option<Time> {
         self.dark_since.or(self.stalled_since)
     }
@@ -134,14 +134,14 @@ impl ConnectionSeen {
         self.sent(FrameKind::SETTINGS).next().map(|frame| frame.settings.as_slice())
     }
 
-    /// The value that the client announced for a setting first.
+    /// The value of a setting in the client's first SETTINGS.
     pub fn setting(&self, identifier: u16) -> Option<u32> {
         let all = self.settings()?;
         all.iter().rev().find(|(id, _)| *id == identifier).map(|(_, value)| *value)
     }
 
-    /// Whether the client accepted the whole answer to a request. It did not if it reset the stream, or ended the connection by
-    /// an error, unless it had sent a graceful GOAWAY before that, and after the answer.
+    /// Whether the client accepted the whole answer to a request. It did not if it reset the stream, or if it ended the
+    /// connection by an error, unless it had sent a graceful GOAWAY after the answer and before the error.
     fn is_taken(&self, request: &RequestSeen) -> bool {
         let reset = self.sent(FrameKind::RST_STREAM).any(|frame| frame.stream == request.stream);
         request.fate == AnswerState::Answered && !reset && !self.gave_up_before(request.stream)
@@ -168,7 +168,7 @@ impl ConnectionSeen {
         }
     }
 
-    /// The most streams that the client had open at once, of those that it began while `counts` held.
+    /// The most streams that the client had open at once, measured when it began a stream for which `counts` held.
     pub fn most_open(&self, mut counts: impl FnMut(&FrameNote) -> bool) -> usize {
         let (mut open, mut most) = (BTreeSet::new(), 0);
         for frame in &self.frames {

@@ -9,7 +9,7 @@ use strum::VariantArray;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum TestCase {
-    /// As any server: the baseline of the others.
+    /// Like any server: the baseline of the others.
     Plain,
     /// A body of [`LARGE`] bytes.
     LargeBody,
@@ -31,7 +31,7 @@ pub enum TestCase {
     /// Announces other settings while a response is under way.
     #[strum(to_string = "settings-change")]
     Change,
-    /// Takes bodies through small receive windows, which it makes smaller when the first has begun.
+    /// Takes bodies through small receive windows, and makes these smaller after the first body has begun.
     SmallWindows,
     /// Several 1xx before each response.
     Interim,
@@ -135,7 +135,7 @@ pub struct RequestHandling {
     pub ends_below: bool,
     /// It is not processed, and the connection ends at once: a GOAWAY with an error, and no more.
     pub cuts: bool,
-    /// A graceful GOAWAY goes with it.
+    /// A graceful GOAWAY is sent with it.
     pub says_goaway: bool,
     /// Interim responses come first.
     pub interim: bool,

@@ -53,11 +53,11 @@ pub enum Sign {
     Token(&'static str, &'static str),
     /// Two fields with this name in a head.
     Twice(&'static str),
-    /// `Host` is another one than `:authority`, or there are two of it.
+    /// `Host` differs from `:authority`, or there are two `Host` fields.
     Host,
-    /// A second request follows the first, or bytes that are none.
+    /// A second request follows the first, or bytes that are not a request.
     Second,
-    /// The content-length is not that of the body that came.
+    /// The content-length differs from the length of the body that came.
     Length,
     /// Nothing: every proxy forwards this request.
     Never,

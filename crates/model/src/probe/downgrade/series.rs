@@ -5,14 +5,14 @@ use super::checks;
 use super::judge::Handling;
 use crate::probe::{Check, Verdict};
 
-/// After so many cases without bytes at the backend, the control is sent again.
+/// After this many cases without bytes at the backend, the control is sent again.
 const RUN: usize = 6;
 
 /// The checks so far. A refusal counts only once a later request came through.
 #[derive(Debug, Default)]
 pub struct Series {
     found: Vec<(Check, Handling)>,
-    /// So many of them were decided while well-formed requests came through.
+    /// How many of them were decided while well-formed requests came through.
     proved: usize,
 }
 

@@ -136,7 +136,8 @@ impl ComparedAnswers {
         (!lost.is_empty()).then(|| format!("{} over HTTP/1.1 is lost over HTTP/2", declared(&lost)))
     }
 
-    /// Trailers of both versions described, if they differ, by value where those of HTTP/1.1 do not change; else `None`.
+    /// Both versions' trailers as text if they differ, else `None`. Values are compared only if those of HTTP/1.1 do
+    /// not change.
     pub fn trailers_differ(&self) -> Option<(String, String)> {
         let Self { h1, again, h2 } = self;
         let declared = |answer: &Answer, by_value: bool| {

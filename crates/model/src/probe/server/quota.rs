@@ -18,7 +18,7 @@ pub enum Stop {
     },
     /// A request was not answered, or the connection ended for an error: that is no quota.
     Failed(String),
-    /// As many were sent as are ever tried.
+    /// The largest number that is ever tried was sent.
     Range,
     /// The budget ended; why, and what allows more.
     Budget(String),
@@ -90,7 +90,7 @@ pub fn quota(
             format!("a connection ended after {} ({how}), but {other}", plural(low, "request")),
         );
     };
-    // For the second one only a range may be known for its end.
+    // The second connection's end may be known only as a range.
     let agrees = low == high && (second_low..=second_high).contains(&low);
     let (low, high) = if agrees { (low, high) } else { (low.min(second_low), high.max(second_high)) };
     let (bound, number) = if low == high {

@@ -66,7 +66,7 @@ impl Search {
         self.next().is_none()
     }
 
-    /// The bound as known, with `how` or why not better.
+    /// The bound as far as it is known, with `how`, or why it is not known better.
     pub fn bound(&self, how: String) -> Bound {
         match (self.taken, self.refused) {
             (Some(taken), Some(refused)) if refused == taken + 1 => Bound::exact(taken, "bytes", how),

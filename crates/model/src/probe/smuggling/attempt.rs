@@ -1,8 +1,7 @@
 //! The client's side of one attempt, as a state machine without I/O.
 //!
-//! A 101 by itself proves nothing: proxies forward one and then drop what follows. So SETTINGS must be exchanged and one GET of
-//! an
-//! allowed path be completed over the tunnel, before the forbidden path is requested in it.
+//! A 101 by itself proves nothing: proxies forward one and then drop what follows. So SETTINGS must be exchanged and
+//! one GET of an allowed path be completed over the tunnel, before the forbidden path is requested in it.
 
 use super::backend_request;
 use super::offer::{ATTEMPT, OfferVariant, request};
@@ -318,7 +317,7 @@ mod tests {
         converse(&mut attempt, &mut backend, only_heads, cut);
         let AttemptProgress::Switched(tunnel) = attempt.progress() else { panic!("no 101") };
         assert!(!tunnel.is_proved() && !backend.switched().unwrap().established);
-        // Nor is a continuation in HTTP/1.1 one.
+        // A continuation in HTTP/1.1 is no tunnel either.
         let mut attempt = Attempt::new("1-lax", Some(&OFFERS[0]), &AIM);
         attempt.receive(Time::ZERO, b"HTTP/1.1 101 Switching\r\n\r\nHTTP/1.1 400 Bad Request\r\n\r\n");
         let AttemptProgress::Switched(tunnel) = attempt.progress() else { panic!("no 101") };

@@ -116,7 +116,7 @@ impl Backend {
         let path = printable(backend_request::path(head).unwrap_or_default());
         let config = Config::new(Role::Server);
         let Some(engine) = Connection::h2c_switched(config, settings, &unread, now) else {
-            self.state = State::Over; // settings that are none: a server would answer 400 and close
+            self.state = State::Over; // invalid settings: a server would answer 400 and close
             return;
         };
         self.output.extend_from_slice(

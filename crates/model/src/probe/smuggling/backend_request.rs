@@ -147,7 +147,7 @@ fn chunked_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Bytes for people, line by line, with their line ends: what is not printable is escaped.
+/// Bytes in readable form, line by line, with their line ends: what is not printable is escaped.
 pub fn shown(bytes: &[u8]) -> Vec<String> {
     bytes.split_inclusive(|byte| *byte == b'\n').map(printable).collect()
 }

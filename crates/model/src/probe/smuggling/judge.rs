@@ -14,17 +14,17 @@ use super::offer::{OfferVariant, Strictness};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttemptOutcome {
-    /// Neither did the request come to the backend nor was it refused, or no answer came at all: nothing follows.
+    /// The request neither reached the backend nor was refused, or no answer came at all: inconclusive.
     Unknown,
     /// The request was answered in HTTP/1.1 as if nothing had been offered, and no `Upgrade` reached the backend.
     Ignored,
     /// The proxy answered with an error of the request, or closed; nothing reached the backend.
     Rejected,
-    /// The proxy itself switched, and its rules hold in what is spoken there.
+    /// The proxy itself switched, and its rules apply to what is sent there.
     EdgeUpgrade,
-    /// `Upgrade` reached the backend, and no 101 came of it.
+    /// `Upgrade` reached the backend, but no 101 followed.
     Forwarded,
-    /// A 101 came through, and behind it no HTTP/2 could be spoken.
+    /// A 101 came through, but no HTTP/2 could be spoken after it.
     #[serde(rename = "101-without-http2")]
     EmptySwitch,
     /// HTTP/2 was spoken with the backend through the proxy, but the forbidden path was not answered.
@@ -47,7 +47,7 @@ pub struct Observation {
     pub forwards_upgrade: bool,
     /// `HTTP2-Settings` reached the backend.
     pub forwards_settings: bool,
-    /// The client got a 101 that the backend had sent, and what it said behind it came to the backend in HTTP/2.
+    /// The client got a 101 that the backend had sent, and the HTTP/2 that it sent after that reached the backend.
     pub tunnels_101: bool,
     /// The proxy refused the forbidden path in the HTTP/2 that the client spoke after its 101.
     pub denies_forbidden: bool,
@@ -113,8 +113,8 @@ pub fn observe(
     }
 }
 
-/// Whether the proxy refused the request, which did not reach the backend. A cache's answer is no refusal, and neither is one
-/// that says that there is no backend, or no room.
+/// Whether the proxy refused the request, which did not reach the backend. An answer from a cache is no refusal, and
+/// neither is one about the connection to the backend or about a limit.
 const fn is_rejection(progress: &AttemptProgress) -> bool {
     match progress {
         AttemptProgress::Closed => true,

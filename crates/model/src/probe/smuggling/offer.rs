@@ -7,14 +7,14 @@ use h2lab_wire::{Config, Connection, Role};
 /// forward unknown fields.
 pub const ATTEMPT: &str = "x-h2lab-attempt";
 
-/// How careful the backend is that the tool brings.
+/// How careful our backend is.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Strictness {
-    /// Switches as RFC 7540 §3.2.1 has it: `Connection` must name `HTTP2-Settings`, of which there must be one. So do Go's
-    /// `h2c` package and nghttp2.
+    /// Switches as RFC 7540 §3.2.1 requires: `Connection` must name `HTTP2-Settings`, and there must be exactly one of
+    /// these. So do Go's `h2c` package and nghttp2.
     Strict,
     /// Switches for `Upgrade: h2c` alone, as hypercorn and other servers do.
     Lax,

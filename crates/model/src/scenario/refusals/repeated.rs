@@ -6,7 +6,7 @@ use crate::scenario::error::ScenarioError;
 use crate::scenario::file::{MatrixAxes, Scenario};
 use crate::scenario::link::LinkAxes;
 
-/// What is said of one axis.
+/// The verdict on one axis.
 type Checked = Result<(), ScenarioError>;
 
 /// Refuses values that are given twice on one axis.

@@ -7,7 +7,7 @@ use super::{Raised, Want, indent, lines_of, spliced};
 /// The type of the filter that has the settings.
 const MANAGER: &str = "HttpConnectionManager";
 
-/// A line as a field: its name without quotes, and its value without the comma behind it.
+/// A line as a field: its name without quotes, and its value without a comma at the end.
 pub fn field(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let line = line.strip_prefix("- ").unwrap_or(line);
@@ -17,15 +17,15 @@ pub fn field(line: &str) -> Option<(&str, &str)> {
     is_name.then(|| (name, value.trim().trim_end_matches(',').trim_end()))
 }
 
-/// How far a field's name is from the line's beginning: a list's dash is a part of that.
+/// The column of a field's name: the dash of a list counts as indentation.
 fn depth(line: &str) -> usize {
     let space = indent(line).len();
     if line[space..].starts_with("- ") { space + 2 } else { space }
 }
 
-/// Raises the field in every connection manager, and writes it where it is not.
+/// Raises the field in every connection manager, and adds it where it is missing.
 pub(super) fn raised(text: &str, want: &Want<'_>) -> Raised {
-    // A comment may stand anywhere, so that its margin says nothing.
+    // A comment may stand anywhere, so its indentation says nothing.
     let is_field = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let lines: Vec<(usize, &str)> = lines_of(text).filter(|(_, line)| is_field(line)).collect();
     let is_manager =
@@ -37,7 +37,7 @@ pub(super) fn raised(text: &str, want: &Want<'_>) -> Raised {
     Raised { text: (!edits.is_empty()).then(|| spliced(text, &edits)), is_set: !heads.is_empty() }
 }
 
-/// What changes in the manager whose type stands in this line.
+/// The edit in the manager whose type is in line `head`; `None` if nothing changes.
 fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<usize>, String)> {
     let level = depth(lines[head].1);
     let is_inside = |&at: &usize| depth(lines[at].1) >= level;
@@ -50,13 +50,13 @@ fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<
     })?;
     let own = (first..end).find(|&at| depth(lines[at].1) == level && named(lines[at].1, group));
     let Some(own) = own else {
-        // Beside the type, as its first brother.
+        // Beside the type, as its first sibling.
         let (at, line) = lines[head];
         let space = " ".repeat(level);
         let text = if is_json {
             format!("{space}\"{group}\": {{ {new} }},\n")
         } else {
-            // The type may stand behind the dash of a list.
+            // The type may follow the dash of a list.
             return Some((at + line.len()..at + line.len(), format!("\n{space}{group}:\n{space}  {new}")));
         };
         return Some((at..at, text));
@@ -85,7 +85,7 @@ fn edit(lines: &[(usize, &str)], head: usize, want: &Want<'_>) -> Option<(Range<
     }
 }
 
-/// What stands before the brace that ends these fields; `None` if they go on in another line.
+/// The text before the brace that closes these fields; `None` if they continue on another line.
 fn flow(text: &str) -> Option<&str> {
     let mut depth = 0_u32;
     for (at, character) in text.char_indices() {
@@ -99,7 +99,7 @@ fn flow(text: &str) -> Option<&str> {
     None
 }
 
-/// The fields between commas, of which those within braces are a part of a field.
+/// The fields between commas. Commas within braces or brackets do not separate fields.
 fn parts(inner: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     let is_comma = |character: char| {
@@ -113,7 +113,7 @@ fn parts(inner: &str) -> Vec<&str> {
     inner.split(is_comma).map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// What changes in fields that stand in one line, such as `http2_protocol_options: { a: 1 }`.
+/// The edit in fields that stand in one line, such as `http2_protocol_options: { a: 1 }`.
 fn in_flow(
     at: usize,
     open: usize,
@@ -139,7 +139,7 @@ fn named(line: &str, name: &str) -> bool {
     field(line).is_some_and(|(its, _)| its == name)
 }
 
-/// A value as JSON has it: a number as it is, anything else in quotes.
+/// A value in JSON: a number as it is, anything else in quotes.
 fn json(value: &str) -> String {
     let value = value.trim();
     let is_number = value.parse::<u64>().is_ok();

@@ -1,4 +1,4 @@
-//! Configurations of lines: `HAProxy` in sections, Apache, and the flags of our origin.
+//! Line-based configurations: `HAProxy` in sections, Apache, and the flags of our origin.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -9,10 +9,10 @@ use super::{ConfigFile, Raised, Want, indent, lines_of, spliced};
 const LONG: [(&str, &str); 3] =
     [("-w", "--stream-window"), ("-W", "--connection-window"), ("-f", "--max-frame-size")];
 
-/// The value of a line that is this setting.
+/// Reads the value of a line if the line is this setting.
 type Read<'a> = dyn Fn(&'a str) -> Option<&'a str> + 'a;
 
-/// Raises the lines from which `read` reads a value; a comment behind it stays.
+/// Raises the lines from which `read` reads a value; a comment after the value stays.
 fn raised<'a>(text: &'a str, want: &Want<'_>, read: &Read<'a>) -> Raised {
     let its: Vec<(usize, &str, &str)> =
         lines_of(text).filter_map(|(at, line)| Some((at, line, read(line)?))).collect();
@@ -32,7 +32,7 @@ fn words(line: &str) -> std::str::SplitWhitespace<'_> {
     line.split('#').next().unwrap_or_default().split_whitespace()
 }
 
-/// The section that begins with this line of `HAProxy`'s: it is not indented by rule, but its keyword says it.
+/// The section that begins with this line of `HAProxy`'s. Its keyword decides, since no rule requires indentation.
 fn section(line: &str) -> Option<&str> {
     const SECTIONS: [&str; 13] = [
         "global",
@@ -65,7 +65,7 @@ pub(super) fn raised_in_sections(text: &str, want: &Want<'_>) -> Raised {
     })
 }
 
-/// `HAProxy`: at the beginning of the first section that may have it; a `global` section is made.
+/// `HAProxy`: at the beginning of the first section that may have it; a missing `global` section is added.
 pub(super) fn inserted_in_section(text: &str, want: &Want<'_>) -> Option<String> {
     let head = lines_of(text).find(|(_, line)| section(line).is_some_and(|name| want.stands_in(name)));
     match head {
@@ -80,7 +80,7 @@ pub(super) fn inserted_in_section(text: &str, want: &Want<'_>) -> Option<String>
 /// The section of Apache that applies to one virtual host.
 pub const HOST: &str = "VirtualHost";
 
-/// Apache: a directive, whatever its case. What a virtual host says holds for no other one.
+/// Apache: a directive, whatever its case. A directive in one virtual host does not apply to others.
 pub(super) fn raised_directives(file: &ConfigFile, want: &Want<'_>) -> Raised {
     let is_inside = Cell::new(file.within.as_deref() == Some(HOST));
     let is_set = Cell::new(false);
@@ -97,13 +97,13 @@ pub(super) fn raised_directives(file: &ConfigFile, want: &Want<'_>) -> Raised {
     Raised { is_set: is_set.get(), ..raised }
 }
 
-/// At the end: after what loads the module that knows it.
+/// At the end: after the line that loads its module.
 pub(super) fn appended(text: &str, want: &Want<'_>) -> String {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{text}{end}{}\n", want.line)
 }
 
-/// Our origin: flags with their values behind a space or an equals sign, one or several in a line.
+/// Our origin: flags with their values after a space or an equals sign, one or several in a line.
 pub(super) fn raised_flags(text: &str, want: &Want<'_>) -> Raised {
     let mut words: Vec<Range<usize>> = Vec::new();
     for (at, line) in lines_of(text) {

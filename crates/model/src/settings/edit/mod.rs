@@ -1,7 +1,7 @@
 //! Puts one setting into a configuration, in the syntax of its product; all else stays as it is, to the byte.
 //!
-//! A value is raised wherever it stands and is too small, and written where the product takes it for everything where it does not
-//! stand at all: so that the lines that differ are those that a person would write.
+//! Every value that is too small is raised where it stands. If there is none, the setting is written where the product
+//! applies it to everything. So the lines that differ are those that a person would write.
 
 mod envoy;
 mod lines;
@@ -25,7 +25,7 @@ pub struct ConfigFile {
     pub path: String,
     /// Its text.
     pub text: String,
-    /// The block in which the file that includes it does so, such as `server`; `None` for a main file.
+    /// The block in which another file includes it, such as `server`; `None` for a main file.
     pub within: Option<String>,
 }
 
@@ -43,12 +43,12 @@ struct Want<'a> {
     name: &'a str,
     /// Its line, as the table writes it.
     line: String,
-    /// The value in bytes, things or milliseconds, as far as the setting's range goes.
+    /// The value in bytes, a count or milliseconds, as far as the setting's range goes.
     value: Option<u64>,
 }
 
 impl Want<'_> {
-    /// Whether a value that is written in a configuration is too small, or another one where there is nothing to compare.
+    /// Whether a value in a configuration is too small or, if values cannot be compared, a different one.
     fn is_missed_by(&self, written: &str) -> bool {
         let read = self.setting.unit.and_then(|unit| unit.read(written));
         if read == Some(0) && self.setting.zero_is_no_limit {
@@ -67,20 +67,20 @@ impl Want<'_> {
     }
 }
 
-/// What became of a file's own lines.
+/// The result of raising the values in a file.
 struct Raised {
     /// The text with values raised; `None` if none was too small.
     text: Option<String>,
-    /// Whether it says it for everything, so that nothing can be added.
+    /// Whether the file sets it for everything, so that nothing can be added.
     is_set: bool,
 }
 
 /// How a product's configuration is read and written.
 struct Grammar {
     raise: fn(&ConfigFile, &Want<'_>) -> Raised,
-    /// The text with the setting in it for everything; `None` if it does not belong into this file.
+    /// The text with the setting added for everything; `None` if it does not belong in this file.
     insert: fn(&str, &Want<'_>) -> Option<String>,
-    /// What else must hold of a configuration in which no place was found.
+    /// What a configuration in which no place was found would need.
     needs: &'static str,
 }
 
@@ -115,7 +115,7 @@ fn grammar(product: &str) -> Option<Grammar> {
     })
 }
 
-/// What a change is in the product of `peer`, or why it has none.
+/// How a change is written in the product of `peer`, or why it cannot be.
 fn want(peer: &Peer, change: &Change) -> Result<(Want<'static>, Grammar), String> {
     let product = peer.product.ok_or("nothing is known of this server's settings")?;
     let entries: Vec<&'static Setting> = product.entries(change.knob, Role::Front).collect();
@@ -138,7 +138,7 @@ fn want(peer: &Peer, change: &Change) -> Result<(Want<'static>, Grammar), String
 /// How a change is written, as `nginx: keepalive_requests 100000;`; `None` if it cannot be made.
 pub fn words(peer: &Peer, change: &Change) -> Option<String> {
     let (want, _) = want(peer, change).ok()?;
-    // In a sentence the end of a statement is none of its own.
+    // In a sentence, the semicolon at the end of a statement is left out.
     Some(format!("{}: {}", peer.product?.name, want.line.trim_end_matches(';')))
 }
 
@@ -179,7 +179,7 @@ pub fn spliced(text: &str, edits: &[(Range<usize>, String)]) -> String {
     out
 }
 
-/// Lines with the places where they begin, without their ends.
+/// Lines without their line ends, each with the offset at which it begins.
 fn lines_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split_inclusive('\n').scan(0, |at, line| {
         let start = *at;

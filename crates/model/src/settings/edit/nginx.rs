@@ -112,7 +112,7 @@ fn word(text: &str, at: usize) -> (&str, usize) {
     (&text[begin..], text.len())
 }
 
-/// Where a block of another language ends, whose braces match.
+/// Where a block of another language ends, by matching braces.
 fn end_of_code(text: &str, from: usize) -> usize {
     let mut depth = 1_u32;
     for (offset, character) in text[from..].char_indices() {
@@ -128,7 +128,7 @@ fn end_of_code(text: &str, from: usize) -> usize {
     text.len()
 }
 
-/// Raises the directive wherever it stands among those that may have it. A file that is included has the block around it.
+/// Raises the directive in every block that may have it. An included file is in the block that includes it.
 pub(super) fn raised(file: &ConfigFile, want: &Want<'_>) -> Raised {
     let statements = statements(&file.text);
     let around = |statement: &Statement<'_>| {

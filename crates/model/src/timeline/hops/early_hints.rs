@@ -39,7 +39,7 @@ fn replacement(front: &Leg, before: &TimelineStream, back: &Leg, behind: &Timeli
     };
     let own: Vec<(u16, u32)> = before.statuses.iter().filter_map(own).collect();
     let times = own.iter().map(|(_, runs)| runs).sum::<u32>();
-    // Without a response from behind, the proxy must answer itself.
+    // Without a response from upstream, the proxy must answer itself.
     if times <= back.asked - back.headed {
         return None;
     }
@@ -118,7 +118,7 @@ fn instead(front: &Leg, response_ms: Option<f64>) -> String {
     }
 }
 
-/// How a response from behind was lost.
+/// How a response from upstream was lost.
 fn breakage(front: &Leg, before: &WaterfallStream, behind: &WaterfallStream) -> String {
     let times = in_runs(front, front.asked - front.headed);
     let response = format!("the response from upstream ({})", behind.status.unwrap_or_default());

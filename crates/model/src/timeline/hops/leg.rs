@@ -11,11 +11,11 @@ use crate::workload::Protocol;
 /// The exchange as it was seen in front of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Leg {
-    /// The server; one of several of the same name with a number behind it: `haproxy-2`.
+    /// The server; if several have the same name, with a number appended: `haproxy-2`.
     pub server: String,
     /// Its version.
     pub version: String,
-    /// What it was asked in.
+    /// The protocol in which it was asked.
     pub protocol: Protocol,
     /// Whether its client disabled push, or could not be pushed to.
     pub refuses_push: bool,
@@ -34,7 +34,7 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// Of these runs, in which `path` was asked for.
+    /// The leg in these runs, in which `path` was asked for.
     pub fn of(server: &str, version: &str, protocol: Protocol, path: &str, runs: &[Waterfall]) -> Self {
         let asked: Vec<&WaterfallStream> = runs.iter().filter_map(|run| main_of(run, path)).collect();
         let is_answered = |one: &&&WaterfallStream| one.status.is_some() && one.end_ms.is_some();

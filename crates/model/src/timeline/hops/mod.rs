@@ -1,4 +1,4 @@
-//! What each server of a chain does with interim responses, promises and trailers that come from behind it.
+//! What each server of a chain does with interim responses, promises and trailers that come from upstream.
 
 mod early_hints;
 mod leg;

@@ -1,4 +1,4 @@
-//! What a server forwarded from behind, and whether in time.
+//! What a server forwarded from upstream, and whether in time.
 
 use super::super::summary::TimelineStream;
 use super::super::waterfall::InterimResponse;
@@ -18,7 +18,7 @@ pub(super) struct Seen {
     pub runs: u32,
 }
 
-/// An event from behind that a server forwarded.
+/// An event from upstream that a server forwarded.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Passage {
     pub what: String,
@@ -40,8 +40,8 @@ impl Passage {
     }
 }
 
-/// Which events from behind were forwarded: in order, and none before it came. Events of the same kind that a server adds
-/// have no partner.
+/// Which events from upstream were forwarded: in order, and none before it came. Events of the same kind that a server
+/// adds have no partner.
 pub(super) fn passages(mut went: Vec<Seen>, came: &[Seen], response_ms: Option<f64>) -> Vec<Passage> {
     let mut passages = Vec::new();
     for one in came {

@@ -48,7 +48,7 @@ pub(super) fn push(front: &Leg, before: &WaterfallStream, back: &Leg, behind: &W
     Ruling::new(verdict, evidence + &own)
 }
 
-/// Why nothing was pushed from behind.
+/// Why nothing was pushed from upstream.
 fn unpushed(back: &Leg) -> Ruling {
     if !back.protocol.is_multiplexed() {
         Ruling::new(HopVerdict::Refused, "its upstream protocol is HTTP/1.1, which has no push")

@@ -153,7 +153,7 @@ fn a_proxys_own_error_in_the_place_of_a_response_is_broken() {
     let hop = ruling(with_status(502, exchange("/", &[], 3.0)), behind());
     assert_eq!(hop.early_hints.verdict, HopVerdict::Broken);
     assert_eq!(hop.early_hints.evidence, "it answered 502 itself; received 200 from upstream");
-    // The response from behind is the origin's.
+    // The response from upstream is the origin's.
     let both = ruling(with_status(503, exchange("/", &[(103, 2.1)], 80.0)), with_status(503, behind()));
     assert_eq!(both.early_hints.verdict, HopVerdict::Forwarded);
     let once = over(vec![

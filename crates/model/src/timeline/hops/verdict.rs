@@ -19,7 +19,7 @@ pub enum HopVerdict {
     HeldBack,
     /// None of it came through; the response did.
     Swallowed,
-    /// The server disabled it at the one behind.
+    /// The server disabled it towards its upstream.
     Refused,
     /// The server made it; nothing of the kind came from upstream.
     Added,

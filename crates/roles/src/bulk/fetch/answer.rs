@@ -29,7 +29,7 @@ impl Fetch {
         }
     }
 
-    /// Trailers have followed an answer: a sum, perhaps, that the server did not know before.
+    /// Trailers followed an answer. They may carry a checksum that the server did not have before.
     pub fn trailed(&mut self, ask: &FileRequest, fields: Fields<'_>) {
         let is_about_it = match self.options.direction {
             TransferDirection::Get => ask.is_accepted,
@@ -50,11 +50,12 @@ impl Fetch {
         }
     }
 
-    /// Takes the checksum of the answer to a HEAD, if that is about the version here. A file that the server has changed meanwhile
-    /// may have been changed while it was sent: it is none. Where the server does not say, it stays unverified.
+    /// Takes the checksum from the answer to a HEAD, if that is about the version here. If the server has changed the
+    /// file since, it may have changed while it was sent: the transfer fails. If the answer leaves that open, the file
+    /// stays unverified.
     fn verify(&mut self, head: &ResponseHead<'_>) {
         if head.status != 200 {
-            return; // it may well not take HEAD
+            return; // the server may not support HEAD
         }
         let is_ours = self.check(length(head.fields), head.fields).map_err(FetchError::from);
         match is_ours.and_then(|()| check_coding(head.fields)) {
@@ -67,12 +68,12 @@ impl Fetch {
         }
     }
 
-    /// Whether an answer is about a file that was written when the one here was.
+    /// Whether an answer is about a file with the same modification time as the one here.
     fn is_as_old(&self, fields: Fields<'_>) -> bool {
         self.version.as_ref().zip(Version::of(fields)).is_some_and(|(was, is)| was.is_as_old_as(&is))
     }
 
-    /// Why the checksum that was asked for is missing.
+    /// Records why the checksum that was asked for is missing.
     pub(super) fn note_doubt(&mut self, why: &str) {
         let why = made_printable(why);
         self.doubt = Some(format!("{}: no checksum was declared for this file: {why}", self.url));
@@ -95,7 +96,8 @@ impl Fetch {
         }
         match range {
             Some(range) => {
-                // It may send less than was requested; the first answer's rest is divided with all others.
+                // The server may send less than was requested. The rest of the first answer is divided with everything
+                // else that is missing.
                 if let (Some(parts), Some(until)) = (&mut self.parts, ask.until) {
                     parts.give_back(range.end..until);
                 }

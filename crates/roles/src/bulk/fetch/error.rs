@@ -11,26 +11,26 @@ use h2lab_net::storage::SinkError;
 /// Why a file did not arrive, here or there.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The server has an answer, but not the file.
+    /// The server answered, but did not send the file.
     #[error("the server answers {status}{}{}", redirect(.location.as_deref()), said(.words.as_deref()))]
     Status {
         /// The status.
         status: u16,
-        /// The Location that it names, if it does.
+        /// The answer's Location, if it has one.
         location: Option<PeerText>,
-        /// What else it says.
+        /// The explanation in its body, if there is one.
         words: Option<PeerText>,
     },
-    /// It is another file than the one that is partly here.
+    /// The server's file is not the one that is partly here.
     #[error("{0}; give --no-resume to start over")]
     Changed(#[from] Changed),
-    /// The server sends the whole only.
+    /// The server sends only the whole file.
     #[error("the server sends no ranges, so the transfer cannot be resumed; give --no-resume to start over")]
     NoRanges,
-    /// What it sends does not fit what it announced.
+    /// What the server sends contradicts what it announced.
     #[error("the server contradicts itself: {0}")]
     Contradiction(String),
-    /// It is not as long as it was asked for: the server has no `/bytes/N`.
+    /// The file does not have the length that was asked for: the server has no `/bytes/N`.
     #[error("the server sends {sent} B where {wanted} B were asked for; give the URL of a large file on it")]
     OtherLength {
         /// What was asked for.
@@ -38,7 +38,7 @@ pub enum FetchError {
         /// What it sends.
         sent: u64,
     },
-    /// It stopped answering.
+    /// The server stopped answering.
     #[error("{0}")]
     Vanished(String),
     /// It cannot be stored.
@@ -47,7 +47,7 @@ pub enum FetchError {
     /// It cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The source has changed since it was begun.
+    /// The source has changed since the transfer began.
     #[error("the file changed while it was sent: the server's part of it is useless")]
     SourceChanged,
     /// What arrived is not what the server has.
@@ -73,9 +73,9 @@ impl FetchError {
             Self::Sink(_) | Self::Source(_) | Self::SourceChanged | Self::Interrupted | Self::Deadline => {
                 Fault::Client
             }
-            // Of class 4xx are client errors (RFC 9110 §15.5), and a redirect is for the client to follow.
+            // Statuses of class 4xx are client errors (RFC 9110 §15.5), and a redirect is for the client to follow.
             Self::Status { status: 300..500, .. } => Fault::Client,
-            // Where the bytes were corrupted is unknown; but it was the server that promised them.
+            // It is unknown where the bytes were corrupted, but the server declared their checksum.
             _ => Fault::Sut,
         }
     }
@@ -88,7 +88,7 @@ fn redirect(location: Option<&str>) -> String {
     })
 }
 
-/// What a server says of its answer.
+/// The server's explanation of its answer.
 fn said(words: Option<&str>) -> String {
     words.map_or_else(String::new, |words| format!(": {words}"))
 }

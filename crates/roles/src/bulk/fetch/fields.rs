@@ -7,8 +7,8 @@ use h2lab_wire::Fields;
 
 use super::error::FetchError;
 
-/// Everything that an answer says of its version, strong or weak, verbatim. Tags are compared weakly (RFC 9110 §8.8.3.2): Apache
-/// calls the tag of a file weak for a second after it was written, and then strong.
+/// Everything that an answer says about its version, strong or weak, verbatim. Tags are compared weakly (RFC 9110
+/// §8.8.3.2): Apache marks the tag of a file as weak for a second after the file was written, and as strong afterwards.
 #[derive(Debug)]
 pub(super) struct Version {
     etag: Option<String>,
@@ -26,7 +26,8 @@ impl Version {
         self.etag.as_deref().map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
     }
 
-    /// Whether both were written at the same time, as far as they say so: replicas of one file may differ in their `ETag`.
+    /// Whether both have the same modification time, as far as they state it: replicas of one file may differ in their
+    /// `ETag`.
     pub(super) fn is_as_old_as(&self, other: &Self) -> bool {
         self.modified.is_some() && self.modified == other.modified
     }
@@ -53,7 +54,7 @@ pub(super) fn length(fields: Fields<'_>) -> Option<u64> {
     text(fields, "content-length")?.parse().ok()
 }
 
-/// Ranges and checksums refer to the stored bytes.
+/// Rejects a content coding: ranges and checksums refer to the stored bytes.
 pub(super) fn check_coding(fields: Fields<'_>) -> Result<(), FetchError> {
     match text(fields, "content-encoding") {
         None | Some("identity") => Ok(()),

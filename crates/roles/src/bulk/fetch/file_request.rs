@@ -25,18 +25,18 @@ pub enum RequestPurpose {
 /// What the end of a request means for its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutcomeClass {
-    /// It has moved what it was for, or it broke.
+    /// It did what it was for, or it broke.
     #[default]
     Usual,
     /// Its answer is not needed: the server can only be asked for the whole file.
     Idle,
     /// The server has not processed it, which is no error.
     Unprocessed,
-    /// It was given up since it made no progress.
+    /// It was given up because it made no progress.
     Silent,
 }
 
-/// An answer that says no.
+/// An answer that refuses a request.
 #[derive(Debug)]
 pub struct No {
     pub status: u16,
@@ -72,13 +72,13 @@ pub struct FileRequest {
     pub(super) has_range: bool,
     /// The next byte.
     pub(super) at: u64,
-    /// Bytes before that which were to be sent, and have not left us.
+    /// Bytes before `at` that were handed over to be sent, and have not left us.
     pub(super) behind: u64,
-    /// The sum of what came.
+    /// The checksum of what arrived.
     pub(super) sum: Option<Digest>,
     /// Its answer carries the file, or accepts it.
     pub(super) is_accepted: bool,
-    /// Its answer says no.
+    /// Its answer refuses it.
     pub(super) no: Option<No>,
     /// What its end means.
     pub outcome_class: OutcomeClass,
@@ -89,17 +89,17 @@ pub struct FileRequest {
 }
 
 impl FileRequest {
-    /// For no byte.
+    /// A request for no bytes.
     pub(super) fn new(fetch: usize, purpose: RequestPurpose) -> Self {
         Self { fetch, purpose, ..Self::default() }
     }
 
-    /// How many of its bytes have come, or gone.
+    /// How many of its bytes have arrived, or have left us.
     pub const fn moved(&self) -> u64 {
         self.at - self.from - self.behind
     }
 
-    /// Bytes of it that have come, or gone.
+    /// Its bytes that have arrived, or were handed over to be sent.
     pub const fn arrived(&self) -> Range<u64> {
         self.from..self.at
     }

@@ -1,7 +1,8 @@
 //! An upload to a server.
 //!
-//! The server is asked first what it has. One that knows such uploads ([`upload`]) gets what it lacks, in parts, and then a final
-//! request; or everything in one request, followed by the checksum. Any other server gets a plain PUT.
+//! The server is asked first what it has. A server that supports resumable uploads ([`upload`]) gets what it lacks: in
+//! parts, followed by a final request; or everything in one request, followed by the checksum. Any other server gets a
+//! plain PUT.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -37,11 +38,11 @@ impl Fetch {
         FileRequest::new(index, RequestPurpose::Held)
     }
 
-    /// Makes `ask` one that sends its bytes.
+    /// Attaches to `ask` the bytes that it sends.
     pub(super) fn load(&mut self, mut ask: FileRequest) -> FileRequest {
         let (from, until) = (ask.from, ask.until.unwrap_or(ask.from));
         let is_whole = self.upload.is_whole;
-        // The sum of a part is useful for the whole only if sums combine.
+        // The checksum of a part is useful for the whole only if checksums combine.
         let algorithm = self.options.checksum;
         let algorithm = if is_whole || algorithm.combines() { algorithm } else { Algorithm::None };
         let has_trailer = is_whole && self.is_resumable_there() && algorithm != Algorithm::None;
@@ -104,8 +105,8 @@ impl Fetch {
         }
     }
 
-    /// Whether the checksum in the answer to `ask` is of everything that was sent: the answer accepts the whole, or states that
-    /// it arrived otherwise. An earlier file of the name, or a part, has another sum.
+    /// Whether the checksum in the answer to `ask` covers everything that was sent: the answer accepts the whole, or
+    /// states that it arrived otherwise. An earlier file of that name, or a part, has another checksum.
     pub(super) fn is_about_the_whole(&self, ask: &FileRequest) -> bool {
         let is_end = match ask.purpose {
             RequestPurpose::Held => false,
@@ -153,7 +154,7 @@ impl Fetch {
         self.recount();
     }
 
-    /// `bytes` of an ask were handed over.
+    /// `bytes` of a request were handed to the engine.
     pub fn sent(&mut self, ask: &mut FileRequest, now: Time, bytes: u64) {
         ask.at += bytes;
         self.upload.flying += bytes;
@@ -165,7 +166,7 @@ impl Fetch {
         self.recount();
     }
 
-    /// The next piece of an ask could not be had.
+    /// The next piece of a request could not be read.
     pub fn ran_dry(&mut self, ask: &FileRequest) {
         if let Err(changed) = self.check_source() {
             return self.fail(changed);
@@ -175,7 +176,7 @@ impl Fetch {
         self.fail(self.upload.source.failed(error).into());
     }
 
-    /// What this run has sent: what is known to have arrived, and what is in flight.
+    /// Counts what this run has sent: what is known to have arrived, and what is in flight.
     fn recount(&mut self) {
         let arrived = self.extents.held().saturating_sub(self.held_before);
         let arrived = arrived + self.upload.flying + self.upload.doubtful;
@@ -183,22 +184,23 @@ impl Fetch {
         self.figures.arrived = arrived;
     }
 
-    /// Takes the count of bytes that were reported as sent, and of which it turned out that they will be sent again.
+    /// Takes the number of bytes that were reported as sent, and that turned out to need sending again.
     pub fn take_back(&mut self) -> u64 {
         std::mem::take(&mut self.upload.taken_back)
     }
 
-    /// Of the bytes that an ask has sent so many have not left us.
+    /// `bytes` of what a request has sent have not left us.
     pub fn left_behind(&mut self, ask: &mut FileRequest, bytes: u64) {
         ask.behind += bytes;
         self.upload.flying -= bytes;
         self.recount();
     }
 
-    /// A request is over, with its whole answer or not; `why` it was not.
+    /// A request has ended. `why` says why its answer is incomplete; `None` if it is complete.
     pub(super) fn ended_to_put(&mut self, ask: &mut FileRequest, now: Time, why: Option<&str>) {
         let gone = ask.moved();
-        // A server that answers before it has taken everything is not complete, whatever it says.
+        // If the server answers before it has taken everything, the file is not complete there, whatever the answer
+        // says.
         let is_early = ask.purpose == RequestPurpose::Bytes && ask.awaits_bytes();
         let is_done = ask.is_accepted && why.is_none() && !is_early;
         if ask.purpose == RequestPurpose::Bytes {
@@ -234,11 +236,11 @@ impl Fetch {
             };
             self.try_again(ask, now, why.unwrap_or(early));
         } else {
-            self.conclude(now); // it has all, and was asked for nothing else
+            self.conclude(now); // the query was answered: the server may have everything
         }
     }
 
-    /// A request did what it was for.
+    /// A request succeeded.
     fn completed(&mut self, ask: &FileRequest, now: Time) {
         if ask.purpose == RequestPurpose::LastWord {
             return self.compare(now);
@@ -256,21 +258,21 @@ impl Fetch {
         }
     }
 
-    /// The server said no.
+    /// The server refused a request.
     fn refused(&mut self, ask: &FileRequest, no: No, now: Time) {
-        // Another process is writing it, or the server itself, which is still saving what it had.
+        // Another process is writing it, or the server itself is still saving what it had.
         let is_busy = no.status == 409 && ask.purpose == RequestPurpose::Bytes && self.is_resumable_there();
         if (is_busy || ask.purpose == RequestPurpose::Held) && self.put_off(now) {
             self.stage = Stage::Unasked;
             return;
         }
         if no.status == 409 && ask.purpose == RequestPurpose::LastWord && self.fruitless < MAX_FRUITLESS {
-            // It has lost something that it had: a restarted server knows only what its journal says.
+            // The server has lost something that it had: after a restart it has only what its journal says.
             self.fruitless += 1;
             self.stage = Stage::Unasked;
             return;
         }
-        // The sum of less than all would be another file's.
+        // The checksum of less than everything would be that of another file.
         if self.found.is_none() && self.upload.is_whole && self.total == Some(ask.at) {
             self.take_sum(ask);
             self.found = self.in_order.checksum().or_else(|| self.sums.whole(ask.at).map(Checksum::crc32c));
@@ -283,8 +285,8 @@ impl Fetch {
         }
         let words =
             no.words.trim_ascii().split(|byte| matches!(byte, b'\r' | b'\n')).next().map(PeerText::new);
-        let words = words.filter(|words| !words.is_empty() && !words.starts_with('<')); // a page, for browsers
-        // What it refused it does not have.
+        let words = words.filter(|words| !words.is_empty() && !words.starts_with('<')); // an HTML page
+        // What the server refused, it does not have.
         self.upload.doubtful = 0;
         self.recount();
         self.fail(FetchError::Status { status: no.status, location: no.location, words });
@@ -315,7 +317,7 @@ impl Fetch {
         }
     }
 
-    /// Takes the sum of what a request has sent, if it has sent all of it.
+    /// Takes the checksum of what a request has sent, if it has sent all of it.
     fn take_sum(&mut self, ask: &FileRequest) {
         let Some(sending) = &ask.sending else { return };
         let sending = sending.borrow();
@@ -328,7 +330,7 @@ impl Fetch {
         }
     }
 
-    /// Checks that the file has not changed: only then are the sent bytes of one state of it.
+    /// Checks that the file has not changed: only then are all the sent bytes of one version.
     pub(super) fn check_source(&self) -> Result<(), FetchError> {
         if self.upload.source.is_unchanged() { Ok(()) } else { Err(FetchError::SourceChanged) }
     }

@@ -447,7 +447,7 @@ fn the_size_of_parts_is_reported_as_it_was_in_force() {
     }
 }
 
-/// A server of uploads that is a table of bytes, and what it counts.
+/// A server for uploads that is a table of bytes, with what it counts.
 struct Store {
     held: Extents,
     bytes: Vec<u8>,
@@ -467,7 +467,7 @@ impl Store {
         self.serve_or_answer(fetch, ask, most, false);
     }
 
-    /// The same; what does not get all `is_answered` as if it did, or breaks.
+    /// The same. A request whose body is not complete is answered as if it were if `is_answered`; otherwise it breaks.
     fn serve_or_answer(&mut self, fetch: &mut Fetch, mut ask: FileRequest, most: u64, is_answered: bool) {
         let (method, fields) = fetch.request(&ask);
         let field =
@@ -661,7 +661,7 @@ fn who_answers_before_all_of_it_was_taken_has_not_got_it() {
     fetch.ended(&mut ask, NOW, None);
     let Some(Err(error)) = fetch.outcome() else { panic!("it would wait for ever") };
     assert!(error.to_string().contains("60 bytes"), "{error}");
-    // A server that reports what it has is queried for that, and given up if it never gets more.
+    // A server that reports what it has is queried, and is given up if it never gets more.
     let mut fetch = put(FileLocation::Memory(100), 1, None);
     for _ in 0..=MAX_FRUITLESS {
         let mut ask = fetch.next_ask(0).expect("the rest is sent");
@@ -689,7 +689,7 @@ fn a_file_that_changes_while_it_is_sent_never_becomes_one_there() {
     let mut first = fetch.next_ask(0).unwrap();
     let mut second = fetch.next_ask(0).unwrap();
     send_all(&mut fetch, &mut first, 204);
-    // The last bytes of this part were sent when it changes.
+    // The file changes after the last bytes of this part were sent.
     second
         .sending
         .as_ref()

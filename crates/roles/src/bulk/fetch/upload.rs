@@ -8,19 +8,19 @@ use crate::bulk::source::UploadSource;
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     pub source: UploadSource,
-    /// What the server is to call it.
+    /// The tag by which the server identifies it.
     pub tag: String,
     /// Whether the server reports what it has; `None` before it was asked.
     pub is_resumable: Option<bool>,
     /// Ranges that are in flight.
     pub under_way: Extents,
-    /// Bytes of them that have gone.
+    /// Bytes of these ranges that were sent.
     pub flying: u64,
-    /// Bytes of requests that broke, whose fate is unknown.
+    /// Bytes of requests that broke: it is unknown whether they arrived.
     pub doubtful: u64,
     /// Bytes of requests that were reported as sent and were not, see [`Fetch::take_back`].
     pub taken_back: u64,
-    /// All went in one request.
+    /// Everything goes in one request.
     pub is_whole: bool,
     /// Queries in flight of what the server has.
     pub questions: u32,

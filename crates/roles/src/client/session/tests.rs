@@ -47,7 +47,7 @@ fn open(
     ClientSession::open(established, &target, 100, u32::MAX, clock.now())
 }
 
-/// How many bytes the kernel holds for the session, once no more come: the server's writes wait for room.
+/// How many bytes the kernel holds for the session once no more arrive, because the server's writes wait for room.
 fn piled_up(session: &ClientSession) -> u64 {
     let mut before = 0;
     loop {
@@ -86,7 +86,7 @@ fn a_server_that_never_stops_sending_is_left_after_a_mebibyte() {
         session.receive(clock, false, &prepared, &mut NoObserver);
         let read = session.bytes_received() - before;
         assert!(read <= MOST, "{read} bytes in one turn");
-        // The kernel makes room for this much only for readers of much, and gradually.
+        // The kernel makes room for this much only if the reader reads a lot, and only gradually.
         if waiting > MOST {
             assert!(read > 1 << 20 && session.has_unread(), "{read} of {waiting} bytes");
             break;
@@ -133,7 +133,7 @@ impl RequestObserver for Ends {
     }
 }
 
-/// How a second request ends whose connection is closed before it is sent, or as soon as the server has read it.
+/// How a second request ends if its connection is closed before it is sent, or as soon as the server has read it.
 fn second_end(reads_it: bool) -> RequestEnd {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let clock = Clock::start();

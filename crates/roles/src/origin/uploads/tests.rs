@@ -44,12 +44,12 @@ impl Place {
         self.uploads.begin(Time::ZERO, offer(fields)?, self.destination())
     }
 
-    /// What a request with these fields and this body is answered.
+    /// The response to a request with these fields and this body.
     fn put(&self, fields: &[(&str, &str)], body: &[u8]) -> ResponsePlan {
         self.put_to("f", fields, body)
     }
 
-    /// What it is answered when an upload before it, which may still be saved, is put away.
+    /// The status of the response once the previous upload, which may still be being saved, is closed.
     fn replace(&self, fields: &[(&str, &str)], body: &[u8]) -> u16 {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
@@ -361,7 +361,7 @@ fn a_file_that_is_there_is_replaced_only_if_that_is_allowed() {
         assert_eq!(refused.status, 412, "{fields:?}");
         assert!(refused.words.contains("--overwrite"), "{}", refused.words);
     }
-    // Its own last word is answered again.
+    // Its own final request is answered again.
     assert_eq!(place.put(&[(TAG, "\"t\""), LAST_WORD], b"").status, 201);
     assert_eq!((place.read(), place.names()), (CONTENT.to_vec(), vec!["f".to_owned()]));
 }

@@ -1,7 +1,7 @@
 //! The client under test: its command runs, test case by test case, against a server of ours that behaves as [`TestCase`] says.
 //!
-//! One thread serves and waits for the command to end. The server is our engine; its misbehaviour is in the test case, and what
-//! follows from all that was seen is [`h2lab_model::probe::client`]'s.
+//! One thread serves and waits for the command to end. The server is our engine; its misbehaviour is in the test case.
+//! [`h2lab_model::probe::client`] draws the conclusions from all that was seen.
 
 mod session;
 mod sockets;
@@ -31,7 +31,7 @@ pub struct ClientTestSpec {
     pub urls: usize,
     /// Whether the server speaks TLS.
     pub tls: bool,
-    /// How long the command may run on in a test case once its server says nothing more.
+    /// How long the command may run on in a test case once its server sends nothing more.
     pub idle_timeout: Duration,
     /// How long it may run in any.
     pub limit: Duration,

@@ -1,4 +1,4 @@
-//! One connection of the client, served as the test case has it.
+//! One connection of the client, served as the test case requires.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -75,19 +75,19 @@ pub struct TestCaseSession {
     reader: Reader,
     transcript: Transcript,
     replies: Vec<Reply>,
-    /// Frames that our engine would not send, behind what it has to say.
+    /// Frames that our engine would not send; they are sent after its own output.
     raw: Vec<u8>,
-    /// The socket took not all.
+    /// The socket did not take everything.
     pub blocked: bool,
-    /// Nothing is said any more; what comes is noted.
+    /// Nothing more is sent; what arrives is recorded.
     is_dark: bool,
     /// The last stream that was taken.
     accepted: u32,
-    /// It has said GOAWAY: no further request is taken.
+    /// It has sent GOAWAY: no further request is taken.
     is_ending: bool,
-    /// All is said but what waits for the socket; what comes is noted.
+    /// Everything was sent except what waits for the socket; what arrives is recorded.
     is_over: bool,
-    /// Our end is said too.
+    /// Our direction is closed, too.
     is_shut: bool,
     /// The client has closed, or the connection broke.
     is_gone: bool,
@@ -262,7 +262,8 @@ impl TestCaseSession {
         for (stream, line) in requests {
             self.begin(now, stream, line);
         }
-        // Answered before its end, an upload would show how the client takes that, and not what the test case is about.
+        // If an upload were answered before its end, this would show how the client handles that, and not what the test
+        // case is about.
         for reply in self.replies.iter_mut().filter(|reply| whole.contains(&reply.stream)) {
             reply.due = reply.due.min(now + reply.handling.delay);
         }
@@ -282,7 +283,7 @@ impl TestCaseSession {
         let Some(engine) = &mut self.engine else { return };
         let is_h2 = matches!(engine, Connection::H2(_));
         if handling.goes_dark {
-            // SETTINGS go, so that nothing but the answer is missing.
+            // SETTINGS are sent, so that nothing but the answer is missing.
             self.transmit(now);
             self.seen.dark_since.get_or_insert(now);
             (self.is_dark, self.blocked) = (true, false);
@@ -312,7 +313,7 @@ impl TestCaseSession {
         }
     }
 
-    /// Reports that nothing above the last stream taken is processed, in a frame that our engine would not send.
+    /// Sends a GOAWAY in a frame that our engine would not send: nothing above the last stream taken is processed.
     fn say_goaway(&mut self, code: ErrorCode) {
         let payload = [self.accepted.to_be_bytes(), code.0.to_be_bytes()].concat();
         self.raw.extend(frame(kind::GOAWAY, 0, 0, &payload));
@@ -336,7 +337,7 @@ impl TestCaseSession {
         }
         self.is_over |= self.is_ending && self.replies.is_empty() && !self.blocked;
         if self.is_over && !self.blocked {
-            // A client that has said goodbye waits for ours.
+            // A client that is closing its connection waits for our end.
             let _ = self.stream.shutdown();
             self.is_shut = true;
         }
@@ -399,7 +400,7 @@ impl TestCaseSession {
                 }
             }
         }
-        // TLS may hold some of it, and have something of its own to say.
+        // TLS may hold some of it, and may have bytes of its own to send.
         match self.stream.flush() {
             Ok(flushed) => self.blocked = !flushed,
             Err(_) => self.is_over = true,
@@ -407,8 +408,8 @@ impl TestCaseSession {
     }
 }
 
-/// Whether it was the client that broke a rule. To end a connection in the middle or by an error breaks none: that shows in its
-/// exit code and the missing requests.
+/// Whether it was the client that broke a rule. Ending a connection in the middle, or with an error, breaks none: that
+/// shows in the client's exit code and the missing requests.
 const fn is_of_the_client(error: &Error) -> bool {
     !matches!(error, Error::UnexpectedEof(_) | Error::GoAway(_) | Error::Misuse(_))
 }
@@ -426,7 +427,7 @@ impl Reply {
         begun + gap * u32::try_from(piece).unwrap_or(u32::MAX)
     }
 
-    /// Whether all has gone of a body that stops in its middle.
+    /// Whether a body that stops in its middle has been sent up to there.
     const fn has_stalled(&self) -> bool {
         let (pieces, _) = self.handling.pieces;
         self.handling.stalls && self.sent == self.handling.length * (pieces - 1) / pieces
@@ -445,7 +446,7 @@ impl Reply {
         self.handling.length * due.min(last) / pieces
     }
 
-    /// Sends what is due; whether the response is complete. `raw` takes frames for behind it.
+    /// Sends what is due; returns whether the response is complete. `raw` takes frames that are to be sent after it.
     fn proceed(
         &mut self,
         now: Time,

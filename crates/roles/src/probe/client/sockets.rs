@@ -1,7 +1,7 @@
 //! The state of the other end's socket, in its own process.
 //!
-//! Whether `TCP_NODELAY` is set cannot be distinguished from the wire without guessing by times. But the client is our child: the
-//! kernel hands us a duplicate of its descriptor (`pidfd_getfd(2)`), as it would to a debugger.
+//! From the wire, `TCP_NODELAY` could only be guessed by timing. But the client is our child: the kernel gives us a
+//! duplicate of its descriptor (`pidfd_getfd(2)`), as it would give it to a debugger.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ mod tests {
         let group = rustix::process::getpgrp();
         for is_set in [true, false] {
             stream.set_nodelay(is_set).unwrap();
-            // A machine may forbid it: then it is not known, but never wrong.
+            // A machine may forbid it: then the result is unknown, but never wrong.
             assert!([None, Some(is_set)].contains(&no_delay(group, local)));
         }
         drop(stream);

@@ -1,4 +1,4 @@
-//! The server of one test case, and the command that it is run to.
+//! One test case: its server, and the command that is run against it.
 
 use std::cell::Cell;
 use std::io;
@@ -28,7 +28,7 @@ const LOOKED_AT: usize = 4;
 /// Connections of a test case that are served; a client that dials more is recognised by these.
 const MOST: usize = 5_000;
 
-/// Why nothing could be played.
+/// Why no test case could be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// TLS cannot be set up.
@@ -42,7 +42,7 @@ pub enum ClientError {
     Interrupted,
 }
 
-/// A server that behaves as a test case has it.
+/// A server that behaves as a test case requires.
 #[derive(Debug)]
 pub struct ClientTestServer {
     test_case: TestCase,
@@ -158,7 +158,7 @@ impl ClientTestServer {
                 Ok(Some(stream)) => stream,
                 Ok(None) => break,
                 Err(error) => {
-                    // A stampede shows by now, in the connections that there was room for.
+                    // By now a stampede shows in the connections that there was room for.
                     self.is_full = is_out_of_files(&error);
                     if self.is_full {
                         break;

@@ -14,11 +14,11 @@ use h2lab_net::lock::lock;
 
 /// Connections that are recorded; a probe makes some hundred at most, and a proxy's health checks come every second or so.
 const MOST: usize = 10_000;
-/// How long what follows the last answer is recorded.
+/// How long bytes that follow the last answer are recorded.
 const LINGER: Duration = Duration::from_millis(500);
 /// Reads of a connection in a row: one that never pauses must not keep the others.
 const READS: usize = 16;
-/// How soon is looked again whether there is a descriptor for a further connection.
+/// After how long we check again whether there is a descriptor for a further connection.
 const LATER: Duration = Duration::from_millis(100);
 /// How long a connection may be silent.
 const IDLE: Duration = Duration::from_secs(30);
@@ -173,7 +173,7 @@ impl Service {
     }
 }
 
-/// Whether `accept` failed for a connection alone that has gone again.
+/// Whether `accept` failed only because a connection has already gone.
 fn is_of_a_peer(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
 }
@@ -253,7 +253,7 @@ mod tests {
         stream.write_all(b"GET /a").unwrap();
         backend_listener.wait(soon(), |backends| (!backends.is_empty()).then_some(())).expect("it is there");
         drop(backend_listener);
-        // A reset where what came had not been read.
+        // It is a reset if what arrived had not been read.
         let is_reset = |error: io::Error| error.kind() == io::ErrorKind::ConnectionReset;
         assert!(stream.read(&mut [0; 8]).map_or_else(is_reset, |n| n == 0));
     }

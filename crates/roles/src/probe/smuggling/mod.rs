@@ -1,8 +1,8 @@
 //! h2c smuggling and the translation of HTTP/2 into HTTP/1.1, through a proxy whose backend we are.
 //!
-//! Everything is seen from both sides: our client sends what no client should, and [`BackendListener`] records what arrives
-//! behind the proxy, byte for byte. What follows from it is [`h2lab_model::probe::smuggling`]'s and
-//! [`h2lab_model::probe::downgrade`]'s.
+//! Everything is seen from both sides: our client sends what no client should, and [`BackendListener`] records what
+//! arrives behind the proxy, byte for byte. [`h2lab_model::probe::smuggling`] and [`h2lab_model::probe::downgrade`]
+//! draw the conclusions.
 
 mod backend_listener;
 pub mod fixture;
@@ -35,7 +35,7 @@ use h2lab_net::tls::TlsError;
 
 /// How long the backend's record may lag behind what the client has seen.
 const SETTLE: Duration = Duration::from_millis(200);
-/// How long a proxy may take its backend for dead: its health checks come every few seconds, and want several answers.
+/// How long a proxy may consider its backend dead: its health checks run every few seconds and need several answers.
 const HEALTH: Duration = Duration::from_secs(15);
 /// How often it is asked again meanwhile.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -133,7 +133,7 @@ fn decided<T>(seen: Result<T>) -> Result<Result<T, String>> {
     }
 }
 
-/// Sends what an [`Attempt`] has and gives it what comes, until it is over, the proxy ends it, or the time is up.
+/// Sends what an [`Attempt`] has and passes it what arrives, until it is over, the proxy ends it, or the time is up.
 ///
 /// Bytes are reported once it is known how they must be read: frames come in one piece with the 101.
 fn converse(
@@ -179,7 +179,7 @@ fn is_of(backend_request: &BackendBytes, name: &str) -> bool {
     attempt(backend_request.bytes()).is_some_and(|found| found == name)
 }
 
-/// What bytes are that begin another protocol than HTTP/1.1.
+/// The protocol that `bytes` begin, if that is another than HTTP/1.1.
 fn foreign(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [b'P', b'R', b'I', b' ', ..] => Some("; what it sends to the backend is HTTP/2"),
@@ -221,7 +221,7 @@ impl Sent {
     }
 }
 
-/// A proxy as it is met on one of its ports, with our backend behind it.
+/// A proxy on one of its ports, with our backend behind it.
 struct Proxy<'a> {
     prober: &'a mut Prober,
     listener: &'a BackendListener,
@@ -340,8 +340,8 @@ impl Proxy<'_> {
         Ok(SmugglingResults { checks: series.into_checks(), software, ..SmugglingResults::default() })
     }
 
-    /// The checks of all topics if no valid request over HTTP/2 reaches our backend; if one does, the software that the proxy claims
-    /// to be.
+    /// The checks of all topics if no valid request over HTTP/2 reaches our backend; otherwise the software that the
+    /// proxy claims to be.
     fn first_control(&mut self, path: &str) -> Result<Result<Option<String>, Vec<Check>>> {
         let deadline = Instant::now() + HEALTH;
         loop {
@@ -420,7 +420,7 @@ impl Proxy<'_> {
         Ok(Sent { judged, answer, items: line.transcript.items(), speaks, is_trouble, server })
     }
 
-    /// What the backend has of the attempt called `name`.
+    /// What the backend has recorded of the attempt called `name`.
     fn arrived<T>(&self, name: &str, look: impl Fn(&Backend) -> T) -> Option<T> {
         self.listener.wait(Instant::now() + SETTLE, |backends| {
             backends.iter().find(|backend| is_of(backend.backend_request(), name)).map(&look)
@@ -433,7 +433,7 @@ impl Proxy<'_> {
         self.prober.check_stop()
     }
 
-    /// What a proxy says to our backend that is not HTTP/1.1 in clear.
+    /// What a proxy sends to our backend that is not HTTP/1.1 in clear.
     fn came_instead(&self) -> Option<&'static str> {
         self.listener.wait(Instant::now(), |backends| {
             backends.iter().find_map(|backend| foreign(backend.backend_request().bytes()))

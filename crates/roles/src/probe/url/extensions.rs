@@ -1,4 +1,4 @@
-//! What a server makes of the parts of HTTP/2 that not everybody has.
+//! How a server handles the parts of HTTP/2 that not every server supports.
 
 use std::time::Duration;
 

@@ -17,8 +17,9 @@ use crate::client::url::Url;
 pub use results::CheckOptions;
 pub(super) use results::UrlResults;
 
-/// Probes the server of `url`, as `prober` reaches it. `notify` is called with the current step. That it cannot be reached at
-/// all, or something wrong on our side, is an error. What an interruption or the end of the budget cuts off is in a warning.
+/// Probes the server of `url`, as `prober` reaches it. `notify` is called with the current step. Fails if the server
+/// cannot be reached at all, or if something is wrong on our side. What an interruption or the end of the budget cuts
+/// off is in a warning.
 pub fn run(
     prober: &mut Prober,
     url: &Url,

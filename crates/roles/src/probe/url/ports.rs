@@ -57,8 +57,8 @@ impl Port {
     }
 }
 
-/// Asks each of `ports` for the protocols that are to be asked for, in clear and over TLS. Ports checked before an interruption or the end of the budget
-/// are reported.
+/// Asks each of `ports` for the protocols that are to be asked for, in clear and over TLS. Ports checked before an
+/// interruption or the end of the budget are reported.
 pub fn look(prober: &mut Prober, ports: &[u16], found: &mut UrlResults) -> Result<()> {
     let home = prober.host.clone();
     // Another port's certificate does not matter: only its protocols do.

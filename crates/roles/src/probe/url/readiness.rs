@@ -1,4 +1,4 @@
-//! Whether a handler that was written for HTTP/1.1 is the same over HTTP/2.
+//! Whether a handler that was written for HTTP/1.1 behaves the same over HTTP/2.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ mod body_limit;
 
 /// Fields that make a response of HTTP/2 malformed (RFC 9113 §8.2.2).
 const FORBIDDEN: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
-/// A response whose body takes so long from the first piece to the last streams.
+/// A response is streamed if its body takes so long from the first piece to the last.
 const STREAMS: Duration = Duration::from_millis(50);
 /// From here on a response is large.
 const LARGE: u64 = 8 << 20;
@@ -68,7 +68,7 @@ pub fn look(prober: &mut Prober, found: &mut UrlResults) -> Result<()> {
     Ok(())
 }
 
-/// Compares the versions with GET, HEAD and POST; the answers to GET.
+/// Compares the versions with GET, HEAD and POST; returns the answers to GET.
 fn pair(prober: &mut Prober, h1: Protocol, h2: Protocol, found: &mut UrlResults) -> Result<ComparedAnswers> {
     let question = |method: &str, body: &[u8]| {
         let question = Question { method: method.to_owned(), body: body.to_vec(), ..Question::get() };

@@ -23,7 +23,7 @@ const BATCH: u32 = 20;
 const SETTLE: Duration = Duration::from_millis(500);
 /// A server that holds an unread response for so long is assumed to wait for ever.
 const LONG: Duration = Duration::from_secs(60);
-/// The length of a field block that is above everybody's bound, in bytes, where none is announced.
+/// The length of a field block that is above every server's bound, in bytes, where none is announced.
 const LONG_BLOCK: u32 = 1 << 20;
 /// The longest field block that is sent, in bytes.
 const LONGEST_BLOCK: u32 = 32 << 20;
@@ -136,7 +136,7 @@ fn attacks() -> [Attack; 8] {
     ]
 }
 
-/// A client that lets nothing through.
+/// A client that lets no body through.
 fn closed_window() -> Opening {
     Opening { settings: vec![(2, 0), (4, 0)], credit: 0 }
 }
@@ -206,7 +206,7 @@ fn another_client(prober: &mut Prober, protocol: Protocol) -> Result<Life> {
     }
 }
 
-/// How the server's memory fared, if it is watched.
+/// How the server's memory changed, if it is watched.
 struct Watch {
     pid: Option<u32>,
     first: Option<u64>,
@@ -339,7 +339,7 @@ impl Under<'_> {
         let mut sent = 0;
         let mut put = Put::All;
         if attack.not_reading {
-            // What is bounded by a count shows while we still listen.
+            // A bound by count shows while we still listen.
             let bytes: Vec<u8> =
                 (0..attack.batch).flat_map(|_| (attack.round)(&mut client, prober)).collect();
             (put, sent) = (client.send(prober, &bytes)?, attack.batch);

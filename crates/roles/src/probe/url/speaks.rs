@@ -108,7 +108,7 @@ pub(super) fn http1(prober: &mut Prober, protocol: Protocol, found: &mut UrlResu
     Ok(check)
 }
 
-/// How the rest of a response ended that is read and not kept.
+/// How the rest of a response, which is read and not kept, ended.
 struct Rest {
     bytes: u64,
     is_over: bool,
@@ -284,7 +284,7 @@ pub(super) fn upgrade(prober: &mut Prober, h1: Protocol, found: &mut UrlResults)
     Ok(Check::new(id::PROT105, verdict, summary).with("one offer", line.transcript.items()))
 }
 
-/// What is behind a 101: only a second request that is answered makes it HTTP/2.
+/// What follows a 101: only a second request that is answered makes it HTTP/2.
 fn behind_101(
     prober: &mut Prober,
     line: RawConnection,

@@ -1,6 +1,7 @@
 //! An attempt at an instance that takes longer than `timeouts.attempt`: the request goes elsewhere, if it may be sent again.
 //!
-//! One that may not goes on, until `timeouts.response`: what is under way may still be answered, and to end it earlier would help nobody.
+//! A request that may not be sent again continues until `timeouts.response`: it may still be answered, and to end it
+//! earlier would help nobody.
 
 use h2lab_base::units::Time;
 use h2lab_proxy::retry::Fate;

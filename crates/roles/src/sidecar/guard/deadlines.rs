@@ -130,8 +130,9 @@ impl Sidecar<'_> {
             .any(|at| side_at(&mut self.slots, at).is_some_and(|side| side.is_blocked() && side.takes_some()))
     }
 
-    /// Whether the deadline of a request has passed that its instance has reset; the request is then answered with that. Instances know
-    /// the deadlines of gRPC and reset at them, too. The clock is read: what came late in a long turn may be from after its begin.
+    /// Whether the deadline of a request has passed that its instance has reset; the request is then answered with
+    /// that. Instances get the deadlines of gRPC and reset at them, too. The clock is read again: an event that comes
+    /// late in a long turn may be after the deadline although the turn began before it.
     pub(in super::super) fn is_past_deadline(&mut self, id: u32) -> bool {
         let now = self.clock.now();
         let exchange = self.exchanges.get(id);
@@ -151,7 +152,7 @@ impl Sidecar<'_> {
         let is_silent = !exchange.request.has_ended() && exchange.request.waiting() == 0;
         let is_asked = exchange.up.is_some() && exchange.request.is_done();
         let is_asked = is_asked && !exchange.is_answered && exchange.watched.probes.is_none();
-        // What it was given, not what has passed: the same text each time.
+        // The time that it was given, not the time that has passed, so that the text is the same each time.
         let given = exchange.watched.request_due.since(exchange.began_at);
         // A deadline of the client's own says nothing of the instance.
         let is_failure = is_asked

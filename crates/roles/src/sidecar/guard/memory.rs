@@ -23,21 +23,21 @@ use super::Guard;
 const TLS: usize = 24 * 1024;
 /// The same of QUIC, and of the buffers of its datagrams and the streams that it has granted: 145 KiB were measured, engine included.
 const QUIC: usize = 128 * 1024;
-/// A loop tells the others of so many bytes at once, while it works.
+/// A loop reports to the others in steps of so many bytes, while it works.
 const STEP: u64 = 32 * 1024;
 /// How often freed memory is given back to the kernel at most: that takes milliseconds.
 const GIVE_BACK_PERIOD: Duration = Duration::from_millis(500);
 /// How often the kernel is asked what the process has.
 const MEASURE_PERIOD: Duration = Duration::from_millis(250);
-/// Of what is reserved for the program, what lies in its file: that is not measured.
+/// The part of what is reserved for the program that lies in its file: it is not measured.
 const CODE: u64 = 8 << 20;
-/// How often what waits is put into as little memory as it needs, while that is short.
+/// How often waiting bytes are moved into as little memory as they need, while memory is short.
 const SHRINK_PERIOD: Duration = Duration::from_secs(1);
 /// Memory has been enough for so long before connections begin with large windows again.
 const GROW_AFTER: Duration = Duration::from_secs(30);
 /// A recipient that has taken nothing for so long is slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// What the operator is told of a connection that was closed for this.
+/// The message to the operator about a connection that was closed for this.
 const WHY: &str = "memory limit reached: the proxy closed this connection, which held much of it";
 
 /// What this loop holds, by connection and by exchange.
@@ -50,7 +50,7 @@ pub struct Held {
     kept: u64,
     /// All of this loop.
     all: u64,
-    /// Of this, what all loops know of.
+    /// Of this, what was reported to all loops.
     told: u64,
     /// What other loops hold.
     others: u64,
@@ -62,21 +62,21 @@ pub struct Held {
     /// The most that all loops have held since freed memory was given back to the kernel, and when it may be again.
     most: u64,
     give_back_at: Time,
-    /// What the kernel says, and when it is asked next. Only the first loop does.
+    /// The kernel's figures, and when they are read next. Only the first loop reads them.
     own: Option<OwnMemory>,
     measure_at: Time,
     /// When bodies are put into less memory next.
     shrink_at: Time,
     /// Something was not read of instances, since memory was full.
     has_unread: bool,
-    /// Connections have little, or were told so when they began.
+    /// Connections have small windows and buffers, or announced small ones when they began.
     has_little: bool,
     /// When connections to instances that announced little give way to others.
     grow_at: Time,
 }
 
 impl Held {
-    /// Nothing, of so many bytes for the process.
+    /// Nothing is held yet, of `bytes` bytes for the process.
     pub fn new(bytes: u64, shared: Arc<Shared>) -> Self {
         keep_little_freed_memory();
         Self {
@@ -106,14 +106,15 @@ impl Held {
         self.all + self.others
     }
 
-    /// The same with what the process was found to have beyond that: what the allocator could not give back, and what nobody counts. It
-    /// is at most as much again: what cannot be given up by closing connections must not stop all.
+    /// The same with what the process was found to have beyond that: what the allocator could not give back, and what
+    /// is not counted. This part is at most as much again: memory that cannot be freed by closing connections must not
+    /// stop everything.
     fn sum(&self) -> u64 {
         let counted = self.counted();
         counted + self.shared.slack.load(Ordering::Relaxed).min(counted)
     }
 
-    /// Finds out how short memory is, from where the last loop that did found it.
+    /// Determines how short memory is, from the last result of any loop.
     fn judge(&mut self) {
         let level = &self.shared.pressure;
         let before = level.load(Ordering::Relaxed);
@@ -140,7 +141,7 @@ impl Held {
         self.shared.slack.store(slack, Ordering::Relaxed);
     }
 
-    /// Tells the others what this loop holds, and finds out what they do.
+    /// Reports to the others what this loop holds, and reads what they hold.
     fn tell(&mut self) {
         let held = &self.shared.held;
         let sum = match self.all.checked_sub(self.told) {
@@ -364,8 +365,8 @@ impl Sidecar<'_> {
         }
     }
 
-    /// What a stream may send at once was announced when its connection began: those to instances that announced little, or much, take no
-    /// more requests, and others are dialled.
+    /// How much a stream may send at once was announced when its connection began. So connections to instances that
+    /// announced little, or those that did not, take no more requests, and others are dialled.
     fn replace_instances(&mut self, of_little: bool) {
         if self.config.client.flow.stream_window <= LITTLE {
             return;
@@ -383,8 +384,8 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Closes the connections of clients that hold most, until enough is free: before memory is full, only those that have taken nothing
-    /// for a while, which would keep others out as long as they like.
+    /// Closes the connections of clients that hold most, until enough is free. Before memory is full, this closes only
+    /// those that have taken nothing for a while: they would keep others out as long as they like.
     fn close_largest(&mut self, pressure: Pressure) {
         let Some(held) = &self.guard.held else { return };
         // Each loop gives up its part of it.
@@ -461,8 +462,8 @@ mod tests {
         assert_eq!(second.memory.pressure(), Pressure::None);
     }
 
-    /// Of a client that upgrades to HTTP/2 while so many percent of the memory are taken: whether a stream that has used all but 20,000
-    /// bytes of its window gets them back.
+    /// A client upgrades to HTTP/2 while so many percent of the memory are taken. Returns whether a stream that has
+    /// used all but 20,000 bytes of its window gets them back.
     fn gives_credit_after_an_upgrade(percent: usize) -> bool {
         let text = "memory = '96M'\n[[listen]]\naddress = '127.0.0.1:0'\nservice = 'a'\n[service.a]\ninstances = ['http://127.0.0.1:9']\n";
         let config = SidecarConfig::new(File::parse(text).expect("it is right"), 1, &|_| Ok(Vec::new()));

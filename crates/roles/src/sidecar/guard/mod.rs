@@ -31,9 +31,9 @@ pub use own::{in_short, own_answer, unreachable};
 pub use share::{ServiceShare, SharedRate};
 pub use standing::Standing;
 
-/// The same note on the same service is written once in so long.
+/// For how long the same note on the same service is not repeated.
 pub(super) const NOTE_PERIOD: Duration = Duration::from_secs(10);
-/// When to come again, where that is not known: a second is long for a proxy, and short for a caller.
+/// After what time to retry, where that is not known: a second is long for a proxy, and short for a caller.
 pub(super) const COME_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of a service.
@@ -47,7 +47,7 @@ pub struct ServiceGuard {
     pub retry: Retry,
     /// When its instances are left out.
     pub rules: Rules,
-    /// How they are asked whether they are well.
+    /// The health checks of its instances.
     pub health: Option<Health>,
     /// Since the start.
     pub counts: ProtectionStatus,
@@ -56,9 +56,9 @@ pub struct ServiceGuard {
     share: ServiceShare,
     /// Requests under way in this loop.
     open: u32,
-    /// Requests of this loop that wait, as far as all loops know.
+    /// Requests of this loop that wait, as reported to all loops.
     waiting: u32,
-    /// Requests of this loop that the budget of all does not know of yet.
+    /// Requests of this loop that the budget of all loops does not include yet.
     unbudgeted: u64,
 }
 
@@ -83,9 +83,9 @@ pub struct Guard {
     sweep_at: Time,
     /// When the failures of instances are compared next.
     compare_at: Time,
-    /// The judgements of instances that were taken notice of.
+    /// The count of judgements of instances that was last seen.
     judgements: u64,
-    /// Requests of this loop wait that all loops know of.
+    /// Requests of this loop wait, and this was reported to all loops.
     has_waiting: bool,
 }
 
@@ -102,9 +102,9 @@ pub struct Watched {
     pub tried_from: Time,
     /// The attempt under way may take as long as a response: it cannot be sent again.
     pub is_last: bool,
-    /// How often it may be sent again that may have been processed.
+    /// How often it may be sent again although it may have been processed.
     pub attempts: u8,
-    /// It is a check of the sidecar's own whether this instance is well.
+    /// It is the sidecar's own health check of this instance.
     pub probes: Option<u32>,
     /// The instance at which it has failed.
     pub avoids: Option<u32>,
@@ -115,7 +115,7 @@ pub struct Watched {
 }
 
 impl Guard {
-    /// As the file says. `common`: with what the first loop counts; none for that itself.
+    /// As the file says. `common` is what the first loop counts; `None` for that loop itself.
     pub fn new(
         file: &File,
         on_note: Option<fn(&str)>,
@@ -153,7 +153,7 @@ impl Guard {
     }
 
     /// Another configuration takes the place of `before`: `number` gives the number of a service, which is new where it is the next one.
-    /// What is counted goes on. The bound of memory stays. `common` as in [`Guard::new`].
+    /// What is counted is kept. The bound of memory stays. `common` as in [`Guard::new`].
     pub fn follow(
         &mut self,
         before: &File,
@@ -187,7 +187,7 @@ impl Guard {
         self.listeners = rates.to_vec();
     }
 
-    /// A listener takes so many requests. `is_same`: as before, so that what was counted goes on.
+    /// Sets how many requests a listener takes. `is_same`: as many as before, so that what was counted is kept.
     pub fn limit_listener(&mut self, place: Option<usize>, listen: &Listen, is_same: bool) {
         let Some(place) = place else { return };
         if self.listeners.len() <= place {
@@ -252,7 +252,8 @@ impl Guard {
         }
     }
 
-    /// Tells the operator what the client is not told; the same of a service, or of its instance `about`, only now and then.
+    /// Reports to the operator what the client does not get. The same message on a service, or on its instance `about`,
+    /// is printed only now and then.
     pub fn note(&self, service: u32, about: &str, error: ProxyError, detail: &str, now: Time) {
         let (Some(write), Some(of)) = (self.on_note, self.services.get(service as usize)) else { return };
         let whom = format!("{} {about}", of.name);
@@ -292,7 +293,7 @@ impl ServiceGuard {
         self.bounds.open.is_some()
     }
 
-    /// What was counted in this loop goes on.
+    /// What was counted in this loop is kept.
     fn succeed(&mut self, old: &Self) {
         (self.counts, self.open, self.unbudgeted) = (old.counts, old.open, old.unbudgeted);
         self.waiting = old.waiting;
@@ -300,7 +301,7 @@ impl ServiceGuard {
         self.share.change_open(counted(old), counted(self));
     }
 
-    /// The budget of all loops, which knows all requests of this one.
+    /// The budget of all loops, which includes all requests of this one.
     fn budget(&mut self, now: Time) -> MutexGuard<'_, Budget> {
         let requests = std::mem::take(&mut self.unbudgeted);
         let mut budget = self.share.budget();

@@ -1,4 +1,4 @@
-//! What the sidecar says by itself: to the client which service and what went wrong, to the operator the rest.
+//! The sidecar's own messages: the client gets the service and what went wrong, the operator gets the rest.
 
 use h2lab_base::units::{format_duration, nanos};
 use h2lab_net::tls::TlsError;
@@ -68,7 +68,7 @@ fn advised(service: &str, error: &ConnectError) -> String {
         ConnectError::Tls(TlsError::Certificate(why)) => {
             let reason = why.split("; ").next().unwrap_or_default();
             if why.contains("names no host") || why.contains("X.509 version 1") {
-                // No name that is set would be in it.
+                // No name that could be set would be in the certificate.
                 return format!(
                     "the instance's certificate is not trusted: {reason}; make one with its name in subjectAltName, or set insecure = true for \
                      tests in [service.{service}]"

@@ -1,5 +1,5 @@
-//! Active health checks: requests of the sidecar's own, over a connection that requests of clients take as well, or, where none of those has
-//! room, over one of its own. The first loop makes them, for all.
+//! Active health checks: the sidecar's own requests, over a connection that also takes requests of clients, or, if none
+//! of those has room, over one of its own. The first loop makes them, for all.
 
 use h2lab_base::units::Time;
 use h2lab_proxy::guard::health;
@@ -53,13 +53,13 @@ impl Sidecar<'_> {
         self.watch(id);
     }
 
-    /// Whether an exchange is a check that goes on. One that is over has a result.
+    /// Whether an exchange is a check that is still under way. One that is over has a result.
     pub(in super::super) fn is_probing(&mut self, id: u32, now: Time) -> bool {
         let exchange = self.exchanges.get(id);
         let Some(instance) = exchange.watched.probes else { return false };
         let is_over = exchange.response.has_ended() || exchange.response.waiting() >= KEPT;
         let succeeded = match (&exchange.answer, &exchange.refusal) {
-            // It could not be made: the instance has no part in that.
+            // The check could not be made, which is not the instance's fault.
             (_, Some(refusal)) if refusal.error == ProxyError::ConnectionLimitReached => None,
             (_, Some(_)) => Some(false),
             (Some(answer), None) if is_over => Some((200..300).contains(&answer.status)),

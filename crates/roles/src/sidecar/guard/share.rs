@@ -1,6 +1,6 @@
 //! What is counted of a service, for all loops together.
 //!
-//! A bound that a service has not costs nothing: nothing is counted for it.
+//! A bound that a service does not have costs nothing: nothing is counted for it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ impl SharedRate {
         Self(Arc::new(Mutex::new(rate.limiter())))
     }
 
-    /// Takes a request of this client, or says after what time to come again.
+    /// Takes a request of this client, or returns after what time to retry.
     pub fn take(&self, client: &str, now: Time) -> Result<(), Duration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take(client, now)
     }
@@ -54,7 +54,7 @@ impl ServiceShare {
         }
     }
 
-    /// What is under way goes on. Budget and rate begin anew, unless they are the same as before.
+    /// What is under way is kept. Budget and rate begin anew, unless they are the same as before.
     pub fn following(self, before: &Self, is_same_budget: bool, is_same_rate: bool) -> Self {
         let Self { open, waiting, budget, rate, ejecting } = before.clone();
         Self {
@@ -76,12 +76,12 @@ impl ServiceShare {
         reserve(&self.waiting, |waiting| bounds.may_wait(waiting))
     }
 
-    /// A loop has so many requests under way instead of so many.
+    /// A loop has `now` requests under way instead of `before`.
     pub fn change_open(&self, before: u32, now: u32) {
         change(&self.open, before, now);
     }
 
-    /// So many wait in a loop instead of so many.
+    /// In a loop, `now` requests wait instead of `before`.
     pub fn change_waiting(&self, before: u32, now: u32) {
         change(&self.waiting, before, now);
     }
@@ -108,7 +108,7 @@ fn reserve(count: &AtomicU32, may: impl Fn(u32) -> Result<(), Overflow>) -> Resu
 
 fn change(count: &AtomicU32, before: u32, now: u32) {
     if now != before {
-        // Modulo 2^32: what a loop takes away it has added.
+        // Modulo 2^32: a loop has added before what it subtracts.
         count.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
 }

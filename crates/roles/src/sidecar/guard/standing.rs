@@ -1,6 +1,7 @@
 //! What is known of an instance's failures, for all loops together.
 //!
-//! Requests that end well while none fails are counted by each loop, which says now and then how many there were: they cost no lock.
+//! While no request fails, each loop counts those that end well, and reports now and then how many there were: they
+//! cost no lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,13 +19,14 @@ pub struct Standing {
     until: AtomicU64,
     /// The last request has failed.
     is_failing: AtomicBool,
-    /// By its checks, which the first loop makes.
+    /// It is well according to its checks, which the first loop makes.
     is_well: AtomicBool,
     /// The last connection that a loop tried was not made.
     is_unreachable: AtomicBool,
-    /// It was said that it does not speak HTTP/2.
+    /// It was reported that it does not speak HTTP/2.
     is_told: AtomicBool,
-    /// When it was said that it is not reached over HTTP/3, in nanoseconds; 0 if it was not, or it was reached since.
+    /// When it was reported that it is not reached over HTTP/3, in nanoseconds; 0 if it was not, or if it was reached
+    /// since.
     told_of_http3: AtomicU64,
     /// Connections over QUIC on which nothing has come since then are likely to be gone, in nanoseconds.
     gone_at: AtomicU64,
@@ -51,7 +53,7 @@ impl Standing {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// They are as they should be.
+    /// Makes the changed counts visible without the lock.
     fn release(&self, record: &MutexGuard<'_, Record>) {
         self.until.store(record.until().as_nanos(), Ordering::Release);
         self.is_failing.store(record.is_failing(), Ordering::Relaxed);
@@ -67,12 +69,13 @@ impl Standing {
         self.is_well.load(Ordering::Acquire)
     }
 
-    /// Whether it may be asked as any other.
+    /// Whether it may get requests like any other instance.
     pub fn is_fit(&self, now: Time) -> bool {
         self.is_well() && !self.is_out(now)
     }
 
-    /// A request of a loop has ended, which has `uncounted` others that ended well. Whether the instance should be left out.
+    /// A request of a loop has ended; `uncounted` others of it ended well before. Returns whether the instance should
+    /// be left out.
     pub fn ended(&self, failed: bool, uncounted: &mut u32, rules: &Rules, now: Time) -> bool {
         if !failed && !self.is_failing.load(Ordering::Relaxed) {
             *uncounted = uncounted.saturating_add(1);
@@ -103,7 +106,7 @@ impl Standing {
         Some(record.until())
     }
 
-    /// What its checks say now.
+    /// Records the present result of its checks.
     pub fn examined(&self, health: Health) {
         self.is_well.store(health.is_well(), Ordering::Release);
     }
@@ -113,22 +116,22 @@ impl Standing {
         self.is_unreachable.store(!is_reached, Ordering::Relaxed);
     }
 
-    /// Whether the last connection that any loop tried was not made. One that has tried none knows no better.
+    /// Whether the last connection that any loop tried was not made. A loop that has tried none relies on this.
     pub fn is_unreachable(&self) -> bool {
         self.is_unreachable.load(Ordering::Relaxed)
     }
 
-    /// Whether it is to be said that it does not speak HTTP/2: once, until it is started anew.
+    /// Whether to report that it does not speak HTTP/2: once, until it is started anew.
     pub fn may_tell(&self) -> bool {
         !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// It is being started anew, and may speak it then.
+    /// It is being started anew, and may speak HTTP/2 then.
     pub fn starts(&self) {
         self.is_told.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it is to be said that it is not reached over HTTP/3: once by all loops in each `period`, until it is reached.
+    /// Whether to report that it is not reached over HTTP/3: once by all loops in each `period`, until it is reached.
     pub fn may_tell_of_http3(&self, now: Time, period: Duration) -> bool {
         let told = &self.told_of_http3;
         let before = told.load(Ordering::Relaxed);
@@ -137,12 +140,12 @@ impl Standing {
         is_due && told.compare_exchange(before, at, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// It has lost its connections over QUIC, and any answer that is later is of a new one.
+    /// It has lost its connections over QUIC; any later answer comes from a new one.
     pub fn gone(&self, since: Time) {
         self.gone_at.fetch_max(since.as_nanos(), Ordering::Relaxed);
     }
 
-    /// When it last has.
+    /// When it last lost them.
     pub fn gone_at(&self) -> Time {
         Time::from_nanos(self.gone_at.load(Ordering::Relaxed))
     }

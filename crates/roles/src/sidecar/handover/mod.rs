@@ -1,8 +1,9 @@
-//! Connections of clients that a successor goes on with, so that no request meets a closed connection: those over HTTP/1.1 in clear, which
-//! HTTP/1.1 has no way to end in good order, and those that have not said what they speak.
+//! Connections of clients that a successor continues, so that no request finds a closed connection: those over HTTP/1.1
+//! in clear, which HTTP/1.1 cannot end in an orderly way, and those whose protocol is not known yet.
 //!
-//! A connection is handed over when it carries nothing. What its client has sent by then is in the socket, or was read and goes with it.
-//! Nothing is read of it from then on, here; if the successor does not take it, it comes back, and ends as without a successor.
+//! A connection is handed over when it carries nothing. What its client has sent by then is in the socket, or was read
+//! and goes with it. From then on this process reads nothing of it. If the successor does not take it, it comes back,
+//! and ends as without a successor.
 
 mod passing;
 
@@ -18,17 +19,17 @@ use super::{Sidecar, Slot, drain};
 use passing::Leaving;
 pub use passing::Passing;
 
-/// What the process after this one goes on with.
+/// What the successor of this process continues.
 #[derive(Debug)]
 pub struct Handover {
     /// Connections of these listeners.
     takes: Vec<Listener>,
-    /// Places of connections that may carry nothing since they were looked at last.
+    /// Places of connections that may carry nothing since the last check.
     candidates: Vec<u32>,
 }
 
 impl Sidecar<'_> {
-    /// This process ends: what the next one goes on with is handed to it from now on.
+    /// This process ends: from now on, the connections that the next one continues are handed to it.
     pub(super) fn begin_handover(&mut self) {
         let takes = self.config.sockets.passing().successor_takes();
         let candidates = (0..self.slots.len() as u32).collect();
@@ -51,7 +52,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Whether a connection is handed over once it carries nothing: its client is not told that it ends.
+    /// Whether a connection is handed over once it carries nothing: then its client is not notified that it ends.
     pub(super) fn awaits_handover(&self, slot: u32) -> bool {
         match &self.slots[slot as usize] {
             Slot::Open(side) => match side.peer {
@@ -70,7 +71,7 @@ impl Sidecar<'_> {
         self.handover.as_ref()?.takes.contains(&kind).then_some(kind)
     }
 
-    /// What is to be known of a connection that can be handed over as it is.
+    /// The description of a connection that can be handed over as it is.
     fn leaving(&self, slot: u32) -> Option<Client> {
         match &self.slots[slot as usize] {
             Slot::Open(side) => {
@@ -109,8 +110,8 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Takes back what the successor has not taken. Where it takes nothing more, clients are told that their connections end, and `true` is
-    /// returned.
+    /// Takes back what the successor has not taken. If the successor takes nothing more, notifies clients that their
+    /// connections end, and returns `true`.
     pub(super) fn take_returned(&mut self) -> bool {
         let passing = self.config.sockets.passing().clone();
         let is_gone = self.handover.is_some() && !passing.takes_more();
@@ -135,8 +136,8 @@ impl Sidecar<'_> {
             return;
         }
         for (fd, client) in self.config.sockets.passing().arrived() {
-            // It was said that these are taken, but the configuration may have changed since then. What was in clear is not served where
-            // that is not allowed.
+            // It was announced that these are taken, but the configuration may have changed since then.
+            // What was in clear is not served where that is not allowed.
             let mut kinds = self.listeners.kinds();
             let place = kinds.find(|(_, kind)| kind.address == client.listener && !kind.tls);
             drop(kinds);
@@ -162,7 +163,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Goes on with a connection that another process had, or this one.
+    /// Continues a connection that another process had, or this one.
     pub(super) fn resume(&mut self, stream: StreamSocket, assignment: Assignment, client: Client) {
         let stage = client.stage;
         let mut opening = self.listeners.resumed(stream, assignment, client, self.now);

@@ -37,7 +37,7 @@ struct Common {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of which listeners this process goes on with connections.
+    /// The listeners whose connections this process continues.
     takes: Vec<Listener>,
     /// What wakes its loops.
     loops: Option<Arc<Shared>>,
@@ -60,7 +60,7 @@ struct Incoming {
 /// To the process after.
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// Of which listeners it goes on with connections.
+    /// The listeners whose connections it continues.
     takes: Vec<Listener>,
     /// It has not taken something, or has ended.
     is_gone: bool,
@@ -80,14 +80,14 @@ impl Passing {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This process goes on with connections of these listeners, in these loops.
+    /// This process continues connections of these listeners, in these loops.
     pub fn takes_for(&self, listeners: Vec<Listener>, loops: &Arc<Shared>) {
         let mut state = self.state();
         state.takes = listeners;
         state.loops = Some(Arc::clone(loops));
     }
 
-    /// What the process before is told of that.
+    /// The line that reports this to the process before.
     pub fn line(&self) -> String {
         handover::takes(self.state().takes.iter().copied())
     }
@@ -104,7 +104,7 @@ impl Passing {
                 break;
             }
         }
-        drop(from); // what was not taken is the other process's
+        drop(from); // what was not taken stays with the other process
         let mut state = self.state();
         state.incoming.is_open = false;
         if let Some(loops) = &state.loops {
@@ -121,7 +121,7 @@ impl Passing {
             state.incoming.is_refused
         };
         let count = if is_refused { 0 } else { clients.len().min(sockets.len()) };
-        // From this answer on they are ours. Where it cannot be given, they are not, and are only closed here.
+        // From this answer on, the connections are ours. If it cannot be given, they are not, and are only closed here.
         let is_answered = from.take(count).is_ok();
         if !is_refused {
             let mut state = self.state();
@@ -142,13 +142,13 @@ impl Passing {
         if !self.0.has_arrived.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        // First this: what arrives behind it wakes the loop again.
+        // This comes first: whatever arrives after it wakes the loop again.
         self.0.has_arrived.store(false, Ordering::SeqCst);
         std::mem::take(&mut self.state().incoming.arrived)
     }
 
     /// Whether nothing arrives any more, so that the first loop may end: the process before has ended, or what it hands over is refused
-    /// from now on, since nobody would go on with it.
+    /// from now on, since nobody would continue it.
     pub fn ends_arrivals(&self) -> bool {
         let mut state = self.state();
         let has_successor = state.outgoing.as_ref().is_some_and(|outgoing| !outgoing.is_gone);
@@ -160,19 +160,19 @@ impl Passing {
         true
     }
 
-    /// The process after this one is ready, and has said this line.
+    /// The process after this one is ready, and has sent this line.
     pub fn begin(&self, line: &str) {
         let takes = handover::taken(line);
         self.state().outgoing = takes.map(|takes| Outgoing { takes, ..Outgoing::default() });
     }
 
-    /// Of which listeners it goes on with connections; `None` if it does not, or there is none.
+    /// The listeners whose connections the successor continues; `None` if it continues none, or there is no successor.
     pub fn successor_takes(&self) -> Option<Vec<Listener>> {
         let state = self.state();
         state.outgoing.as_ref().filter(|outgoing| !outgoing.is_gone).map(|outgoing| outgoing.takes.clone())
     }
 
-    /// Whether it does, still.
+    /// Whether the successor still takes connections.
     pub fn takes_more(&self) -> bool {
         self.state().outgoing.as_ref().is_some_and(|outgoing| !outgoing.is_gone)
     }
@@ -257,7 +257,8 @@ impl Passing {
         }
     }
 
-    /// The loops have ended. Waits until what they have given has arrived, or will not; how many connections the successor has.
+    /// The loops have ended. Waits until what they have given has arrived, or never will. Returns how many connections
+    /// the successor has.
     pub fn finish(&self) -> u64 {
         let mut state = self.state();
         state.incoming.is_refused = true;
@@ -284,7 +285,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The process before, and the one after, in this one; and their conversation.
+    /// The process before and the one after, both in this process, with the two ends that connect them.
     fn processes() -> ([(Passing, Arc<Shared>); 2], Successor, Takeover) {
         let [old, new] = [(); 2].map(|()| (Passing::default(), Arc::new(Shared::new(2).unwrap())));
         let listener =

@@ -1,4 +1,4 @@
-//! How long a connection may say nothing.
+//! How long a connection may send nothing.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -22,7 +22,7 @@ pub struct UdpPort {
 }
 
 impl UdpPort {
-    /// Takes no connections any more; those that it has go on.
+    /// Takes no more connections; those that it has continue.
     pub(super) fn close(&mut self) {
         self.is_open = false;
         self.refuse();
@@ -50,7 +50,7 @@ impl Listeners {
     ) -> Result<(), SidecarError> {
         let Some((_, tls)) = place.tls.as_ref().filter(|_| listen.h3) else { return Ok(()) };
         if let Some(port) = self.udp.get_mut(&at) {
-            // It was closed, and clients of before are still on it.
+            // It was closed, and earlier clients still use it.
             port.endpoint.accept_with(tls)?;
             port.is_open = true;
             sockets.uses(address, &port.endpoint)?;
@@ -69,8 +69,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// The place of a listener that is gone, at the address of one that is new, whose UDP port still has clients: nobody else can have the port,
-    /// so that the new one takes the place.
+    /// The place of a removed listener at the address of a new one, if its UDP port still has clients. Nobody else can
+    /// have the port, so the new listener takes that place.
     pub(super) fn left_with_udp(&self, listen: &Listen) -> Option<usize> {
         let is_at = |place: &Place| place.listening.is_some_and(|tcp| tcp.address == listen.address);
         let is_left = |at: &usize| {
@@ -80,7 +80,7 @@ impl Listeners {
         (0..self.places.len()).find(|at| listen.h3 && is_left(at))
     }
 
-    /// Has HTTP/3 or not in a place that stays, as is said now.
+    /// Starts or ends HTTP/3 in a place that stays, as the configuration says now.
     pub(super) fn follow_http3(
         &mut self,
         at: u32,
@@ -144,7 +144,7 @@ impl Listeners {
         }
     }
 
-    /// Stops or goes on reading what comes to the UDP ports.
+    /// Stops or resumes reading the UDP ports.
     pub fn read_udp(&self, is_read: bool, reactor: &mut Reactor) -> io::Result<()> {
         for (place, port) in &self.udp {
             reactor.withdraw(token(*place), &port.endpoint);
@@ -155,7 +155,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Keeps no port that is another process's, too. They are not read, and connections have sockets of their own.
+    /// Keeps no port that another process has, too. These are not read, and connections have sockets of their own.
     pub fn give_up_udp(&self) {
         for port in self.udp.values() {
             // Without a file descriptor to spare it stays open until this process ends.
@@ -163,7 +163,7 @@ impl Listeners {
         }
     }
 
-    /// What responses of a listener tell of its HTTP/3.
+    /// The announcement of a listener's HTTP/3 in its responses.
     pub fn alt_svc(&self, listener: u32) -> Option<&str> {
         self.places.get(listener as usize)?.alt_svc.as_deref()
     }

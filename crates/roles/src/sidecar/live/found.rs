@@ -1,4 +1,5 @@
-//! What a registry says of a service, and what becomes of it: names of instances may not resolve, and that is no reason to lose others.
+//! What a registry says of a service, and how it is applied: a name of an instance that does not resolve is no reason
+//! to lose other instances.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,9 +61,9 @@ impl State {
 }
 
 impl Live {
-    /// A registry knows the instances of a service. One whose name does not resolve now keeps the address that it had. Where no name has an
-    /// address the instances before stay until one does: a name server that is away for a moment would take all of them. Returns what there
-    /// is to say of the names.
+    /// A registry has named the instances of a service. One whose name does not resolve now keeps the address that it
+    /// had. If no name has an address, the instances before stay until one does: otherwise a name server that is away
+    /// for a moment would remove all of them. Returns messages about the names.
     pub fn found(&self, service: &str, found: Found) -> Vec<String> {
         let mut state = self.lock();
         let known: Arc<[Resolved]> = state.sets.get(service).cloned().unwrap_or_default();
@@ -128,8 +129,8 @@ impl Live {
         self.lock().is_looked_up = false;
     }
 
-    /// Instances whose names are to be looked up again; none once another configuration than this one is in effect. Who gets none is to
-    /// end.
+    /// Instances whose names are to be looked up again; none once another configuration than this one is in effect. A
+    /// caller that gets none must end.
     pub fn to_look_up(&self, config: &Arc<SidecarConfig>) -> Vec<(String, Unresolved)> {
         let mut state = self.lock();
         if !Arc::ptr_eq(&state.config, config) {
@@ -190,14 +191,14 @@ mod tests {
             told.len() == 1 && told[0].ends_with("name not known; retrying until it resolves"),
             "{told:?}"
         );
-        // What has left goes, although a name does not resolve.
+        // An instance that has left is removed, although a name does not resolve.
         live.found("a", Found { set: vec![at(TWO)], unresolved: vec![without(BAD)] });
         assert_eq!(known(&live).0, [TWO]);
         assert_eq!(live.to_look_up(&config).len(), 1);
         let found = Resolved { member: member(BAD), ..at(ONE) };
         live.take_name(&config, "a", &member(BAD), Ok(found));
         assert_eq!(known(&live), (vec![TWO.to_owned(), BAD.to_owned()], Vec::new()));
-        // It is known now: where it does not resolve any more it stays where it was.
+        // The address is known now: if the name no longer resolves, the instance keeps that address.
         let told = live.found("a", Found { set: vec![at(TWO)], unresolved: vec![without(BAD)] });
         assert_eq!(known(&live), (vec![TWO.to_owned(), BAD.to_owned()], Vec::new()));
         assert!(told.len() == 1 && told[0].ends_with("; still using 127.0.0.1"), "{told:?}");

@@ -28,7 +28,7 @@ pub struct AdminState {
     last_query: AtomicU64,
     /// The sidecar is being stopped.
     is_draining: AtomicBool,
-    /// How many have asked, or may have, and are not answered yet.
+    /// How many requests for an answer have arrived, or may have, and are not answered yet.
     asked: AtomicUsize,
     loops: Mutex<Vec<Arc<LoopEntry>>>,
     answered: Condvar,
@@ -62,8 +62,8 @@ impl AdminState {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Somebody has asked, or may have. Said before it is looked whether a successor answers: loops that end because of that one wait for
-    /// the answer.
+    /// A request has arrived, or may have. To be called before it is checked whether a successor answers: loops that
+    /// end because of the successor wait for this answer.
     pub fn begin_answer(&self) {
         self.asked.fetch_add(1, Ordering::SeqCst);
     }

@@ -24,9 +24,9 @@ const PIECE: usize = 32 * 1024;
 const MOST_PIECES: usize = 256;
 /// A line waits for others no longer than this.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How often it is looked whether the file was renamed or removed.
+/// How often to check whether the file was renamed or removed.
 const LOOK: Duration = Duration::from_secs(1);
-/// At the end a disk that takes nothing is waited for so long.
+/// How long to wait at the end for a disk that takes nothing.
 const LAST: Duration = Duration::from_secs(2);
 /// Bytes that standard output gets at once, in whole lines: a pipe takes all of them or none (`PIPE_BUF`, pipe(7)), so that it is known what
 /// a reader that stops has not got.
@@ -43,7 +43,7 @@ pub struct AccessLog {
 /// Lines, counted.
 #[derive(Debug, Default)]
 struct Lines {
-    /// That were given to the writer and of which it does not know yet what becomes.
+    /// Those given to the writer that are neither written nor lost yet.
     waiting: AtomicU64,
     dropped: AtomicU64,
 }
@@ -80,14 +80,14 @@ struct Named {
     looked_at: Instant,
     /// The user that the process becomes when it is open.
     user: Option<User>,
-    /// It was said that it cannot be opened again.
+    /// It was reported that it cannot be opened again.
     is_told: bool,
 }
 
 impl AccessLog {
-    /// Opens it: `-` is standard output. It is opened again when `reopen` is set, and when the file has another place. `tell` is called
-    /// once when lines cannot be written, and once when they can again. `user`: whom the process becomes after that; a file that is made gets
-    /// that owner, who must open it again.
+    /// Opens it: `-` is standard output. It is opened again when `reopen` is set, and when another file, or none, has
+    /// its path. `tell` is called once when lines cannot be written, and once when they can again. `user` is the user
+    /// that the process becomes after that. A file that is created gets that owner, who must be able to open it again.
     pub fn open(
         file: &str,
         format: LogFormat,
@@ -120,8 +120,8 @@ impl AccessLog {
 }
 
 impl Writer {
-    /// Waits until the last line is written, for two seconds at most. Handles must be gone. Where that was not enough, for a disk or a reader
-    /// that takes nothing: how many lines were lost since the start.
+    /// Waits until the last line is written, for two seconds at most. Handles must be gone. If that was not enough,
+    /// because a disk or a reader takes nothing, returns how many lines were lost since the start.
     pub fn finish(self) -> Option<u64> {
         let until = Instant::now() + LAST;
         while !self.thread.is_finished() && Instant::now() < until {
@@ -147,7 +147,7 @@ fn first(path: &Path, user: Option<User>) -> io::Result<File> {
     let Some(user) = user else { return appending().open(path) };
     match appending().create_new(true).open(path) {
         Ok(file) => {
-            let _ = user.give(&file); // without that right it is said when it is opened again
+            let _ = user.give(&file); // without that privilege, this is reported when it is opened again
             Ok(file)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => appending().open(path),
@@ -156,8 +156,8 @@ fn first(path: &Path, user: Option<User>) -> io::Result<File> {
 }
 
 impl Named {
-    /// Opens the file again where it has another place, or that is asked for. One that cannot be opened leaves the old one in use, which is
-    /// said once: what to do about it.
+    /// Opens the file again if another one, or none, has its path, or on request. If that fails, the old file stays in
+    /// use; this is reported once, with advice.
     fn look(&mut self) -> Option<String> {
         let is_asked = self.reopen.swap(false, Ordering::Relaxed);
         if !is_asked && self.looked_at.elapsed() < LOOK {
@@ -195,7 +195,7 @@ impl Named {
 }
 
 impl Sink {
-    /// Opens the file again where that is due; what is to be said about it.
+    /// Opens the file again if that is due; returns what is to be reported.
     fn look(&mut self) -> Option<String> {
         match self {
             Self::Standard(_) => None,
@@ -258,7 +258,7 @@ fn lines(bytes: &[u8]) -> u64 {
 struct Writing<T> {
     sink: Sink,
     lines: Arc<Lines>,
-    /// It was said that lines are lost.
+    /// It was reported that lines are lost.
     is_told: bool,
     /// The last line in the file is not whole.
     is_cut: bool,
@@ -363,7 +363,7 @@ impl LogBuffer {
         {
             lines.waiting.fetch_sub(piece.lines, Ordering::Relaxed);
             lines.dropped.fetch_add(piece.lines, Ordering::Relaxed);
-            // Its memory is of use.
+            // Its memory is reused.
             self.bytes = piece.bytes;
             self.bytes.clear();
         }

@@ -72,7 +72,7 @@ pub struct Seen {
     pub whole_at: Option<Time>,
     span: Option<Span>,
     failed: Option<String>,
-    /// How the client's side ended before its time, where it did not simply go away.
+    /// How the client's side ended before its time, if the client did not simply go away.
     left: Option<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct Watch {
     /// What ends the attempt that is being ended.
     pub reason: Again,
     errors: VecDeque<Wrong>,
-    /// What clients sent that got to no service, and TLS handshakes of theirs that failed.
+    /// Invalid requests of clients that got to no service, and TLS handshakes of theirs that failed.
     bad_requests: u64,
     tls_failures: u64,
     log: Option<LogBuffer>,
@@ -177,7 +177,7 @@ pub struct Watch {
     tick_at: Time,
     looked_at: Time,
     recent_until: Time,
-    /// What added to our clock's time makes it one since 1970.
+    /// Added to our clock's time, this gives the time since 1970.
     since_1970: Duration,
 }
 
@@ -190,7 +190,7 @@ impl Watch {
         let is_recorded = admin.is_some() && !keeps.is_zero();
         let names = config.file.service.keys().cloned().chain([String::new()]);
         let joins = config.file.trace.context == TraceContext::Join;
-        // The ids of two sidecars must not be the same: what the operating system gives as random, and not the seed of ours.
+        // The ids of two sidecars must differ, so they come from the operating system's randomness, not from our seed.
         let random = || Counter::new(RandomState::new().hash_one(std::process::id()), "trace");
         Self {
             is_on: admin.is_some() || log.is_some() || joins,
@@ -226,7 +226,7 @@ impl Watch {
         self.window.as_ref().map_or(0, Window::held)
     }
 
-    /// Whether somebody may still want to know something of this loop.
+    /// Whether somebody may still expect an answer from this loop.
     pub fn is_asked(&self) -> bool {
         self.admin.as_ref().is_some_and(LoopHandle::is_asked)
     }
@@ -308,7 +308,8 @@ impl Watch {
         if self.admin.is_none() {
             return;
         }
-        // What failed without a client (status 0) is the cause of what clients are told then: one entry, which counts the clients.
+        // What failed without a client (status 0) is the cause of what clients get then: one entry, which counts the
+        // clients.
         let is_same = |last: &&mut Wrong| {
             let is_status = last.status == status || last.status == 0 || status == 0;
             is_status && (last.service, &*last.what) == (service, what)
@@ -323,7 +324,7 @@ impl Watch {
         self.errors.push_front(Wrong { at: now, service, status, what: what.to_owned(), times: 1 });
     }
 
-    /// An exchange is over. `instance`: what the one is called that it was given to last.
+    /// An exchange is over. `instance` is the name of the instance that it was given to last.
     fn over(&mut self, exchange: &mut Exchange, instance: Option<&str>, now: Time) {
         let is_done = exchange.is_answered && exchange.response.is_done();
         let seen = &mut exchange.seen;
@@ -399,7 +400,7 @@ impl Watch {
         }
     }
 
-    /// A connection has ended; `why` is told where it carried requests of ours.
+    /// A connection has ended; `why` is recorded if it carried requests of ours.
     pub fn abandoned(&mut self, side: &Side, why: &str, now: Time) {
         self.reason = Again::Ended;
         let Peer::Instance(instance) = side.peer else { return };
@@ -414,7 +415,7 @@ impl Watch {
         }
     }
 
-    /// Notes it where an instance announces the end of a connection.
+    /// Records it if an instance announces the end of a connection.
     pub fn goaway(&mut self, peer: &Peer, watched: &mut Option<Box<Watched>>, event: &Event<'_>, now: Time) {
         let Event::GoAway { last_stream, code, debug } = *event else { return };
         let (Peer::Instance(instance), true) = (peer, self.is_on) else { return };
@@ -493,7 +494,7 @@ fn sample(exchange: &Exchange, is_done: bool, now: Time) -> Sample {
         stream: seen.stream,
         sent_at: given_at,
         first_byte_at: seen.head_at.unwrap_or(Time::NEVER),
-        // A client that reads slowly is not the instance's affair.
+        // The instance is not to blame for a client that reads slowly.
         completed_at: seen.whole_at.unwrap_or(now),
         outcome,
         status: seen.status,

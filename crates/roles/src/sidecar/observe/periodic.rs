@@ -15,7 +15,8 @@ use crate::sidecar::{Sidecar, Slot};
 
 /// How often paths are read, and queries answered.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often connections of HTTP/2 are read for the diagnosis: what was sent again is to be seen beside what waited for it.
+/// How often connections of HTTP/2 are read for the diagnosis: retransmissions must be visible beside what waited for
+/// them.
 const TICK: Duration = Duration::from_millis(10);
 /// Rates are averaged over this.
 const AVERAGED: Duration = Duration::from_secs(10);
@@ -93,7 +94,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Reads what the kernel knows of the connections to instances.
+    /// Reads the kernel's figures of the connections to instances.
     fn read_paths(&mut self, now: Time) {
         let Self { observer: watch, slots, .. } = self;
         let lasted = now.since(std::mem::replace(&mut watch.looked_at, now)).as_secs_f64();

@@ -1,4 +1,4 @@
-//! What clients send that gets to no service, and how their requests end before their time.
+//! Requests and connections of clients that get to no service, and how their requests end before their time.
 
 use std::time::Duration;
 

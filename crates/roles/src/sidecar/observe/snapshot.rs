@@ -1,4 +1,4 @@
-//! What a loop answers, and what all of them say together.
+//! What a loop answers to a query, and the answers of all loops taken together.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::sidecar::scarce::Scarce;
 use crate::sidecar::side::Peer;
 use crate::sidecar::{Sidecar, Slot};
 
-/// Where one request of so many waits for a stream, streams are what is scarce.
+/// If one request of so many waits for a stream, streams are what is scarce.
 const MANY_WAIT: u64 = 100;
 
 impl Sidecar<'_> {
-    /// What this loop has to say; with `records` also what it has seen lately.
+    /// The answer of this loop; with `records` also what it has seen lately.
     pub(super) fn snapshot(&mut self, records: bool, now: Time) -> Snapshot {
         let status = self.status(now);
         let Some(window) = self.observer.window.as_ref().filter(|_| records) else {
@@ -171,7 +171,7 @@ fn url(name: &str) -> String {
 }
 
 impl AdminState {
-    /// How the sidecar is; `None` if a loop has not answered in time.
+    /// The state of the sidecar; `None` if a loop has not answered in time.
     pub fn status(&self, timeout: Duration) -> Option<SidecarStatus> {
         self.all(false, timeout).map(|(status, ..)| status)
     }
@@ -232,8 +232,9 @@ fn numbered(records: &mut [h2lab_model::record::CellRecord]) {
     }
 }
 
-/// What one connection would do, where several are in use. The model knows the path alone: nothing is said where the instance allows
-/// fewer streams on a connection than requests need, nor where the model has one connection be faster than what was measured.
+/// What one connection would do, if several are in use. The model covers the path alone. So there is no result where
+/// the instance allows fewer streams on a connection than requests need, nor where one connection would be faster in
+/// the model than what was measured.
 fn foresee(instance: &mut InstanceStatus) {
     let (Some(path), true) = (instance.path, instance.connections > 1) else { return };
     if !matches!(instance.protocol.as_str(), "h2" | "h2c" | "h3") {

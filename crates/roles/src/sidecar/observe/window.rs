@@ -25,9 +25,9 @@ const MOST_FRAMES: usize = 262_144;
 const MOST_TICKS: usize = 262_144;
 /// Connections that have ended, likewise.
 const MOST_ENDED: usize = 4_096;
-/// What the record of one of these has on the heap, about: settings, GOAWAYs.
+/// About what a record of one of these has on the heap: settings, GOAWAYs.
 const OF_ENDED: usize = 256;
-/// Stands for the streams of before the window in the account of a connection's flow control; no peer gets as far.
+/// Stands for the streams before the window in the account of a connection's flow control. No peer reaches this number.
 const BEFORE: StreamId = StreamId(0x7fff_ffff);
 /// The largest increment of a window (RFC 9113 §6.9.1).
 const LARGEST: u64 = 0x7fff_ffff;
@@ -35,7 +35,7 @@ const LARGEST: u64 = 0x7fff_ffff;
 /// A connection to an instance that is watched.
 #[derive(Debug)]
 pub struct Watched {
-    /// What is known of it; what its engine and TCP know is added when it is asked for.
+    /// What is known of it; the figures of its engine and of TCP are added when it is asked for.
     pub record: ConnectionRecord,
     /// What it speaks.
     pub protocol: Protocol,
@@ -99,7 +99,8 @@ struct Kept {
     since: Time,
 }
 
-/// Makes room for so many more: for an eighth of what is there at least. Twice as much, as usual, could pass the bound by as much.
+/// Makes room for `more` further elements, or for an eighth of what is there if that is more. Doubling, as usual, could
+/// exceed the bound by as much again.
 fn make_room<T>(list: &mut VecDeque<T>, more: usize) {
     if list.len() + more > list.capacity() {
         list.reserve_exact(more.max(list.len() / 8 + 8));
@@ -116,7 +117,7 @@ impl Kept {
             + self.ended.capacity() * of_ended
     }
 
-    /// Keeps so many percent of the bytes that it takes, the newest.
+    /// Keeps `percent` percent of the bytes that it takes, the newest.
     fn shrink(&mut self, percent: usize) {
         let part = |capacity: usize| capacity * percent / 100;
         let (samples, frames) = (part(self.samples.capacity()), part(self.frames.capacity()));
@@ -128,7 +129,7 @@ impl Kept {
         let last = surplus(self.samples.len(), samples).map(|at| self.samples[at].completed_at);
         let last = last.max(surplus(self.frames.len(), frames).map(|at| self.frames[at].at));
         let last = last.max(surplus(self.ticks.len(), ticks).map(|at| self.ticks[at].at));
-        // What is as old as that goes, too.
+        // What is as old as the last one goes, too.
         self.forget(last.map_or(Time::ZERO, |last| last + Duration::from_nanos(1)));
         self.samples.shrink_to(samples);
         self.frames.shrink_to(frames);
@@ -136,7 +137,7 @@ impl Kept {
         self.ended.shrink_to(ended);
     }
 
-    /// Forgets what is older than this.
+    /// Drops what is older than this.
     fn forget(&mut self, oldest: Time) {
         self.since = self.since.max(oldest);
         while self.samples.len() > MOST_SAMPLES {
@@ -204,7 +205,7 @@ impl Kept {
     }
 }
 
-/// Counts a frame that is forgotten.
+/// Counts a frame that is dropped.
 fn account(credits: &mut [i64; 2], frame: &FrameEvent) {
     let of = |data: Direction| usize::from(data == Direction::Down);
     match frame.kind {
@@ -228,8 +229,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Keeps what happens for so long, in so many bytes at most, but for what happens between two looks: of all instances the oldest is
-    /// forgotten then.
+    /// Keeps what happened in the last `keeps`, in `most` bytes at most; beyond that, the oldest of all instances is
+    /// dropped. What happens between two looks may exceed the bound.
     pub const fn new(keeps: Duration, most: u64) -> Self {
         Self { keeps, most, held: 0, instances: Vec::new() }
     }
@@ -291,7 +292,7 @@ impl Window {
         self.instances.iter().map(|kept| kept.held() as u64).sum()
     }
 
-    /// Forgets what is too old, or too much: then an eighth more than that, so that it is seldom.
+    /// Drops what is too old, or too much: in that case an eighth more, so that this is seldom.
     pub fn look(&mut self, now: Time) {
         let oldest = Time::from_nanos(now.nanos_since(Time::from_nanos(self.keeps.as_nanos() as u64)));
         self.instances.iter_mut().for_each(|kept| kept.forget(oldest));

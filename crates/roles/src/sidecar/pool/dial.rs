@@ -1,4 +1,4 @@
-//! Connections to instances are dialled.
+//! Dials connections to instances.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::sidecar::{Sidecar, Slot, guard, http3};
 
 /// An instance that could not be reached is dialled again after a pause that doubles with each failure, and is asked last until then.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// For so long a request waits where no instance can be reached: one that is restarted is back by then.
+/// How long a request waits if no instance can be reached: one that is restarted is back by then.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection that is being dialled.
@@ -71,8 +71,8 @@ impl Sidecar<'_> {
         wanted.min(pool.most).saturating_sub(lasting + pool.dialling as usize)
     }
 
-    /// A check of an instance that no connection takes, and for which none is being made, gets one of its own beyond all bounds: that
-    /// clients use all of them says nothing of the instance.
+    /// A health check that no connection takes, and for which none is being made, gets a connection of its own beyond
+    /// all bounds: if clients use all connections, that says nothing about the instance.
     pub(in crate::sidecar) fn connect_check(&mut self, id: u32, instance: u32, now: Time) {
         let exchange = self.exchanges.get(id);
         let check = (id, exchange.generation);
@@ -231,9 +231,9 @@ impl Sidecar<'_> {
         let is_quic = pool.targets[target].protocol.is_quic();
         let scarce = Scarce::of_dial(error, &pool.target(target, race).address);
         if let Some(scarce) = scarce {
-            self.lacks.count(scarce); // the instance has no part in it
+            self.lacks.count(scarce); // the instance is not to blame
         } else if (error.is_not_spoken() || is_quic) && target + 1 < pool.targets.len() {
-            // It is remembered: the next ones begin with what it speaks.
+            // This is recorded: the next dials begin with what it speaks.
             pool.known = pool.known.max(target + 1);
             if is_quic {
                 self.without_http3(instance, error, now);
@@ -264,18 +264,18 @@ impl Sidecar<'_> {
         let why = refusal.detail.as_deref().unwrap_or_default();
         self.observer.unreachable(instance, pool.service, why, now);
         if scarce.is_some() {
-            self.guard.note(pool.service, "", refusal.error, why, now); // also where other connections take the requests
+            self.guard.note(pool.service, "", refusal.error, why, now); // also if other connections take these
         }
         pool.failures = pool.failures.saturating_add(1);
         pool.down_until = now + (FIRST_PAUSE * (1 << pool.failures.min(6))).min(LONGEST_PAUSE);
         let is_lasting = pool.connections.iter().any(|slot| is_lasting(&self.slots, *slot, pool));
         if matches!(error, ConnectError::QuicTimeout(_)) && !pool.connections.is_empty() {
-            // It does not answer there either: it may be stopped for a while, and answer when it goes on.
+            // It does not answer on its other connections either: it may be stopped for a while, and continue later.
             return self.wake(instance);
         }
         if is_lasting || pool.dialling > 0 {
             if scarce.is_some() && pool.waiting > 0 {
-                pool.retry_at = pool.down_until; // nothing that the instance does says when there is more
+                pool.retry_at = pool.down_until; // no event of the instance shows when the system has more
             }
             return; // others take them
         }
@@ -289,7 +289,8 @@ impl Sidecar<'_> {
                 continue;
             }
             let service = exchange.service;
-            // After that time a request goes only to instances that have not failed: else it would circulate among ones that do not answer.
+            // After that time a request goes only to instances that have not failed: otherwise it would circulate among
+            // instances that do not answer.
             let is_late = now.since(exchange.began_at) >= UNREACHABLE_TIMEOUT;
             let is_there = |other: &Pool| other.down_until <= now && (!is_late || other.failures == 0);
             let others = &self.pools.services[service as usize];

@@ -1,7 +1,8 @@
-//! One connection is looked for at several addresses, where the name of an instance has several (RFC 8305 §5).
+//! A connection is tried at several addresses, if the name of an instance has several (RFC 8305 §5).
 //!
-//! They are tried in the order of the resolver, from the one that answered last: the next one at once where nobody is at one, and beside it
-//! where it has not answered after [`NEXT`]. The first that accepts gets the connection; the other attempts are given up.
+//! They are tried in the order of the resolver, from the one that answered last. If an address refuses, the next one is
+//! tried at once. If it has not answered after [`NEXT`], the next one is tried beside it. The first that accepts gets
+//! the connection; the other attempts are given up.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -17,18 +18,18 @@ use crate::sidecar::{Sidecar, Slot};
 /// After that time without an answer the next address is tried, too (RFC 8305 §8).
 const NEXT: Duration = Duration::from_millis(250);
 
-/// A connection that is wanted, and how far it was looked for.
+/// A connection that is wanted, and the attempt at it.
 #[derive(Debug, Clone, Copy)]
 pub struct Race {
     /// All attempts at it have this number.
     pub number: u32,
-    /// The place among the addresses of the one that this attempt is at.
+    /// The address of this attempt, by its place among the addresses.
     pub address: usize,
-    /// Addresses that none of its attempts was at yet; 0 of all but the last attempt.
+    /// Addresses that no attempt has tried yet; 0 for all but the last attempt.
     pub left: usize,
-    /// There are, or were at its beginning, several addresses.
+    /// There are, or were when it began, several addresses.
     is_one_of_several: bool,
-    /// The check that it is for, and for nothing else: number and generation of its exchange.
+    /// The check that the connection is for, and for nothing else: number and generation of its exchange.
     pub check: Option<(u32, u32)>,
 }
 
@@ -39,7 +40,7 @@ impl Race {
         Self { number, address: pool.first_address % (left + 1), left, is_one_of_several: left > 0, check }
     }
 
-    /// The next one, at one of so many addresses.
+    /// The next attempt, at one of `addresses` addresses.
     fn next(self, addresses: usize) -> Self {
         Self { address: (self.address + 1) % addresses, left: self.left.saturating_sub(1), ..self }
     }
@@ -90,7 +91,7 @@ impl Sidecar<'_> {
         self.step(slot, |dial, _, now| dial.expire(now));
     }
 
-    /// An address has accepted: the attempts at the others are given up, and it is the first one from now on.
+    /// An address has accepted: the attempts at the others are given up, and from now on this address is tried first.
     pub(in crate::sidecar) fn win(&mut self, slot: u32) {
         let Slot::Dialling(dialling) = &mut self.slots[slot as usize] else { return };
         let (instance, race) = (dialling.instance, dialling.race);
@@ -120,7 +121,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Whether a connection is still looked for after an attempt at it has failed.
+    /// Whether other attempts at a connection remain after one has failed.
     pub(super) fn goes_on(
         &mut self,
         (instance, target): (u32, usize),

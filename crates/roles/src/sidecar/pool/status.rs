@@ -1,4 +1,4 @@
-//! What is told of instances.
+//! What is reported of instances.
 
 use h2lab_model::sidecar::InstanceStatus;
 
@@ -11,7 +11,7 @@ impl Pools {
         &self.all[instance as usize].name
     }
 
-    /// Whether this instance is none any more.
+    /// Whether this instance was removed.
     pub fn is_leaving(&self, instance: u32) -> bool {
         self.all[instance as usize].part.is_leaving
     }

@@ -14,7 +14,7 @@ use super::{PATIENCE, Source, http};
 
 /// The agent adds up to a sixteenth of `wait`, and it needs time itself.
 const SLACK: Duration = Duration::from_secs(5);
-/// Between two questions, however fast the agent answers.
+/// The pause between two queries, however fast the agent answers.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// An agent.
@@ -57,7 +57,7 @@ impl Source for Agent {
         let path = consul::path(&self.consul, self.index);
         let fields: Vec<Field<'_>> = token.into_iter().collect();
         let answered = http::get((address, tls.as_ref()), &path, &fields, b"x-consul-index", timeout);
-        let before = std::mem::take(&mut self.index); // after a failure it begins anew
+        let before = std::mem::take(&mut self.index); // after a failure it starts from the beginning
         let answered = answered.map_err(|error| {
             let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
             format!("cannot query Consul at {address}: {}", tls.map_or_else(|| error.to_string(), in_keys))
@@ -72,7 +72,7 @@ impl Source for Agent {
         let members = consul::instances(&answered.body)
             .map_err(|why| format!("invalid response from Consul at {address}: {why}"))?;
         if members.is_empty() {
-            // Those that failed their checks are a better guess than none.
+            // Instances that failed their checks are a better guess than none.
             return Err(format!("Consul at {address} has no healthy instance of {}", self.consul.service));
         }
         let mut found = Found::resolve(members, PATIENCE);
@@ -85,7 +85,8 @@ impl Source for Agent {
     }
 }
 
-/// What TLS with an agent says, in the keys of the file: the words of [`TlsError`] name flags that other commands have.
+/// The message of a TLS error with an agent, with the keys of the file: the words of [`TlsError`] name flags that other
+/// commands have.
 fn in_keys(error: &TlsError) -> String {
     match error {
         TlsError::Certificate(why) => {

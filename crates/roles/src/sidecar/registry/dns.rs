@@ -13,11 +13,11 @@ use super::super::live::{Found, Resolved};
 use super::super::names::LONG_PATIENCE;
 use super::{LONGEST_PAUSE, PATIENCE as FIRST_PATIENCE, Source};
 
-/// For so long a name server is waited for, each time it is asked.
+/// How long a name server may take, each time it is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is asked over UDP: packets get lost.
+/// How often a name server is asked over UDP: packets get lost.
 const ATTEMPTS: usize = 2;
-/// Records that live shorter are used for so long nevertheless.
+/// Records with a shorter TTL are used for so long nevertheless.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The addresses of a name, by the system's resolver.
@@ -59,9 +59,9 @@ impl Source for Addresses {
 pub struct Services {
     name: SrvName,
     refresh: Duration,
-    /// How long the last answer lives.
+    /// The TTL of the last answer.
     ttl: Duration,
-    /// For so long addresses of targets are waited for.
+    /// How long addresses of targets are waited for.
     patience: Duration,
 }
 
@@ -85,7 +85,7 @@ impl Source for Services {
         self.ttl = answer.ttl;
         let members = answer.records.into_iter().map(|record| {
             let url = Instance { speaks: self.name.speaks, host: record.target, port: record.port };
-            // Of weight 0 are those that get little beside others (RFC 2782).
+            // Records of weight 0 get little beside others (RFC 2782).
             Member { weight: record.weight.max(1).into(), priority: record.priority, ..url.into() }
         });
         let patience = std::mem::replace(&mut self.patience, LONG_PATIENCE);
@@ -118,15 +118,15 @@ fn ask(servers: &[SocketAddr], name: &str) -> Result<Answer, String> {
     Err(why)
 }
 
-/// What nobody else can guess: the hash of nothing with a secret key.
+/// A number that nobody else can guess: the hash of nothing with a secret key.
 fn random() -> u16 {
     RandomState::new().build_hasher().finish() as u16
 }
 
 enum Failure {
-    /// It has answered, and there is nothing.
+    /// The name server has answered, and there is nothing.
     Answered(SrvError),
-    /// Another one may.
+    /// Another name server may answer.
     Unreached(io::Error),
 }
 
@@ -165,7 +165,7 @@ fn ask_one(server: SocketAddr, name: &str) -> Result<Answer, Failure> {
     Err(last)
 }
 
-/// Waits for the answer; what is none is not waited for any longer because of it.
+/// Waits for the answer. Other datagrams are ignored, and do not extend the wait.
 fn receive(socket: &UdpSocket, id: u16, name: &str) -> Result<Answer, Failure> {
     let until = Instant::now() + PATIENCE;
     let mut space = [0; 4_096];
@@ -207,7 +207,8 @@ mod tests {
 
     const NAME: &str = "_http._tcp.a";
 
-    /// A name server that answers one question over UDP, after something else, with these flags and no or one record; and over TCP, whole.
+    /// A name server that answers one question. Over UDP it first sends something else, and then an answer with these
+    /// flags and at most one record; over TCP it sends the whole answer.
     fn name_server(flags: u16) -> SocketAddr {
         let record = b"\xc0\x0c\x00\x21\x00\x01\x00\x00\x00\x05\x00\x09\x00\x00\x00\x01\x1f\x90\x01b\x00";
         let respond = move |question: &[u8], flags: u16| {

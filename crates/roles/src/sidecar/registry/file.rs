@@ -1,6 +1,7 @@
 //! A file of instances, and files that are watched.
 //!
-//! Looked at, not subscribed to (inotify): that works on every file system, and where a file, its folder or a link to either is replaced.
+//! Files are polled, without inotify: that works on every file system, and if a file, its folder or a link to either is
+//! replaced.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,7 +13,7 @@ use h2lab_proxy::registry;
 use super::super::live::Found;
 use super::{PATIENCE, Source, Unreadable};
 
-/// How often files are looked at.
+/// How often files are checked.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// What changes when a file is written, or another one takes its place. `None`: it is not there.
@@ -20,15 +21,15 @@ const PERIOD: Duration = Duration::from_millis(250);
 pub struct Fingerprint(Option<(u64, u64, u64, i64, i64)>);
 
 impl Fingerprint {
-    /// Of the file that has this name now.
+    /// The fingerprint of the file that has this name now.
     pub fn of(path: &Path) -> Self {
         let of = |at: fs::Metadata| (at.dev(), at.ino(), at.size(), at.mtime(), at.mtime_nsec());
         Self(fs::metadata(path).ok().map(of))
     }
 }
 
-/// Files of which one may change. A change counts when nothing has changed further since the look before: what is being written is not
-/// read in the midst of it.
+/// Files that may change. A change counts only if nothing has changed since the previous look, so that a file is not
+/// read while it is being written.
 #[derive(Debug, Default)]
 pub struct Watched {
     files: Vec<PathBuf>,
@@ -72,7 +73,8 @@ impl Watched {
 pub struct File {
     path: PathBuf,
     watched: Option<Watched>,
-    /// The last time it was wrong, or could not be read: it is read again, since rights change without a trace in the file.
+    /// The last time it was wrong, or could not be read. It is read again, since permissions change without a trace in
+    /// the file.
     is_wrong: bool,
     unreadable: Unreadable,
 }

@@ -13,7 +13,7 @@ use h2lab_wire::{Config, Connection, Event, Field, Role};
 
 use crate::sidecar::after_handshake::{CLOSED, said_of};
 
-/// For so long a connection is waited for.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(2);
 /// The longest body that is read: a list of 10,000 instances has some MB.
 const LONGEST: usize = 32 << 20;
@@ -26,7 +26,7 @@ pub struct Answered {
     pub body: Vec<u8>,
 }
 
-/// `GET path`, whose answer is complete within `timeout`. `wanted`: a field of the response, in lower case.
+/// Sends `GET path`; the answer must be complete within `timeout`. `wanted`: a field of the response, in lower case.
 pub fn get(
     (at, tls): (&Instance, Option<&ClientTls>),
     path: &str,
@@ -101,7 +101,7 @@ struct Wire {
 
 struct Tls {
     session: TlsSession,
-    /// What has come and the session has not taken yet.
+    /// What has arrived and the session has not taken yet.
     come: Vec<u8>,
 }
 
@@ -142,7 +142,7 @@ impl Wire {
 }
 
 impl Tls {
-    /// Sends what TLS has to say, and takes in what comes.
+    /// Sends what TLS has to send, and takes what arrives.
     fn take(&mut self, stream: &mut TcpStream) -> io::Result<()> {
         self.send(stream)?;
         if self.come.is_empty() {

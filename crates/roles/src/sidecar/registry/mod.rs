@@ -1,6 +1,7 @@
-//! Service discovery: a thread for each service queries its registry, and gives [`Live`] the instances that this names.
+//! Service discovery: a thread for each service queries its registry, and passes [`Live`] the instances that the
+//! registry names.
 //!
-//! Where the answer is missing or wrong the instances that are known stay, and that is reported once.
+//! If the answer is missing or wrong, the instances that are known stay, and that is reported once.
 
 mod consul;
 mod dns;
@@ -22,17 +23,17 @@ use super::live::{Found, Live};
 use super::{SidecarError, names};
 pub use file::{Fingerprint, Watched};
 
-/// A thread that waits looks this often whether it is still needed.
+/// How often a thread that waits checks whether it is still needed.
 const STEP: Duration = Duration::from_millis(100);
 /// See [`Source::longest_pause`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// For so long a list waits for the names in it that do not resolve: less than the start waits for the list.
+/// How long a list waits for the names in it that do not resolve: less than the start waits for the list.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a file cannot be read, with what is known of that.
 pub type Unreadable = fn(&Path, io::Error) -> SidecarError;
 
-/// A registry as its thread sees it.
+/// A registry as used by its thread.
 trait Source: Send {
     /// The instances, if they may be others than the last time. May wait for news.
     fn look(&mut self) -> Result<Option<Found>, String>;
@@ -40,7 +41,7 @@ trait Source: Send {
     /// How long to wait until the next look.
     fn pause(&self) -> Duration;
 
-    /// The same at most after failures, of which each doubles it.
+    /// The longest such wait after failures, each of which doubles it.
     fn longest_pause(&self) -> Duration {
         LONGEST_PAUSE
     }
@@ -72,7 +73,7 @@ pub struct Registries {
 }
 
 impl Registries {
-    /// None yet. Names of files are relative to `folder`; `unreadable` says why one cannot be read.
+    /// None yet. Names of files are relative to `folder`; `unreadable` explains why one cannot be read.
     pub fn new(live: Arc<Live>, folder: PathBuf, unreadable: Unreadable) -> Self {
         Self { live, folder, unreadable, running: BTreeMap::new() }
     }
@@ -126,7 +127,7 @@ struct Task {
     source: Box<dyn Source>,
     live: Arc<Live>,
     is_over: Arc<AtomicBool>,
-    /// Told once it has looked.
+    /// Gets a message once it has looked.
     looked: Option<mpsc::Sender<()>>,
 }
 
@@ -155,7 +156,7 @@ impl Task {
             };
             failures = if has_failed { failures.saturating_add(1) } else { 0 };
             if let Some(looked) = self.looked.take() {
-                let _ = looked.send(()); // nobody may wait any more
+                let _ = looked.send(()); // the receiver may be gone
             }
             let pause = match failures {
                 0 => self.source.pause(),
@@ -168,7 +169,7 @@ impl Task {
         }
     }
 
-    /// The registry has answered; whether nothing of it is of use.
+    /// The registry has answered. Returns whether nothing of the answer is of use.
     fn take(&self, found: Found, told: &mut Told) -> bool {
         let is_failure = found.is_failure();
         let lines = self.live.found(&self.service, found);
@@ -180,7 +181,7 @@ impl Task {
     }
 }
 
-/// What was said of a registry at last: the same is not said again.
+/// The last messages about a registry: the same ones are not repeated.
 #[derive(Debug, Default)]
 struct Told {
     lines: Vec<String>,
@@ -189,7 +190,7 @@ struct Told {
 }
 
 impl Told {
-    /// There is this to say now, or that all is well again.
+    /// These are the messages now; without any, all is well again.
     fn follow(&mut self, task: &Task, lines: Vec<String>, has_answered: bool) {
         let service = &task.service;
         if lines.is_empty() && !self.lines.is_empty() {

@@ -1,4 +1,4 @@
-//! Where a loop finds the connections that it was given, and how many it has.
+//! The connections that a loop was given, and how many it has.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -57,10 +57,10 @@ impl Worker {
         &self.wakeup
     }
 
-    /// It gets this connection.
+    /// Gives it this connection.
     pub fn give(&self, given: Given) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(given);
-        // One that has not looked yet was woken already.
+        // A loop that has not looked yet was woken already.
         if !self.has_new.swap(true, Ordering::AcqRel) {
             self.wakeup.wake();
         }
@@ -71,7 +71,7 @@ impl Worker {
         if !self.has_new.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        // First this: what is given behind it wakes the loop again.
+        // This comes first: whatever is given after it wakes the loop again.
         self.has_new.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -82,11 +82,11 @@ impl Worker {
 pub struct Given {
     pub stream: StreamSocket,
     pub assignment: Assignment,
-    /// How it was in the process before; `None` if it was accepted here.
+    /// Its state in the process before; `None` if it was accepted here.
     pub before: Option<Client>,
 }
 
-/// A client's connection counts at a loop and at a listener as long as this is there.
+/// As long as this exists, a client's connection counts at a loop and at a listener.
 #[derive(Debug)]
 pub struct Assignment {
     worker: Arc<Worker>,
@@ -94,7 +94,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Of a connection that the listener in this place has accepted.
+    /// For a connection that the listener in this place has accepted.
     pub fn new(worker: &Arc<Worker>, place: u32) -> Self {
         worker.clients.fetch_add(1, Ordering::Relaxed);
         worker.places[place as usize].fetch_add(1, Ordering::Relaxed);

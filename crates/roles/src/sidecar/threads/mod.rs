@@ -1,22 +1,25 @@
 //! The loops of a sidecar, a thread each, and what they have in common.
 //!
-//! **Who accepts.** The first loop has all listening sockets, and gives each connection that it accepts to the loop with the fewest
-//! clients, through an inbox and an eventfd. A listening socket for each thread (`SO_REUSEPORT`) would save that step, which is one per
-//! connection and not per request. But the kernel then chooses by a hash of the addresses: of four connections of one peer, which carry
-//! everything where callers are sidecars, too, two threads would get all of them in more than half of the cases. A hand-over would pass as
-//! many sockets as there are threads, a successor with fewer threads would have to close some, and connections that wait in the queue of a
-//! closed one are reset.
+//! **Who accepts.** The first loop has all listening sockets, and gives each connection that it accepts to the loop
+//! with the fewest clients, through an inbox and an eventfd. A listening socket for each thread (`SO_REUSEPORT`) would
+//! save that step, which is one per connection and not per request. But the kernel then chooses by a hash of the
+//! addresses. With four connections of one peer, which carry everything if the callers are sidecars, too, two of the
+//! threads would get all of them in more than half of the cases. A handover would pass as many sockets as there are
+//! threads, and a successor with fewer threads would have to close some; connections that wait in the queue of a closed
+//! socket are reset.
 //!
-//! **What is common.** Bounds hold for all loops together ([`Shared`], [`super::guard`]): rates, requests under way and waiting, the budget
-//! of retries, memory, and which instances are left out. What is counted there for each request is so only where it is bounded. Connections
-//! to instances are each loop's own: bounds on them are divided ([`h2lab_proxy::pool::portion`]), since a loop cannot use those of another
-//! one. So is what a loop learns of an instance from its connections: delay, quota, protocol.
+//! **What is common.** Bounds hold for all loops together ([`Shared`], [`super::guard`]): rates, requests under way and
+//! waiting, the budget of retries, memory, and which instances are left out. Requests are counted there only where they
+//! are bounded. Connections to instances belong to one loop each: bounds on them are divided
+//! ([`h2lab_proxy::pool::portion`]), since a loop cannot use those of another one. What a loop learns of an instance
+//! from its connections also belongs to it alone: delay, quota, protocol.
 //!
-//! **Changes.** The first loop follows [`Live`], and the others follow what it has made of that ([`Common`]): places of listeners have the
-//! same numbers in all of them. Numbers of services and instances are each loop's own, since a loop may skip a state; what is common goes by
-//! name.
+//! **Changes.** The first loop follows [`Live`], and the others follow what it has made of that ([`Common`]): places of
+//! listeners have the same numbers in all of them. Numbers of services and instances belong to one loop each, since a
+//! loop may skip a state; what is common is identified by name.
 //!
-//! **The end.** The first loop closes the listeners; then nothing is handed over any more, and all pass on what they have begun.
+//! **The end.** The first loop closes the listeners. Then nothing is handed over any more, and all loops finish what
+//! they have begun.
 
 mod inbox;
 mod shared;
@@ -32,11 +35,11 @@ pub use shared::{Common, Shared};
 use super::live::Live;
 use super::{Sidecar, SidecarError, Totals};
 
-/// Runs the first loop in this thread, and the others, until all have ended; what they have done together.
+/// Runs the first loop in this thread, and the others, until all have ended; returns what they have done together.
 pub fn run(first: &mut Sidecar<'_>, stop: &AtomicBool) -> Result<Totals, SidecarError> {
     let (live, shared) = (first.live, Arc::clone(&first.shared));
     thread::scope(|scope| {
-        // However this ends, the others end, too: else the scope would wait for ever.
+        // However this ends, the others end, too: otherwise the scope would wait for ever.
         let ending = Ending(&shared);
         let mut others = Vec::new();
         for number in 1..shared.threads() {
@@ -60,7 +63,7 @@ pub fn run(first: &mut Sidecar<'_>, stop: &AtomicBool) -> Result<Totals, Sidecar
 
 /// A loop that takes what the first one accepts.
 fn other(live: &Live, shared: &Arc<Shared>, number: u32) -> Result<Totals, SidecarError> {
-    // Where it ends early, all do: clients that it was given would wait for ever.
+    // If it ends early, all do: clients that it was given would wait for ever.
     let failing = Failing(shared, number);
     let mut sidecar = Sidecar::new(live, Arc::clone(shared), number)?;
     sidecar.serve(&AtomicBool::new(false))?;
@@ -68,7 +71,7 @@ fn other(live: &Live, shared: &Arc<Shared>, number: u32) -> Result<Totals, Sidec
     Ok(sidecar.totals)
 }
 
-/// Nothing is accepted any more once this is dropped.
+/// When this is dropped, nothing is accepted any more.
 struct Ending<'a>(&'a Shared);
 
 impl Drop for Ending<'_> {
@@ -77,7 +80,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// The loop with this number has failed, if this is dropped.
+/// If this is dropped, the loop with this number has failed.
 struct Failing<'a>(&'a Shared, u32);
 
 impl Drop for Failing<'_> {
@@ -104,7 +107,7 @@ impl Sidecar<'_> {
     /// Takes the connections that the first loop has given to this one.
     pub(super) fn take_inbox(&mut self) {
         for Given { stream, assignment, before } in self.shared.take(self.number) {
-            // Also where the listener is gone by now: its request may have come, and the client is told.
+            // Even if the listener is gone by now: a request may have come, and the client is notified.
             match before {
                 None => self.take_client(stream, assignment),
                 Some(before) => self.resume(stream, assignment, before),
@@ -112,7 +115,7 @@ impl Sidecar<'_> {
         }
     }
 
-    /// Says something that all loops find out, once.
+    /// Reports something that all loops find out, only once.
     pub(super) fn report(&self, text: &str) {
         if self.is_first() {
             self.live.report(text);

@@ -32,10 +32,10 @@ pub struct Common {
     pub rates: Vec<Option<SharedRate>>,
 }
 
-/// When the next note on a service may be written, and how many were not since the last one.
+/// When the next note on a service may be printed, and how many were suppressed since the last one.
 type Notes = BTreeMap<(String, ProxyError), (Time, u64)>;
 
-/// Entries from which on old ones are dropped.
+/// Old entries are dropped when there are more than this.
 const MOST_NOTES: usize = 1_000;
 
 /// An instance: its service, address, URL and the name of its certificate.
@@ -46,12 +46,12 @@ type Known = (String, SocketAddr, String, String);
 pub struct Shared {
     clock: Clock,
     workers: Vec<Arc<Worker>>,
-    /// The number of the loop that gets the next connection, of equals.
+    /// The number of the loop that gets the next connection if several have equally few clients.
     turn: AtomicU32,
     common: Mutex<Option<Arc<Common>>>,
     version: AtomicU64,
     is_closed: AtomicBool,
-    /// A listener accepts nothing, since as many clients are there as may be.
+    /// A listener accepts nothing, since the most clients that are allowed are connected.
     is_full: AtomicBool,
     has_failed: AtomicBool,
     /// Bytes that connections and bodies hold.
@@ -71,7 +71,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// Of so many loops, 1 at least.
+    /// For `threads` loops, at least 1.
     pub fn new(threads: u32) -> io::Result<Self> {
         Ok(Self {
             clock: Clock::start(),
@@ -122,7 +122,7 @@ impl Shared {
         Assignment::new(&self.workers[chosen], place)
     }
 
-    /// A connection came to this loop itself by the listener in this place.
+    /// A connection arrived directly at this loop, by the listener in this place.
     pub fn assign_here(&self, number: u32, place: u32) -> Assignment {
         Assignment::new(&self.workers[number as usize], place)
     }
@@ -167,7 +167,7 @@ impl Shared {
         self.is_full.store(is_full, Ordering::Relaxed);
     }
 
-    /// Tells the other loops what the first one has made of a state.
+    /// Passes the other loops what the first one has made of a state.
     pub fn publish(&self, common: Common) {
         let version = common.version;
         *lock(&self.common) = Some(Arc::new(common));
@@ -217,7 +217,7 @@ impl Shared {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// What is known of an instance of a service, of which all loops with it have the same.
+    /// What is known of an instance of a service; all loops that have the instance share it.
     pub fn standing(&self, service: &str, at: &Resolved) -> Arc<Standing> {
         let key = (service.to_owned(), at.address, at.member.url.to_string(), at.server_name.clone());
         let mut all = lock(&self.standings);
@@ -232,17 +232,18 @@ impl Shared {
         standing
     }
 
-    /// It has changed which instances are fit.
+    /// Which instances are fit has changed.
     pub fn judged(&self) {
         self.judgements.fetch_add(1, Ordering::Release);
     }
 
-    /// How often it has.
+    /// How often that has changed.
     pub fn judgements(&self) -> u64 {
         self.judgements.load(Ordering::Acquire)
     }
 
-    /// Whether a note on a service or its instance is to be written at this time, which is then the last one for `period`; how many were not since.
+    /// Whether to print a note on a service or its instance now, which is then the last one for `period`. Returns how
+    /// many were suppressed since the last one.
     pub fn may_note(
         &self,
         whom: String,

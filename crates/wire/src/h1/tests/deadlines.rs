@@ -40,7 +40,7 @@ impl Waiting {
         }
     }
 
-    /// Lets time pass; what the server then sends.
+    /// Lets time pass; returns what the server then sends.
     fn wait(&mut self, time: Duration) -> String {
         self.now += time;
         if self.server.poll_timeout() <= self.now {

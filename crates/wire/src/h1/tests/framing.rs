@@ -1,5 +1,5 @@
-//! Where messages end: every framing of RFC 9112 §6.3, whether the connection stays open, and what surrounds a message on the
-//! wire.
+//! Where messages end: every framing of RFC 9112 §6.3, whether the connection stays open, and what surrounds a message
+//! on the wire.
 
 use super::*;
 use crate::Field;
@@ -35,7 +35,7 @@ const CASES: &[Case] = &[
     case("GET", "HTTP/1.1 204 No Content\r\ncontent-length: 3\r\n\r\n", "", true),
     case("GET", "HTTP/1.1 304 Not Modified\r\ncontent-length: 3\r\n\r\n", "", true),
     case("GET", "HTTP/1.1 304 Not Modified\r\ntransfer-encoding: chunked\r\n\r\n", "", true),
-    // What an interim response says of framing is not looked at either.
+    // The framing of an interim response is ignored, too.
     case(
         "GET",
         "HTTP/1.1 103 Early Hints\r\ncontent-length: 9\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc",
@@ -134,7 +134,7 @@ fn a_client_holds_its_body_back_until_it_is_invited_or_gives_up_on_the_final_wor
         assert!(head.contains("expect: 100-continue\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         feed(&mut client, word.as_bytes(), &mut seen);
         assert_eq!(seen.contains(&Seen::Interim(100)), invited);
-        // A refusal that ends the connection leaves none to send the body on.
+        // A refusal that ends the connection leaves no connection to send the body on.
         assert_eq!(client.send_data(NOW, FIRST, b"body", true), if invited { 4 } else { 0 });
         assert_eq!(text(&sent(&mut client)), if invited { "body" } else { "" });
         if invited {
@@ -145,7 +145,7 @@ fn a_client_holds_its_body_back_until_it_is_invited_or_gives_up_on_the_final_wor
     }
 }
 
-/// What is expected after so many bytes of a response.
+/// The number of bytes that is expected after each byte of a response.
 fn expected(response: &str) -> Vec<u64> {
     let (mut client, mut seen) = (client(), Vec::new());
     client.send_request(NOW, &GET).unwrap();

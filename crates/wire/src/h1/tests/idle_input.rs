@@ -1,4 +1,5 @@
-//! A server's engine that is replaced by another one whenever it is idle, as where another process goes on with the connection.
+//! A server's engine that is replaced by another one whenever it is idle, as when another process takes over the
+//! connection.
 
 use super::*;
 use crate::ErrorCode;
@@ -6,7 +7,8 @@ use crate::ErrorCode;
 const REQUEST: &[u8] =
     b"POST /a HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabcGET /b HTTP/1.1\r\nhost: h\r\n\r\n";
 
-/// The paths of the requests and their bodies where what the client sends comes in pieces of so many bytes; how often there was another engine.
+/// The paths and bodies of the requests if the client's bytes arrive in pieces of `piece` bytes, and how often the
+/// engine was replaced.
 fn served(piece: usize, is_replaced: bool) -> (Vec<Seen>, usize) {
     let (mut engine, mut seen, mut times, mut answered) = (server(), Vec::new(), 0, 0);
     for bytes in REQUEST.chunks(piece) {

@@ -247,7 +247,7 @@ fn seen_of(mut connection: Connection, bytes: &[u8], step: usize) -> (Vec<Seen>,
     (seen, answer)
 }
 
-/// Holds a fresh connection to a rule, whose forms come after `prefix`. `closes`: the peer closes after the legal form.
+/// Tests a rule on a fresh connection; its forms come after `prefix`. `closes`: the peer closes after the legal form.
 fn hold(rule: &Rule, prefix: &str, fresh: fn() -> Connection, closes: bool) {
     let illegal = wire(&format!("{prefix}{}", rule.illegal));
     let legal = wire(&format!("{prefix}{}", rule.legal));
@@ -340,8 +340,8 @@ fn as_many_fields_as_there_is_room_for_are_taken_and_one_more_is_431() {
     }
 }
 
-/// Every reason with which this engine refuses a peer's message stands in a test here or in one of the files below: a new refusal needs
-/// its test.
+/// Every reason with which this engine refuses a peer's message appears in a test here or in one of the files below: a
+/// new refusal needs its test.
 #[test]
 fn no_refusal_is_without_a_test() {
     let sources = [include_str!("../head.rs"), include_str!("../receive.rs"), include_str!("../body.rs")];
@@ -362,7 +362,7 @@ fn no_refusal_is_without_a_test() {
             else {
                 continue;
             };
-            // Impossible ones, and those that only the role can cause.
+            // Impossible reasons, and those that only the role can cause.
             let is_ours = reason == "chunk framing in a message without it"
                 || reason == "a body shorter than its content-length";
             assert!(is_ours || tests.contains(reason), "no test shows the refusal {reason:?}");

@@ -6,7 +6,8 @@ use crate::h1::Buffers;
 const REQUEST: &[u8] =
     b"POST /a HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabcGET /b HTTP/1.1\r\nhost: h\r\n\r\n";
 
-/// What a role sees and the server sends where the requests come in pieces of so many bytes. `lends`: its memory goes between them.
+/// What a role sees and what the server sends if the requests arrive in pieces of `piece` bytes. `lends`: the buffers
+/// are taken back and lent again between the pieces.
 fn served(piece: usize, lends: bool) -> (Vec<Seen>, String) {
     let mut server = server();
     let (mut seen, mut answers, mut spare) = (Vec::new(), Vec::new(), Buffers::default());

@@ -108,7 +108,7 @@ fn a_body_without_framing_is_incomplete_if_tls_was_truncated() {
     assert!(!seen.contains(&Seen::End(FIRST)), "{seen:?}");
     let is_cut = |seen: &Seen| matches!(seen, Seen::Closed(Some(Error::UnexpectedEof(_))));
     assert!(seen.last().is_some_and(is_cut), "{seen:?}");
-    // A body with a length has all of itself, whatever the transport lacks.
+    // A body with a length is complete even if the transport was truncated.
     let (mut client, mut seen) = asking();
     feed(&mut client, b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nall", &mut seen);
     client.handle_truncation();

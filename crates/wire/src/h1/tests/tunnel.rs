@@ -12,7 +12,7 @@ const ASKING: Request<'_> = Request {
     end_stream: false,
 };
 
-/// What `to` reports of what `from` has sent, in short.
+/// What `to` reports about the bytes that `from` has sent, in short.
 fn pass(from: &mut Connection, to: &mut Connection) -> Vec<String> {
     to.handle_input(NOW, &from.take_transmit(NOW));
     let mut seen = Vec::new();

@@ -7,7 +7,8 @@ use crate::ErrorCode;
 
 const REFUSED: Response<'_> = Response { status: 429, fields: &[], body_length: Some(0), end_stream: true };
 
-/// A server that has got this head and this piece of a body, has answered so, and has no use for the rest; what it has sent.
+/// A server that has received this head and this piece of a body, has sent this response, and does not need the rest;
+/// and what it has sent.
 fn answered(head: &str, piece: &[u8], response: &Response<'_>) -> (Connection, String) {
     let (mut server, mut seen) = (server(), Vec::new());
     feed(&mut server, head.as_bytes(), &mut seen);

@@ -1,5 +1,5 @@
-//! What decoding costs, in nanoseconds per field: `cargo xtask bench hpack` runs each measurement in the release profile,
-//! and once more with its instructions counted. It decides no test; the goal is 60 ns on typical requests.
+//! What decoding costs, in nanoseconds per field: `cargo xtask bench hpack` runs each measurement in the release
+//! profile, and once more with its instructions counted. No test depends on it; the goal is 60 ns on typical requests.
 #![allow(clippy::print_stdout, reason = "the figures are all that it is for")]
 
 use std::hint::black_box;
@@ -86,8 +86,8 @@ fn blocks(message: fn(usize) -> Message) -> (Vec<Vec<u8>>, usize) {
     (blocks, fields)
 }
 
-/// Decodes the blocks of a connection in their order. A function of its own in the program, so that its instructions can be
-/// counted apart.
+/// Decodes the blocks of a connection in their order. A separate function, so that its instructions can be counted
+/// separately.
 #[inline(never)]
 fn decode_all(blocks: &[Vec<u8>], decoder: &mut Decoder, list: &mut FieldList) {
     for block in blocks {

@@ -33,16 +33,16 @@ impl Decoder {
         self.reduction_due = self.table.capacity() > announced as usize;
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(in super::super) fn held(&self) -> usize {
         self.table.held()
     }
 
-    /// Decodes one whole block into `fields`. Fields beyond the list's limit are dropped, but the table stays in step; a block
-    /// that is far too large is an error.
+    /// Decodes one whole block into `fields`. Fields beyond the list's limit are dropped, but the table stays in step;
+    /// a block that is far too large is an error.
     ///
-    /// Traffic repeats: if the list already holds the fields of the same bytes, and the table has not changed since, the list is
-    /// kept.
+    /// Traffic repeats: if the list already holds the fields of the same bytes, and the table has not changed since,
+    /// the list is kept.
     pub(in super::super) fn decode(
         &mut self,
         block: &[u8],

@@ -40,7 +40,7 @@ impl DynamicTable {
         Self { capacity: capacity as usize, ..Self::default() }
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn held(&self) -> usize {
         self.arena.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -56,8 +56,8 @@ impl DynamicTable {
         self.evict_to(self.capacity);
     }
 
-    /// Inserts an entry, evicting the oldest as needed (§4.4). An entry larger than the table empties it and is not stored;
-    /// then the result is `false`.
+    /// Inserts an entry, evicting the oldest as needed (§4.4). An entry larger than the table empties it and is not
+    /// stored; then the result is `false`.
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], kind: FieldKind) -> bool {
         self.version += 1;
         let size = name.len() + value.len() + ENTRY_OVERHEAD;

@@ -3,8 +3,8 @@
 //! Which fields enter the dynamic table decides how many bytes a request takes. Lists of names ("never index `:path`")
 //! fit one traffic and miss another; we decide by the traffic:
 //!
-//! - a field whose name the dynamic table does not know is indexed at once, so that the next one can refer to its name;
-//! - a field whose name is known with another value is indexed when the same value comes a second time.
+//! - a field whose name is not in the dynamic table is indexed at once, so that the next one can refer to its name;
+//! - a field whose name is there with another value is indexed when the same value occurs a second time.
 //!
 //! So constant fields cost one byte from the second request on, and ids that never repeat push nothing out. Nothing is
 //! sent never-indexed: `authorization` repeats on every request of a service, and encoding it in full each time, as
@@ -21,7 +21,7 @@ use crate::compression::{ENTRY_OVERHEAD, FieldEncoder, FieldKind, integer};
 const INITIAL_CAPACITY: u32 = 4_096;
 /// The largest table that we use, whatever the peer allows; larger ones cost memory and gain nothing.
 const LARGEST_CAPACITY: u32 = 65_536;
-/// How many values seen once are remembered.
+/// How many values seen once are stored.
 const SEEN_ONCE: usize = 64;
 
 /// A field of the previous block, by its place in that block: requests of a service resemble each other.
@@ -60,7 +60,7 @@ impl Encoder {
         }
     }
 
-    /// What it takes of memory, in bytes.
+    /// The memory that it takes, in bytes.
     pub(in super::super) fn held(&self) -> usize {
         self.table.held() + self.index.held() + self.guesses.capacity() * size_of::<Guess>()
     }
@@ -70,8 +70,8 @@ impl Encoder {
         self.table.version()
     }
 
-    /// Whether the last block may be sent again unchanged while [`Encoder::version`] stays: it has no literals, so that encoding
-    /// the same fields once more would give the same bytes.
+    /// Whether the last block may be sent again unchanged while [`Encoder::version`] stays: it has no literals, so that
+    /// encoding the same fields once more would give the same bytes.
     pub(in super::super) const fn is_repeatable(&self) -> bool {
         self.is_indexed
     }
@@ -207,7 +207,7 @@ fn hash(bytes: &[u8], seed: u32) -> u32 {
 }
 
 /// Hash → serial number. Nothing is ever deleted: a slot whose entry was evicted is free. In a full probe range the
-/// oldest entry is replaced, so that a search looks at four slots at most; the forgotten entry costs some bytes, no error.
+/// oldest entry is replaced, so that a search looks at four slots at most; the lost entry costs some bytes, no error.
 #[derive(Debug)]
 struct SerialIndex {
     /// Hash and serial number; a power of two of them.
@@ -239,7 +239,7 @@ impl SerialIndex {
     }
 
     fn insert(&mut self, hash: u32, serial: u32, table: &DynamicTable) {
-        // Dead slots count as infinitely old; a slot with the same hash is replaced by its younger namesake.
+        // Dead slots count as infinitely old; a slot with the same hash is replaced by the newer entry.
         let age = |(known, serial): (u32, u32)| {
             if known == hash { u32::MAX } else { table.index_of(serial).unwrap_or(u32::MAX) }
         };

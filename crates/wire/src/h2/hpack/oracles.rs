@@ -1,5 +1,5 @@
-//! Appendix C.2 of RFC 7541, and tables whose size changes between blocks, with another implementation as the oracle in both
-//! directions. nghttp2 is one more oracle, over real connections: see the integration tests of the binary.
+//! Appendix C.2 of RFC 7541, and tables whose size changes between blocks, with another implementation as the oracle in
+//! both directions. nghttp2 is one more oracle, over real connections: see the integration tests of the binary.
 
 use proptest::prelude::*;
 

@@ -102,8 +102,8 @@ fn frames_after_end_stream_are_stream_closed() {
     assert_eq!(to_client(&[ok_with(&[], END), frame(kind::RST_STREAM, 0, 1, &[0; 4])]), Nothing);
 }
 
-/// A server may end a response early and then reset the request (RFC 9113 §8.1); a generator that counts both opens more streams
-/// than the server admits.
+/// A server may end a response early and then reset the request (RFC 9113 §8.1); a generator that counts both opens
+/// more streams than the server admits.
 #[test]
 fn a_reset_after_the_end_frees_no_second_slot() {
     let mut peer = Scripted::new(client_config());
@@ -162,7 +162,7 @@ fn frames_after_our_reset_are_ignored_and_their_credit_returned() {
     assert_eq!(sent, [(kind::WINDOW_UPDATE, 0)], "credit of the connection, and nothing for the stream");
 }
 
-/// More than the streams that an engine remembers (`streams::REMEMBERED`).
+/// More than the streams that an engine records (`streams::REMEMBERED`).
 const LONG: u32 = 300;
 
 #[test]

@@ -38,7 +38,7 @@ fn a_get_is_answered() {
     assert_eq!((pair.client.connection.open_streams(), pair.server.connection.open_streams()), (0, 0));
 }
 
-/// Sends the body of each stream as far as it goes, again whenever the stream is writable.
+/// Sends as much of the body of each stream as the engine takes, and more whenever the stream is writable.
 #[derive(Default)]
 struct Bodies {
     left: BTreeMap<u32, Vec<u8>>,
@@ -267,7 +267,7 @@ fn pings_are_counted_until_a_part_of_a_message_comes() {
         assert_eq!(pair.client.connection.pings_since_message(), n, "answers are no messages");
     }
     pair.server.connection.send_response(pair.now, stream, &Response { end_stream: false, ..EMPTY });
-    // One crosses the response: the server gets it afterwards.
+    // One PING crosses the response: the server receives it afterwards.
     pair.client.connection.ping(pair.now);
     pair.settle();
     assert_eq!(pair.client.connection.pings_since_message(), 1);

@@ -14,7 +14,7 @@ fn asking(role: Role) -> Config {
     Config { keep_alive: Some(INTERVAL), peer_timeout: Duration::from_secs(2), ..Config::new(role) }
 }
 
-/// Lets every deadline up to `until` pass; the payloads of the PINGs that were sent.
+/// Lets every deadline up to `until` pass; returns the payloads of the PINGs that were sent.
 fn pings_until(peer: &mut Scripted, until: Time) -> Vec<Vec<u8>> {
     while peer.engine.poll_timeout() <= until {
         peer.now = peer.engine.poll_timeout();

@@ -1,5 +1,5 @@
-//! Reactions to a hostile peer, on both sides of each bound and in both roles, in virtual time: a timeout of half a minute takes
-//! no time.
+//! Reactions to a hostile peer, on both sides of each bound and in both roles, in virtual time: a timeout of half a
+//! minute takes no time.
 #![allow(clippy::print_stdout, reason = "how much memory an attack makes us hold is for people to read")]
 
 mod deadlines;
@@ -568,7 +568,7 @@ fn an_upload_through_tiny_windows_never_stops() {
 
 #[test]
 fn the_connections_window_trickles_no_better_than_the_streams() {
-    // One goes for what is left of the initial window, 535 bytes behind thirteen pieces.
+    // One is spent on the rest of the initial window, 535 bytes after thirteen pieces.
     let mut peer = responding(1 << 20, 2);
     let send = |peer: &mut Scripted| peer.engine.send_data(peer.now, StreamId(1), &body(5_000, 1), false);
     let mut left = 65_535;

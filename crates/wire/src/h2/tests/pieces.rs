@@ -64,7 +64,8 @@ fn what_is_left_of_a_long_frame_is_known() {
 #[test]
 fn what_is_announced_is_what_the_windows_let_come() {
     let long = LONG as u64;
-    // Of the small window more than half is used up then, and credit returned; of the next a quarter is left to be sent.
+    // More than half of the small window is used up then, and credit is returned; of the next one a quarter is left to
+    // be sent.
     for (window, before, behind) in
         [(65_536, 16_384, 16_384), (1 << 18, 65_536, 55_536), (1 << 30, long, long - 40_000)]
     {
@@ -113,7 +114,7 @@ fn each_piece_is_held_to_content_length_and_window() {
     assert!(pieces(&seen).is_empty(), "it was there as a whole");
     assert_eq!(client.codes(), (None, vec![(stream, ErrorCode::PROTOCOL_ERROR.0)]));
 
-    // The window holds less than the frame, and what came of it so far is not enough for credit.
+    // The window holds less than the frame, and what has arrived of it so far is not enough for credit.
     let (mut client, stream) = asked(70_000);
     let long = frame(kind::DATA, 0, stream, &body(LONG, 1));
     let (first, rest) = long.split_at(20_000);

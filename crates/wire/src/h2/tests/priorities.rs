@@ -1,4 +1,5 @@
-//! Priorities (RFC 9218) where they matter: on a link with less bandwidth than the responses could fill, in virtual time.
+//! Priorities (RFC 9218) where they matter: on a link with less bandwidth than the responses could fill, in virtual
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl Slow {
         }
     }
 
-    /// Lets so many milliseconds pass. The uplink has all the bandwidth there is.
+    /// Lets this many milliseconds pass. The uplink has unlimited bandwidth.
     fn run(&mut self, milliseconds: usize) {
         for _ in 0..milliseconds {
             self.now += Duration::from_millis(1);
@@ -151,7 +152,7 @@ fn equals_share_the_link_frame_by_frame_and_none_starves() {
             assert!(spread(&slow, &streams) <= BUFFER + 2 * 16_384, "{priority:?}: {:?}", slow.arrived);
         }
         slow.run(30);
-        // The first one's start aside, all end within one round: 20 frames of 16 KiB, 33 ms.
+        // Apart from the first one's start, all end within one round: 20 frames of 16 KiB, 33 ms.
         let ends: Vec<Time> = streams[1..].iter().map(|stream| slow.end(*stream)).collect();
         let last_round = ends.iter().max().unwrap().since(*ends.iter().min().unwrap());
         assert!(last_round <= Duration::from_millis(36), "{priority:?}: {last_round:?}");

@@ -62,7 +62,7 @@ fn a_server_that_ends_gracefully_loses_no_request_under_way() {
     let before = pair.client.connection.send_request(pair.now, &get("/before")).unwrap();
     pair.settle();
     pair.server.connection.goaway(pair.now, ErrorCode::NO_ERROR, b"bye");
-    // The client does not know yet.
+    // The client has not received it yet.
     let crossing = pair.client.connection.send_request(pair.now, &get("/crossing")).unwrap();
     pair.settle_with(&mut |_, connection, seen, now| {
         if let Seen::Request { stream: 3, .. } = seen {

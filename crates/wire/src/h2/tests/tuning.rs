@@ -14,7 +14,7 @@ fn data(stream: u32, length: usize) -> Vec<u8> {
     frame(kind::DATA, 0, stream, &vec![0; length])
 }
 
-/// What WINDOW_UPDATEs among the frames give to a stream.
+/// The credit that the WINDOW_UPDATEs among the frames give to a stream.
 fn credit(sent: &[(FrameHeader, Vec<u8>)], stream: u32) -> u32 {
     let updates = sent.iter().filter(|(h, _)| h.kind == kind::WINDOW_UPDATE && h.stream == stream);
     updates.map(|(_, payload)| u32::from_be_bytes(payload[..].try_into().unwrap())).sum()
@@ -38,8 +38,8 @@ fn tuned() -> FlowControl {
     FlowControl { auto_limit: Some(1 << 20), ..FlowControl::default() }
 }
 
-/// Sends all that the windows allow on stream 1 once per round trip, in two halves, and answers PINGs a round trip later.
-/// Returns how many of these there were, and the window at the end.
+/// Sends all that the windows allow on stream 1 once per round trip, in two halves, and answers PINGs a round trip
+/// later. Returns how many PINGs there were, and the window at the end.
 fn upload(peer: &mut Scripted, trips: u32) -> (usize, u32) {
     let (mut window, mut pings) = (65_535, 0);
     let mut unanswered: Vec<Vec<u8>> = Vec::new();

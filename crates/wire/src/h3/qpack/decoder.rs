@@ -7,8 +7,8 @@ use crate::compression::{CompressionError, FieldKind, FieldList, Reader};
 const DYNAMIC: CompressionError =
     CompressionError("a reference to the dynamic table, whose capacity is 0 (RFC 9204 §3.2.3)");
 
-/// Decodes one whole section into `fields`. Fields beyond the list's limit are dropped; a section that is far too large is an
-/// error. If the list already holds the fields of the same bytes, it is kept.
+/// Decodes one whole section into `fields`. Fields beyond the list's limit are dropped; a section that is far too large
+/// is an error. If the list already holds the fields of the same bytes, it is kept.
 pub(in super::super) fn decode(section: &[u8], fields: &mut FieldList) -> Result<(), CompressionError> {
     // Without a dynamic table sections never change their meaning: the version is constant.
     const VERSION: u64 = 0;

@@ -1,4 +1,5 @@
-//! The instructions on the peer's encoder and decoder streams (RFC 9204 §4.3, §4.4). Without a dynamic table few are legal.
+//! The instructions on the peer's encoder and decoder streams (RFC 9204 §4.3, §4.4). Without a dynamic table few are
+//! legal.
 
 use super::super::fault::{Fault, connection};
 use crate::ErrorCode;
@@ -26,8 +27,8 @@ pub(in super::super) struct DecoderStream {
 const LONGEST_REST: u8 = 9;
 
 impl DecoderStream {
-    /// Checks more bytes. A peer with a dynamic table of its own may cancel streams (§4.4.2); it has nothing to acknowledge
-    /// (§4.4.1) and no insertions to count (§4.4.3).
+    /// Checks more bytes. A peer with a dynamic table of its own may cancel streams (§4.4.2); it has nothing to
+    /// acknowledge (§4.4.1) and no insertions to count (§4.4.3).
     pub(in super::super) fn check(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let wrong = |reason| Err(connection(ErrorCode::QPACK_DECODER_STREAM_ERROR, reason));
         for &byte in bytes {

@@ -73,7 +73,7 @@ struct Bodies {
 }
 
 impl Bodies {
-    /// Sends as much as goes.
+    /// Sends as much as the engine takes.
     fn push(&mut self, engine: &mut Connection, stream: u32, now: h2lab_base::units::Time) {
         let Some((sent, length)) = self.sending.get_mut(&stream) else { return };
         loop {

@@ -141,7 +141,7 @@ fn a_server_takes_so_many_requests_and_no_more() {
     assert_eq!(server.receive(8, &get_with(&[]), true), []);
 }
 
-/// A server that takes two requests and has answered the first and the third, while the second is still on its way.
+/// A server that accepts two requests and has answered the first and the third, while the second is still on its way.
 fn without_the_second() -> Scripted {
     let config = Config { max_requests: Some(2), ..Config::new(Role::Server) };
     let mut server = Scripted::new(config);

@@ -164,7 +164,8 @@ fn a_peer_that_gives_up_is_reported_once() {
 
 #[test]
 fn a_server_that_wants_no_more_of_a_request_may_still_answer_it() {
-    // RFC 9114 §4.1: STOP_SENDING, which should have H3_NO_ERROR, but whatever it has, the response must not be discarded.
+    // RFC 9114 §4.1: STOP_SENDING, which should have H3_NO_ERROR, but whatever it has, the response must not be
+    // discarded.
     for code in [ErrorCode::H3_NO_ERROR, ErrorCode::H3_REQUEST_CANCELLED, ErrorCode(0x21)] {
         let mut client = Scripted::new(Config::new(Role::Client));
         let stream = client.request(&post(Some(1_000_000)));

@@ -13,12 +13,12 @@ pub struct DetailedFrame {
     pub event: FrameEvent,
     /// What is in it.
     pub detail: Detail,
-    /// When the first byte of its payload was there; the time of its header if it has none.
+    /// When the first byte of its payload was seen; the time of its header if it has none.
     pub payload_at: Time,
     /// Whether all of it was seen; if not, the connection ended within it.
     pub is_complete: bool,
-    /// Bytes of its direction up to its end, or as many of them as were seen. Meaningless in HTTP/3, where each stream has
-    /// its own bytes.
+    /// Bytes of its direction up to its end, or as many of them as were seen. Meaningless in HTTP/3, where each stream
+    /// has its own bytes.
     pub ends_at: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct Head {
     /// HTTP/1.1: request line or status line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_line: Option<String>,
-    /// The fields, pseudo-header fields among them, in their order. Of a block over several frames the last one has them
+    /// The fields in their order, pseudo-header fields included. If a block spans several frames, the last one has them
     /// all.
     pub fields: Vec<PrintableField>,
     /// PUSH_PROMISE: the stream that is promised.
@@ -62,7 +62,7 @@ pub struct Head {
     /// Octets of padding; `None` without PADDED.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding: Option<u8>,
-    /// The field block goes on in a CONTINUATION.
+    /// The field block continues in a CONTINUATION.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub continues: bool,
     /// There were more fields than are kept here.
@@ -80,7 +80,7 @@ pub struct Dependency {
     pub depends_on: u32,
     /// 1 to 256.
     pub weight: u16,
-    /// Whether it takes that stream's other dependants over.
+    /// Whether it takes over that stream's other dependants.
     pub exclusive: bool,
 }
 
@@ -152,7 +152,7 @@ pub enum Detail {
         /// Its first octets, in hexadecimal.
         payload: String,
     },
-    /// A frame too short for what its type has in it.
+    /// A frame too short for the contents of its type.
     Malformed {
         /// What is wrong.
         malformed: String,

@@ -31,7 +31,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// The next fragment of a block; `cut` says that not all of it was kept. The fields, if it is the last one.
+    /// The next fragment of a block; `cut`: not all of it was kept. If it is the last one, `head` gets the fields.
     fn take(&mut self, fragment: &[u8], cut: bool, is_last: bool, head: &mut Head) {
         self.block.push(fragment, KEPT);
         self.block.length += usize::from(cut);

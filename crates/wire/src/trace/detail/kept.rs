@@ -1,7 +1,7 @@
-//! The part of a payload that is looked at.
+//! The part of a payload that is examined.
 
-/// Payload bytes of one frame, or of one field block over several frames, that are looked at; what exceeds it is counted
-/// and not kept. It is four times what our engine takes as a header list, and far above what servers take.
+/// Payload bytes of one frame, or of one field block over several frames, that are examined; what exceeds it is counted
+/// and not kept. It is four times what our engine accepts as a header list, and far above what servers accept.
 pub const KEPT: usize = 1 << 18;
 
 /// Octets of unknown frames that are kept.

@@ -1,7 +1,8 @@
 //! The detailed reader: every frame with its contents, for people.
 //!
-//! [`Reader`] works beside the [`Tap`](super::Tap): both are sinks of the same two readers of bytes, so that they see the same
-//! frames. It costs what decoding costs, and is for the few connections that somebody inspects, not for the generator's hot path.
+//! [`Reader`] works beside the [`Tap`](super::Tap): both are sinks of the same two readers of bytes, so that they see
+//! the same frames. It costs what decoding costs, and is for the few connections that somebody inspects, not for the
+//! generator's hot path.
 //!
 //! What a peer sends never makes it panic, and it holds a bounded amount: see [`KEPT`].
 
@@ -205,7 +206,8 @@ impl<F: FnMut(DetailedFrame)> Looking<'_, F> {
     fn complete(&mut self, frame: BareFrame, dialect: Dialect) {
         let side = &mut *self.side;
         let begun = side.begun.take().map_or(self.now, |(_, at)| at);
-        // A frame's time is that of its last byte; so it is for those whose number the rules read, either way.
+        // A frame has the time of its last byte if it is a downlink frame, or one whose number the rules read, either
+        // way.
         let is_early = self.direction == Direction::Up && frames::value_offset(frame.kind).is_none();
         let at = if is_early { begun } else { self.now };
         let payload_at = side.payload_at.take().unwrap_or(begun);

@@ -20,12 +20,12 @@ const URLS: [&str; 4] = [":path", "location", "content-location", "referer"];
 const LINK: &str = "link";
 
 impl Secrets {
-    /// Credentials, the fields called like one of `further`, and queries.
+    /// Hides credentials, the fields named in `further`, and queries.
     pub fn and<'a>(further: impl IntoIterator<Item = &'a str>) -> Self {
         Self { further: further.into_iter().map(str::to_owned).collect(), are_shown: false }
     }
 
-    /// Nothing at all.
+    /// Hides nothing.
     pub const fn shown() -> Self {
         Self { further: Vec::new(), are_shown: true }
     }
@@ -95,7 +95,7 @@ fn value_without_urls(name: &str, value: &str) -> String {
     }
 }
 
-/// Each part of a text as a URL is shown; `ends` end a part.
+/// Each part of a text as a URL is shown; a part ends at a character of `ends`.
 fn hidden_between(text: &str, ends: &[char]) -> String {
     let parts = text.split_inclusive(ends).map(|part| {
         let url = part.trim_end_matches(ends);
@@ -104,7 +104,8 @@ fn hidden_between(text: &str, ends: &[char]) -> String {
     parts.collect()
 }
 
-/// Makes text of bytes that may be none, a character of each, and bytes of what `change` makes of it.
+/// Applies `change` to bytes that may not be text: each byte becomes a character, and each character of the result a
+/// byte.
 fn as_text(bytes: &[u8], change: impl Fn(&str) -> String) -> Vec<u8> {
     let text: String = bytes.iter().copied().map(char::from).collect();
     change(&text).chars().map(|character| u8::try_from(character).unwrap_or(b'?')).collect()

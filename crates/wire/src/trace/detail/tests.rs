@@ -211,8 +211,8 @@ fn both(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) -> (Vec<FrameEvent>, Vec<(
     (events, detailed)
 }
 
-/// The tap reports uplink frames at their header, the reader at their end: the same frames in each direction's order. The tap
-/// does not report downlink frames, or those with a number, that are cut off.
+/// The tap reports uplink frames at their header, the reader at their end: the same frames in each direction's order.
+/// The tap does not report downlink frames, or those with a number, that are cut off.
 fn assert_alike(dialect: Dialect, pieces: &[(bool, Vec<u8>)]) {
     let (events, detailed) = both(dialect, pieces);
     for direction in [Direction::Up, Direction::Down] {
@@ -239,7 +239,7 @@ fn frames_on_the_wire() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Cuts `bytes` at every `step` bytes, and sends the pieces in directions by the bits of `sides`.
+/// Cuts `bytes` into pieces of `step` bytes, all on the same side.
 fn cut(bytes: &[u8], step: usize, side: bool) -> Vec<(bool, Vec<u8>)> {
     bytes.chunks(step).map(|piece| (side, piece.to_vec())).collect()
 }

@@ -42,7 +42,7 @@ impl Of {
         }
     }
 
-    /// Whether a ratio of it is within a limit: rates are at least so high, costs at most.
+    /// Whether a ratio is within a limit: a lower limit for rates, an upper limit for costs.
     fn holds(self, ratio: f64, limit: f64) -> bool {
         if self == Self::Rate { ratio >= limit } else { ratio <= limit }
     }
@@ -83,7 +83,7 @@ pub const GATES: &[Gate] = &[
     cost("iperf3", Of::Both, "CPU/GB of both"),
 ];
 
-/// Whether a gate speaks of the row `id`.
+/// Whether a gate concerns the row `id`.
 pub fn concern(id: &str) -> bool {
     GATES.iter().any(|gate| gate.ours == id || gate.peer == id)
 }
@@ -94,7 +94,7 @@ fn ratios(of: Of, ours: &[TransferFigures], peer: &[TransferFigures]) -> Ratios 
     Ratios::of(&ours.iter().zip(peer).map(pair).collect::<Vec<_>>())
 }
 
-/// The median of a row's rates by those of its yardstick, with its interval; and of the CPU of both ends.
+/// The median ratio of a row's rates to those of its yardstick, with its interval; and that of the CPU of both ends.
 pub fn beside(ours: &[TransferFigures], yardstick: &[TransferFigures]) -> String {
     let rate = ratios(Of::Rate, ours, yardstick);
     let cost = ratios(Of::Both, ours, yardstick);
@@ -106,13 +106,13 @@ pub const HEAD: &str =
     "| | ours | peer | ratio | 95 % of median | limit | aim | |\n|---|---|---|---|---|---|---|---|\n";
 
 impl Gate {
-    /// Its line of the table, and whether it holds; it does not where a row is missing.
+    /// Its line of the table, and whether it holds; it does not if a row is missing.
     pub fn judge(&self, ours: &[TransferFigures], peer: &[TransferFigures]) -> (String, bool) {
         let Self { limit, aim, what, .. } = self;
         let sign = if self.of == Of::Rate { "≥" } else { "≤" };
         let mut line = format!("| {} / {}: {what} |", self.ours, self.peer);
         if ours.is_empty() || peer.is_empty() {
-            let _ = writeln!(line, " | | | | {sign} {limit:.2} | {aim:.2} | **not measured** |"); // a String takes everything
+            let _ = writeln!(line, " | | | | {sign} {limit:.2} | {aim:.2} | **not measured** |"); // cannot fail
             return (line, false);
         }
         let found = ratios(self.of, ours, peer);

@@ -1,9 +1,10 @@
-//! `cargo xtask bench bulk`: what one connection carries on loopback, at what CPU of each end, beside TCP without HTTP and beside
-//! what others move files with.
+//! `cargo xtask bench bulk`: what one connection carries on loopback, and at what CPU of each end, compared with TCP
+//! without HTTP and with other programs that move files.
 //!
-//! Servers have the first CPU and clients the second. In a round all rows are measured one after the other, every second round in
-//! the opposite order; what is printed are medians, and medians of the rounds' ratios. Everything runs in a network namespace
-//! where all connections have one congestion control, which is read back before the first round ([`network`]).
+//! Servers have the first CPU and clients the second. In a round all rows are measured one after the other, every
+//! second round in the opposite order; what is printed are medians, and medians of the rounds' ratios. Everything runs
+//! in a network namespace where all connections have one congestion control, which is read back before the first round
+//! ([`network`]).
 
 mod gates;
 mod network;
@@ -28,10 +29,10 @@ use crate::verify::binary::H2lab;
 /// The default number of rounds, and with `--quick`.
 const ROUNDS: u32 = 9;
 const QUICK_ROUNDS: u32 = 3;
-/// The factor of rounds for rows with gates: two transfers of the same kind differ by a tenth, so that of 9 pairs the median has
-/// an interval of a tenth to each side, which cannot decide about 3 %.
+/// The factor of rounds for rows with gates: two transfers of the same kind differ by a tenth. So the median of 9 pairs
+/// has an interval of a tenth to each side, which cannot decide about 3 %.
 const ROUNDS_OF_GATES: u32 = 3;
-/// What makes the namespace, binds to CPUs and reads congestion control back; and the Debian packages that have it.
+/// Programs that make the namespace, bind to CPUs and read congestion control back; and their Debian packages.
 const TOOLS: &[(&str, &str)] = &[
     ("unshare", "util-linux"),
     ("taskset", "util-linux"),
@@ -47,7 +48,7 @@ type Measured = BTreeMap<&'static str, Vec<TransferFigures>>;
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let chosen = chosen(&arguments.only)?;
     need(TOOLS)?;
-    // Before the namespace, in which there is no way to what may have to be fetched for it.
+    // Built before the namespace is entered: inside it nothing can be downloaded.
     let (h2lab, raw) = (H2lab::build()?, H2lab::build_example("raw")?);
     if !network::is_inside() {
         return network::enter();
@@ -80,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         std::fs::write(file, markdown(arguments, rounds, &notes, &table))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    // So few bytes and rounds decide nothing.
+    // With this few bytes and rounds the gates decide nothing.
     Ok(if held || arguments.quick { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -99,13 +100,13 @@ fn is_wanted(only: &[String], id: &str) -> bool {
     only.is_empty() || only.iter().any(|only| id.starts_with(only.as_str()))
 }
 
-/// The rows whose programs are there; of the others, how those are had.
+/// The rows whose programs are installed; for the others, how to install them.
 fn installed(rows: Vec<&'static Row>) -> (Vec<&'static Row>, String) {
     let mut notes = String::new();
     let is_here = |row: &&Row| match row.server.missing() {
         None => true,
         Some((name, how)) => {
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = writeln!(notes, "* {} is **missing**: {name} is not installed: {how}", row.id);
             false
         }
@@ -114,7 +115,8 @@ fn installed(rows: Vec<&'static Row>) -> (Vec<&'static Row>, String) {
     (rows, notes)
 }
 
-/// Lets each row run once without being counted; the congestion control that its sockets have, which must be the same of all.
+/// Runs each row once without counting it. Returns the congestion control of its sockets, which must be the same for
+/// all.
 fn warm_up(rows: &[&Row], servers: &Servers, is_quick: bool) -> Result<String> {
     let mut read = BTreeSet::new();
     for row in rows {
@@ -184,7 +186,7 @@ fn table(rows: &[&Row], measured: &Measured) -> String {
     table
 }
 
-/// The gates between rows that were wanted, and whether they hold.
+/// The gates between rows that were selected, and whether they hold.
 fn judge(only: &[String], measured: &Measured) -> (String, bool) {
     let of = |id| measured.get(id).map_or(&[][..], Vec::as_slice);
     let (mut table, mut held) = (gates::HEAD.to_owned(), true);
@@ -197,7 +199,7 @@ fn judge(only: &[String], measured: &Measured) -> (String, bool) {
     (table, held)
 }
 
-/// The tables with how to make them again.
+/// The tables, and how to reproduce them.
 fn markdown(arguments: &Arguments, rounds: u32, notes: &str, table: &str) -> String {
     let only = arguments.only.iter().fold(String::new(), |words, id| words + " --only " + id);
     let quick = if arguments.quick { " --quick" } else { "" };
@@ -210,7 +212,7 @@ fn markdown(arguments: &Arguments, rounds: u32, notes: &str, table: &str) -> Str
     )
 }
 
-/// What the peers call themselves.
+/// The versions that the peers print.
 fn versions() -> String {
     let mut lines = String::new();
     for (name, argument) in
@@ -221,7 +223,7 @@ fn versions() -> String {
         // nginx prints it on stderr.
         let said = [output.stdout, output.stderr].concat();
         let first = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned();
-        let _ = writeln!(lines, "* {first}"); // a String takes everything
+        let _ = writeln!(lines, "* {first}"); // writing to a String cannot fail
     }
     lines
 }

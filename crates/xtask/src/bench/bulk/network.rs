@@ -1,9 +1,9 @@
-//! The loopback of every measurement: a network namespace of the benchmark's own, in which the connections of every program have
-//! the same congestion control.
+//! The loopback of every measurement: a network namespace of the benchmark's own, in which the connections of every
+//! program have the same congestion control.
 //!
-//! It is a property of the route there. A socket option would do for our own programs and not for nginx, curl and Go; the sysctl
-//! cannot be set in a namespace to what the kernel restricts (`tcp_allowed_congestion_control`). What sockets really use is
-//! read back by `ss`, of both ends.
+//! It is set on the route there. A socket option would work for our own programs, but not for nginx, curl and Go. In a
+//! namespace the sysctl cannot be set to what the kernel restricts (`tcp_allowed_congestion_control`). What sockets
+//! really use is read back by `ss`, at both ends.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// The congestion control of everything here: the kernel's default in most distributions. bbr paces, which on loopback costs more
-/// than all that is to be compared.
+/// The congestion control of everything here: the kernel's default in most distributions. bbr paces, which on loopback
+/// costs more than everything that is compared.
 pub const CONGESTION: &str = "cubic";
 
 /// Set in the namespace.
@@ -42,8 +42,8 @@ pub fn enter() -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The congestion control of all TCP connections that are established while `client` runs, which is waited for; nothing if it has
-/// none.
+/// The congestion control of all TCP connections that are established while `client` runs. Waits for `client`; empty if
+/// it has none.
 pub fn read_back(mut client: Child) -> Result<BTreeSet<String>> {
     let file = Path::new("/proc/sys/net/ipv4/tcp_available_congestion_control");
     let known = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -57,7 +57,7 @@ pub fn read_back(mut client: Child) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Waits until `port` is listening. Without a connection, which iperf3 would take for a test.
+/// Waits until `port` is listening. Makes no connection: iperf3 would take it for a test.
 pub fn await_listening(port: u16) -> Result<()> {
     let port = format!("sport = :{port}");
     while ss(&["-tlnH", &port])?.is_empty() {

@@ -9,7 +9,7 @@ use crate::process;
 /// Bytes in thousands of millions, so that a transfer lasts about a second.
 const GB: u64 = 1_000_000_000;
 
-/// What a quick run divides bytes by.
+/// The divisor of bytes in a quick run.
 const QUICK: u64 = 4;
 
 /// One way to move bytes, a row of the table.
@@ -53,8 +53,8 @@ pub struct ClientReport {
     pub bytes: u64,
     /// From the request to the last byte.
     pub elapsed_s: f64,
-    /// The server's CPU, where it reports that itself: iperf3 from 3.16 on sends in a thread that ends with the test, so that it
-    /// cannot be read from outside.
+    /// The server's CPU, where it reports that itself: iperf3 from 3.16 on sends in a thread that ends with the test,
+    /// so that it cannot be read from outside.
     pub server_cpu_s: Option<f64>,
 }
 
@@ -201,7 +201,7 @@ impl Row {
             Client::Ours(flags, n, files) => {
                 let size = bytes / files;
                 let url = format!("{}/bytes/{size}", at[*n]);
-                // A part that is as long as a file leaves each in one request.
+                // With parts as long as a file, each file is one request.
                 let part = format!("--part={size}");
                 let program = servers.h2lab().display().to_string();
                 let words = strings(&[&program, "bulk", "get", "--json", "--discard", &part]);

@@ -15,11 +15,11 @@ use crate::process;
 use crate::verify::binary::H2lab;
 use crate::verify::nginx::{Listen, Nginx};
 
-/// The Go program at both ends, under a name that is no Go file's, so that no tool of Go's takes the folder for a package.
+/// The Go program at both ends. Its name is not that of a Go file, so that no Go tool takes the folder for a package.
 const PEER: &str = include_str!("peer.go.txt");
 /// Where iperf3 listens: the namespace is ours alone.
 const IPERF_PORT: u16 = 5201;
-/// Bytes of the file that nginx serves. Of several curl 7.88 fails at the second over HTTP/2 in clear.
+/// Bytes of the file that nginx serves. With several files curl 7.88 fails at the second one over HTTP/2 in clear.
 pub const FILE_BYTES: u64 = 2_000_000_000;
 /// Bytes of it that are written at once.
 const WRITE: usize = 1_000_000;
@@ -72,11 +72,12 @@ enum Process {
     Nginx(Nginx),
 }
 
-/// A server that runs, ended with the value.
+/// A running server, which ends when the value is dropped.
 #[derive(Debug)]
 pub struct Serving {
     process: Process,
-    /// Where clients go, URLs or an address: of ours in clear and over TLS, of nginx for HTTP/1.1 and for HTTP/2 in clear.
+    /// Where clients go, URLs or an address: of ours in clear and over TLS, of nginx for HTTP/1.1 and for HTTP/2 in
+    /// clear.
     pub at: Vec<String>,
 }
 
@@ -163,7 +164,7 @@ impl Servers {
                 child(&self.raw, &["serve", "--certificate", &certificate.display().to_string()])
             }
             Server::Iperf => {
-                // Not into a pipe: its output per test would not be read.
+                // The log does not go into a pipe: its output per test would not be read.
                 let arguments = ["-s", "-B", "127.0.0.1", "--logfile", "/dev/null"];
                 let program = process::find("iperf3").context("iperf3 is not installed")?;
                 let running = Running::start(&program, &arguments, Stdio::null())?;
@@ -195,7 +196,7 @@ impl Servers {
     fn nginx(&self, more: &str) -> Result<Serving> {
         let file = self.folder.path().join("file");
         if !file.is_file() {
-            // Written and not just made long, so that what is read are pages and no hole.
+            // Written and not just extended, so that pages are read and not a hole.
             let (mut file, block) = (File::create(&file)?, vec![b'x'; WRITE]);
             for _ in 0..FILE_BYTES / WRITE as u64 {
                 file.write_all(&block)?;
@@ -211,7 +212,7 @@ impl Servers {
     }
 }
 
-/// A server that says in one line where it listens.
+/// A server that prints in one line where it listens.
 fn child(program: &Path, arguments: &[&str]) -> Result<Serving> {
     let mut running = Running::start(program, arguments, Stdio::null())?;
     let at = vec![running.listening()?];

@@ -1,6 +1,7 @@
 //! How the proxies are configured: alike, with one thread, without logs or quotas, connections kept as long as the run.
 //!
-//! They are those of `crates/lab/src/sut`, which `xtask` does not depend on: it would be built with all of the product first.
+//! They are those of `crates/lab/src/sut`, which `xtask` does not depend on: all of the product would have to be built
+//! first.
 
 use serde_json::json;
 
@@ -26,10 +27,10 @@ pub enum Side {
     Ingress,
 }
 
-/// Name and text of a proxy's configuration: it listens on the port `at` and passes on to the port `to`. Certificate and key are
-/// `cert.pem` and `key.pem` beside it.
+/// Name and text of a proxy's configuration: it listens on the port `at` and forwards to the port `to`. Certificate and
+/// key are `cert.pem` and `key.pem` beside it.
 pub fn files(proxy: Proxy, between: Between, side: Side, at: u16, to: u16) -> (&'static str, String) {
-    // What it listens for, and what it speaks to what is behind it.
+    // The protocol that it listens for, and the one that it speaks to its upstream.
     let (front, back) = match side {
         Side::Egress => (Between::H1, between),
         Side::Ingress => (between, Between::H1),
@@ -131,7 +132,7 @@ fn envoy(front: Between, back: Between, at: u16, to: u16) -> String {
     json!({ "static_resources": { "listeners": [listener], "clusters": [cluster] } }).to_string()
 }
 
-/// HTTP/1.1 on both sides, since Debian's speaks nothing else to what is behind it.
+/// HTTP/1.1 on both sides, since Debian's nginx speaks nothing else to an upstream.
 fn nginx(at: u16, to: u16) -> String {
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("    {name}_temp_path {name};\n"))

@@ -1,4 +1,4 @@
-//! What a pair is given to do.
+//! The loads of a pair.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ const PACED_CONNECTIONS: u32 = 8;
 /// Seconds of a run.
 const SATURATED_S: u32 = 2;
 const PACED_S: u32 = 3;
-/// How often an open loop is run that its generator calls invalid, because it was late.
+/// How often an open loop is run if its generator calls it invalid, because the generator was late.
 const TRIES: u32 = 3;
 
 /// Requests as fast as the pair takes them; requests per second, and how many there were.
@@ -73,7 +73,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// So many of them.
+    /// Opens `count` connections.
     pub fn open(entry: SocketAddr, count: usize) -> Result<Self> {
         let connections = (0..count).map(|_| answered(entry)).collect::<Result<_>>()?;
         Ok(Self { _connections: connections })

@@ -1,9 +1,9 @@
 //! `cargo xtask bench sidecar`: what a pair of our sidecars costs beside pairs of other proxies.
 //!
-//! Callers speak HTTP/1.1 to the first proxy of a pair, that one HTTP/2 to the second (Debian's nginx: HTTP/1.1), which speaks HTTP/1.1
-//! to nginx with 1 KiB for every request. Each proxy has one thread. All pairs run for the
-//! whole time and are measured by turns, every second round in the opposite order; what is printed are medians of the rounds, and
-//! the gates are medians of the rounds' ratios.
+//! Callers speak HTTP/1.1 to the first proxy of a pair. The first speaks HTTP/2 to the second (Debian's nginx:
+//! HTTP/1.1), and the second speaks HTTP/1.1 to nginx with 1 KiB for every request. Each proxy has one thread. All
+//! pairs run for the whole time and are measured by turns, every second round in the opposite order. What is printed
+//! are medians of the rounds; the gates are medians of the rounds' ratios.
 
 mod configuration;
 mod loads;
@@ -28,11 +28,11 @@ const ROUNDS: u32 = 9;
 const QUICK_ROUNDS: u32 = 3;
 /// Idle connections.
 const IDLE: usize = 10_000;
-/// Before a pair's memory is looked at: its first requests have taken theirs.
+/// Connections before a pair's memory is read: its first requests have taken their memory by then.
 const FIRST: usize = 50;
 /// Files that a proxy or we need beside one for each connection.
 const OTHER_FILES: usize = 500;
-/// Files that each of them needs in all: some keep room for a connection to the service for each of a caller.
+/// Files that each of them needs in all: some reserve a connection to the service for each connection of a caller.
 const ALL_FILES: usize = 2 * IDLE + OTHER_FILES;
 /// Programs that must be there.
 const TOOLS: &[(&str, &str)] =
@@ -62,7 +62,7 @@ struct Saturated {
 /// A round of the open loop, in microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Paced {
-    /// What the median takes longer than without proxies.
+    /// How much longer the median is than without proxies.
     added_us: f64,
     /// CPU of both per request.
     cpu_us: f64,
@@ -91,7 +91,7 @@ fn saturated_us(row: &Row) -> Vec<f64> {
     row.saturated.iter().map(Saturated::both).collect()
 }
 
-/// What the median of the open loop takes longer.
+/// How much longer the median of the open loop is.
 fn added_us(row: &Row) -> Vec<f64> {
     row.paced.iter().map(|paced| paced.added_us).collect()
 }
@@ -234,16 +234,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         std::fs::write(file, markdown(arguments, rounds, &notes, &report))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    // So few rounds decide nothing.
+    // With this few rounds the gates decide nothing.
     Ok(if held || arguments.quick { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Starts the pairs whose programs are there; of the others, how those are had.
+/// Starts the pairs whose programs are installed; for the others, returns how to install them.
 fn start(h2lab: &H2lab, service: u16, folder: &Path) -> Result<(Vec<Row>, String)> {
     let (mut rows, mut notes) = (Vec::new(), String::new());
     for kind in KINDS {
         if let Some(line) = kind.missing() {
-            let _ = writeln!(notes, "* {}: **not measured**: {line}", kind.name); // a String takes everything
+            let _ = writeln!(notes, "* {}: **not measured**: {line}", kind.name); // writing to a String cannot fail
             continue;
         }
         let pair = Pair::start(kind, h2lab, service, folder)?;
@@ -322,7 +322,7 @@ fn table(rows: &[Row]) -> String {
             figure(paced(|round| round.cpu_us), 0),
             figure(row.idle.map_or(f64::NAN, |bytes| bytes / 1024.0), 1),
         ];
-        let _ = writeln!(table, "| {} | {} |", row.kind.name, cells.join(" | ")); // a String takes everything
+        let _ = writeln!(table, "| {} | {} |", row.kind.name, cells.join(" | ")); // writing to a String cannot fail
     }
     table
 }
@@ -345,7 +345,7 @@ fn judge(rows: &[Row], wanted: &dyn Fn(&str) -> bool) -> (String, bool) {
 }
 
 impl Gate {
-    /// Its line of the table, and whether it holds; it does not where a pair is missing.
+    /// Its line of the table, and whether it holds; it does not if a pair is missing.
     fn judge(&self, ours: &[f64], peer: &[f64]) -> (String, bool) {
         let Self { what, limit, aim, .. } = self;
         let names = format!("{} / {}: {what}", self.ours.name, self.peer.name);
@@ -364,7 +364,7 @@ impl Gate {
     }
 }
 
-/// The report with how to make it again.
+/// The report, and how to reproduce it.
 fn markdown(arguments: &Arguments, rounds: u32, notes: &str, report: &str) -> String {
     let only = arguments.only.iter().fold(String::new(), |words, id| words + " --only " + id);
     format!(

@@ -73,7 +73,7 @@ pub const OURS_TLS: Kind = Kind { name: "h2lab, h2", proxy: Proxy::H2lab, betwee
 /// The one whose cost over TLS is the limit.
 pub const ENVOY_TLS: Kind = Kind { name: "Envoy, h2", proxy: Proxy::Envoy, between: Between::H2 };
 
-/// All of them. Debian's nginx speaks only HTTP/1.1 to what is behind it.
+/// All of them. Debian's nginx speaks only HTTP/1.1 to an upstream.
 pub const KINDS: [&Kind; 6] = [
     &OURS,
     &HAPROXY,
@@ -91,7 +91,7 @@ impl Kind {
     }
 }
 
-/// Two of them that run. They end with the value.
+/// Two running proxies, which end when the value is dropped.
 #[derive(Debug)]
 pub struct Pair {
     egress: Serving,
@@ -144,7 +144,7 @@ impl Serving {
         Ok(serving)
     }
 
-    /// Its memory in bytes, where what is shared with others counts for its part (proc(5), `Pss`).
+    /// Its memory in bytes; shared memory is counted in proportion (proc(5), `Pss`).
     fn memory(&self) -> Result<f64> {
         let file = format!("/proc/{}/smaps_rollup", self.child.id());
         let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
@@ -179,8 +179,8 @@ impl Pair {
     }
 }
 
-/// Lets this process have so many files open, if it may, and those that it starts; how many it then may have. Who has `CAP_SYS_RESOURCE`
-/// may have more than the hard limit.
+/// Lets this process, and those that it starts, have this many files open, if it may. Returns how many it may then
+/// have. With `CAP_SYS_RESOURCE` it may exceed the hard limit.
 pub fn raise_open_files(wanted: u64) -> Result<u64> {
     let me = std::process::id().to_string();
     let limits = std::fs::read_to_string("/proc/self/limits")?;
@@ -191,7 +191,7 @@ pub fn raise_open_files(wanted: u64) -> Result<u64> {
         command.args(["--pid", &me, &format!("--nofile={limits}")]);
         command
     };
-    // What it says where it may not is of no interest: fewer do, too.
+    // An error message is of no interest: fewer files are enough, too.
     if hard < wanted && process::stream(set(format!("{wanted}:{wanted}")).stderr(Stdio::null()))?.success() {
         return Ok(wanted);
     }

@@ -12,7 +12,7 @@ fn what_waited_for_a_window_of_http_did_not_wait_for_the_congestion_window() {
     (sender.tcp_busy, sender.cwnd_bytes) = (Some(Duration::from_millis(13_700)), Some(29_000));
     sender.blocked_stream_window = Some(Duration::from_millis(13_700));
     assert_eq!(congestion_wait(&figures), Some(Duration::ZERO));
-    // Nor did what went through a window that had room.
+    // Nor did data wait that went through a window that had room.
     figures.sender.blocked_stream_window = Some(Duration::ZERO);
     assert_eq!(congestion_wait(&figures), Some(Duration::from_millis(13_700)), "17 of 28 KiB");
     figures.sender.cwnd_bytes = Some(60_000);
@@ -21,7 +21,7 @@ fn what_waited_for_a_window_of_http_did_not_wait_for_the_congestion_window() {
 
 #[test]
 fn a_short_transfer_ends_in_slow_start() {
-    // 6 MB in 422 ms over 40 ms; 9 round trips open as large a window. TCP is busy until the last acknowledgement.
+    // 6 MB in 422 ms over 40 ms; 9 round trips open a window of that size. TCP is busy until the last acknowledgement.
     let mut figures =
         ConnectionFigures { wall: Duration::from_millis(422), bytes: 6_000_000, ..counted(0.0) };
     (figures.min_rtt, figures.rtt) = (Some(Duration::from_millis(40)), Some(Duration::from_millis(40)));
@@ -41,7 +41,7 @@ fn a_short_transfer_ends_in_slow_start() {
         found.sentence
     );
     assert!(found.fix.is_some_and(|fix| fix.starts_with("a connection that is kept")));
-    // 8.7 round trips are needed: with twice as many, or a segment lost, it is no slow start.
+    // 8.7 round trips are needed: with twice as many, or a segment lost, it is not slow start.
     for (wall, retransmits, is_it) in [(695, 0, true), (697, 0, false), (422, 1, false)] {
         figures.wall = Duration::from_millis(wall);
         figures.sender.retransmits = Some(retransmits);

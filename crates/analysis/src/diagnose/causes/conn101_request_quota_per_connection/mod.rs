@@ -81,37 +81,39 @@ fn symptom(quota: &Quota<'_>, cost: &Cost) -> String {
     symptom
 }
 
-/// Whether a dial was in vain each time that a connection ended, at least. A client that dials once for all waiting requests has
-/// one to spare at the end of the load, when none waits any more.
+/// Whether at least one dial was useless for each connection that ended. A client that dials once for all waiting
+/// requests has one connection to spare at the end of the load, when no request waits any more.
 const fn is_stampede(quota: &Quota<'_>, cost: &Cost) -> bool {
     cost.useless >= quota.agreeing && cost.useless > 0
 }
 
-/// How long after the request that fills it a quota may end a connection, or a quarter of a round trip: a server ends
-/// it when that request comes or is answered, and a busy machine takes a few milliseconds.
+/// A quota ends a connection within this time, or within a quarter of a round trip, after the request that fills it: a
+/// server ends it when that request arrives or is answered, and a busy machine takes a few milliseconds.
 const PROMPT: Duration = Duration::from_millis(5);
 
-/// So many connections that end at one moment after just as many requests may have met a limit: by chance an even load is hardly as
-/// even.
+/// At least this many connections that end at one moment after exactly the same number of requests may have met a
+/// limit: an even load is hardly that even by chance.
 const AT_ONCE: usize = 4;
 
-/// Lifetimes that differ by less than this, or by [`AGE_STEP`] of themselves, may be those of a timer.
+/// Lifetimes that differ by less than this, or by less than the longest divided by [`AGE_STEP`], may be those of a
+/// timer.
 const TIMER: Duration = Duration::from_millis(5);
-/// Shorter lifetimes are no maximum age that anybody would set: products count it in seconds.
+/// Nobody would set a shorter maximum age: products count it in seconds.
 const SHORTEST_AGE: Duration = Duration::from_millis(500);
-/// The part of a lifetime by which a timer may miss.
+/// A timer may be inexact by a lifetime divided by this number.
 const AGE_STEP: u32 = 100;
 
-/// So many connections of HTTP/2 that end after their only request are those of a server that keeps none open.
+/// At least this many HTTP/2 connections that end after their only request indicate a server that keeps none open.
 const LEAST_SINGLE: usize = 5;
 
-/// A range no wider than this part of its upper end may be reported as a number.
+/// A range no wider than its upper end divided by this may be reported as a number.
 const NARROW: u32 = 20;
 
 /// A number of requests after which connections end.
 pub(super) struct Quota<'a> {
     requests: u32,
-    /// It is not smaller than this: where several requests were in flight, the server may have decided before the last of them.
+    /// The quota is not smaller than this: where several requests were in flight, the server may have decided before
+    /// the last of them.
     least: u32,
     /// Whether the server said which request was the last.
     is_named: bool,
@@ -119,7 +121,7 @@ pub(super) struct Quota<'a> {
     age: Option<Duration>,
     /// Whether all ended at one moment, as in a restart.
     is_at_once: bool,
-    /// Connections that ended after exactly as many.
+    /// Connections that ended after exactly this number.
     agreeing: usize,
     /// Connections that the server ended in all.
     ends: usize,
@@ -130,12 +132,13 @@ pub(super) struct Quota<'a> {
 /// The quota, if there is one: two or more connections ended after the same number of requests, right after the last of
 /// them, not all at one moment, and they are more than half of those that the server ended.
 ///
-/// A maximum age ends a connection some time after its last request. A reload ends all connections at once, and those that
-/// share an even load have then had about as many requests, some exactly as many: only if all of them had is a quota as likely. A
-/// "quota" of one request is a server that keeps no connection open: over HTTP/1.1 that is another matter, of its idle timeout.
+/// A maximum age ends a connection some time after its last request. A reload ends all connections at once. If these
+/// share an even load, they have then had about as many requests, some of them exactly as many: only if all of them had
+/// exactly as many is a quota as likely. A "quota" of one request means a server that keeps no connection open; over
+/// HTTP/1.1 the cause of that is its idle timeout.
 ///
-/// A server that announces the end without naming the last request leaves a range on each connection: the quota
-/// lies where most ranges meet. The largest number of it is reported, since the client receives the announcement late.
+/// A server that announces the end without naming the last request leaves a range on each connection: the quota lies
+/// where most ranges overlap. The largest number there is reported, since the client receives the announcement late.
 pub(super) fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> {
     let ends = ends::all(repetitions);
     let prompt = |(repetition, end): &&End<'_>| end.idle <= PROMPT.max(repetition.facts().rtt / 4);
@@ -143,11 +146,11 @@ pub(super) fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> 
     let requests = shared_by_most(prompt.iter().map(|(_, end)| *end))?;
     let agreeing: Vec<End<'a>> = prompt.iter().filter(|(_, end)| end.allows(requests)).copied().collect();
     let is_named = agreeing.iter().all(|(_, end)| end.least == end.requests);
-    // What had been answered is not what the server ended it for.
+    // A request that had been answered did not make the server end the connection.
     let least = |end: &ServerEnd| if is_named { requests.min(end.answered + 1) } else { end.least };
     let least = agreeing.iter().map(|(_, end)| least(end)).max()?;
     let age = if is_named { maximum_age(repetitions, &prompt) } else { None };
-    // At a maximum age connections have had different numbers of requests, some by chance the same.
+    // With a maximum age, connections have had different numbers of requests, and some the same by chance.
     let is_age = age.is_some() && agreeing.len() < prompt.len();
     let (all, first) = (ends.len(), agreeing.first()?.1);
     let is_at_once = !has_several_moments(&agreeing);
@@ -160,8 +163,9 @@ pub(super) fn quota<'a>(repetitions: &'a [Repetition<'_>]) -> Option<Quota<'a>> 
     (is_quota && (is_named || is_reported_by_ranges(&quota, &agreeing))).then_some(quota)
 }
 
-/// The age at which `ends` may all have come: they are no farther apart than a timer is inexact, and the requests with which a
-/// server notices that it is over. Not where a connection took a request at a greater age.
+/// The age at which all of `ends` may have come: they differ by no more than the inexactness of a timer plus the
+/// interval between requests, with which a server notices that the age is reached. `None` if a connection sent a
+/// request at a greater age.
 fn maximum_age(repetitions: &[Repetition<'_>], ends: &[End<'_>]) -> Option<Duration> {
     let ages = || ends.iter().map(|(_, end)| end.age);
     let (shortest, longest) = (ages().min()?, ages().max()?);
@@ -182,7 +186,8 @@ fn maximum_age(repetitions: &[Repetition<'_>], ends: &[End<'_>]) -> Option<Durat
     (is_one_age && !repetitions.iter().any(is_older)).then_some(longest)
 }
 
-/// The number of requests that most of the ranges of `ends` contain, the largest of them. There may be an end for each request.
+/// The number of requests that is in most of the ranges of `ends`; the largest if several are. There may be an end for
+/// each request.
 fn shared_by_most<'a>(ends: impl Iterator<Item = &'a ServerEnd>) -> Option<u32> {
     let (mut least, mut most): (Vec<u32>, Vec<u32>) = ends.map(|end| (end.least, end.requests)).unzip();
     least.sort_unstable();
@@ -194,8 +199,8 @@ fn shared_by_most<'a>(ends: impl Iterator<Item = &'a ServerEnd>) -> Option<u32> 
     most.iter().copied().max_by_key(|&requests| (containing(requests), requests))
 }
 
-/// Whether ranges suffice: three or more overlap in no more than half of the number, and the connections did not all last
-/// as long as with a timer.
+/// Whether the ranges are enough to report a quota: three or more overlap in an interval no wider than half of the
+/// number, and the lifetimes of the connections do not all agree as with a timer.
 fn is_reported_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
     let ages = || agreeing.iter().map(|(_, end)| end.age);
     let (Some(shortest), Some(longest)) = (ages().min(), ages().max()) else { return false };
@@ -204,7 +209,7 @@ fn is_reported_by_ranges(quota: &Quota<'_>, agreeing: &[End<'_>]) -> bool {
 }
 
 impl Quota<'_> {
-    /// Whether there is one number that it can be.
+    /// Whether only one number is possible.
     const fn is_exact(&self) -> bool {
         self.least == self.requests
     }
@@ -237,11 +242,11 @@ impl Quota<'_> {
     }
 }
 
-/// At least so many requests should a connection take: then its handshake costs little.
+/// A connection should take at least this many requests: then its handshake costs little.
 const ENOUGH: u64 = 100_000;
 /// An idle timeout of a minute.
 const IDLE_MS: u64 = 60_000;
-/// An age that costs as little: an hour.
+/// A maximum age that costs little: an hour.
 const LONG_AGE_MS: u64 = 3_600_000;
 
 /// What to change: the server's limit, by its name if known, and the client's reaction.
@@ -253,7 +258,7 @@ fn fixes(peer: &Peer, quota: &Quota<'_>, cost: &Cost) -> Vec<Fix> {
         "send again what a GOAWAY left unprocessed",
         "streams above its last were not begun, so that any request may be sent again (RFC 9113 §6.8)",
     );
-    // Over HTTP/1.1 there are as many as requests in flight.
+    // Over HTTP/1.1 there are as many connections as requests in flight.
     let more = more_connections(None, "they end one after another, and no request waits for the only one");
     let dials = Fix::new(
         "client",
@@ -293,7 +298,7 @@ fn server_fix(peer: &Peer, quota: &Quota<'_>) -> Fix {
     Fix { why, ..fix }
 }
 
-/// The setting of the idle timeout: with one of 0 a server keeps no connection.
+/// The setting of the idle timeout: if it is 0, a server keeps no connection open.
 fn idle_fix(peer: &Peer) -> Fix {
     let fix = advise(peer, Wish { knob: Knob::H2IdleTimeout, role: Role::Front, value: Some(IDLE_MS) });
     Fix { why: format!("if it is 0, connections end with their first request; {}", fix.why), ..fix }
@@ -305,7 +310,7 @@ fn age_fix(peer: &Peer) -> Fix {
     Fix { why: format!("if it is their age; {}", fix.why), ..fix }
 }
 
-/// The experiment that must make the ends disappear, or tell a limit of requests from one of age.
+/// The experiment that must make the ends disappear, or distinguish a limit of requests from one of age.
 fn confirm(cell: &Cell, quota: &Quota<'_>) -> String {
     let words = quota.words();
     if quota.is_at_once {

@@ -12,14 +12,14 @@ fn finding(scene: Scene) -> Option<Finding> {
     run(&[scene.record()]).into_iter().find(|finding| finding.rule == "CONN101")
 }
 
-/// The finding where nothing is known of the cost, since no request was measured: then there are fixes.
+/// The finding if nothing is known of the cost, since no request was measured: it has fixes nevertheless.
 fn unmeasured(scene: Scene) -> Option<Finding> {
     let mut record = scene.record();
     record.samples.edit().iter_mut().for_each(|sample| sample.measured = false);
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN101")
 }
 
-/// Connections that ended with a GOAWAY of these last streams, a second apart.
+/// Connections, one second apart, that each ended with a GOAWAY with one of these last streams.
 fn goaways(last_streams: &[u32]) -> Scene {
     let scene = Scene::new(Protocol::H2).connections(last_streams.len() as u32 + 1);
     let numbered = last_streams.iter().enumerate();
@@ -198,8 +198,8 @@ fn the_cost_counts_what_waited_was_sent_again_or_lost() {
 /// The `last_stream` of a GOAWAY that only announces the end, without naming the last request.
 const ANNOUNCEMENT: u32 = 0x7fff_ffff;
 
-/// Connections of a server that only announces ends: of each how many requests were begun, how many of them were
-/// answered by then, and for how long it had lasted, in ms. One request a millisecond; the last ones come at its end.
+/// Connections of a server that only announces ends. For each: how many requests were sent, how many of them had been
+/// answered by the end, and the age of the connection in ms. All requests are sent 1 ms before the end.
 fn announced(connections: &[(u32, u32, u64)]) -> Scene {
     let mut scene = Scene::new(Protocol::H2).connections(connections.len() as u32 + 1);
     for (index, &(begun, answered, age)) in (0..).zip(connections) {
@@ -329,7 +329,7 @@ fn the_setting_is_that_of_the_sidecar_that_ends_the_clients_connections() {
     assert!(found.confirm.contains("ends connections of envoy"), "{}", found.confirm);
 }
 
-/// Connections that the server ended at these ages in ms, one after the other, each after 200 requests or so many.
+/// Connections that the server ended at these ages in ms, one after the other, each after the given number of requests.
 fn aged(ends: &[(u64, u32)]) -> Scene {
     let scene = Scene::new(Protocol::H2).connections(ends.len() as u32 + 1).server_software("nginx/1.22.1");
     let mut at = 0;
@@ -342,7 +342,8 @@ fn aged(ends: &[(u64, u32)]) -> Scene {
 
 #[test]
 fn equal_lifetimes_with_as_many_requests_may_be_an_age_and_that_is_told() {
-    // 200 requests in 2 s are one in 10 ms, with which a server notices that the age is reached; 1 % are 20 ms: 30 ms in all.
+    // 200 requests in 2 s are one in 10 ms, with which a server notices that the age is reached; 1 % of 2 s is 20 ms:
+    // 30 ms in total.
     let found = finding(aged(&[(2_000, 200), (2_010, 200), (2_020, 200)])).expect("a finding");
     assert_eq!(
         found.symptom,
@@ -377,8 +378,8 @@ fn a_connection_that_took_requests_at_a_greater_age_rules_a_maximum_age_out() {
 
 #[test]
 fn where_several_requests_were_in_flight_the_limit_is_a_range() {
-    // The last five of 310 requests were sent together: each may be the one that the connection was ended for, also one that
-    // was answered before the server said so.
+    // The last five of 310 requests were sent together. The server may have ended the connection for any of them, also
+    // for one that was answered before the GOAWAY.
     let scene = goaways(&[619, 619]).server_software("nginx/1.22.1");
     let scene = [0, 1].into_iter().fold(scene, |scene, connection| {
         let end = 1_000 * (u64::from(connection) + 1);

@@ -1,4 +1,4 @@
-//! CONN102: streams that were opened before the server's SETTINGS came, and that it refused.
+//! CONN102: streams that were opened before the server's SETTINGS arrived, and that it refused.
 
 #[cfg(test)]
 mod tests;
@@ -17,9 +17,9 @@ use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 use h2lab_wire::{ErrorCode, StreamId};
 
-/// What RFC 9113 §6.5.2 recommends at least.
+/// The least that RFC 9113 §6.5.2 recommends.
 const RECOMMENDED: u32 = 100;
-/// So many streams must have been refused.
+/// At least this many streams must have been refused.
 const LEAST: usize = 2;
 
 /// The rule.
@@ -62,13 +62,13 @@ struct Total {
     /// Streams that were opened before SETTINGS, and refused.
     refused: usize,
     connections: usize,
-    /// Connections on which the client had SETTINGS.
+    /// Connections on which the client had received SETTINGS.
     all: usize,
     first: Option<(u32, Time)>,
     /// Requests that were refused in the end.
     failed: usize,
     requests: usize,
-    /// What requests that were sent again took longer than the quickest.
+    /// How much longer the requests that were sent again took than the quickest.
     excess: Duration,
 }
 
@@ -96,7 +96,8 @@ impl Total {
                 excess += sample.service_time().saturating_sub(quickest);
             }
         }
-        // Requests are sent again for other reasons, too: of their time so much is due to this one as of their number.
+        // Requests are sent again for other reasons, too: this cause gets the same share of their time as of their
+        // number.
         self.excess += excess.mul_f64(refused.min(replays) as f64 / replays.max(1) as f64);
     }
 
@@ -129,8 +130,8 @@ impl Total {
     }
 }
 
-/// Of each connection on which SETTINGS came: how many streams were opened before them and refused, and when the first was. Empty
-/// where frames were not recorded.
+/// For each connection on which SETTINGS arrived: how many streams were opened before them and refused, and when the
+/// first one was. Empty where frames were not recorded.
 fn refused_early(record: &CellRecord) -> BTreeMap<u32, (usize, Time)> {
     const ACK: u8 = 0x1;
     let mut early: BTreeMap<u32, BTreeSet<StreamId>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! CONN103: requests that are on their way when a GOAWAY comes fail, and are not sent again.
+//! CONN103: requests that are in flight when a GOAWAY arrives fail, and are not sent again.
 
 #[cfg(test)]
 mod tests;
@@ -16,11 +16,11 @@ use h2lab_model::record::{GoAwayRecord, Outcome};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::ErrorCode;
 
-/// So many requests must be lost: one may have failed otherwise at the same moment.
+/// At least this many requests must be lost: a single one may have failed at the same moment for another reason.
 const LEAST_LOST: usize = 2;
-/// From this share of all requests on: what fails less often is below the failures of a usual network.
+/// At least this share of all requests must be lost: below it are the failures of any network.
 const LEAST_SHARE: f64 = 0.001;
-/// For how long a server should go on after the first GOAWAY.
+/// For how long a server should continue after the first GOAWAY.
 const GRACE_MS: u64 = 10_000;
 
 /// The rule.
@@ -33,12 +33,13 @@ impl Rule for GoawayLosesRequests {
         for repetition in &case.repetitions {
             let ends = Ends::by_goaway(repetition, ErrorCode::NO_ERROR.0);
             lost.goaways += ends.len();
-            // A connection that was idle has another cause, and a longer timeout is its fix.
+            // For a connection that was idle there is another cause, and a longer timeout is its fix.
             let idle: BTreeSet<(u32, u32)> =
                 races(repetition).iter().map(|race| (race.connection, race.stream)).collect();
             for sample in &repetition.record.samples {
                 lost.requests += 1;
-                // What was sent again until the client gave it up is not lost by one GOAWAY, but by how often they come.
+                // A request that was sent again until the client gave up is not lost because of one GOAWAY, but because
+                // they come so often.
                 let is_given_up = sample.outcome == Outcome::Refused && sample.replays > 0;
                 let is_idle = idle.contains(&(sample.connection, sample.stream.0));
                 if ends.lost(&sample) && !is_given_up && !is_idle {
@@ -55,7 +56,7 @@ impl Rule for GoawayLosesRequests {
     }
 }
 
-/// Whether the server ended a connection in one step, so that requests on their way were above the last stream.
+/// Whether the server ended a connection in one step, so that requests in flight were above the last stream.
 fn is_abrupt(goaways: &[GoAwayRecord]) -> bool {
     let orderly: Vec<&GoAwayRecord> =
         goaways.iter().filter(|goaway| goaway.code == ErrorCode::NO_ERROR.0).collect();

@@ -12,8 +12,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN103")
 }
 
-/// Connection 0 gets a GOAWAY at 1,000 ms with `code` and this last stream; requests of these outcomes were on their way on it, and
-/// `others` were answered on connection 1.
+/// Connection 0 gets a GOAWAY at 1,000 ms with `code` and this last stream; requests with these outcomes were in flight
+/// on it, and `others` were answered on connection 1.
 fn scene(last: u32, code: u32, outcomes: &[Outcome], others: u32) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c).connections(2).goaway(0, 1_000, last, code);
     for n in 0..outcomes.len() as u32 {

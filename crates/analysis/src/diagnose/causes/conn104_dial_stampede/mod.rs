@@ -16,7 +16,7 @@ use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::workload::DialPolicy;
 
-/// So many dials must have been in vain, over all repetitions: one or two come of a load that ends.
+/// At least this many dials must have been useless, over all repetitions: the end of a load causes one or two.
 const LEAST_USELESS: usize = 4;
 
 /// The rule.
@@ -29,7 +29,7 @@ impl Rule for DialStampede {
         if !cell.protocol.is_multiplexed() || cell.sidecar.is_some() {
             return Vec::new();
         }
-        // A pool of several connections dials as many when all of them have ended.
+        // A pool of several connections dials that many when all of them have ended.
         let asked_for = cell.connections.max(1) as usize;
         let mut total = Total::default();
         for record in case.records() {
@@ -47,15 +47,16 @@ impl Rule for DialStampede {
     }
 }
 
-/// A stampede whose connections carry a request each, as those of clients that dial for each request and keep one of the connections.
-/// Only where all connections are of one client: in a capture at a server they may be of many, which cannot share them.
+/// A stampede whose connections carry one request each, as with clients that dial for each request and keep one of the
+/// connections. Only where all connections belong to one client: in a capture at a server they may belong to many,
+/// which cannot share them.
 pub(in crate::diagnose) fn of_one_client(case: &Case<'_>) -> Option<Finding> {
     let bursts: Vec<Burst<'_>> = case.records().flat_map(dials::bursts).collect();
-    // The largest: others are of the same habit.
+    // The largest one: the others have the same cause.
     let burst = bursts.iter().max_by_key(|burst| burst.dials.len())?;
     let first = burst.dials.iter().min_by_key(|dial| dial.ready_at)?;
     let requests: u32 = burst.dials.iter().map(|dial| dial.requests).sum();
-    // The one that is kept need not be the first that was ready.
+    // The connection that is kept need not be the first that was ready.
     let kept = burst.dials.iter().max_by_key(|dial| (dial.requests, dial.index == first.index))?;
     let is_needless = |dial: &&&ConnectionRecord| {
         dial.index != kept.index && dial.requests <= 1 && dial.remote_port == first.remote_port
@@ -127,7 +128,7 @@ struct Total {
     useless: usize,
     /// Requests that waited for a connection of a stampede.
     waited: u32,
-    /// For how long, beyond what the quickest dial took.
+    /// How long they waited, beyond what the quickest dial took.
     excess: Duration,
     opened: usize,
     largest: Option<(usize, u32, h2lab_base::units::Time)>,
@@ -139,7 +140,7 @@ impl Total {
         let took = |dial: &ConnectionRecord| dial.ready_at.since(dial.dialled_at);
         let ready = record.connections.iter().filter(|dial| dial.ready_at.happened());
         let quickest = ready.map(took).min().unwrap_or_default();
-        // What a request on each of their connections waited longer than it had to, at most.
+        // The longest time that a request on each of their connections waited unnecessarily.
         let mut excess: BTreeMap<u32, Duration> = BTreeMap::new();
         for stampede in stampedes {
             self.stampedes += 1;

@@ -12,8 +12,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN104")
 }
 
-/// A request at 100 ms; then, once a second, so many connections are dialled 1 ms apart, of which the first `used` carry a request
-/// each. A dial takes 25 ms.
+/// A request at 100 ms; then one burst a second: the first number is how many connections are dialled 1 ms apart, the
+/// second is how many of them, from the first, carry a request each. A dial takes 25 ms.
 fn dials(bursts: &[(u32, u32)]) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125);
     let mut times = Vec::new();
@@ -86,8 +86,8 @@ fn what_requests_waited_longer_than_for_the_quickest_dial_is_its_cost() {
     assert!(found.cost.contains("1 request waited longer"), "{}", found.cost);
 }
 
-/// What is found of a client that was alone and dialled so many connections 1 ms apart; each carries a request when it is ready, and
-/// the first `more` besides.
+/// The record of a client that was alone and dialled `dialled` connections 1 ms apart. Each carries a request when it
+/// is ready, and the first carries `more` besides.
 fn at_once(dialled: u32, more: u32) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2);
     for index in 0..dialled {

@@ -13,11 +13,11 @@ use h2lab_base::counts::plural;
 use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 
-/// So many connections must have ended.
+/// At least this many connections must have ended.
 const LEAST_ENDS: usize = 3;
-/// Shorter lifetimes are no maximum age that anybody would set: products count it in seconds.
+/// Nobody would set a shorter maximum age: products count it in seconds.
 const SHORTEST_AGE: Duration = Duration::from_millis(500);
-/// The deviation of the ages must be below this part of their mean.
+/// The standard deviation of the ages must be below this part of their mean.
 const SPREAD: f64 = 0.1;
 /// An age that costs little: an hour.
 const LONG_AGE_MS: u64 = 3_600_000;
@@ -28,7 +28,7 @@ pub(super) struct PeriodicDrain;
 
 impl Rule for PeriodicDrain {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
-        // Behind a sidecar the ends are the sidecar's, whose age is its own.
+        // Behind a sidecar the ends are those of the sidecar's connections, which have their own age.
         let ends = ends::all(&case.repetitions);
         let Some(age) = age(&ends).filter(|_| quota(&case.repetitions).is_none()) else { return Vec::new() };
         let cost = Cost::of(&case.repetitions, Ends::by_server);
@@ -70,8 +70,9 @@ struct Age {
     spread: f64,
 }
 
-/// The age at which all ended, if it is one: not all at one moment, since a restart meets connections that were opened together at
-/// one age, and not if one number of requests explains their ends as well.
+/// The age at which all connections ended, if it is a maximum age. It is not if all ended at one moment, since a
+/// restart ends connections that were opened together at one age, nor if one number of requests explains their ends as
+/// well.
 fn age(ends: &[End<'_>]) -> Option<Age> {
     let ages: Vec<f64> = ends.iter().map(|(_, end)| end.age.as_secs_f64()).collect();
     let mean = ages.iter().sum::<f64>() / ages.len().max(1) as f64;

@@ -10,8 +10,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN105")
 }
 
-/// Connections that the server ended at these ages in ms, one after the other, with so many requests each; after each end a request
-/// waits `wait` ms for the next connection.
+/// Connections that the server ended at these ages in ms, one after the other, each after the given number of requests.
+/// After each end a request waits `wait` ms for the next connection.
 fn aged(ends: &[(u64, u32)], wait: u64) -> CellRecord {
     let mut scene =
         Scene::new(Protocol::H2).connections(ends.len() as u32 + 1).server_software("nginx/1.22.1");

@@ -1,4 +1,4 @@
-//! CONN107: the client uses a connection for a request or a few, although it could carry all of them.
+//! CONN107: the client uses a connection for one or a few requests, although it could carry all of them.
 
 #[cfg(test)]
 mod tests;
@@ -14,13 +14,14 @@ use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, CloseReason, ConnectionRecord, Sample};
 
-/// A client that ends connections after more requests than this on average has another reason than their number.
+/// A client that ends connections after more requests than this on average does so for another reason than their
+/// number.
 const FEW: f64 = 10.0;
-/// So many connections must have ended: fewer are no habit.
+/// At least this many connections must have ended: fewer are not a pattern.
 const LEAST_ENDS: usize = 4;
-/// So many requests, each on a connection of its own, are no chance.
+/// At least this many requests must each have a connection of its own: fewer may be chance.
 const LEAST_SINGLE: usize = 6;
-/// So many connections, those that were ready last, are looked at for one that a dial could have spared.
+/// This many connections, those that became ready last, are searched for one that made a dial needless.
 const RECENT: usize = 16;
 
 /// The rule.
@@ -46,7 +47,7 @@ fn reconnecting(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let waits = case.records().flat_map(|record| {
-        // What never got a connection waited for one all the time.
+        // A request that never got a connection waited for one all the time.
         let of = |sample: Sample| match sample.connection {
             Sample::NO_CONNECTION => Duration::from_nanos(sample.stall_open_ns),
             _ => dials::waited(record, &sample),
@@ -74,12 +75,13 @@ fn reconnecting(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// Connections that the client ended for no fault of theirs, and others were dialled afterwards: all their requests were answered.
+/// Connections that the client ended although all their requests had been answered, and after which others were
+/// dialled.
 fn ended_by_us(record: &CellRecord) -> impl Iterator<Item = &ConnectionRecord> {
     let is_failure = |sample: &Sample| sample.outcome.is_failure();
     let failed: BTreeSet<u32> =
         record.samples.iter().filter(is_failure).map(|sample| sample.connection).collect();
-    // What ends with the client's work has no successor, and could not be kept for one.
+    // A connection that ends with the client's work has no successor, so it could not have been kept for one.
     let last_dial = record.connections.iter().map(|connection| connection.dialled_at).max();
     record.connections.iter().filter(move |connection| {
         let is_ours = matches!(connection.closed, CloseReason::Local { .. }) && connection.goaways.is_empty();
@@ -88,8 +90,8 @@ fn ended_by_us(record: &CellRecord) -> impl Iterator<Item = &ConnectionRecord> {
     })
 }
 
-/// The client leaves open connections alone and dials another, and requests wait for that. Only where all connections are of one
-/// client: in a capture at a server they may be of many, which cannot share them.
+/// The client leaves open connections unused and dials another, and requests wait for that. Only where all connections
+/// belong to one client: in a capture at a server they may belong to many, which cannot share them.
 pub(in crate::diagnose) fn abandoning(case: &Case<'_>) -> Option<Finding> {
     let used = case.connections().filter(|connection| connection.requests > 0);
     let (opened, requests) =
@@ -131,7 +133,7 @@ pub(in crate::diagnose) fn abandoning(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// Each request of one client has a connection of its own, whenever that was dialled: no timing is needed to see it.
+/// Each request of one client has a connection of its own, whenever it was dialled: this is seen without any timing.
 pub(in crate::diagnose) fn single_requests(case: &Case<'_>) -> Option<Finding> {
     let used: Vec<&ConnectionRecord> = case.connections().filter(|one| one.requests > 0).collect();
     let first = used.iter().min_by_key(|one| one.ready_at)?;
@@ -171,7 +173,8 @@ pub(in crate::diagnose) fn single_requests(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// Connections that were dialled while another one had carried requests, was free, and stayed usable until the new one was ready.
+/// Connections that were dialled while another one had carried requests, was idle, and stayed usable until the new one
+/// was ready.
 fn needless(record: &CellRecord) -> BTreeSet<u32> {
     let mut used: Vec<&ConnectionRecord> =
         record.connections.iter().filter(|one| one.requests > 0 && one.ready_at.happened()).collect();
@@ -213,14 +216,14 @@ fn keep(case: &Case<'_>) -> Fix {
     )
 }
 
-/// The client allows itself one stream on each connection: requests wait for a free connection, as over HTTP/1.1.
+/// The client limits itself to one stream on each connection: requests wait for a free connection, as over HTTP/1.1.
 fn one_at_a_time(case: &Case<'_>) -> Option<Finding> {
     let cell = case.cell();
     let allowed = case.connections().filter_map(streams_allowed).min()?;
     if cell.streams > 1 || allowed < 2 {
         return None;
     }
-    // Waiting for a dial has other causes.
+    // The wait for a dial has other causes.
     let waits = case.records().flat_map(|record| {
         let of = |sample: Sample| {
             Duration::from_nanos(sample.stall_open_ns).saturating_sub(dials::waited(record, &sample))

@@ -11,8 +11,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN107")
 }
 
-/// Connections that we end after `each` requests. The first request on each was due `wait` ms before the connection was ready, all
-/// are answered after 25 ms.
+/// Connections that we end after `each` requests. The first request on each was due `wait` ms before the connection was
+/// ready; all are answered after 25 ms.
 fn reconnecting(connections: u32, each: u32, wait: u64) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
     for index in 0..connections {
@@ -179,7 +179,8 @@ fn a_dial_is_needed_while_all_connections_carry_requests_or_end() {
     assert_eq!(alone(record), None);
 }
 
-/// Ten requests that wait 20 ms each for one of two connections, on each of which the client allows itself so many streams.
+/// Ten requests that each wait 20 ms for one of two connections, on each of which the client allows itself `streams`
+/// streams.
 fn waiting(streams: u32, allowed: Option<u32>) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
     for n in 0..10_u32 {

@@ -1,4 +1,4 @@
-//! CONN110: a request meets the moment in which the other end closes its idle connection.
+//! CONN110: a request is sent at the moment at which the other end closes the idle connection.
 
 #[cfg(test)]
 mod tests;
@@ -14,15 +14,15 @@ use h2lab_model::Fix;
 use h2lab_model::record::{Outcome, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 
-/// So many requests must have met the timeout.
+/// At least this many requests must have met the timeout …
 const LEAST: usize = 2;
-/// And this share of all.
+/// … and this share of all.
 const LEAST_SHARE: f64 = 0.001;
-/// Shorter times without a request are no idle time.
+/// Shorter times without a request do not count as idle.
 const IDLE: Duration = Duration::from_millis(500);
-/// The idle times before them may differ by this part of the shortest.
+/// The idle times before these requests may differ by this part of the shortest.
 const ALIKE: f64 = 0.1;
-/// A proxy says so if its backend closed the connection on which it sent the request.
+/// The status with which a proxy answers if its backend closed the connection on which it sent the request.
 const BAD_GATEWAY: u16 = 502;
 /// An idle timeout that is longer than that of common clients and proxies.
 const LONG_MS: u64 = 75_000;
@@ -79,13 +79,14 @@ pub(in crate::diagnose::causes) struct Race {
     pub connection: u32,
     pub stream: u32,
     at: Time,
-    /// For how long nothing was asked before.
+    /// For how long no request had been sent before.
     idle: Duration,
     by_proxy: bool,
 }
 
-/// Requests that failed with their connection, which was idle before and ended within two round trips of the sending, or by a GOAWAY
-/// that excludes them; and those answered with 502 after a time in which nothing at all was asked.
+/// Requests that failed with their connection, which had been idle and ended within two round trips after they were
+/// sent, or by a GOAWAY that excludes them; and those answered with 502 after a time in which no request at all was
+/// sent.
 pub(in crate::diagnose::causes) fn races(repetition: &Repetition<'_>) -> Vec<Race> {
     let (record, rtt) = (repetition.record, repetition.facts().rtt);
     let mut busy_until: BTreeMap<u32, Time> = BTreeMap::new();
@@ -97,7 +98,7 @@ pub(in crate::diagnose::causes) fn races(repetition: &Repetition<'_>) -> Vec<Rac
         }
         let closes = match sample.outcome {
             Outcome::Closed | Outcome::GoAway | Outcome::Reset => true,
-            // What was sent again met more than one GOAWAY.
+            // A request that was sent again met more than one GOAWAY.
             Outcome::Refused => sample.replays == 0,
             _ => false,
         };

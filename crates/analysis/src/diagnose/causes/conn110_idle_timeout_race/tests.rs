@@ -10,8 +10,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN110")
 }
 
-/// On each connection a request, and after so many ms without one another, which fails when the server closes the connection
-/// `closed` ms after it was sent.
+/// One request on each connection, and after the given idle time in ms another one, which fails when the server closes
+/// the connection `closed` ms after it was sent.
 fn races(idle: &[u64], closed: u64) -> CellRecord {
     let mut scene = Scene::new(Protocol::H1);
     for (connection, idle) in (0..).zip(idle) {

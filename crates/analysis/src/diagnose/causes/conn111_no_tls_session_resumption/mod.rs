@@ -14,9 +14,9 @@ use h2lab_model::Fix;
 use h2lab_model::record::ConnectionRecord;
 use h2lab_model::settings::{self, Knob, Role, Wish, advise};
 
-/// So many full handshakes must have come when a session could have been resumed.
+/// At least this many full handshakes must have taken place when a session could have been resumed.
 const LEAST: usize = 4;
-/// Of all that could, no more than this part may have been resumed.
+/// At most this part of the handshakes that could have resumed a session may have done so.
 const RESUMED: f64 = 0.1;
 
 /// The rule.
@@ -67,14 +67,14 @@ struct Total {
     resumed: usize,
     /// Handshakes that began before the first had brought a session.
     early: usize,
-    /// What the full handshakes took beyond a round trip.
+    /// What the full handshakes took beyond one round trip.
     beyond: Duration,
-    /// Requests waited for so much of that.
+    /// The part of that for which requests waited.
     waiting: Duration,
 }
 
 impl Total {
-    /// What is said of the other connections.
+    /// The part of the symptom about the other connections.
     fn beside(&self) -> String {
         if self.early == 0 {
             return String::new();
@@ -121,7 +121,7 @@ fn fixes(case: &Case<'_>) -> Vec<Fix> {
     }
     let wish = Wish { knob: Knob::SessionResumption, role: Role::Front, value: None };
     let keep = "keep sessions between connections, and one client object for all callers";
-    // A server that has it on without a setting needs no change.
+    // A server that resumes sessions without a setting needs no change.
     let server = Some(advise(&case.peer(), wish)).filter(|fix| fix.setting != settings::NONE);
     let client = Fix::new("client", keep, "a session that is not kept cannot be resumed");
     server.into_iter().chain([client]).collect()

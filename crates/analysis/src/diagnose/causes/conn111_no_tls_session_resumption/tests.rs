@@ -10,8 +10,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "CONN111")
 }
 
-/// A first connection, then `full` and `resumed` ones, a second apart: TLS takes each `tls` ms after TCP is up, and a request waits
-/// for it. The round trip is 25 ms.
+/// A first connection, then `full` and `resumed` ones, one second apart. TLS takes `tls` ms on each after TCP is
+/// established, and a request waits for it. The round trip is 25 ms.
 fn scene(full: u32, resumed: u32, tls: u64) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2).request(0, 1, 100, 125, 125);
     for n in 1..=full + resumed {

@@ -12,7 +12,7 @@ use h2lab_model::Fix;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise, first, known};
 use h2lab_wire::trace::Direction;
 
-/// No window that is advised is smaller: 320 Mbit/s over 100 ms.
+/// The smallest window that is advised: enough for 320 Mbit/s over 100 ms.
 const LEAST: u64 = 4 << 20;
 
 /// The rule.
@@ -35,7 +35,7 @@ fn finding(case: &Case<'_>, stopped: &Stopped) -> Finding {
             stopped.rate()
         ),
         evidence: stopped.evidence("the stream"),
-        // When the server ran out of credit follows from what came and what was granted.
+        // That the server ran out of credit is concluded from the data that arrived and the credit that was granted.
         confidence: Confidence::Inferred,
         fixes: fixes(case, stopped, large),
         confirm: format!(
@@ -46,7 +46,8 @@ fn finding(case: &Case<'_>, stopped: &Stopped) -> Finding {
     }
 }
 
-/// A larger stream window; and a connection window as large, where it would be the next that stops the response at once.
+/// A larger stream window; and a connection window of the same size, where that would be the next limit to stop the
+/// response.
 fn fixes(case: &Case<'_>, stopped: &Stopped, large: u64) -> Vec<Fix> {
     let connection = stopped.longest.connection;
     let credit = case.records().map(|record| download_credit(record, connection)).min().unwrap_or(u64::MAX);

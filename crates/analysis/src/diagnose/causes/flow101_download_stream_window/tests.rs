@@ -64,7 +64,7 @@ fn two_stops_are_chance_and_three_are_not() {
 
 #[test]
 fn what_costs_less_than_a_twentieth_is_not_worth_a_finding() {
-    // The stops take 28 × 40 ms; the responses are under way for 4 × 320 ms.
+    // The stops take 28 × 40 ms; the responses take 4 × 320 ms.
     let beside = |millis| finding(with_other_work(download().with_stream_window(64 << 10).record(), millis));
     assert!(beside(1_120 * 19 - 1_280).is_some());
     assert_eq!(beside(1_120 * 20 - 1_280 + 20), None);

@@ -10,7 +10,7 @@ use crate::diagnose::{Case, Finding, Rule};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::trace::Direction;
 
-/// No window that is advised is smaller: 84 Mbit/s over 100 ms.
+/// The smallest window that is advised: enough for 84 Mbit/s over 100 ms.
 const LEAST: u64 = 1 << 20;
 
 /// The rule.

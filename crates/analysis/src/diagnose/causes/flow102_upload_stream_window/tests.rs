@@ -27,7 +27,7 @@ fn bodies_that_wait_for_the_servers_credit_name_its_stream_window_and_setting() 
     assert_eq!(found.confidence, Confidence::Observed);
     assert_eq!(found.fixes[0].product, "nginx");
     assert!(found.fixes[0].setting.starts_with("http2_body_preread_size"), "{:?}", found.fixes[0]);
-    // Eight round trips with seven stops, and half a one each for the first bytes and the answer.
+    // Eight round trips with seven stops, and half a round trip each for the first bytes and the answer.
     assert!((found.cost_share - 7.0 / 8.0).abs() < 0.01, "{}", found.cost);
 }
 

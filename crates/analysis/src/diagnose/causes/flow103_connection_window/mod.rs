@@ -11,7 +11,7 @@ use crate::diagnose::{Case, Confidence, Finding, Rule};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::trace::Direction;
 
-/// No window that is advised is smaller: 320 Mbit/s over 100 ms.
+/// The smallest window that is advised: enough for 320 Mbit/s over 100 ms.
 const LEAST: u64 = 4 << 20;
 
 /// The rule.

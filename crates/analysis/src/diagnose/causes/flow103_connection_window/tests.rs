@@ -1,4 +1,4 @@
-//! When the connection window is what is too small.
+//! When the connection window is the one that is too small.
 
 use crate::diagnose::causes::views::transfer::Transfer;
 use crate::diagnose::{Finding, run};

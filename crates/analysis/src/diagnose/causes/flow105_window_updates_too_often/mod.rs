@@ -1,4 +1,4 @@
-//! FLOW105: credit comes for every DATA frame or two.
+//! FLOW105: credit comes for every one or two DATA frames.
 
 #[cfg(test)]
 mod tests;
@@ -10,9 +10,10 @@ use h2lab_base::counts::count;
 use h2lab_model::Fix;
 use h2lab_wire::trace::Direction;
 
-/// Fewer may be those of small bodies, and cost nothing.
+/// Fewer WINDOW_UPDATEs may belong to small bodies, and cost nothing.
 const LEAST: u64 = 1_000;
-/// So many for each DATA frame are too many: a receiver that waits for half of its window sends one for some dozens.
+/// More than this many for each DATA frame are too many: a receiver that waits for half of its window sends one for
+/// several dozen.
 const RATIO: f64 = 0.5;
 
 /// The rule.

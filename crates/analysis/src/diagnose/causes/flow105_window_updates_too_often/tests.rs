@@ -9,7 +9,7 @@ fn findings(record: CellRecord) -> Vec<Finding> {
     run(&[record]).into_iter().filter(|finding| finding.rule == "FLOW105").collect()
 }
 
-/// So many DATA frames that came, and WINDOW_UPDATEs of the client, which was busy.
+/// The client received `data` DATA frames and sent `credits` WINDOW_UPDATEs; it was busy.
 fn record(data: u64, credits: u64) -> CellRecord {
     let mut record = Scene::new(Protocol::H2c).record();
     (record.generator.busiest_ns, record.generator.wall_ns) = (700_000_000, 1_000_000_000);

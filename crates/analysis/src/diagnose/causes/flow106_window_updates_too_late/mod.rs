@@ -16,7 +16,7 @@ use h2lab_wire::trace::Direction;
 pub(super) struct WindowUpdatesTooLate;
 
 impl Rule for WindowUpdatesTooLate {
-    // Of an upload it is not seen for how long data flowed: the client's socket takes a whole window at once.
+    // For an upload it is not visible for how long data flowed: the client's socket accepts a whole window at once.
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let of = |scope| Stopped::of(case, Direction::Down, scope, true);
         let stopped = of(Scope::Stream).or_else(|| of(Scope::Connection));

@@ -33,7 +33,7 @@ fn credit_for_whole_windows_stops_responses_and_the_window_is_not_blamed() {
 #[test]
 fn credit_at_half_of_the_window_is_in_time() {
     assert_eq!(found(Transfer { credit_after: 128 << 10, ..late(Direction::Down) }.record()), []);
-    // Of an upload the flow is not seen.
+    // For an upload the flow of data is not visible.
     assert_eq!(found(late(Direction::Up).record()), []);
 }
 

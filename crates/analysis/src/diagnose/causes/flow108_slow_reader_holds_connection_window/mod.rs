@@ -1,6 +1,6 @@
-//! FLOW108: one response that the client does not read holds the connection window, and the others wait.
+//! FLOW108: one response that the client does not read uses up the connection window, and the others wait.
 //!
-//! Of request bodies it cannot be told from here whether the server did not read or the data was still under way.
+//! For request bodies the client cannot distinguish a server that did not read from data that was still in flight.
 
 #[cfg(test)]
 mod tests;
@@ -22,11 +22,11 @@ use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 /// The part of the connection window that one stream must hold.
 const HELD: f64 = 0.8;
-/// A client that reads gives credit back sooner than this after the data came, or in two round trips.
+/// A client that reads returns credit sooner than this after the data arrived, or within two round trips.
 const LEAST: Duration = Duration::from_millis(50);
-/// A window that lets so many streams go on whose readers stop.
+/// The advised window is this many times the present one: this many streams can continue whose readers stop.
 const STREAMS: u64 = 16;
-/// No connection window that is advised is smaller.
+/// The smallest connection window that is advised.
 const LEAST_WINDOW: u64 = 16 << 20;
 
 /// The rule.
@@ -43,14 +43,14 @@ impl Rule for SlowReader {
     }
 }
 
-/// A time in which a connection had no credit, and one stream held it.
+/// A time in which a connection had no credit, and one stream held most of the window.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     connection: u32,
     stream: u32,
     begin: Time,
     end: Time,
-    /// Bytes of the connection window, and of those that the stream held.
+    /// The size of the connection window in bytes, and how much of it the stream held.
     window: u64,
     held: u64,
 }
@@ -65,7 +65,7 @@ impl Hold {
 #[derive(Debug, Default)]
 struct Found {
     holds: Vec<Hold>,
-    /// How long other requests waited meanwhile, together.
+    /// How long other requests waited meanwhile, in total.
     waited: Duration,
     requests: u64,
     stream_window: u64,
@@ -84,7 +84,7 @@ impl Found {
         let [of_all, of_stream] =
             [|_: &Hold| None, |hold: &Hold| Some(hold.stream)].map(|of| spans(&holds, of));
         for sample in record.samples.iter().filter(|sample| sample.sent_at.happened()) {
-            // Before that it had nothing to wait for.
+            // Before that the request had nothing to wait for.
             let due = sample.sent_at + facts.quickest;
             let during = |of: &BTreeMap<(u32, Option<u32>), Spans>, stream: Option<u32>| {
                 let spans = of.get(&(sample.connection, stream));
@@ -101,7 +101,8 @@ impl Found {
     }
 }
 
-/// When the window of each connection was held, by whichever stream `of` says: there may be many holds, and many more requests.
+/// When the window of each connection was held, with the stream that `of` returns as part of the key: there may be many
+/// holds, and many more requests.
 fn spans(holds: &[Hold], of: fn(&Hold) -> Option<u32>) -> BTreeMap<(u32, Option<u32>), Spans> {
     let mut spans: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for hold in holds {
@@ -126,14 +127,14 @@ fn holds(record: &CellRecord, rtt: Duration) -> Vec<Hold> {
     all.filter(|hold| hold.duration() >= LEAST.max(rtt * 2)).collect()
 }
 
-/// A connection's window for responses, and who has taken of it.
+/// A connection's window for responses, and which streams have used it.
 #[derive(Debug)]
 struct Shared {
     connection: u32,
     credit: i64,
-    /// The most credit that there was at a time.
+    /// The most credit that there was at any time.
     window: i64,
-    /// Of each open stream: bytes of DATA whose credit has not been given back.
+    /// For each open stream: bytes of DATA whose credit has not been returned.
     held: BTreeMap<u32, i64>,
     open: Option<Hold>,
     holds: Vec<Hold>,
@@ -159,7 +160,7 @@ impl Shared {
             self.credit -= i64::from(frame.length);
             *self.held.entry(frame.stream.0).or_default() += i64::from(frame.length);
         } else if is_credit && frame.stream.0 > 0 {
-            // A window that is raised at the beginning is no credit for what came.
+            // An increase of a window at the beginning does not return credit for data that arrived.
             if let Some(held) = self.held.get_mut(&frame.stream.0) {
                 *held = (*held - i64::from(frame.value)).max(0);
             }
@@ -173,19 +174,19 @@ impl Shared {
         if is_data && self.credit < SPENT && self.open.is_none() {
             self.open = self.begin(frame.at);
         }
-        // Clients return no stream's credit once it has ended: what it held is not known from there on.
+        // Clients return no stream credit once the stream has ended: from then on it is not known what it held.
         if frame.direction == Direction::Down && (frame.ends_stream() || frame.kind == FrameKind::RST_STREAM)
         {
             self.held.remove(&frame.stream.0);
         }
     }
 
-    /// Whether credit came for the stream that holds the window.
+    /// Whether this frame returns credit to the stream that holds the window.
     fn is_read(&self, frame: &FrameEvent) -> bool {
         self.open.is_some_and(|open| open.stream == frame.stream.0)
     }
 
-    /// The window has just been used up: whether one stream has most of it.
+    /// The window has just been used up: the hold, if one stream has most of it.
     fn begin(&self, at: Time) -> Option<Hold> {
         let (stream, held) = self.held.iter().max_by_key(|(_, held)| **held)?;
         let is_one = *held as f64 >= HELD * self.window as f64;
@@ -203,7 +204,7 @@ impl Shared {
         self.holds.extend(self.open.take().map(|open| Hold { end: at, ..open }));
     }
 
-    /// All of them; what is still open ends with the record.
+    /// All holds; one that is still open ends with the record.
     fn ended(mut self, last: Time) -> Vec<Hold> {
         self.end(last);
         self.holds
@@ -237,7 +238,7 @@ fn finding(case: &Case<'_>, found: &Found) -> Option<Finding> {
             Evidence::new("of them held by that stream", longest.held as f64, "bytes"),
             Evidence::new("requests that waited meanwhile", found.requests as f64, "requests"),
         ],
-        // That the application did not read follows from the credit that did not come.
+        // That the application did not read is concluded from the missing credit.
         confidence: Confidence::Inferred,
         fixes: vec![
             Fix::new(

@@ -8,14 +8,14 @@ use h2lab_model::workload::Protocol;
 use h2lab_wire::StreamId;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
-/// Bytes of a connection window that nobody raised.
+/// Bytes of a connection window that was never raised.
 const WINDOW: u32 = 65_535;
 
 fn findings(record: CellRecord) -> Vec<Finding> {
     run(&[record]).into_iter().filter(|finding| finding.rule == "FLOW108").collect()
 }
 
-/// DATA that comes, or credit that the client gives.
+/// DATA that arrives, or credit that the client returns.
 fn frame(record: &mut CellRecord, kind: FrameKind, stream: u32, bytes: u32, at: u64) {
     let is_data = kind == FrameKind::DATA;
     record.frames.push(FrameEvent {
@@ -31,7 +31,8 @@ fn frame(record: &mut CellRecord, kind: FrameKind, stream: u32, bytes: u32, at: 
     record.frames.sort_by_key(|frame| frame.at);
 }
 
-/// A response of stream 1 that takes `held` of the window, and another that takes the rest at 200 ms; nothing is read until `read`.
+/// A response on stream 1 that takes `held` of the window, and another one that takes the rest at 200 ms; nothing is
+/// read until `read`.
 fn record(held: u32, read: u64) -> CellRecord {
     let scene = Scene::new(Protocol::H2c).request(0, 1, 100, 125, read + 50);
     let mut record = scene.request(0, 3, 100, 125, read + 25).record();

@@ -1,6 +1,6 @@
-//! FLOW112: the client returns credit long after the data came, since it reads slowly.
+//! FLOW112: the client returns credit long after the data arrived, since it reads slowly.
 //!
-//! Of request bodies it cannot be told from here whether the server did not read or the data was still under way.
+//! For request bodies the client cannot distinguish a server that did not read from data that was still in flight.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,8 @@ fn finding(case: &Case<'_>) -> Option<Finding> {
     let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max()?;
     let all = case.repetitions.iter().flat_map(Repetition::stops);
     let all: Vec<&Stop> = all.filter(|stop| stop.direction == Direction::Down).collect();
-    // A shorter one would be a round trip all the same: a larger window takes away more of it than quicker reading.
+    // A stop in which credit was held for less would last a round trip anyway: a larger window shortens it more than
+    // faster reading.
     let held: Vec<&Stop> = all.iter().copied().filter(|stop| stop.is_prompt && stop.held > rtt).collect();
     let cost: Duration = held.iter().map(|stop| stop.held.min(stop.duration())).sum();
     if held.len() < LEAST_STOPS || held.len() * 2 <= all.len() || !case.is_worth_time(cost) {
@@ -58,7 +59,7 @@ fn finding(case: &Case<'_>) -> Option<Finding> {
             .seen(longest.connection, longest.begin),
             Evidence::new("bytes of the window", longest.window as f64, "bytes"),
         ],
-        // That the application had not read follows from the credit that did not come.
+        // That the application had not read is concluded from the missing credit.
         confidence: Confidence::Inferred,
         fixes: vec![Fix::new(
             "client",

@@ -9,7 +9,7 @@ fn lumps() -> Transfer {
     Transfer { credit_after: 64 << 10, ..Transfer::new(Direction::Down).with_stream_window(64 << 10) }
 }
 
-/// It, where the client takes so many milliseconds to read 64 KiB.
+/// The same where the client takes this many milliseconds to read 64 KiB.
 fn read_in(millis: u64) -> Transfer {
     Transfer { read_rate: (64 << 10) / millis, ..lumps() }
 }
@@ -30,7 +30,7 @@ fn a_client_that_reads_slowly_is_named_and_its_window_is_not() {
     assert!(found[0].symptom.contains("reads slowly"), "{}", found[0].symptom);
     assert!(found[0].symptom.contains("the round trip is 40 ms"), "{}", found[0].symptom);
     assert!(!found[0].fixes[0].setting.contains("-w"), "{:?}", found[0].fixes);
-    // Of each cycle of 120 ms it is 60 and more.
+    // At least 60 ms of each cycle of 120 ms.
     assert!((0.4..0.75).contains(&found[0].cost_share), "{}", found[0].cost);
 }
 
@@ -38,7 +38,7 @@ fn a_client_that_reads_slowly_is_named_and_its_window_is_not() {
 fn reading_that_takes_less_than_a_round_trip_leaves_the_stop_to_the_window() {
     assert_eq!(names(read_in(30)), ["FLOW101"]);
     assert_eq!(names(lumps()), ["FLOW101"]);
-    // The reading is no cost of the window.
+    // The reading time does not count as cost of the window.
     assert!(rules(read_in(30))[0].cost_share < rules(lumps())[0].cost_share - 0.1);
 }
 

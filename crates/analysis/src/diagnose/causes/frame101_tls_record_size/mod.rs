@@ -1,4 +1,4 @@
-//! FRAME101: bodies in TLS records so small that what protects each of them is a part of all bytes.
+//! FRAME101: bodies in TLS records so small that the overhead of each record is a notable part of all bytes.
 
 #[cfg(test)]
 mod tests;
@@ -19,11 +19,12 @@ const FULL: u64 = 16_384;
 const OVERHEAD: u64 = 21;
 /// Headers of IPv4 and of TCP with its timestamps.
 const HEADERS: u64 = 52;
-/// Fewer records after the first mebibyte are none of bulk.
+/// With fewer records after the first mebibyte, it was no bulk transfer.
 const LEAST: u64 = 1_000;
-/// A frame that is cut into so many records had been ready as a whole: a stream of small messages has a record for each.
+/// A frame that is cut into this many records had been ready as a whole: a stream of small messages has a record for
+/// each.
 const CUT: f64 = 2.0;
-/// A link that carries this part of its capacity while responses come is what limits them.
+/// A link is the limit if this part of its capacity is used while responses arrive.
 const LIMIT: f64 = 0.8;
 
 /// The rule.
@@ -38,17 +39,17 @@ impl Rule for TlsRecordSize {
     }
 }
 
-/// What came from the server, of all repetitions.
+/// What came from the server, in all repetitions.
 #[derive(Debug, Default)]
 struct Seen {
     /// Records after the first mebibyte of their connection, and their bytes.
     late: [u64; 2],
     /// All records, and their bytes.
     all: [u64; 2],
-    /// DATA frames, and the bytes in clear.
+    /// DATA frames, and the bytes before encryption.
     frames: [u64; 2],
     segments: u64,
-    /// The time in which responses came.
+    /// The time in which responses arrived.
     busy: Duration,
 }
 
@@ -93,7 +94,7 @@ impl Seen {
         self.all[1] + self.segments * HEADERS
     }
 
-    /// The part of a link's capacity that was used while responses came.
+    /// The part of a link's capacity that was used while responses arrived.
     fn used(&self, bits_per_second: u64) -> f64 {
         let could = self.busy.as_secs_f64() * bits_per_second as f64 / 8.0;
         self.wire() as f64 / could.max(1.0)
@@ -104,7 +105,7 @@ fn add(to: &mut [u64; 2], more: [u64; 2]) {
     to.iter_mut().zip(more).for_each(|(to, more)| *to += more);
 }
 
-/// The time in which at least one response came.
+/// The time in which at least one response arrived.
 fn busy(record: &CellRecord) -> Duration {
     let came = record.samples.iter().filter(|sample| sample.first_byte_at.happened());
     let mut spans: Vec<(Time, Time)> =
@@ -147,7 +148,7 @@ fn finding(case: &Case<'_>, seen: &Seen) -> Option<Finding> {
     })
 }
 
-/// What the bytes cost: time where the link is known to be the limit.
+/// What the overhead costs: time where the link is known to be the limit.
 fn cost(case: &Case<'_>, seen: &Seen, share: f64) -> Finding {
     let link = case.cell().link.as_ref().and_then(|link| link.downlink.bandwidth);
     let is_limit = link.is_some_and(|bandwidth| seen.used(bandwidth.bits_per_second()) >= LIMIT);

@@ -7,14 +7,15 @@ use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
 
-/// Frames of a record.
+/// DATA frames of the transfer.
 const FRAMES: u64 = 1_000;
 
 fn findings(record: CellRecord) -> Vec<Finding> {
     run(&[record]).into_iter().filter(|finding| finding.rule == "FRAME101").collect()
 }
 
-/// A download of a second over a link of 16 Mbit/s, in so many records of so many bytes after as many bytes in the first mebibyte.
+/// A download of one second over a link of 16 Mbit/s, in `records` records of `length` bytes, after records of the same
+/// length in the first mebibyte.
 fn record(records: u64, length: u64) -> CellRecord {
     let mut record = Scene::new(Protocol::H2).request(0, 1, 0, 25, 1_025).record();
     let early = (1_u64 << 20).div_ceil(length + 21);
@@ -118,7 +119,7 @@ fn responses_that_come_at_once_share_the_time() {
     (other.first_byte_at, other.completed_at) = (Time::from_millis(100), Time::from_millis(1_025));
     record.samples.push(&other);
     assert!(!findings(record.clone()).remove(0).is_observation());
-    // One after the other they leave the link half empty.
+    // One after the other, they leave the link half empty.
     (other.first_byte_at, other.completed_at) = (Time::from_millis(1_025), Time::from_millis(2_025));
     record.samples.push(&other);
     assert!(findings(record).remove(0).is_observation());

@@ -15,11 +15,12 @@ use h2lab_wire::trace::Direction;
 
 /// The length of frames that every receiver accepts (RFC 9113 §4.2), in bytes.
 const USUAL: f64 = 16_384.0;
-/// A sender whose frames are as long as this on average makes use of that: a fast transfer in the usual frames is healthy.
+/// A sender whose frames have at least this length on average uses what is allowed: a fast transfer in frames of the
+/// usual length is healthy.
 const SHORT: f64 = 0.9 * USUAL;
-/// Fewer frames in a second are no work for a CPU.
+/// Fewer frames per second are negligible work for a CPU.
 const RATE: f64 = 10_000.0;
-/// A body that is no longer than so many frames would have hardly fewer of another length.
+/// With longer frames, a body of at most this many frames would have hardly fewer.
 const FRAMES: u64 = 4;
 
 /// The rule.
@@ -66,7 +67,7 @@ fn finding(case: &Case<'_>, data: Direction, sent: &Sent, end: &(String, f64)) -
     })
 }
 
-/// What makes frames longer: their sender. Every receiver accepts longer ones.
+/// The sender makes frames longer: every receiver accepts that.
 fn fix(case: &Case<'_>, data: Direction) -> Fix {
     match data {
         Direction::Down => {

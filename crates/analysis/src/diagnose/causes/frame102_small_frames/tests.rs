@@ -9,7 +9,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "FRAME102")
 }
 
-/// So many DATA frames of `length` bytes with their headers that came in a second for `requests` requests; the client was busy.
+/// `frames` DATA frames of `length` bytes including their headers, received within one second for `requests` requests;
+/// the client was busy.
 fn record(frames: u64, length: u64, requests: u32) -> CellRecord {
     let mut record = Scene::new(Protocol::H2c).server_software("nginx/1.22.1").record();
     (record.generator.busiest_ns, record.generator.wall_ns) = (700_000_000, 1_000_000_000);

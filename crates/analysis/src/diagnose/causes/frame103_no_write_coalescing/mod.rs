@@ -13,17 +13,17 @@ use h2lab_model::Fix;
 use h2lab_model::record::Sample;
 use h2lab_wire::trace::Direction;
 
-/// Fewer frames may be those of the beginning.
+/// Fewer frames may be those at the beginning.
 const LEAST: u64 = 1_000;
-/// A message is this many frames at least: HEADERS and DATA.
+/// A message has at least this many frames: HEADERS and DATA.
 const FRAMES: f64 = 1.8;
-/// So many segments for each frame are one each.
+/// With at least this many segments per frame, each frame has its own.
 const SEGMENTS: f64 = 0.9;
-/// Half of a segment over Ethernet: longer ones are full soon, however many frames they have.
+/// Half of a segment over Ethernet: longer frames fill a segment soon, however many there are.
 const HALF: f64 = 724.0;
-/// A response that is over so soon after it began was ready as a whole.
+/// A response that ends this soon after it began was ready as a whole.
 const AT_ONCE: Duration = Duration::from_millis(1);
-/// So many responses must have been.
+/// At least this share of responses must have been ready as a whole.
 const MOST: f64 = 0.9;
 
 /// The rule.
@@ -38,7 +38,7 @@ impl Rule for NoWriteCoalescing {
     }
 }
 
-/// Whether what went this way was ready as a whole. Our client has bodies when it begins.
+/// Whether the messages in this direction were ready as a whole. Our client has the whole body when it begins.
 fn is_whole(case: &Case<'_>, direction: Direction) -> bool {
     if direction == Direction::Up {
         return case.cell().work.body_length() > 0;

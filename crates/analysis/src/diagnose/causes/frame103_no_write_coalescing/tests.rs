@@ -11,7 +11,8 @@ fn findings(record: CellRecord) -> Vec<Finding> {
     run(&[record]).into_iter().filter(|finding| finding.rule == "FRAME103").collect()
 }
 
-/// A connection whose server sent so many frames for so many requests, in so many segments of 500 bytes; the client was busy.
+/// A connection whose server sent `frames` frames for `requests` requests in `segments` segments of 500 bytes; the
+/// client was busy.
 fn record(frames: u64, requests: u32, segments: u32) -> CellRecord {
     let mut record = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 126).record();
     record.cell.work.body_bytes = 0;

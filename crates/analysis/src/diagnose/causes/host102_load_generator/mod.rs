@@ -13,9 +13,9 @@ use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, Sample};
 use h2lab_model::workload::Arrival;
 
-/// A thread that works for this part of the time is the limit.
+/// A thread that works for at least this part of the time is the limit.
 const BUSY: f64 = 0.9;
-/// In less time a thread is busy from the first to the last request, and that says nothing.
+/// In a shorter time a thread is busy from the first to the last request, which proves nothing.
 const SHORTEST: Duration = Duration::from_millis(500);
 
 /// The rule.
@@ -30,7 +30,7 @@ impl Rule for LoadGenerator {
         let late: Duration = case.samples().filter_map(|sample: Sample| sample.lateness()).sum();
         let finding = case.finding(&META, late, "before the generator sent requests that were due");
         let is_closed = matches!(case.cell().work.arrival, Arrival::Closed { .. });
-        // A closed loop has no due times: all that is known is that the generator never waited.
+        // A closed loop has no due times: it is only known that the generator never waited.
         let share = if is_closed { mean } else { finding.cost_share };
         if mean < BUSY || !case.is_worth(share) {
             return Vec::new();
@@ -71,7 +71,7 @@ impl Rule for LoadGenerator {
     }
 }
 
-/// Whether a repetition lasts for long enough, and is not bulk work, which has no due times.
+/// Whether a repetition lasts long enough, and is not bulk work, which has no due times.
 fn is_long(record: &CellRecord) -> bool {
     record.bulk.is_none() && u128::from(record.generator.wall_ns) >= SHORTEST.as_nanos()
 }

@@ -10,7 +10,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "HOST102")
 }
 
-/// Two requests of 50 ms each, sent `late` ms after they were due, by a generator whose thread worked for so many of 1,000 ms.
+/// Two requests of 50 ms each, sent `late` ms after they were due, by a generator whose thread worked for `busy_ms` of
+/// 1,000 ms.
 fn scene(late: u64, busy_ms: u64) -> CellRecord {
     let mut record =
         Scene::new(Protocol::H2c).request(0, 1, 100, 150, 150).request(0, 3, 100, 150, 150).record();
@@ -67,7 +68,7 @@ fn one_busy_thread_of_several_and_a_closed_loop_count() {
 fn what_a_busy_generator_imitates_is_not_named_beside_it() {
     let rules = |busy_ms: u64| {
         let mut record = scene(50, busy_ms);
-        // A server that is as busy, and one of whose two responses comes later.
+        // A server that is equally busy, and of whose two responses one comes later.
         let (cpu_ns, wall_ns) = (980_000_000, 1_000_000_000);
         record.server = Some(ServerSummary { cpu_ns, wall_ns, ..ServerSummary::default() });
         for sample in record.samples.edit().iter_mut().skip(1) {

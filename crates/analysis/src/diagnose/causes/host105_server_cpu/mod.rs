@@ -11,17 +11,20 @@ use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, ServerSummary};
 
-/// The CPU time that a server with one busy thread uses, and what other programs took of that, are this part of the time, at least.
+/// The CPU time that a server with one busy thread uses, together with what other programs took of it, is at least this
+/// part of the time.
 const BUSY: f64 = 0.9;
-/// It must have used this part of the time itself: what others took says little of what it would have done with it.
+/// The server must have used at least this part of the time itself: it is uncertain how it would have used the time
+/// that others took.
 const LEAST_USED: f64 = 0.75;
-/// One thread can use no more; what is above comes of how time is counted.
+/// One thread cannot use more; an excess comes from the way time is counted.
 const ONE_THREAD: f64 = 1.1;
-/// A server whose threads were ready for this part of the time and had no CPU, beyond what other programs took, wants more CPUs.
+/// A server needs more CPUs if its threads were ready for this part of the time and had no CPU, beyond what other
+/// programs took.
 const WAITING: f64 = 0.05;
-/// Waiting in the server must be this part of the response time: less is no limit.
+/// Waiting in the server must be at least this part of the response time: if it is less, the CPU is not the limit.
 const LEAST_SHARE: f64 = 0.1;
-/// In less time a process is busy with its start.
+/// In a shorter time a process is busy with its start.
 const SHORTEST: Duration = Duration::from_millis(500);
 
 /// The rule.
@@ -64,7 +67,7 @@ impl Rule for ServerCpu {
                 Evidence::new("the same that other programs had instead", wanted - cpu, "CPUs"),
                 Evidence::new("time in it beyond its quickest response", millis_f64(queued), "ms"),
             ],
-            // Whether it could use a second CPU is seen only where its threads waited for one.
+            // Whether it could use a second CPU is visible only where its threads waited for one.
             confidence: if waiting >= WAITING { Confidence::Observed } else { Confidence::Inferred },
             fixes: vec![
                 Fix::new(
@@ -92,12 +95,12 @@ fn server(record: &CellRecord) -> Option<&ServerSummary> {
     record.server.as_ref().filter(|server| u128::from(server.wall_ns) >= SHORTEST.as_nanos())
 }
 
-/// The CPU time of a server, and what it would have used, had no other program had it.
+/// The CPU time of a server, including what other programs took from it.
 fn wanted_ns(server: &ServerSummary) -> u64 {
     server.cpu_ns + server.run_delay.taken_ns()
 }
 
-/// Whether the server has no CPU time left over the other protocol, either, which is no quicker for that.
+/// Whether the server has no CPU time left over the other protocol either, and that protocol is no quicker.
 fn is_as_busy(against: &Against<'_>) -> bool {
     let servers: Vec<&ServerSummary> =
         against.repetitions.iter().filter_map(|record| server(record)).collect();

@@ -10,7 +10,7 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "HOST105")
 }
 
-/// One response after 25 ms and one after `slow` ms of a server that used so much CPU in 1,000 ms.
+/// One response after 25 ms and one after `slow` ms, of a server that used `cpu_ms` ms of CPU time in 1,000 ms.
 fn scene(slow: u64, cpu_ms: u64) -> CellRecord {
     let scene = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125);
     let mut record = scene.request(0, 3, 100, 100 + slow, 100 + slow).record();
@@ -38,7 +38,7 @@ fn a_busy_server_in_which_requests_wait_is_the_limit() {
 fn an_idle_server_one_that_answers_at_once_and_an_unknown_one_are_none() {
     assert!(finding(scene(75, 900)).is_some());
     assert_eq!(finding(scene(75, 899)), None);
-    // Of 25 ms and n ms a tenth is beyond the quickest from 31 ms on.
+    // For responses after 25 ms and n ms, a tenth of the time is beyond the quickest if n is at least 31.
     assert!(finding(scene(31, 980)).is_some());
     assert_eq!(finding(scene(30, 980)), None);
     let mut unknown = scene(75, 980);
@@ -49,7 +49,8 @@ fn an_idle_server_one_that_answers_at_once_and_an_unknown_one_are_none() {
     assert_eq!(finding(short), None);
 }
 
-/// The finding about a server that used the CPU for so many ms, and whose threads waited for so many for one that others had.
+/// The finding about a server that used the CPU for `cpu_ms` ms, and whose threads waited `taken_ms` ms for a CPU that
+/// other programs had.
 fn with_others(cpu_ms: u64, taken_ms: u64) -> Option<Finding> {
     let mut record = scene(75, cpu_ms);
     let (waited_ns, others_ns) = (taken_ms * 1_000_000, 2_000_000_000);

@@ -1,4 +1,5 @@
-//! HOST106: the server takes its time for each response, whatever the protocol. An observation of where the time goes.
+//! HOST106: the server takes its time for each response, whatever the protocol. Only an observation of where the time
+//! goes.
 
 #[cfg(test)]
 mod tests;
@@ -13,13 +14,13 @@ use h2lab_model::Fix;
 use h2lab_model::record::{CellRecord, Sample};
 use h2lab_wire::trace::Facts;
 
-/// The server must take so long at least: less is what any server and its machine take.
+/// The server must take at least this long: any server and its machine take less than that.
 const LEAST: Duration = Duration::from_millis(5);
-/// It must be this part of the median response time at least.
+/// It must be at least this part of the median response time.
 const BULK: f64 = 0.5;
-/// Over both protocols it is alike if it differs by less than this part of itself.
+/// The times over both protocols are equal if they differ by less than this part.
 const ALIKE: f64 = 0.2;
-/// Sending a longer request takes round trips, which are no time of the server.
+/// Sending a longer request takes additional round trips, which are not time of the server.
 const SHORT_REQUEST: u64 = 10_000;
 
 /// The rule.
@@ -79,15 +80,17 @@ impl Rule for SlowHandler {
     }
 }
 
-/// The shortest time from a request to the begin of its response, without the round trip; `None` if either is not known.
+/// The shortest time from a request to the beginning of its response, without the round trip; `None` if either is not
+/// known.
 fn least_work(record: &CellRecord, facts: &Facts) -> Option<Duration> {
     let is_known = !facts.rtt.is_zero() && !record.samples.is_empty();
     let work = is_known.then(|| facts.quickest.saturating_sub(facts.rtt));
     work.filter(|work| *work > facts.rtt * 3 / 2 || !is_read_by_records(record))
 }
 
-/// Whether the first byte of each response may have come a round trip before our client could read it: a TLS record that is longer than
-/// a first congestion window is decrypted when its rest has come. In a capture the packets tell.
+/// Whether the first byte of each response may have arrived a round trip before our client could read it: a TLS record
+/// longer than an initial congestion window is decrypted when the rest of it has arrived. In a capture the packets show
+/// it.
 fn is_read_by_records(record: &CellRecord) -> bool {
     let is_ours = record.generator.wall_ns > 0;
     let is_long = |sample: Sample| sample.body_bytes >= u64::from(INITIAL_WINDOW);

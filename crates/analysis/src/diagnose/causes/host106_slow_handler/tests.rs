@@ -6,7 +6,7 @@ use crate::stats::{CellSummary, CellVerdict, Conclusion, verdict_on};
 use h2lab_model::record::CellRecord;
 use h2lab_model::workload::Protocol;
 
-/// Over a round trip of 25 ms the server takes so many ms, for one response and for another one.
+/// Over a round trip of 25 ms the server takes `one` ms for one response and `other` ms for another.
 fn scene(protocol: Protocol, one: u64, other: u64) -> CellRecord {
     let scene = Scene::new(protocol).request(0, 1, 100, 125 + one, 125 + one);
     scene.request(0, 3, 100, 125 + other, 125 + other).record()

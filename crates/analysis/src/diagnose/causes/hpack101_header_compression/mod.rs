@@ -15,15 +15,16 @@ use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::h2::setting;
 use h2lab_wire::trace::{Direction, FrameKind};
 
-/// `SETTINGS_HEADER_TABLE_SIZE` unless it is announced (RFC 9113 §6.5.2).
+/// `SETTINGS_HEADER_TABLE_SIZE` if it is not announced (RFC 9113 §6.5.2).
 const DEFAULT_TABLE: u64 = 4_096;
-/// Of fewer requests on a connection the first one, which fills the table, is too large a part.
+/// With fewer requests on a connection, the first one, which fills the table, is too large a part.
 const LEAST_REQUESTS: u64 = 10;
-/// Blocks above this share of the fields' text are hardly compressed: Huffman's code alone saves a quarter.
+/// Field blocks above this share of the fields' text are hardly compressed: the Huffman code alone saves a quarter.
 const HARDLY: f64 = 0.5;
-/// What blocks take of that where the table has most of the fields, at most.
+/// The largest share of that text in field blocks if the table holds most of the fields.
 const USUAL: f64 = 0.1;
-/// What an entry takes in the table besides its text (RFC 7541 §4.1), for as many fields as requests have at most, as a rule.
+/// What entries take in the table besides their text (RFC 7541 §4.1), for the number of fields that requests usually
+/// have at most.
 const OVERHEAD: u64 = 32 * 16;
 /// Larger tables cost memory for every connection, and encoders use no more.
 const LARGEST_TABLE: u64 = 65_536;
@@ -46,21 +47,21 @@ impl Rule for HeaderCompression {
     }
 }
 
-/// Whether it carried enough requests, and their fields were hardly compressed.
+/// Whether a connection carried enough requests, and their fields were hardly compressed.
 fn is_plain(connection: &ConnectionRecord) -> bool {
     let counters = &connection.counters;
     counters.requests >= LEAST_REQUESTS
         && counters.headers_sent as f64 > counters.headers_plain as f64 * HARDLY
 }
 
-/// What is known of the fields of connections on which they are hardly compressed.
+/// What is known of the fields, over the connections on which they are hardly compressed.
 #[derive(Debug, Clone, Copy)]
 struct Fields {
-    /// Bytes of their blocks in a request.
+    /// Bytes of their field blocks per request.
     sent: u64,
-    /// Bytes of their text in a request.
+    /// Bytes of their text per request.
     plain: u64,
-    /// Bytes of the server's table, the smallest.
+    /// Bytes of the server's table; the smallest of them.
     table: u64,
 }
 
@@ -76,7 +77,7 @@ impl Fields {
         })
     }
 
-    /// Bytes of a table that has all of the fields.
+    /// Bytes of a table that can hold all of the fields.
     const fn needed(&self) -> u64 {
         self.plain + OVERHEAD
     }
@@ -88,13 +89,13 @@ fn table(connection: &ConnectionRecord) -> u64 {
     announced.map_or(DEFAULT_TABLE, |(_, bytes)| (*bytes).into())
 }
 
-/// Whether the requests are of our own client, which keeps in the table whatever that has room for.
+/// Whether the requests come from our own client, which keeps in the table whatever fits.
 fn is_ours(case: &Case<'_>) -> bool {
     case.records().all(|record| !record.is_of_packets())
 }
 
-/// How much longer requests were under way to the server than with blocks of the usual length, over an uplink of known capacity:
-/// each frame goes after those before it, on whatever connection.
+/// How much longer requests took to reach the server than with field blocks of the usual length, over an uplink of
+/// known capacity: each frame is sent after those before it, on whatever connection.
 fn cost(record: &CellRecord) -> Duration {
     let Some(rate) = record.cell.link.as_ref().and_then(|link| link.uplink.bandwidth) else {
         return Duration::ZERO;

@@ -12,8 +12,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "HPACK101")
 }
 
-/// So many requests, one every 100 ms, with fields of 2,000 bytes in blocks of `sent`, to a server with this table, over an uplink
-/// of 2 Mbit/s: 250 bytes in a millisecond.
+/// `requests` requests, one every 100 ms, with fields of 2,000 bytes in field blocks of `sent` bytes, to a server with
+/// this table, over an uplink of 2 Mbit/s: 250 bytes per millisecond.
 fn scene(requests: u32, sent: u32, table: Option<u32>) -> CellRecord {
     scene_of(Protocol::H2c, requests, sent, table)
 }
@@ -50,7 +50,7 @@ fn scene_of(protocol: Protocol, requests: u32, sent: u32, table: Option<u32>) ->
 #[test]
 fn fields_that_are_sent_in_full_cost_their_time_on_the_link() {
     let found = finding(scene(20, 1_450, Some(0))).expect("a finding");
-    // 1,250 bytes more than the usual 200, of a response time of 40 ms.
+    // 1,250 bytes more than the usual 200, in a response time of 40 ms.
     assert!((found.cost_share - 0.125).abs() < 1e-3, "{}", found.cost_share);
     assert_eq!(found.confidence, Confidence::Observed);
     assert_eq!(

@@ -11,7 +11,8 @@ use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::Fix;
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 
-/// So many PINGs must have been sent on each connection that says no reason: with fewer something else was too much.
+/// If no reason is given, at least this many PINGs must have been sent on each connection: with fewer, something else
+/// was too much.
 const LEAST_PINGS: u64 = 3;
 
 /// The rule.
@@ -64,7 +65,7 @@ impl Rule for PingsTooFrequent {
     }
 }
 
-/// Whether a server said that it was PINGs; or it gave no reason, and PINGs are all that was special.
+/// Whether a server named PINGs as the reason; or it named none, and PINGs are the only unusual thing.
 fn is_about_pings(calm: &Calm<'_>) -> bool {
     let by_number = calm.gives_no_reason() && calm.pings() >= LEAST_PINGS && calm.pings() > calm.resets();
     calm.says(&["ping"]) || by_number

@@ -10,8 +10,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT101")
 }
 
-/// A connection that lives for 10 s, in which the client sends so many PINGs, and that ends with this code and text, and the one
-/// request on it with it.
+/// A connection that lasts for 10 s, on which the client sends `pings` PINGs. It ends with this code and text, and so
+/// does the one request on it.
 fn scene(pings: u64, code: u32, debug: &str) -> CellRecord {
     let mut record =
         Scene::new(Protocol::H2).request(0, 1, 9_990, 10_000, 10_000).goaway(0, 10_000, 1, code).record();

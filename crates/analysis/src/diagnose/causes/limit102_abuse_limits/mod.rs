@@ -1,4 +1,4 @@
-//! LIMIT102: a limit against attacks ends connections with legitimate traffic.
+//! LIMIT102: a limit against attacks ends connections that carry legitimate traffic.
 
 #[cfg(test)]
 mod tests;
@@ -10,9 +10,9 @@ use h2lab_base::counts::{count, plural};
 use h2lab_model::Fix;
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 
-/// Of the streams of a connection that was ended, the client must have reset more than this part …
+/// The client must have reset more than this part of the streams of a connection that was ended …
 const SHARE: f64 = 0.1;
-/// … or so many.
+/// … or at least this many.
 const MANY: u64 = 1_000;
 /// Words in the debug data of servers that name such a limit.
 const WORDS: [&str; 7] = ["reset", "rst", "flood", "glitch", "abuse", "too_many_data", "small-data"];
@@ -61,7 +61,7 @@ impl Rule for AbuseLimits {
     }
 }
 
-/// Whether a server said so; or the client reset many streams, and it gave no other reason.
+/// Whether a server named such a limit; or the client reset many streams, and the server gave no other reason.
 fn is_about_misuse(calm: &Calm<'_>) -> bool {
     let requests = f64::from(calm.connection.requests.max(1));
     let is_much = calm.resets() >= MANY || calm.resets() as f64 > SHARE * requests;

@@ -10,8 +10,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT102")
 }
 
-/// A connection with so many requests, of which the client has reset some, and that ends with this code and text; the one request
-/// on it fails.
+/// A connection with `requests` requests, of which the client has reset `resets`, and that ends with this code and
+/// text; the one request that was recorded on it fails.
 fn scene(requests: u32, resets: u32, code: u32, debug: &str) -> CellRecord {
     let scene = Scene::new(Protocol::H2).request(0, 1, 990, 1_000, 1_000);
     let mut record = scene.goaway(0, 1_000, 2 * requests - 1, code).record();

@@ -14,14 +14,14 @@ use h2lab_wire::h2::setting;
 
 /// "Request Header Fields Too Large" (RFC 6585 §5).
 const TOO_LARGE: u16 = 431;
-/// Fields of fewer bytes are within the limits of all servers that are known.
+/// Fields with fewer bytes are within the limits of all known servers.
 const LARGE: u64 = 7 * 1024;
-/// So many requests must have failed, and this share of all.
+/// At least this many requests must have failed, and the next as a share of all.
 const LEAST: usize = 2;
 const LEAST_SHARE: f64 = 0.001;
-/// What most products can be set to.
+/// A size that can be configured in most products.
 const ENOUGH: u64 = 65_536;
-/// With these servers end a stream or a connection whose fields are too large.
+/// Codes with which servers end a stream or a connection whose fields are too large.
 const CODES: [ErrorCode; 5] = [
     ErrorCode::ENHANCE_YOUR_CALM,
     ErrorCode::PROTOCOL_ERROR,
@@ -83,8 +83,9 @@ impl Rule for HeaderBlockTooLarge {
     }
 }
 
-/// Whether the server ended the request in one of the ways in which fields that are too large end. A request that a GOAWAY does not
-/// leave unprocessed, as those of Tomcat do not, ends with the connection, and only that has the code.
+/// Whether the server ended the request in one of the ways in which servers react to fields that are too large. If a
+/// GOAWAY does not mark the request as unprocessed, as with Tomcat, the request ends with the connection, and only the
+/// GOAWAY has the code.
 fn is_cut(record: &CellRecord, sample: &Sample) -> bool {
     let is_one = |code: u32| CODES.iter().any(|known| known.0 == code);
     let is_ended = match sample.outcome {

@@ -11,7 +11,7 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT103")
 }
 
-/// So many requests with fields of `bytes`, of which `failed` end like this.
+/// `requests` requests with fields of `bytes`, of which `failed` end with this status, outcome and code.
 fn scene(requests: u32, failed: usize, bytes: u64, status: u16, outcome: Outcome, code: u32) -> CellRecord {
     let scene = (0..requests).fold(Scene::new(Protocol::H2), |scene, n| {
         let at = 100 + u64::from(n);

@@ -14,24 +14,26 @@ use h2lab_model::record::{CellRecord, Outcome, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::h1::reason_phrase;
 
-/// "Too Many Requests" (RFC 6585 §4): the server says what it does.
+/// "Too Many Requests" (RFC 6585 §4): the server states the reason.
 const TOO_MANY: u16 = 429;
-/// "Service Unavailable" (RFC 9110 §15.6.4): nginx answers it above a rate, and others when something is broken.
+/// "Service Unavailable" (RFC 9110 §15.6.4): nginx answers with it above a rate, other servers when something is
+/// broken.
 const UNAVAILABLE: u16 = 503;
-/// So many requests must have been refused, and so many served.
+/// At least this many requests must have been refused, and at least as many served.
 const LEAST: usize = 10;
-/// The same as a share of all: fewer missing successes make no cell unstable, either.
+/// The same as a share of all requests: with fewer failures a cell does not count as unstable, either.
 const LEAST_SHARE: f64 = 0.02;
 /// The median refusal may come later than the median success by this part of it, and by [`SLACK`].
 const LATER: f64 = 0.1;
-/// What our own lateness makes of two equal times.
+/// By how much our own lateness may separate two equal times.
 const SLACK: Duration = Duration::from_micros(500);
-/// Successes are counted in so many parts of the time at least: of fewer, chance says too much.
+/// Successes are counted in at least this many equal parts of the time: with fewer, chance is too likely.
 const LEAST_PARTS: usize = 10;
-/// In each part so much variance must be expected of chance, so that a request more or less at its ends is little.
+/// In each part at least this variance must be expected from chance, so that one request more or less at its ends
+/// matters little.
 const VARIANCE: f64 = 2.0;
-/// What decides by the rate serves more evenly than chance: by this factor of the variance. Of 10 parts, chance alone is below it in
-/// 1 of 40 cases.
+/// A limit on the rate serves more evenly than chance: with at most this part of the variance. With 10 parts, chance
+/// alone is below that in 1 of 40 cases.
 const EVEN: f64 = 0.25;
 
 /// The rule.
@@ -107,7 +109,7 @@ fn also(case: &Case<'_>, status: u16) -> String {
     format!(", and {:.0} % over {}", other.share(other.refused.len()) * 100.0, against.label)
 }
 
-/// What became of a request: when it was sent, and whether it was served.
+/// The answer to a request: when it was sent, and whether it was served.
 type Answer = (Time, bool);
 
 /// The successes of a cell and its refusals with one status.
@@ -115,13 +117,13 @@ type Answer = (Time, bool);
 struct Answers {
     status: u16,
     all: usize,
-    /// Times to the first byte.
+    /// Times to the first byte of the refusals.
     refused: Vec<Duration>,
-    /// The same of successes.
+    /// The same for the successes.
     served: Vec<Duration>,
-    /// Whether each repetition began with a success: a limit refuses nothing after a pause.
+    /// Whether each repetition began with a success: a limit refuses no request after a pause.
     begins_served: bool,
-    /// Of each repetition from the first refusal on: what came before was below the limit, or its burst.
+    /// The answers of each repetition from the first refusal on: those before it were below the limit, or in its burst.
     limited: Vec<Vec<Answer>>,
 }
 
@@ -150,7 +152,7 @@ impl Answers {
         self.limited.push(seen.split_off(first));
     }
 
-    /// Whether a request was served or refused; `None` if something else became of it.
+    /// Whether a request was served or refused; `None` if it had another outcome.
     fn is_served(&self, sample: &Sample) -> Option<bool> {
         let is_refused = sample.outcome == Outcome::Status && sample.status == self.status;
         (sample.outcome.is_success() || is_refused).then_some(!is_refused)
@@ -160,7 +162,7 @@ impl Answers {
         n as f64 / self.all.max(1) as f64
     }
 
-    /// Whether there are enough of both, and refusals come at once: a server that has too much to do makes them wait.
+    /// Whether there are enough of both, and refusals come at once: with an overloaded server they come late.
     fn are_of_a_limit(&self) -> bool {
         let is_enough =
             |times: &Vec<Duration>| times.len() >= LEAST && self.share(times.len()) >= LEAST_SHARE;
@@ -168,7 +170,7 @@ impl Answers {
         is_enough(&self.refused) && is_enough(&self.served) && median(&self.refused) <= latest
     }
 
-    /// Whether the rate decides, as far as answers at one rate can tell.
+    /// Whether the server decides by the rate, as far as answers at one rate can show it.
     fn depend_on_the_rate(&self) -> bool {
         self.begins_served && self.unevenness().is_some_and(|unevenness| unevenness <= EVEN)
     }
@@ -186,9 +188,10 @@ impl Answers {
         self.limited.iter().flatten().filter(|(_, is_served)| *is_served).count() as f64 / self.seconds()
     }
 
-    /// The variance of what is served in equal parts of the time, as a part of what it were if chance refused as many: of the successes
-    /// themselves, which a limit keeps at one number whatever is sent, or of their share of what is sent, which a limit without a burst
-    /// keeps at one half, a third … of requests that come at one distance. `None` of too few requests.
+    /// The variance of what is served in equal parts of the time, divided by the variance if chance refused as many.
+    /// The smaller one of two: that of the number of successes, which a limit keeps constant whatever is sent, and that
+    /// of their share of what is sent, which a limit without a burst keeps at one half, a third … if requests come at a
+    /// constant distance. `None` if there are too few requests.
     fn unevenness(&self) -> Option<f64> {
         let share = self.served_per_second() / self.sent_per_second();
         let seconds = VARIANCE / (self.sent_per_second() * share * (1.0 - share));
@@ -211,12 +214,12 @@ impl Answers {
     }
 }
 
-/// From the first to the last of these.
+/// The time from the first to the last of these.
 fn span(answers: &[Answer]) -> Duration {
     answers.first().zip(answers.last()).map_or(Duration::ZERO, |(first, last)| last.0.since(first.0))
 }
 
-/// How many were sent, and how many of them served, in each whole part of the time.
+/// How many were sent, and how many of those were served, in each whole part of the time.
 fn parts(answers: &[Answer], width: Duration) -> Vec<[f64; 2]> {
     let whole = (span(answers).as_nanos() / width.as_nanos()) as usize;
     let mut parts = vec![[0.0; 2]; whole];
@@ -230,7 +233,7 @@ fn parts(answers: &[Answer], width: Duration) -> Vec<[f64; 2]> {
     parts
 }
 
-/// The median of these times; 0 of none.
+/// The median of these times; 0 if there are none.
 fn median(times: &[Duration]) -> Duration {
     let mut times = times.to_vec();
     times.sort_unstable();

@@ -12,7 +12,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "LIMIT105")
 }
 
-/// A server that answers each request after 25 ms, one every `every` ms, those with this status of which `is_served` is false.
+/// A server that answers each request after 25 ms, one every `every` ms; those for which `is_served` is false get this
+/// status.
 fn answered(
     requests: u32,
     every: impl Fn(u32) -> u64,
@@ -36,12 +37,12 @@ fn answered(
     record
 }
 
-/// 100 requests per second of which a limit of 40 per second lets two of five pass.
+/// 100 requests per second, of which a limit of 40 per second lets two in five pass.
 fn limited(status: u16) -> CellRecord {
     answered(500, |_| 10, status, |n, _| matches!(n % 5, 0 | 2))
 }
 
-/// A number of a hash, which takes the place of chance.
+/// A number from a hash, in place of chance.
 fn chance(n: u32) -> u32 {
     let mut x = n.wrapping_add(1).wrapping_mul(0x9e37_79b9);
     x = (x ^ (x >> 15)).wrapping_mul(0x85eb_ca6b);
@@ -132,7 +133,7 @@ fn successes_that_stay_at_one_number_while_more_is_sent_are_a_limit_with_a_burst
 
 #[test]
 fn of_few_parts_of_the_time_nothing_is_said() {
-    // Of chance, 0.24 of each request are variance: 8.3 requests are a part, and 84 are ten.
+    // With chance, the variance is 0.24 per request: a part has 8.3 requests, and ten parts have 84.
     let with = |requests: u32| finding(answered(requests, |_| 10, 503, |n, _| matches!(n % 5, 0 | 2)));
     assert!(with(88).is_some());
     assert_eq!(with(80), None);

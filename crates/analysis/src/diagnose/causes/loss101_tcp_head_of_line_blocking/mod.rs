@@ -41,7 +41,7 @@ impl Rule for TcpHeadOfLine {
     }
 }
 
-/// Which connection it is, where it is not the generator's own.
+/// Names the connection, where it is not the generator's own.
 const fn hop_words(cell: &Cell) -> &'static str {
     if cell.sidecar.is_some() { ", on the sidecar's connection over the link" } else { "" }
 }
@@ -106,10 +106,10 @@ impl Totals {
     }
 }
 
-/// How many times as many connections are advised.
+/// By which factor more connections are advised.
 const MANY: u32 = 16;
 
-/// What to change in this cell: not to a congestion control that it has already.
+/// What to change in this cell; not to a congestion control that it already has.
 fn fixes(cell: &Cell) -> Vec<Fix> {
     let mut fixes = vec![more_connections(
         Some(u64::from(cell.connections * MANY)),

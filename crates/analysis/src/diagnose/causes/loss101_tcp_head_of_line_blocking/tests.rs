@@ -23,7 +23,7 @@ fn value(finding: &Finding, what: &str) -> f64 {
 #[test]
 fn a_drop_that_stalls_two_streams_is_found_with_its_cost() {
     let finding = finding(Scene::with_shared_stall()).expect("a finding");
-    // Streams 3 and 5 were due at 125 ms; the hole is felt from 125.5 ms to 154.5 ms; frames come at 155 ms.
+    // Streams 3 and 5 were due at 125 ms; the hole delays frames from 125.5 ms to 154.5 ms; frames come at 155 ms.
     assert_eq!(value(&finding, "shared stalls"), 1.0);
     assert_eq!(value(&finding, "in flight per shared stall"), 2.0);
     assert_eq!(value(&finding, "dropped segments"), 1.0);
@@ -57,7 +57,7 @@ fn a_lost_request_segment_stalls_the_answers_behind_it() {
     assert_eq!(value(&finding(scene).expect("a finding"), "dropped segments"), 1.0);
 }
 
-/// Two bodies of so many bytes come from 1 s to 6 s without a record of frames, while the server sends a segment again.
+/// Two bodies of `bytes` bytes come from 1 s to 6 s without a record of frames, while the server sends a segment again.
 fn long_bodies(bytes: u64, is_bulk: bool) -> Option<Finding> {
     let scene =
         Scene::new(Protocol::H2c).no_link().request(0, 1, 975, 1_000, 6_000).request(0, 3, 975, 1_000, 6_000);
@@ -109,8 +109,8 @@ fn a_drop_on_another_connection_explains_nothing() {
     assert_eq!(finding(scene), None);
 }
 
-/// The server pauses from 125 ms to 625 ms over two streams; a drop of either direction happens at `at` and is repaired
-/// 30 ms later.
+/// The server pauses from 125 ms to 625 ms with two open streams; a drop in either direction happens at `at` and is
+/// repaired 30 ms later.
 fn pause_with_drop(direction: Direction, at: u64) -> Scene {
     Scene::new(Protocol::H2c)
         .request(0, 1, 90, 115, 115)
@@ -131,7 +131,7 @@ fn a_drop_at_the_begin_in_the_middle_or_at_the_end_of_a_pause_is_not_blamed_for_
 
 #[test]
 fn a_stall_must_end_when_the_hole_is_repaired() {
-    // The repair is felt at 154.5 ms; the slack is 6.25 ms.
+    // The repair takes effect at 154.5 ms; the slack is 6.25 ms.
     let resumed_at = |at| {
         Scene::new(Protocol::H2c)
             .request(0, 1, 100, 125, 125)
@@ -148,7 +148,8 @@ fn a_stall_must_end_when_the_hole_is_repaired() {
 
 #[test]
 fn holes_must_cover_half_of_the_stall() {
-    // The streams are due at 125 ms; the drop would have come at 12.5 ms after `at`; frames come again at 175 ms.
+    // The streams are due at 125 ms; the dropped segment would have arrived 12.5 ms after `at`; frames come again at
+    // 175 ms.
     let dropped_at = |at| {
         Scene::new(Protocol::H2c)
             .request(0, 1, 100, 125, 125)
@@ -189,7 +190,7 @@ fn a_second_hole_behind_the_first_goes_on_with_the_stall() {
         .deliver(DOWN, 0, 242, 20_000);
     let finding = finding(scene).expect("a finding");
     assert_eq!((value(&finding, "shared stalls"), value(&finding, "dropped segments")), (2.0, 3.0));
-    // 29.5 ms over three streams and 100 ms over two.
+    // 29.5 ms on three streams and 100 ms on two.
     assert_eq!(value(&finding, "stream-time"), 3.0 * 29.5 + 2.0 * 100.0);
 }
 
@@ -202,7 +203,8 @@ fn a_hole_that_is_never_repaired_stalls_to_the_end() {
     assert_eq!(value(&findings[0], "stream-time"), 2.0 * 774.5);
 }
 
-/// Over a live network: two streams wait from 125 ms to `until` ms; an end's counter rises between 140 and 150 ms.
+/// Over a live network: two streams wait from 125 ms to `until` ms; the retransmission counter of one end rises between
+/// 140 and 150 ms.
 fn live(until: u64, server: bool) -> Scene {
     Scene::new(Protocol::H2)
         .no_link()
@@ -223,7 +225,8 @@ fn without_a_packet_log_a_retransmission_one_way_before_the_end_infers_it() {
 
 #[test]
 fn without_a_packet_log_the_time_of_the_retransmission_must_fit() {
-    // A server's segment takes 12.5 ms to us and a client's 25 ms to its answer, with 6.25 ms of slack.
+    // A segment from the server takes 12.5 ms to us, and a segment from the client 25 ms until its answer, with 6.25 ms
+    // of slack.
     for (server, latest) in [(true, 168), (false, 181)] {
         assert!(finding(live(latest, server)).is_some());
         assert_eq!(finding(live(latest + 1, server)), None);
@@ -269,7 +272,8 @@ fn without_recorded_frames_the_answers_show_the_stall_if_all_requests_were_recor
     assert_eq!(found(Level::Tail), None, "what was not recorded may have come in between");
 }
 
-/// Requests on three connections to a sidecar, whose one connection over the link, of another port, loses a segment or not.
+/// Requests on three connections to a sidecar, whose only connection over the link, on another port, loses a segment or
+/// not.
 fn behind_a_sidecar(is_lost: bool, ports: u32) -> Option<Finding> {
     let scene = Scene::new(Protocol::H2c).connections(ports + 9).request(0, 1, 100, 125, 125);
     let scene = scene.request(1, 1, 100, 155, 155).request(2, 1, 100, 155, 155);

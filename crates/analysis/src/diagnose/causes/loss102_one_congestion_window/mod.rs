@@ -1,4 +1,4 @@
-//! LOSS102: bodies of several streams share one congestion window that a loss has cut.
+//! LOSS102: bodies of several streams share one congestion window that a loss has reduced.
 
 #[cfg(test)]
 mod tests;
@@ -20,15 +20,16 @@ use h2lab_model::record::{CellRecord, PacketRecord};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::trace::Stall;
 
-/// TCP sends in bursts: with this part of its window under way it waits for acknowledgements.
+/// TCP sends in bursts: with this part of its congestion window in flight it waits for acknowledgements.
 const FULL: f64 = 0.9;
-/// A round trip longer than the path's by this factor is a queue: the bottleneck is full, and more windows would carry no more.
+/// A round trip longer than the path's by this factor indicates a queue: the bottleneck is full, and more windows would
+/// carry no more.
 const QUEUE: f64 = 1.5;
-/// Ticks of a busy machine are further apart; then little is known of what was between them.
+/// Ticks of a busy machine are further apart than this; then little is known of the time between them.
 const LONGEST_STEP: Duration = Duration::from_millis(50);
 /// Bytes of a segment over Ethernet.
 const SEGMENT: u32 = 1_448;
-/// So many connections are advised.
+/// The number of connections that is advised.
 const MANY: u32 = 8;
 
 /// The rule.
@@ -43,7 +44,7 @@ impl Rule for OneCongestionWindow {
         }
         let mut bound = Bound::default();
         for repetition in &case.repetitions {
-            // Sent again although nothing was lost: a machine that was busy acknowledged late.
+            // Retransmitted although nothing was lost: a busy machine acknowledged late.
             if has_lost_nothing(repetition.record) {
                 continue;
             }
@@ -63,11 +64,11 @@ impl Rule for OneCongestionWindow {
     }
 }
 
-/// Times in which a full congestion window held up two bodies or more.
+/// Times in which a full congestion window held up two or more bodies.
 #[derive(Debug, Default)]
 struct Bound {
     time: Duration,
-    /// The sum of the bodies' times, less what each would have taken with a window of its own.
+    /// The sum of the bodies' times, minus what each would have taken with a congestion window of its own.
     cost: Duration,
     /// Bodies times seconds.
     bodies: f64,
@@ -76,7 +77,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// Those of bodies that the server sends, or that we send.
+    /// Adds the times of bodies that the server sends, or that we send.
     fn add(&mut self, repetition: &Repetition<'_>, server: bool) {
         let record = repetition.record;
         let explained = of_loss101(repetition);
@@ -88,7 +89,7 @@ impl Bound {
             if time > LONGEST_STEP || !is_bound(repetition, before) || !is_bound(repetition, tick) {
                 continue;
             }
-            // What fits into the window would have waited for no other one.
+            // A body that fits into the window would not have waited for another one.
             let is_small = u64::from(tick.cwnd) * u64::from(SEGMENT) >= record.cell.work.body_length();
             if !server && is_small {
                 continue;
@@ -104,9 +105,9 @@ impl Bound {
         }
     }
 
-    /// Those of requests over QUIC, small ones too: nothing else accounts for their wait, since LOSS101 is TCP's. While the window of
-    /// either end is full, each request that is due and not answered waits for it; also one that is not sent yet, since the limit of
-    /// streams is one that only answers raise.
+    /// Adds the times of requests over QUIC, small ones too: no other rule counts their wait, since LOSS101 is about
+    /// TCP. While the window of either end is full, each request that is due and not answered waits for it; also one
+    /// that is not sent yet, since only answers raise the limit of streams.
     fn add_quic(&mut self, repetition: &Repetition<'_>) {
         let record = repetition.record;
         let mut waiting = waiting(repetition);
@@ -130,8 +131,8 @@ impl Bound {
         }
     }
 
-    /// Adds a time in which so many bodies shared a window of so many segments, with which many windows would carry `gain` times as
-    /// much.
+    /// Adds a time in which `bodies` bodies shared a window of `window` segments, and in which one window for each
+    /// would carry `gain` times as much.
     fn count(&mut self, time: Duration, bodies: usize, gain: f64, window: u32) {
         if gain <= 1.0 {
             return;
@@ -143,15 +144,16 @@ impl Bound {
     }
 }
 
-/// When the bodies of each connection were sent, by the server or by us. There may be as many as ticks of TCP: none is looked at for
-/// each of these.
+/// When the bodies of each connection were sent, by the server or by us. There may be as many bodies as ticks of TCP:
+/// the search must not visit every body for each tick.
 fn flowing(repetition: &Repetition<'_>, server: bool) -> BTreeMap<u32, Open> {
     let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
     for sample in &repetition.record.samples {
         let (begin, end) = if server {
             (sample.first_byte_at, sample.completed_at)
         } else {
-            // Without an answer it was sent until it was given up; with one, until a round trip before.
+            // Without an answer, the body was sent until the request was given up; with one, until a round trip before
+            // the answer.
             let answered = Some(sample.first_byte_at).filter(|at| at.happened());
             (sample.sent_at, answered.map_or(sample.completed_at, |at| at - repetition.facts().rtt))
         };
@@ -162,7 +164,8 @@ fn flowing(repetition: &Repetition<'_>, server: bool) -> BTreeMap<u32, Open> {
     spans.into_iter().map(|(connection, spans)| (connection, Open::of(spans))).collect()
 }
 
-/// When the requests of each connection over QUIC waited for an answer; those that were never sent waited for any of them.
+/// When the requests of each connection over QUIC waited for an answer; a request that was never sent counts for all of
+/// them.
 fn waiting(repetition: &Repetition<'_>) -> BTreeMap<u32, Open> {
     let one_way = repetition.facts().rtt / 2;
     let mut unsent: Vec<(Time, Time)> = Vec::new();
@@ -184,8 +187,8 @@ fn waiting(repetition: &Repetition<'_>) -> BTreeMap<u32, Open> {
     spans.into_iter().map(|(connection, spans)| (connection, of(spans))).collect()
 }
 
-/// The times of each connection that a missing segment explains: LOSS101 accounts for them. Where nothing is to come from the server,
-/// as in an upload, a stall without a missing segment is none of those.
+/// The times of each connection that a missing segment explains: LOSS101 accounts for them. A stall without a missing
+/// segment does not belong to them, for example in an upload, where nothing is to come from the server.
 fn of_loss101(repetition: &Repetition<'_>) -> BTreeMap<u32, Spans> {
     let facts = repetition.facts();
     let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
@@ -208,13 +211,13 @@ fn of_loss101(repetition: &Repetition<'_>) -> BTreeMap<u32, Spans> {
     spans.into_iter().map(|(connection, spans)| (connection, Spans::of(spans))).collect()
 }
 
-/// Whether the link's packets are known, and none was dropped, nor damaged so that its receiver dropped it.
+/// Whether the link's packets are known, and none was dropped or corrupted so that its receiver dropped it.
 fn has_lost_nothing(record: &CellRecord) -> bool {
     let is_lost = |packet: &PacketRecord| packet.fate.is_drop() || packet.marks.corrupt.is_some();
     !record.packets.is_empty() && !record.packets.iter().any(is_lost)
 }
 
-/// Whether the window of the sender is full, and nothing else: after a loss, without a queue on the way.
+/// Whether the full window of the sender is the only limit: after a loss, without a queue in the path.
 fn is_bound(repetition: &Repetition<'_>, tick: &TcpTick) -> bool {
     let path = repetition.facts().rtt;
     tick.retransmits > 0
@@ -222,7 +225,8 @@ fn is_bound(repetition: &Repetition<'_>, tick: &TcpTick) -> bool {
         && Duration::from_micros(tick.rtt_us.into()) <= path.mul_f64(QUEUE)
 }
 
-/// How many times as much as many windows would carry: one for each body, as far as a link of known capacity has room.
+/// How many times as much many windows would carry: one window for each body, limited by the room on a link of known
+/// capacity.
 fn gain(repetition: &Repetition<'_>, tick: &TcpTick, bodies: usize, server: bool) -> f64 {
     let of_link = |link: &LinkSpec| if server { link.downlink.bandwidth } else { link.uplink.bandwidth };
     let capacity = repetition.record.cell.link.as_ref().and_then(of_link);
@@ -241,7 +245,7 @@ fn finding(case: &Case<'_>, bound: &Bound) -> Finding {
         "each has a congestion window of its own, and a loss cuts one of them",
     )];
     let is_quic = case.cell().protocol.is_quic();
-    // QUIC's is the library's and not the kernel's.
+    // In QUIC, congestion control belongs to the library, not to the kernel.
     if !is_quic && case.cell().congestion.as_deref() != Some("bbr") {
         let wish = Wish { knob: Knob::CongestionControl, role: Role::Kernel, value: None };
         fixes.push(Fix::new(

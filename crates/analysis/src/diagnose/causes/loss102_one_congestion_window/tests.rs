@@ -12,8 +12,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "LOSS102")
 }
 
-/// So many responses come from the 125th to the 325th millisecond over a path of 25 ms, with a window of 10 segments that the
-/// server's end has filled, after a loss; data comes every 10 ms.
+/// `bodies` responses arrive from the 125th to the 325th millisecond over a path of 25 ms. The server's congestion
+/// window of 10 segments is full, after a loss; data comes every 10 ms.
 fn scene(protocol: Protocol, bodies: u32) -> CellRecord {
     let scene = (0..bodies).fold(Scene::new(protocol), |scene, n| scene.request(0, 2 * n + 1, 100, 125, 325));
     let scene = (0..20).fold(scene, |scene, n| scene.frame(0, 1, 130 + 10 * n));
@@ -30,7 +30,7 @@ fn share(record: CellRecord) -> f64 {
 #[test]
 fn bodies_on_one_full_window_take_as_many_times_as_long_as_on_one_each() {
     let found = finding(scene(Protocol::H2c, 4)).expect("a finding");
-    // Three quarters of 190 ms, of 225.
+    // Three quarters of 190 ms, in a response time of 225 ms.
     assert!((found.cost_share - 0.75 * 190.0 / 225.0).abs() < 1e-6, "{}", found.cost_share);
     assert_eq!(
         found.symptom,
@@ -59,7 +59,8 @@ fn over_http3_requests_that_are_due_wait_for_the_window_of_either_end() {
     assert!(ours.symptom.starts_with("after a loss, 4.0 requests at a time"), "{}", ours.symptom);
     assert!(ours.symptom.contains("10 datagrams"), "{}", ours.symptom);
     assert!(ours.fixes.iter().all(|fix| fix.product != "kernel"), "{:?}", ours.fixes);
-    // Due at 100 ms, answered at 325, which left 12.5 ms before: 21 steps of 10 ms; of each a quarter is left.
+    // Due at 100 ms and answered at 325 ms; the answer was sent 12.5 ms before that: 21 steps of 10 ms, of each of
+    // which a quarter would remain.
     assert!((ours.cost_share - 0.75 * 210.0 / 225.0).abs() < 1e-6, "{}", ours.cost_share);
     let both = of_ends(&[false, true], |_| {}).expect("a finding");
     assert!((both.cost_share - ours.cost_share).abs() < 1e-9, "time counts once: {}", both.cost_share);

@@ -14,7 +14,8 @@ use h2lab_base::units::{Time, measured_time, millis_f64};
 use h2lab_model::record::Sample;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 
-/// The shortest retransmission timeout of Linux, which is also the shortest idle time after which it begins anew.
+/// The shortest retransmission timeout of Linux, which is also the shortest idle time after which slow start begins
+/// again.
 const IDLE: Duration = Duration::from_millis(200);
 /// Bytes of a segment over Ethernet.
 const SEGMENT: u64 = 1_448;
@@ -28,7 +29,7 @@ pub(super) struct SlowStartAfterIdle;
 impl Rule for SlowStartAfterIdle {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
         let cell = case.cell();
-        // Which of several kinds of bodies a request had is not known here.
+        // Which of several kinds of bodies a request had is unknown here.
         if cell.protocol.is_quic() || !cell.protocol.is_multiplexed() || !cell.work.mix.is_empty() {
             return Vec::new();
         }
@@ -47,11 +48,11 @@ struct Restart {
     idle: Duration,
     /// Segments of the congestion window before and after.
     windows: [u32; 2],
-    /// The round trips that the smaller one takes beyond those of the larger one.
+    /// The round trips that the smaller window takes beyond those of the larger one.
     cost: Duration,
 }
 
-/// Those of a repetition that took more round trips for it.
+/// The restarts of a repetition that took additional round trips.
 fn restarts(repetition: &Repetition<'_>) -> Vec<Restart> {
     let record = repetition.record;
     let rtt = repetition.facts().rtt;
@@ -62,14 +63,14 @@ fn restarts(repetition: &Repetition<'_>) -> Vec<Restart> {
     }
     let mut samples: Vec<Sample> = record.samples.iter().filter(|sample| sample.sent_at.happened()).collect();
     samples.sort_unstable_by_key(|sample| sample.sent_at);
-    // Of each connection the end of what was asked on it so far.
+    // For each connection, the end of the latest request on it so far.
     let mut busy_until: BTreeMap<u32, Time> = BTreeMap::new();
     let mut restarts = Vec::new();
     for sample in &samples {
         let before = busy_until.get(&sample.connection).copied();
         let end = busy_until.entry(sample.connection).or_default();
         *end = sample.completed_at.max(*end);
-        // A new connection has the same window: that is the price of dialling, not of being idle.
+        // A new connection begins with the same window: that is a cost of dialling, not of being idle.
         let Some(idle) = before.map(|before| sample.sent_at.since(before)).filter(|idle| *idle >= IDLE)
         else {
             continue;
@@ -86,7 +87,8 @@ fn restarts(repetition: &Repetition<'_>) -> Vec<Restart> {
     restarts
 }
 
-/// The congestion windows before a body was sent and while it was, if the second is smaller, and not because of a loss.
+/// The congestion windows before a body was sent and while it was sent, if the second is smaller, and not because of a
+/// loss.
 fn windows(ticks: &[&TcpTick], sample: &Sample) -> Option<[u32; 2]> {
     let first = ticks.partition_point(|tick| tick.at <= sample.sent_at);
     let before = ticks[..first].last()?;
@@ -96,7 +98,7 @@ fn windows(ticks: &[&TcpTick], sample: &Sample) -> Option<[u32; 2]> {
     is_it.then_some([before.cwnd, after.cwnd])
 }
 
-/// Round trips for so many segments with a window that doubles in each.
+/// The round trips that this many segments need with a window that doubles in each.
 fn round_trips(segments: u64, window: u32) -> u32 {
     (segments.div_ceil(window.max(1).into()) + 1).next_power_of_two().ilog2()
 }

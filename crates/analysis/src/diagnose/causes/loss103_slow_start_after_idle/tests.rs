@@ -1,4 +1,4 @@
-//! When an idle time makes a congestion window smaller, and what looks alike.
+//! When an idle time makes a congestion window smaller, and what looks the same.
 
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
@@ -10,8 +10,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "LOSS103")
 }
 
-/// Bodies of 64 KiB on one connection with so many ms without traffic between them, in `took` ms each over a round trip of 25 ms.
-/// The window is `before` when each begins and `after` while it is sent.
+/// `count` bodies of 64 KiB on one connection, with `idle` ms without traffic between them; each takes `took` ms over a
+/// round trip of 25 ms. The window is `before` when each begins and `after` while it is sent.
 fn uploads(count: u32, idle: u64, took: u64, before: u32, after: u32) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
     for n in 0..count {

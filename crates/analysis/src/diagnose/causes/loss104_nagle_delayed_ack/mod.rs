@@ -15,17 +15,19 @@ use h2lab_model::record::{CellRecord, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::trace::{Direction, FrameKind};
 
-/// For how long Linux delays an acknowledgement at least (`TCP_DELACK_MIN`), with a timer that is up to two ticks late.
+/// The least time for which Linux delays an acknowledgement (`TCP_DELACK_MIN`), with a timer that is up to two ticks
+/// late.
 const DELAYED: RangeInclusive<Duration> = Duration::from_millis(36)..=Duration::from_millis(48);
-/// A pause of a response that is no longer than this, beyond the round trip, may be the scheduling of processes.
+/// A pause of a response that exceeds the round trip by no more than this may come from the scheduling of processes.
 const SHORT: Duration = Duration::from_millis(10);
-/// How far from the acknowledgement's round trip the held segment may come.
+/// How far the arrival of the held segment may be from one round trip after the acknowledgement.
 const PROMPT: Duration = Duration::from_millis(4);
-/// At many requests per second one of them is near any time. So much earlier there must be none for most pauses.
+/// At many requests per second one of them is near any time. For most pauses there must be none at this much earlier
+/// time.
 const ELSEWHERE: Duration = Duration::from_millis(12);
 /// Fewer pauses may be chance.
 const LEAST: usize = 20;
-/// So many of all longer pauses must be of this length: those of a handler vary, or have another one.
+/// This share of all longer pauses must have this length: the pauses of a handler vary, or have another length.
 const ALIKE: f64 = 0.8;
 
 /// The rule.
@@ -40,7 +42,8 @@ impl Rule for NagleDelayedAck {
         }
         let within = case.repetitions.iter().flat_map(pauses).collect();
         let found = of_pauses(case, within, "in the middle of a response");
-        // A server may answer when it is asked for the next one for other reasons, and then over HTTP/1.1 as well.
+        // For other reasons, too, a server may answer only when the next request arrives; then it does so over HTTP/1.1
+        // as well.
         let is_slower = case.against.as_ref().is_some_and(|against| against.verdict.is_slower());
         let whole =
             || of_pauses(case, case.repetitions.iter().flat_map(withheld).collect(), "before a response");
@@ -48,7 +51,7 @@ impl Rule for NagleDelayedAck {
     }
 }
 
-/// The finding, if these are enough pauses, of one kind, and cost enough.
+/// The finding, if there are enough of these pauses, they are of one kind, and they cost enough.
 fn of_pauses(case: &Case<'_>, pauses: Vec<Pause>, place: &str) -> Option<Finding> {
     let all = pauses.len();
     let held: Vec<Pause> = pauses.into_iter().filter(|pause| pause.is_held).collect();
@@ -65,10 +68,11 @@ struct Pause {
     connection: u32,
     begin: Time,
     length: Duration,
-    /// It is as long as a delayed acknowledgement and a round trip, and with a packet log that was seen; or it ended a round trip after
-    /// a request, which took the acknowledgement along before it was due.
+    /// The pause is as long as a delayed acknowledgement and a round trip, and that acknowledgement is in the packet
+    /// log if there is one; or the pause ended a round trip after a request, which carried the acknowledgement before
+    /// its timer expired.
     is_held: bool,
-    /// It is held by the request that ended it, and another request is where none has to be.
+    /// The pause was ended by a request, and there is another request at a time where none has to be.
     is_near_any: bool,
 }
 
@@ -77,7 +81,7 @@ fn pauses(repetition: &Repetition<'_>) -> Vec<Pause> {
     let (record, facts) = (repetition.record, repetition.facts());
     let acks = facts.has_packet_log.then(|| acknowledgements(repetition));
     let requests = requests(record);
-    // Of each connection the last frame that came: its stream, and when.
+    // For each connection the last frame that arrived: its stream, and when.
     let mut last: BTreeMap<u32, (u32, Time)> = BTreeMap::new();
     let mut pauses = Vec::new();
     for frame in record.frames.iter().filter(|frame| frame.direction == Direction::Down) {
@@ -91,7 +95,7 @@ fn pauses(repetition: &Repetition<'_>) -> Vec<Pause> {
         if delay <= SHORT {
             continue;
         }
-        // Whether one of these, sent after the pause had begun, ends it.
+        // Whether one of these times is after the beginning of the pause and a round trip before its end.
         let ends = frame.at - facts.rtt;
         let is_ended_by = |all: &BTreeMap<u32, Vec<Time>>| {
             near(all, frame.connection, ends).is_some_and(|at| at > begin + SHORT)
@@ -104,8 +108,8 @@ fn pauses(repetition: &Repetition<'_>) -> Vec<Pause> {
     pauses
 }
 
-/// The times for which whole responses did not come, beyond a round trip: held if they came a round trip after a later request, which
-/// acknowledged what the server had sent before.
+/// The times for which whole responses were late, beyond a round trip. They were held if they arrived a round trip
+/// after a later request, which acknowledged what the server had sent before.
 fn withheld(repetition: &Repetition<'_>) -> Vec<Pause> {
     let (record, rtt) = (repetition.record, repetition.facts().rtt);
     let requests = requests(record);
@@ -115,7 +119,7 @@ fn withheld(repetition: &Repetition<'_>) -> Vec<Pause> {
         if !at.happened() || !sample.sent_at.happened() || length <= SHORT {
             return None;
         }
-        // The acknowledgement of a response that was under way when this request was sent is delayed from its arrival on.
+        // If a response was in flight when this request was sent, its acknowledgement is delayed from its arrival on.
         let is_possible = length <= rtt + *DELAYED.end();
         let ended_by = near(&requests, sample.connection, at - rtt);
         let is_held = is_possible && ended_by.is_some_and(|sent| sent > sample.sent_at + SHORT);
@@ -125,7 +129,7 @@ fn withheld(repetition: &Repetition<'_>) -> Vec<Pause> {
     record.samples.iter().filter_map(of).collect()
 }
 
-/// The first of these of a connection that is so near a time that it may be what ended a pause.
+/// The first of a connection's times that is near enough to `time` to have ended a pause.
 fn near(all: &BTreeMap<u32, Vec<Time>>, connection: u32, time: Time) -> Option<Time> {
     let its = all.get(&connection)?;
     let first = its.partition_point(|at| *at + PROMPT < time);

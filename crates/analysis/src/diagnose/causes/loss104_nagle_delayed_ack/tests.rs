@@ -12,8 +12,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "LOSS104")
 }
 
-/// Responses whose bodies come so many ms after their heads, over a round trip of 25 ms, and a bare acknowledgement so long after
-/// each head.
+/// `count` responses over a round trip of 25 ms. Each body arrives `after` ms after its head, and a bare
+/// acknowledgement is sent `ack` ms after each head.
 fn bodies(count: u32, after: impl Fn(u32) -> u64, ack: u64) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
     for n in 0..count {
@@ -69,7 +69,7 @@ fn pauses_of_another_length_are_those_of_the_server() {
 
 #[test]
 fn a_request_takes_the_acknowledgement_along_before_it_is_due() {
-    // Each body comes a round trip after the next request, which is sent `after` ms after its own head came.
+    // Each body arrives a round trip after the next request, which is sent `after` ms after the head arrived.
     let of = |after: u64, late: u64| {
         let mut scene = Scene::new(Protocol::H2c);
         for n in 0..30 {
@@ -91,7 +91,7 @@ fn a_request_takes_the_acknowledgement_along_before_it_is_due() {
     assert_eq!(of(9, 0), None, "no pause beyond the round trip");
 }
 
-/// The findings about a record that is slower than, or alike to, one of HTTP/1.1.
+/// The findings about a record that is slower than one of HTTP/1.1, or equal to it.
 fn against_http1(record: CellRecord, conclusion: Conclusion) -> Vec<Finding> {
     let mut other = Scene::new(Protocol::H1).request(0, 1, 100, 125, 125).record();
     other.cell.index = record.cell.index + 1;

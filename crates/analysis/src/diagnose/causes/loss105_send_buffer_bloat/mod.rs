@@ -1,4 +1,4 @@
-//! LOSS105: small responses wait behind what the sender had queued of a large one.
+//! LOSS105: small responses wait behind the data of a large one that the sender had queued.
 
 #[cfg(test)]
 mod tests;
@@ -16,22 +16,25 @@ use h2lab_model::record::{CellRecord, Sample};
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
-/// A scheduler that takes streams in turn puts a frame or two of 16 KiB before a response; so many bytes are a queue.
+/// A scheduler that takes streams in turn puts one or two frames of 16 KiB before a response; this many bytes are a
+/// queue.
 const QUEUE: u64 = 64 << 10;
-/// What TCP has on its way while it looks for the rate of the path takes fewer round trips than these.
+/// What TCP has in flight while it probes for the rate of the path takes fewer round trips than this.
 const ROUND_TRIPS: u32 = 3;
-/// A response that is no shorter than this part of the queue waits for its own bytes, too.
+/// A response that is larger than the queue divided by this waits for its own bytes, too.
 const SMALL: u64 = 8;
-/// The large response goes on after so many of the small ones: what could be chosen was chosen well (else MUX104).
+/// For this share of the small responses the large one continues after them: where the server could choose, it chose
+/// well (else MUX104).
 const OVERTAKING: f64 = 0.5;
 /// Fewer responses that waited, or that did not, may be chance.
 const LEAST: usize = 5;
-/// Responses with no data before them waited for this part of the time of the others at most: it is not their handler.
+/// Responses with no data before them waited for at most the median wait of the others divided by this: their handler
+/// is not the cause.
 const ALONE: u32 = 4;
-/// Data came throughout: no gap was this part of the wait.
+/// Data arrived throughout: no gap was as long as the wait divided by this.
 const GAP: u32 = 4;
-/// What our client's TCP saw of the wait is in the queue of the path; from this part on that is the one to shorten. Its smoothed
-/// round trip lags: that it saw less says nothing.
+/// The part of the wait that our client's TCP measured is in the queue of the path; from this share on, that queue is
+/// the one to shorten. The smoothed round-trip time lags, so a smaller share proves nothing.
 const PATH: f64 = 0.5;
 
 /// The rule.
@@ -55,14 +58,14 @@ impl Rule for SendBufferBloat {
 #[derive(Debug, Clone, Copy)]
 struct Queued {
     connection: u32,
-    /// When it could have come.
+    /// When the response could have arrived.
     from: Time,
     wait: Duration,
-    /// Bytes of DATA that came until it did.
+    /// Bytes of DATA that arrived before it.
     ahead: u64,
-    /// Whether the response with most of these went on after it.
+    /// Whether the response with most of these bytes continued after it.
     goes_on: bool,
-    /// How much longer than at best the round trip was for our client's TCP, in the last sample of that time.
+    /// How much longer than its minimum the round trip of our client's TCP was, in the last sample of that time.
     path: Duration,
 }
 
@@ -70,7 +73,7 @@ struct Queued {
 #[derive(Debug, Default)]
 struct Seen {
     queued: Vec<Queued>,
-    /// What those waited that had less than a frame before them.
+    /// How long the responses waited that had no data before them.
     alone: Vec<Duration>,
 }
 
@@ -105,24 +108,24 @@ impl Seen {
     }
 }
 
-/// What came on a connection, by time.
+/// What arrived on a connection, by time.
 #[derive(Debug, Default)]
 struct Came {
-    /// DATA of responses that were asked for: pushed ones are another cause (MUX107).
+    /// DATA of responses that were requested: pushed responses are another cause (MUX107).
     bodies: Bodies,
-    /// The round trip as our client's TCP has measured it.
+    /// The round trip as measured by our client's TCP.
     rtts: Vec<(Time, Duration)>,
 }
 
 impl Came {
-    /// The round trip that TCP had measured last at this time; zero if none.
+    /// The latest round trip that TCP had measured at this time; zero if there is none.
     fn rtt(&self, at: Time) -> Duration {
         let upto = self.rtts.partition_point(|tick| tick.0 <= at);
         upto.checked_sub(1).map_or(Duration::ZERO, |last| self.rtts[last].1)
     }
 }
 
-/// What came on each connection.
+/// What arrived on each connection.
 fn came(record: &CellRecord) -> BTreeMap<u32, Came> {
     let mut came: BTreeMap<u32, Came> = BTreeMap::new();
     let is_asked_for = |frame: &&FrameEvent| frame.direction == Direction::Down && frame.stream.0 % 2 == 1;
@@ -138,7 +141,8 @@ fn came(record: &CellRecord) -> BTreeMap<u32, Came> {
     came
 }
 
-/// A response that data was before, if it is short against that, and one other response has most of it, which came throughout.
+/// A response with data before it, if it is short compared with that data, and if most of the data belongs to one other
+/// response and arrived without a long gap.
 fn queued(repetition: &Repetition<'_>, sample: &Sample, came: &Came, before: &Part<'_>) -> Option<Queued> {
     let (from, until) = (before.begin(), sample.first_byte_at);
     let (ahead, wait, rtt) = (before.bytes(), until.since(from), repetition.facts().rtt);
@@ -198,7 +202,8 @@ fn finding(case: &Case<'_>, seen: &Seen) -> Finding {
     }
 }
 
-/// A setting of the server's own, where its product has one, changes that server alone; the kernel's works whatever serves.
+/// A setting of the server's product, if it has one, changes that server alone; the kernel's setting works for any
+/// server.
 fn fixes(case: &Case<'_>, is_path: bool) -> Vec<Fix> {
     let own = advise(&case.peer(), Wish { knob: Knob::NotsentLowat, role: Role::Front, value: None });
     let own = Some(own).filter(|own| !is_path && case.peer().product.is_some() && own.has_setting());

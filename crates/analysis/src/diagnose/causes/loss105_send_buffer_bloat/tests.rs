@@ -1,4 +1,4 @@
-//! Both sides of every threshold, and what looks alike.
+//! Both sides of every threshold, and what looks the same.
 
 use h2lab_base::units::Time;
 use h2lab_model::record::CellRecord;
@@ -19,17 +19,17 @@ fn finding(record: CellRecord) -> Option<Finding> {
 /// A large download beside short responses, on one connection whose quickest response takes 25 ms.
 #[derive(Clone, Copy)]
 struct Beside {
-    /// Short responses that frames of the large one come before, 125 ms and more after the beginning.
+    /// Short responses that arrive behind frames of the large one, 125 ms and more after the beginning.
     behind: u64,
-    /// So many frames, 5 ms apart.
+    /// The number of frames, 5 ms apart.
     frames: u64,
     /// Whether more frames come after each.
     goes_on: bool,
     /// Short responses at other times.
     alone: u64,
-    /// What these wait in milliseconds beyond the round trip.
+    /// How long these wait, in milliseconds beyond the round trip.
     late: u64,
-    /// No frame comes for so many milliseconds before the short response.
+    /// For how many milliseconds before the short response no frame arrives.
     pause: u64,
     /// Bytes of a short response.
     body: u64,

@@ -17,13 +17,14 @@ use h2lab_model::workload::Arrival;
 
 /// Fewer requests that waited may be chance.
 const LEAST_REQUESTS: u64 = 10;
-/// If requests take so many times longer where all streams are taken, the server or the path has no room for more of them.
+/// If requests take more than this many times longer while all streams are in use, the server or the path has no room
+/// for more of them.
 const CROWDED: u32 = 2;
 /// The lowest limit that RFC 9113 §6.5.2 recommends.
 const LEAST_RECOMMENDED: u32 = 100;
-/// No limit that is advised is smaller (RFC 9113 §6.5.2 recommends 100 or more).
+/// The smallest limit that is advised (RFC 9113 §6.5.2 recommends 100 or more).
 const LEAST_LIMIT: u64 = 128;
-/// How many times as many connections are advised.
+/// By which factor more connections are advised.
 const MANY: u32 = 4;
 
 /// The rule.
@@ -41,9 +42,10 @@ impl Rule for StreamLimit {
     }
 }
 
-/// Whether requests that have all streams open beside them take so much longer that more streams would not help. A closed loop of more
-/// requests than there are streams takes all of them from its beginning to its end: no request of it shows how long one takes alone, and
-/// what the quickest took is chance. There a limit below what the RFC recommends is too low by itself.
+/// Whether requests that have all other streams open beside them take so much longer that more streams would not help.
+/// A closed loop with more requests than streams uses all streams from beginning to end: none of its requests shows how
+/// long one takes alone, and the time of the quickest is chance. There a limit below the RFC's recommendation is too
+/// low by itself.
 fn is_crowded(case: &Case<'_>, slots: &Slots) -> bool {
     let in_flight = match case.cell().work.arrival {
         Arrival::Closed { concurrency } => concurrency,

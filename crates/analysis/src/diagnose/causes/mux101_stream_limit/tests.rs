@@ -13,7 +13,7 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "MUX101")
 }
 
-/// What a server with a limit does with requests that are due at regular times.
+/// A server with a limit, and requests that are due at regular times.
 #[derive(Clone, Copy)]
 struct Load {
     /// Streams at a time.
@@ -91,12 +91,13 @@ fn a_server_that_has_no_room_for_more_is_not_helped_by_a_higher_limit() {
 #[test]
 fn a_quarter_of_a_large_limit_may_be_a_crowd_already() {
     let load = Load { limit: 80, count: 400, every: 1, service: 40, crowding: 1, longest: u64::MAX };
-    // Beside up to 8 others a request takes 44 ms on average, beside up to 20 it takes 50.
+    // Beside up to 8 others a request takes 44 ms on average, beside up to 20 it takes 50 ms.
     assert!(finding(Load { longest: 85, ..load }.record()).is_some());
     assert_eq!(finding(Load { longest: 95, ..load }.record()), None);
 }
 
-/// A server that answers so many at once, after the time that it needs for all of them: when few are open nobody is left alone.
+/// A server that answers `limit` requests at once, after the time that it needs for all of them: even when few are
+/// open, none is alone.
 fn in_batches(limit: u64, each: u64) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
     let mut waits = Vec::new();
@@ -124,7 +125,7 @@ fn in_batches(limit: u64, each: u64) -> CellRecord {
 #[test]
 fn a_server_that_ends_all_at_once_has_no_room_though_few_streams_are_open_for_a_moment() {
     assert_eq!(finding(in_batches(40, 1)), None);
-    // The same batches of a handler that sleeps: what is alone takes as long.
+    // The same batches with a handler that sleeps: a request that is alone takes as long.
     let mut sleeps = in_batches(40, 1);
     for sample in sleeps.samples.edit().iter_mut().take(5) {
         sample.completed_at = sample.sent_at + Duration::from_millis(40);
@@ -142,7 +143,7 @@ fn ten_requests_must_have_waited() {
 
 #[test]
 fn short_waits_are_not_worth_a_finding() {
-    // The last of them waits for as long as the service is too long for a stream's share of the load.
+    // The last one waits as long as the excess of all the services over a stream's share of the load.
     let with = |service| finding(Load { every: 25, service, count: 12, ..SLOW_HANDLER }.record());
     assert!(with(52).is_some());
     assert_eq!(with(51), None);
@@ -181,12 +182,12 @@ fn a_request_that_was_never_sent_waited_until_the_end() {
     assert!(finding(record).expect("a finding").cost_share > before);
 }
 
-/// A closed loop of so many in flight, whose service times are as uneven as those on loopback.
+/// A closed loop with `in_flight` requests, whose service times vary as they do on loopback.
 fn closed(in_flight: u32, limit: u32) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
     let mut free = vec![100_u64; limit as usize];
     let mut waits = Vec::new();
-    // When the request ended that this one follows: all are due at the beginning, then one after each end.
+    // When the request that this one follows ended: all are due at the beginning, then one after each end.
     let mut due = vec![100_u64; in_flight as usize];
     for n in 0..600_u32 {
         let slot = (0..free.len()).min_by_key(|slot| free[*slot]).unwrap();
@@ -216,7 +217,7 @@ fn a_closed_loop_of_more_than_the_limit_is_the_plainest_case() {
     assert!(found.cost_share > 0.8, "18 of 20 wait: {}", found.cost);
     assert_eq!(finding(closed(2, 2)), None, "as many as the limit: none waits");
     assert!(finding(closed(300, 99)).is_some());
-    // What the RFC recommends may be enough: then it must be known that more streams would help.
+    // The limit that the RFC recommends may be enough: then it must be known that more streams would help.
     assert_eq!(finding(closed(300, 100)), None);
 }
 

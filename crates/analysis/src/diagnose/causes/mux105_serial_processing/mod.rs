@@ -14,15 +14,15 @@ use h2lab_base::units::{Bandwidth, measured_time, millis_f64};
 use h2lab_model::record::{CellRecord, Sample};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 
-/// Work below this may be CPU time and the scheduling of our own processes.
+/// A work time below this may be CPU time and the scheduling of our own processes.
 const LEAST_WORK: Duration = Duration::from_millis(5);
 /// What the scheduling of processes may add between two answers.
 const JITTER: Duration = Duration::from_millis(3);
-/// Fewer requests that met another one at the server may be chance.
+/// Fewer requests that were at the server together with another may be chance.
 const LEAST_PAIRS: usize = 20;
-/// So many of these must have come one piece of work after the one before.
+/// This share of them must have been answered one work time after the one before.
 const REGULAR: f64 = 0.9;
-/// Of one CPU: a server that has more to do than this may have no time for another request.
+/// Share of one CPU: a server that uses more may have no time for another request.
 const BUSY: f64 = 0.5;
 /// Bits per second of a path on which the bytes of a request would take the time instead.
 const SLOW_PATH: u64 = 10_000_000;
@@ -37,12 +37,13 @@ pub(super) struct SerialProcessing;
 
 impl Rule for SerialProcessing {
     fn check(&self, case: &Case<'_>) -> Vec<Finding> {
-        // Where HTTP/1.1 does no better, it is not the connection that puts requests in a line.
+        // If HTTP/1.1 is no faster, the connection is not what makes the server process requests one after another.
         let is_own = case.against.as_ref().is_none_or(|against| against.verdict.is_slower());
         if !is_own || case.records().any(is_busy) {
             return Vec::new();
         }
-        // A server that is busy from its first request on shows in no repetition what one takes alone: the least of all counts.
+        // If the server is busy from its first request on, a repetition does not show how long one request takes alone:
+        // the least time of all repetitions counts.
         let Some(work) = case.repetitions.iter().filter_map(work).min() else { return Vec::new() };
         let lines: Vec<Line> =
             case.repetitions.iter().filter_map(|repetition| Line::of(repetition, work)).collect();
@@ -64,7 +65,7 @@ fn answered<'a>(repetition: &Repetition<'a>) -> impl Iterator<Item = Sample> + u
     repetition.record.samples.iter().filter(|sample: &Sample| sample.outcome.is_success())
 }
 
-/// The server's time for the quickest request of a repetition.
+/// The server's time for the quickest request of a repetition: its work time.
 fn work(repetition: &Repetition<'_>) -> Option<Duration> {
     let quickest = answered(repetition).filter_map(|sample| sample.time_to_first_byte()).min()?;
     Some(quickest.saturating_sub(repetition.facts().rtt))
@@ -77,16 +78,16 @@ struct Line {
     work: Duration,
     /// Requests that had reached the server before the one answered last.
     pairs: usize,
-    /// Those of them whose answers came one piece of work later.
+    /// Those of them that were answered one work time after that.
     regular: usize,
     /// The sum of the times between the two answers.
     spacing: Duration,
-    /// How much longer they took than the quickest request.
+    /// How much longer these requests took than the quickest.
     waited: Duration,
 }
 
 impl Line {
-    /// Of a repetition; `None` if requests take too little work, or their bytes may take as long.
+    /// The line of a repetition; `None` if requests need too little work, or if their bytes may take as long.
     fn of(repetition: &Repetition<'_>, work: Duration) -> Option<Self> {
         let rtt = repetition.facts().rtt;
         let quickest = answered(repetition).map(|sample| sample.service_time()).min()?;
@@ -146,7 +147,7 @@ impl Line {
     }
 }
 
-/// Whether the bytes of the longest request and answer may take a quarter of the work or more.
+/// Whether the bytes of the longest request and answer may take a quarter of the work time or more.
 fn takes_the_path(record: &CellRecord, work: Duration) -> bool {
     let answer = record.samples.iter().map(|sample| sample.body_bytes).max().unwrap_or(0);
     let bytes = answer + record.cell.work.body_length() + HEADS;

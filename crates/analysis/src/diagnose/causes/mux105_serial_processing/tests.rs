@@ -1,4 +1,4 @@
-//! When a server puts the requests of a connection in a line, and what looks alike.
+//! When a server processes the requests of a connection one after another, and what looks the same.
 
 use crate::diagnose::testing::Scene;
 use crate::diagnose::{Finding, run};
@@ -9,7 +9,8 @@ fn finding(record: CellRecord) -> Option<Finding> {
     run(&[record]).into_iter().find(|finding| finding.rule == "MUX105")
 }
 
-/// Requests every so many ms for a server with so many workers, each of which takes `work` ms for one; the round trip is 25 ms.
+/// `count` requests, one every `every` ms, for a server with `workers` workers, each of which takes `work` ms for one;
+/// the round trip is 25 ms.
 fn record(count: u32, every: u64, workers: usize, work: u64) -> CellRecord {
     let mut scene = Scene::new(Protocol::H2c);
     let mut free = vec![0; workers];
@@ -57,7 +58,7 @@ fn a_server_with_more_workers_is_silent_also_when_all_are_busy() {
 
 #[test]
 fn twenty_pairs_must_have_met() {
-    // The n-th request meets the one before from the second on.
+    // From the second on, each request is at the server together with the one before.
     assert!(finding(record(21, 10, 1, 20)).is_some());
     assert_eq!(finding(record(20, 10, 1, 20)), None);
 }
@@ -77,7 +78,7 @@ fn what_looks_alike_is_silent() {
     busy.server = Some(ServerSummary { cpu_ns: 400, wall_ns: 1_000, ..ServerSummary::default() });
     assert!(finding(busy).is_some());
     let mut large = serial.clone();
-    // 20 ms at 10 Mbit/s are 25,000 bytes; a quarter of them, less the heads, may be the path's.
+    // 20 ms at 10 Mbit/s are 25,000 bytes; a quarter of them, minus the heads, may be due to the path.
     let with = |record: &mut CellRecord, bytes| {
         record.samples.edit().iter_mut().for_each(|sample| sample.body_bytes = bytes);
         finding(record.clone())

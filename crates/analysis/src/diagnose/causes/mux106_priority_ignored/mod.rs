@@ -1,4 +1,5 @@
-//! MUX106: DATA of less urgent responses comes between that of an urgent one, over a connection that the client told which is which.
+//! MUX106: DATA of less urgent responses arrives between the DATA of an urgent one, although the client stated their
+//! priorities.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,8 @@ use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
 /// Fewer responses may be chance.
 const LEAST: u64 = 3;
-/// An urgent response that gets a smaller part than this of an equal share had not more to send: others may fill the link.
+/// An urgent response that gets less than this part of an equal share had no more data to send: others may fill the
+/// link.
 const SHARE: f64 = 0.5;
 
 /// The rule.
@@ -33,7 +35,7 @@ impl Rule for PriorityIgnored {
         }
         let mut found = Found::default();
         case.repetitions.iter().for_each(|repetition| found.add(repetition));
-        // It concerns the urgent ones alone: beside many others their time is a small part of all.
+        // Only the urgent requests are affected: beside many others their time is a small part of the total.
         if found.mixed < LEAST || !case.is_worth(found.share_of_urgent()) {
             return Vec::new();
         }
@@ -41,15 +43,15 @@ impl Rule for PriorityIgnored {
     }
 }
 
-/// A response of which some has come, and what came between its parts.
+/// A response of which some DATA has arrived, and what arrived between its parts.
 #[derive(Debug)]
 struct Response {
     urgency: u8,
     begun: Time,
-    /// When its last DATA came.
+    /// When its latest DATA arrived.
     last: Time,
     bytes: u64,
-    /// Since then: bytes of less urgent responses, and of all.
+    /// Bytes since then: of less urgent responses, and of all responses.
     pending: [u64; 2],
     /// The same between its first DATA and its last.
     between: [u64; 2],
@@ -57,19 +59,19 @@ struct Response {
 }
 
 impl Response {
-    /// How long less urgent responses kept it waiting: that part of the time that they had of the bytes.
+    /// How long less urgent responses kept it waiting: the same share of the time as they have of the bytes.
     fn waited(&self) -> Duration {
         let [lazy, all] = self.between;
         self.last.since(self.begun).mul_f64(lazy as f64 / all.max(1) as f64)
     }
 }
 
-/// What came of a cell.
+/// What arrived in a cell.
 #[derive(Debug, Default)]
 struct Found {
-    /// Urgent responses between whose DATA less urgent ones came.
+    /// Urgent responses between whose DATA frames those of less urgent ones arrived.
     mixed: u64,
-    /// Bytes of those.
+    /// Bytes of the less urgent ones.
     bytes: u64,
     waited: Duration,
     /// The response time of all requests that were more urgent than others of their connection.
@@ -86,7 +88,7 @@ impl Found {
 
     fn add(&mut self, repetition: &Repetition<'_>) {
         let record = repetition.record;
-        // A response that had no credit had to let others go first.
+        // A response without credit could not be sent before the others.
         let stopped: BTreeSet<(u32, u32)> =
             repetition.stops().iter().map(|stop| (stop.connection, stop.stream)).collect();
         let stating = record.connections.iter().filter(|connection| !connection.http.priorities.is_empty());
@@ -132,7 +134,7 @@ fn urgent_time(record: &CellRecord, lines: &BTreeMap<u32, Line>) -> Duration {
     record.samples.iter().filter(is_urgent).map(|sample| sample.response_time()).sum()
 }
 
-/// A connection's responses as their DATA comes.
+/// A connection's responses while their DATA arrives.
 #[derive(Debug)]
 struct Line {
     urgencies: BTreeMap<u32, u8>,
@@ -148,7 +150,7 @@ impl Line {
         self.urgencies.get(&stream).copied().unwrap_or(Priority::DEFAULT_URGENCY)
     }
 
-    /// Takes the next frame; the response that ends with it.
+    /// Processes the next frame; returns the response that ends with it.
     fn see(&mut self, frame: &FrameEvent) -> Option<Response> {
         let stream = frame.stream.0;
         if frame.kind == FrameKind::DATA && frame.length > 0 {
@@ -179,7 +181,7 @@ impl Line {
         });
         own.bytes += bytes;
         own.last = frame.at;
-        // It had more to send then, and others went first.
+        // This response had more to send at that time, and others were sent before it.
         let pending = std::mem::take(&mut own.pending);
         own.between.iter_mut().zip(pending).for_each(|(all, new)| *all += new);
     }
@@ -217,7 +219,7 @@ fn finding(case: &Case<'_>, found: &Found) -> Finding {
             format_bytes(found.bytes),
         ),
         evidence,
-        // That the rest of an urgent response was ready follows from how much of it came meanwhile.
+        // That the rest of an urgent response was ready is concluded from how much of it arrived meanwhile.
         confidence: Confidence::Inferred,
         fixes: vec![
             advise(&case.peer(), Wish { knob: Knob::Priorities, role: Role::Front, value: None }),

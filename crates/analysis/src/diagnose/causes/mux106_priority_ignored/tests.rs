@@ -12,7 +12,7 @@ fn findings(record: CellRecord) -> Vec<Finding> {
     run(&[record]).into_iter().filter(|finding| finding.rule == "MUX106").collect()
 }
 
-/// DATA of these streams and lengths, a frame each 10 ms; with a length of 1 it is the last.
+/// DATA with these streams and lengths, one frame every 10 ms; a frame with a length of 1 is the last of its stream.
 fn data(record: &mut CellRecord, frames: &[(u32, u32)]) {
     let mut at = record.frames.last().map_or(Time::from_millis(100), |frame| frame.at);
     for &(stream, length) in frames {
@@ -30,7 +30,7 @@ fn data(record: &mut CellRecord, frames: &[(u32, u32)]) {
     }
 }
 
-/// So many pairs of responses, the first of each of this urgency and the other of 5, whose DATA comes in turns.
+/// `pairs` pairs of responses, the first with this urgency and the other with 5, whose DATA alternates.
 fn record(pairs: u32, urgency: u8) -> CellRecord {
     let mut record = Scene::new(Protocol::H2c).record();
     for pair in 0..pairs {
@@ -42,7 +42,7 @@ fn record(pairs: u32, urgency: u8) -> CellRecord {
     answered(record)
 }
 
-/// With requests that took 50 ms each.
+/// The same with requests that took 50 ms each.
 fn answered(mut record: CellRecord) -> CellRecord {
     let streams: std::collections::BTreeSet<u32> = record.frames.iter().map(|frame| frame.stream.0).collect();
     let scene = streams
@@ -102,7 +102,7 @@ fn priorities_must_have_been_sent_and_differ() {
     assert_eq!(findings(same), []);
 }
 
-/// Three urgent responses with this DATA of theirs (stream 1) and of others.
+/// Three urgent responses, with this DATA of theirs (stream 1) and of others.
 fn three(frames: &[(u32, u32)]) -> Vec<Finding> {
     let mut record = Scene::new(Protocol::H2c).record();
     for n in 0..3 {

@@ -1,4 +1,4 @@
-//! MUX107: pushed responses arrive while requests wait for theirs.
+//! MUX107: pushed responses arrive while requests wait for their own responses.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_model::settings::{Knob, Role, Wish, advise};
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
-/// Fewer pushed bytes than this share of all of the bodies delay nobody by much.
+/// Pushed bytes below this share of all body bytes cause no notable delay.
 const LEAST_BYTES: f64 = 0.2;
 
 /// The rule.
@@ -41,7 +41,7 @@ impl Rule for WastedPush {
     }
 }
 
-/// DATA that the server sent unasked.
+/// DATA that the server sent without a request.
 fn is_pushed(frame: &FrameEvent) -> bool {
     is_body(frame) && frame.stream.0.is_multiple_of(2)
 }
@@ -55,11 +55,11 @@ fn is_body(frame: &FrameEvent) -> bool {
 struct Pushed {
     responses: u64,
     bytes: u64,
-    /// Of all bodies.
+    /// Bytes of all bodies.
     all_bytes: u64,
     /// How long requests whose responses were due waited while pushed bytes arrived.
     waited: Duration,
-    /// Those that did.
+    /// The number of requests that waited.
     delayed: u64,
 }
 
@@ -87,8 +87,8 @@ fn promises(connection: &ConnectionRecord) -> u64 {
     connection.counters.frames_received[usize::from(FrameKind::PUSH_PROMISE.0)]
 }
 
-/// The times in which pushed bytes came out of the link, by connection: each frame takes as long as the link needs for
-/// it, and no longer than since what came before it.
+/// The times in which pushed bytes left the link, by connection: each frame takes as long as the link needs for it, but
+/// at most the time since the frame before it.
 fn spans(record: &CellRecord, rtt: Duration) -> BTreeMap<u32, Spans> {
     let mut spans: BTreeMap<u32, Vec<(Time, Time)>> = BTreeMap::new();
     let rate = rate(record, rtt);
@@ -104,14 +104,15 @@ fn spans(record: &CellRecord, rtt: Duration) -> BTreeMap<u32, Spans> {
     spans.into_iter().map(|(connection, spans)| (connection, Spans::of(spans))).collect()
 }
 
-/// Bytes per second of the downlink: its own, else the most that came in a round trip. `None` if nothing is known of it.
+/// Bytes per second of the downlink: its bandwidth, else the most that arrived in one round trip. `None` if nothing is
+/// known about it.
 fn rate(record: &CellRecord, rtt: Duration) -> Option<f64> {
     if let Some(bandwidth) = record.cell.link.as_ref().and_then(|link| link.downlink.bandwidth) {
         return Some(bandwidth.bits_per_second() as f64 / 8.0).filter(|rate| *rate > 0.0);
     }
     let mut most = 0;
     let mut inside: u64 = 0;
-    // Frames of a capture may be out of order: only what was added is taken away.
+    // Frames of a capture may be out of order: only lengths that were added are subtracted.
     let mut recent: VecDeque<(Time, u64)> = VecDeque::new();
     for frame in record.frames.iter().filter(|frame| is_body(frame)) {
         inside += u64::from(frame.length);

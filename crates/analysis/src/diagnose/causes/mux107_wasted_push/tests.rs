@@ -25,8 +25,9 @@ fn data(stream: u32, at: u64, length: u32) -> FrameEvent {
     }
 }
 
-/// A quick request, and one whose response of 20 kB comes 100 ms after it; before it, from the 30th to the 90th millisecond, come
-/// six frames of `bytes` each on this stream, over a downlink of 8 Mbit/s: 1,000 bytes in a millisecond.
+/// A quick request, and one whose response of 20 kB arrives 100 ms after it. Before the response, from the 30th to the
+/// 90th millisecond, six frames of `bytes` each arrive on this stream, over a downlink of 8 Mbit/s: 1,000 bytes per
+/// millisecond.
 fn scene(stream: u32, bytes: u32) -> CellRecord {
     scene_of(Protocol::H2c, stream, bytes)
 }
@@ -86,7 +87,7 @@ fn few_pushed_bytes_and_those_that_nobody_waited_for_cost_nothing() {
 fn over_a_network_of_unknown_capacity_the_most_that_came_in_a_round_trip_is_its_own() {
     let mut record = scene(2, 10_000);
     record.cell.link.as_mut().expect("a link").downlink.bandwidth = None;
-    // 25 ms bring 40 kB at most, two pushed frames and the response: a frame takes 6.25 ms.
+    // 25 ms carry at most 40 kB, two pushed frames and the response: a frame takes 6.25 ms.
     let share = finding(record.clone()).expect("a finding").cost_share;
     assert!((share - 37.5 / 125.0).abs() < 1e-3, "{share}");
     record

@@ -1,5 +1,5 @@
-//! DATA that came on a connection: how much of it came between two times, most of it of which stream, and with which gaps. Answered
-//! without a look at each frame: there may be millions, and as many questions.
+//! DATA that arrived on a connection: how much of it arrived between two times, which stream had most of it, and the
+//! gaps in it. Each query avoids a pass over all frames: there may be millions of frames, and as many queries.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -25,14 +25,14 @@ struct Data {
 }
 
 impl Bodies {
-    /// The next frame, no earlier than those before it.
+    /// Adds the next frame, no earlier than those before it.
     pub fn push(&mut self, at: Time, stream: StreamId, bytes: u64) {
         let total = self.total(self.frames.len()) + bytes;
         self.frames.push(Data { at, stream, total });
         self.index = OnceCell::new();
     }
 
-    /// What came after the first of these times and before the second.
+    /// What arrived after the first of these times and before the second.
     pub fn between(&self, from: Time, until: Time) -> Part<'_> {
         let first = self.frames.partition_point(|frame| frame.at <= from);
         let end = self.frames.partition_point(|frame| frame.at < until);
@@ -53,7 +53,7 @@ impl Bodies {
     }
 }
 
-/// What came in a time.
+/// What arrived in a period.
 #[derive(Debug)]
 pub(in crate::diagnose::causes) struct Part<'a> {
     bodies: &'a Bodies,
@@ -91,30 +91,30 @@ impl Part<'_> {
         inner.max(first.at.since(self.from)).max(self.until.since(last.at))
     }
 
-    /// Whether more of a stream comes later.
+    /// Whether more DATA of a stream arrives later.
     pub fn goes_on(&self, stream: StreamId) -> bool {
         let last = self.bodies.index().last_of(stream);
         last.is_some_and(|last| self.bodies.frames[last].at >= self.until)
     }
 }
 
-/// What is asked of ranges of frames, summed up.
+/// Summaries of ranges of frames.
 #[derive(Debug)]
 struct Index {
-    /// A binary tree: the frames from its middle on, and in place `n` what 2n and 2n + 1 are together.
+    /// A binary tree: the leaves in its second half are the frames, and node `n` summarises nodes 2n and 2n + 1.
     tree: Vec<Node>,
-    /// The frames by stream, in each by time, with the bytes of all up to each.
+    /// The frames sorted by stream and then by time, each with the cumulative bytes up to it.
     by_stream: Vec<(StreamId, usize, u64)>,
 }
 
-/// Some frames together.
+/// A summary of some frames.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     /// If a stream has more than half of the bytes, it is this one (Boyer and Moore, MJRTY, 1981).
     stream: StreamId,
-    /// By so many bytes the stream leads.
+    /// By how many bytes the stream leads.
     lead: u64,
-    /// The longest time since the frame before, of each, in nanoseconds.
+    /// The longest time between one of the frames and the frame before it, in nanoseconds.
     gap: u64,
 }
 
@@ -152,7 +152,7 @@ impl Index {
         Self { tree, by_stream }
     }
 
-    /// These frames together; `None` of none.
+    /// The summary of these frames; `None` if there are none.
     fn over(&self, range: Range<usize>) -> Option<Node> {
         let half = self.tree.len() / 2;
         let (mut first, mut end) = (range.start + half, range.end + half);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn many_questions_about_many_frames_are_answered_in_time() {
-        // Each of them is about half of all frames: a look at each would take 2 × 10^10 steps.
+        // Each range has about half of all frames: a pass over each would take 2 × 10^10 steps.
         const COUNT: u64 = 200_000;
         let mut bodies = Bodies::default();
         (0..COUNT).for_each(|n| bodies.push(Time::from_micros(10 * n), StreamId(3), 100));

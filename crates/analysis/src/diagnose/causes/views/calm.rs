@@ -9,7 +9,8 @@ use h2lab_model::settings::Peer;
 use h2lab_wire::ErrorCode;
 use h2lab_wire::trace::FrameKind;
 
-/// Words of Tomcat, which adds up all that it counts (PINGs, resets, small frames) and does not say what it had most of.
+/// The words of Tomcat, which adds up everything that it counts (PINGs, resets, small frames) and does not name the
+/// largest part.
 const TOTAL: &str = "too much overhead";
 
 /// One such connection.
@@ -30,7 +31,7 @@ fn calm(connection: &ConnectionRecord) -> Option<Calm<'_>> {
     Some(Calm { connection, goaway })
 }
 
-/// What those that `is_one` picks cost.
+/// What the connections that `is_one` selects cost.
 pub(in crate::diagnose::causes) fn cost(case: &Case<'_>, is_one: fn(&Calm<'_>) -> bool) -> Cost {
     Cost::of(&case.repetitions, |repetition| {
         let picked = repetition.record.connections.iter().filter_map(calm).filter(is_one);
@@ -39,7 +40,7 @@ pub(in crate::diagnose::causes) fn cost(case: &Case<'_>, is_one: fn(&Calm<'_>) -
 }
 
 impl Calm<'_> {
-    /// PINGs that the client sent, acknowledgements of the server's included.
+    /// PINGs that the client sent, including acknowledgements of the server's PINGs.
     pub const fn pings(&self) -> u64 {
         self.connection.counters.frames_sent[FrameKind::PING.0 as usize]
     }
@@ -49,7 +50,7 @@ impl Calm<'_> {
         self.connection.http.resets_sent.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// How long it lived.
+    /// How long the connection lasted.
     pub fn age(&self) -> Duration {
         self.goaway.at.since(self.connection.connected_at)
     }
@@ -60,17 +61,17 @@ impl Calm<'_> {
         words.iter().any(|word| said.contains(word))
     }
 
-    /// Whether the server does not say what there was too much of, so that what the client did decides.
+    /// Whether the server does not name what exceeded a limit, so that the client's actions have to be judged.
     pub fn gives_no_reason(&self) -> bool {
         self.goaway.debug.is_empty() || self.is_of_total()
     }
 
-    /// Whether it was ended because of the sum of all that the server counts.
+    /// Whether the connection was ended because of the sum of everything that the server counts.
     pub fn is_of_total(&self) -> bool {
         self.says(&[TOTAL])
     }
 
-    /// The server, whose words may give it away.
+    /// The server, whose debug data may identify its product.
     pub fn peer(&self, case: &Case<'_>) -> Peer {
         if self.is_of_total() { Peer::started("tomcat") } else { case.peer() }
     }

@@ -1,19 +1,19 @@
-//! Dials of a repetition, and what waited for them.
+//! Dials of a repetition, and how long requests waited for them.
 
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, ConnectionRecord, Sample};
 
-/// For how long a request waited for the connection that it got: from when it was due, or the connection was dialled for it, until
-/// that was ready. Zero where it was ready before.
+/// For how long a request waited for its connection: from when it was due, or when the connection was dialled for it,
+/// until the connection was ready. Zero if the connection was ready before.
 pub(in crate::diagnose::causes) fn waited(record: &CellRecord, sample: &Sample) -> Duration {
     let ready = record.connection(sample.connection).map(|connection| connection.ready_at);
     let until = ready.filter(|at| at.happened()).unwrap_or(Time::ZERO);
     until.since(sample.scheduled_at).min(Duration::from_nanos(sample.stall_open_ns))
 }
 
-/// Connections that were dialled together: each before the first of them was ready.
+/// Connections that were dialled together: each of them before the first was ready.
 #[derive(Debug)]
 pub(in crate::diagnose::causes) struct Burst<'a> {
     /// All of them.
@@ -37,7 +37,7 @@ impl Burst<'_> {
     }
 }
 
-/// The bursts of a repetition while requests were due: those before are of a pool that was asked for.
+/// The bursts of a repetition while requests were due: earlier ones open the configured pool.
 pub(in crate::diagnose::causes) fn bursts(record: &CellRecord) -> Vec<Burst<'_>> {
     let first_due = record.samples.iter().map(|sample| sample.scheduled_at).min().unwrap_or(Time::NEVER);
     let mut dials: Vec<&ConnectionRecord> =

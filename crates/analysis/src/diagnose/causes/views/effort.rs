@@ -6,9 +6,9 @@ use crate::diagnose::{Case, CauseMeta, Evidence, Finding};
 use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_wire::trace::{Direction, FrameKind};
 
-/// An end that works for less of the time than this has CPU time left: what a frame costs does not matter to it.
+/// An end that works for less of the time than this has CPU time left: the cost of a frame does not matter to it.
 const BUSY: f64 = 0.5;
-/// In less time an end is busy with its start.
+/// In a shorter time an end is busy with its start.
 const SHORTEST: Duration = Duration::from_millis(500);
 
 /// The part of the time in which the generator's busiest thread worked.
@@ -34,7 +34,7 @@ pub(in crate::diagnose::causes) fn busy_end(case: &Case<'_>) -> Option<(String, 
     (most >= BUSY).then(|| (name.to_owned(), most))
 }
 
-/// What `find` makes of what went each way, where an end of the cell is busy.
+/// The findings that `find` makes from what was sent in each direction, if an end of the cell is busy.
 pub(in crate::diagnose::causes) fn of_both_ways(
     case: &Case<'_>,
     find: impl Fn(Direction, &Sent, &(String, f64)) -> Option<Finding>,
@@ -44,7 +44,7 @@ pub(in crate::diagnose::causes) fn of_both_ways(
     ways.filter_map(|way| find(way, &Sent::of(case, way), &end)).collect()
 }
 
-/// An observation: it costs CPU time at that end, and no response time.
+/// An observation: it costs CPU time at that end, but no response time.
 pub(in crate::diagnose::causes) fn observation(
     case: &Case<'_>,
     meta: &CauseMeta,
@@ -72,14 +72,14 @@ pub(in crate::diagnose::causes) struct Sent {
     pub data: u64,
     /// WINDOW_UPDATE frames of the other end.
     pub credits: u64,
-    /// Segments with data; 0 where the kernel did not tell.
+    /// Segments with data; 0 if the kernel did not report them.
     pub segments: u64,
-    /// Bytes, without those of TLS.
+    /// Bytes, without TLS overhead.
     pub bytes: u64,
 }
 
 impl Sent {
-    /// What went this way.
+    /// What was sent in this direction.
     pub fn of(case: &Case<'_>, direction: Direction) -> Self {
         let mut sent = Self::default();
         if case.cell().protocol.is_multiplexed() && !case.cell().protocol.is_quic() {
@@ -121,7 +121,8 @@ mod tests {
     use h2lab_model::record::ServerSummary;
     use h2lab_model::workload::Protocol;
 
-    /// The busy end of so many milliseconds, in which the client worked for so many, and the server.
+    /// The busy end of a cell of `wall` milliseconds, in which the client worked for `client` ms and the server for
+    /// `server` ms.
     fn busy(client: u64, server: u64, wall: u64) -> Option<(String, f64)> {
         let mut record = Scene::new(Protocol::H2c).record();
         let ns = |ms: u64| ms * 1_000_000;

@@ -1,4 +1,5 @@
-//! What follows when connections end during a repetition: requests that are lost with them, and those that wait for the next.
+//! What happens when connections end during a repetition: some requests are lost with them, and others wait for the
+//! next connection.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use h2lab_wire::trace::ServerEnd;
 /// Ends of one repetition that are no farther apart than this, or a round trip, may be one event.
 const ONE_MOMENT: Duration = Duration::from_millis(50);
 
-/// An end of a connection and the repetition in which it was.
+/// An end of a connection, and the repetition in which it happened.
 pub(in crate::diagnose::causes) type End<'a> = (&'a Repetition<'a>, &'a ServerEnd);
 
 /// All orderly ends of connections by the server.
@@ -33,19 +34,19 @@ pub(in crate::diagnose::causes) fn has_several_moments(ends: &[End<'_>]) -> bool
         || ends.iter().any(|(repetition, _)| !std::ptr::eq(*repetition, *first))
 }
 
-/// The ends of a repetition, to find those near a request: there may be one for each.
+/// The ends of a repetition, arranged to find those near a request: there may be one for each request.
 #[derive(Debug)]
 pub(in crate::diagnose::causes) struct Ends {
     /// When the server began to end each connection.
     by_connection: BTreeMap<u32, Time>,
     /// The same times in order.
     times: Vec<Time>,
-    /// From such a time until the next connection was ready, in order and apart from each other.
+    /// From each of these times until the next connection was ready; in order and disjoint.
     gaps: Spans,
 }
 
 impl Ends {
-    /// These ends: connections and when the server began to end them.
+    /// From these ends: connections and when the server began to end them.
     pub fn new(record: &CellRecord, ends: impl Iterator<Item = (u32, Time)>) -> Self {
         let mut by_connection = BTreeMap::new();
         let mut times = Vec::new();
@@ -65,7 +66,7 @@ impl Ends {
         Self::new(repetition.record, ends)
     }
 
-    /// Those that the server ended by a GOAWAY with this error code.
+    /// The ends by a GOAWAY of the server with this error code.
     pub fn by_goaway(repetition: &Repetition<'_>, code: u32) -> Self {
         let of = |connection: &h2lab_model::record::ConnectionRecord| {
             let goaway = connection.goaways.iter().find(|goaway| goaway.code == code)?;
@@ -79,7 +80,7 @@ impl Ends {
         self.times.len()
     }
 
-    /// Connections that were dialled when the server had ended one, and carried no request.
+    /// Connections that were dialled after the server had ended one, and carried no request.
     fn useless_dials(&self, record: &CellRecord) -> usize {
         let Some(first) = self.times.first() else { return 0 };
         let connections = record.connections.iter();
@@ -88,8 +89,8 @@ impl Ends {
             .count()
     }
 
-    /// Whether a request failed because the server ended its connection: refused or aborted there, or reset after that had
-    /// begun. Other failures have other causes.
+    /// Whether a request failed because the server ended its connection: it was refused or aborted with it, or reset
+    /// after the end had begun. Other failures have other causes.
     pub fn lost(&self, sample: &Sample) -> bool {
         let end = || self.by_connection.get(&sample.connection);
         match sample.outcome {
@@ -99,14 +100,14 @@ impl Ends {
         }
     }
 
-    /// Whether a request was on its way when a connection ended, and was sent again.
+    /// Whether a request was in flight when a connection ended, and was sent again.
     fn had_sent_again(&self, sample: &Sample) -> bool {
         let first = self.times.partition_point(|at| *at < sample.sent_at);
         sample.replays > 0 && self.times.get(first).is_some_and(|at| *at <= sample.completed_at)
     }
 
-    /// For how long a request waited while a connection had ended and the next was not ready. What it waited before or after was for
-    /// something else, such as a free stream.
+    /// For how long a request waited while a connection had ended and the next was not ready. Before or after that it
+    /// waited for something else, such as a free stream.
     fn held_up(&self, sample: &Sample) -> Duration {
         let until = sample.sent_at.min(sample.completed_at);
         let from = until - Duration::from_nanos(sample.stall_open_ns);
@@ -114,13 +115,15 @@ impl Ends {
     }
 }
 
-/// From each of these ends until the next connection was ready; where others carry requests meanwhile, at most as long as a dial takes.
+/// From each of these ends until the next connection was ready; if other connections carry requests meanwhile, at most
+/// as long as a dial takes.
 fn gaps(record: &CellRecord, ends: &[Time]) -> Spans {
     let mut dials: Vec<&ConnectionRecord> =
         record.connections.iter().filter(|dial| dial.ready_at.happened()).collect();
     dials.sort_unstable_by_key(|dial| dial.ready_at);
     let longest = dials.iter().map(|dial| dial.ready_at.since(dial.dialled_at)).max().unwrap_or_default();
-    // Until when one of the first n connections takes requests: there may be an end for each of many thousand.
+    // Until when at least one of the first n connections accepts requests; computed once, since there may be many
+    // thousands of ends.
     let usable: Vec<Time> = dials
         .iter()
         .scan(Time::ZERO, |latest, dial| {
@@ -141,9 +144,9 @@ fn gaps(record: &CellRecord, ends: &[Time]) -> Spans {
 pub(in crate::diagnose::causes) struct Cost {
     /// Connections opened.
     pub opened: usize,
-    /// Connections that carried no request, dialled when the server had ended one.
+    /// Connections that carried no request, dialled after the server had ended one.
     pub useless: usize,
-    /// How often measured requests were sent again, as every report counts it.
+    /// How often measured requests were sent again; every report counts them this way.
     pub replayed: u64,
     /// Requests that failed with a connection.
     pub lost: usize,
@@ -151,16 +154,16 @@ pub(in crate::diagnose::causes) struct Cost {
     pub requests: usize,
     /// Requests that waited for a new connection.
     pub waited: usize,
-    /// For how long.
+    /// How long these waited.
     pub waiting: Duration,
-    /// What requests that an end had sent again took longer than the quickest, without that waiting, and without what they waited for
-    /// missing segments: LOSS101 accounts for that.
+    /// How much longer requests that were sent again because of an end took than the quickest. It excludes that
+    /// waiting, and the wait for missing segments: LOSS101 accounts for that.
     again: Duration,
     all: Duration,
 }
 
 impl Cost {
-    /// Of the ends that `ends` finds in each repetition.
+    /// The cost of the ends that `ends` finds in each repetition.
     pub fn of(repetitions: &[Repetition<'_>], ends: impl Fn(&Repetition<'_>) -> Ends) -> Self {
         let mut cost = Self::default();
         for repetition in repetitions {
@@ -171,7 +174,7 @@ impl Cost {
             cost.useless += ends.useless_dials(repetition.record);
             cost.replayed += replays(repetition.record);
             for sample in &repetition.record.samples {
-                // As the tables count them.
+                // The tables count them the same way.
                 cost.requests += usize::from(sample.measured);
                 cost.lost += usize::from(sample.measured && ends.lost(&sample));
                 cost.all += sample.response_time();
@@ -189,7 +192,7 @@ impl Cost {
         cost
     }
 
-    /// The same as facts.
+    /// The cost as evidence.
     pub fn evidence(&self) -> Vec<Evidence> {
         let mut list = vec![Evidence::new("connections opened", self.opened as f64, "connections")];
         if self.useless > 0 {
@@ -202,7 +205,7 @@ impl Cost {
         list
     }
 
-    /// The same in a sentence.
+    /// The cost in a sentence.
     pub fn sentence(&self) -> String {
         let each = self.waiting / u32::try_from(self.waited).unwrap_or(u32::MAX).max(1);
         let again = if self.again.is_zero() {
@@ -247,7 +250,7 @@ impl Cost {
         self.lost as f64 / self.requests.max(1) as f64
     }
 
-    /// What is not served in time or at all: both shares.
+    /// What is served late or not at all: the sum of both shares.
     pub fn whole(&self) -> f64 {
         (self.share() + self.lost_share()).min(1.0)
     }
@@ -259,8 +262,8 @@ mod tests {
     use crate::diagnose::testing::Scene;
     use h2lab_model::workload::Protocol;
 
-    /// What a request that was sent at 3 s, after it had waited for so many ms, waited because of ends at 1 s and 2 s. Each is followed
-    /// by a connection that is ready 40 ms later; of the first connections `others` stay.
+    /// How long a request that was sent at 3 s, after a wait of `waited` ms, waited because of ends at 1 s and 2 s.
+    /// Each end is followed by a connection that is ready 40 ms later; `others` of the first connections stay.
     fn held_up(waited: u64, others: u32) -> Duration {
         let scene =
             Scene::new(Protocol::H2c).connections(3 + others).established(1, 1_040).established(2, 2_040);

@@ -10,8 +10,8 @@ use h2lab_wire::trace::{Direction, Facts, Flight, FrameEvent, FrameKind, Hole, S
 
 use crate::diagnose::facts::retransmissions_of;
 
-/// How far the end of a stall may lie from the repair of a hole, at least: reading and answering take the server and us
-/// a few milliseconds on a busy machine.
+/// The least distance that the end of a stall may have from the repair of a hole: on a busy machine the server and we
+/// need a few milliseconds to read and answer.
 const LEAST_SLACK: Duration = Duration::from_millis(5);
 
 /// A time in which several streams of a connection waited behind missing segments.
@@ -19,26 +19,26 @@ const LEAST_SLACK: Duration = Duration::from_millis(5);
 pub(in crate::diagnose) struct Blocked {
     /// The connection.
     pub connection: u32,
-    /// When the first of these segments could have been of use, or the stall began.
+    /// When the first of these segments could have been used, or the stall began.
     pub begin: Time,
-    /// When frames came again.
+    /// When frames arrived again.
     pub end: Time,
-    /// Streams in flight throughout.
+    /// Streams that were in flight all the time.
     pub sharing: usize,
-    /// Streams whose answers were overdue in it.
+    /// Streams whose answers were overdue in this time.
     pub overdue: usize,
     /// The sum of the times for which they were overdue.
     pub stream_time: Duration,
-    /// The part of it that is of requests which were sent again on another connection, before that or after.
+    /// The part of `stream_time` for requests that were sent again on another connection, before or after this time.
     pub again: Duration,
     /// Segments that were missing: dropped, or retransmitted.
     pub segments: usize,
 }
 
-/// The stalls of a repetition shared by two or more streams because segments were missing. There may be many thousand, and many more
-/// requests: each is looked at only while it is open.
+/// The stalls of a repetition shared by two or more streams because segments were missing. There may be many thousands,
+/// and many more requests: each request is visited only while it is open.
 pub(in crate::diagnose) fn blocked(record: &CellRecord, facts: &Facts) -> Vec<Blocked> {
-    // Of a sidecar's connections no attempts are known.
+    // For a sidecar's connections no attempts are known.
     let attempts = if record.cell.sidecar.is_none() { attempts(record, facts) } else { Vec::new() };
     let replayed: BTreeSet<(u32, StreamId)> = replayed(record).collect();
     let mut blocked = Vec::new();
@@ -65,7 +65,8 @@ pub(in crate::diagnose) fn blocked(record: &CellRecord, facts: &Facts) -> Vec<Bl
     blocked
 }
 
-/// What missing segments make of a stall; `flights` are all requests that were open in it, and whether each was sent again.
+/// The part of a stall that missing segments explain. `flights` are all requests that were open in it, and whether each
+/// was sent again.
 fn of_stall(facts: &Facts, holes: &Holes<'_>, stall: &Stall, flights: &[(&Flight, bool)]) -> Option<Blocked> {
     let (begin, segments) =
         if facts.has_packet_log { holes.explain(facts, stall) } else { by_retransmission(facts, stall) }?;
@@ -85,15 +86,15 @@ fn of_stall(facts: &Facts, holes: &Holes<'_>, stall: &Stall, flights: &[(&Flight
     })
 }
 
-/// The connection and stream on which each request that was sent again came to its end.
+/// The connection and stream on which each request that was sent again ended.
 fn replayed(record: &CellRecord) -> impl Iterator<Item = (u32, StreamId)> {
     let replayed = record.samples.iter().filter(|sample| sample.replays > 0);
     replayed.map(|sample| (sample.connection, sample.stream))
 }
 
-/// Requests while they were on connections that left them unprocessed, by connection and then by time: a request that is sent again
-/// is recorded with its last connection, and the frames have the others. They are those that have no answer there, from their
-/// HEADERS to the GOAWAY whose last stream is below theirs.
+/// Requests while they were on connections that left them unprocessed, by connection and then by time. A request that
+/// is sent again is recorded with its last connection only; the frames show the earlier ones. There it has no answer,
+/// and it lasts from its HEADERS to the GOAWAY whose last stream is below its own.
 fn attempts(record: &CellRecord, facts: &Facts) -> Vec<Flight> {
     if replayed(record).next().is_none() {
         return Vec::new();
@@ -139,7 +140,7 @@ struct Holes<'a> {
     latest: Vec<Time>,
     /// The ends in order, each with its begin.
     by_end: Vec<(Time, Time)>,
-    /// The begin of the first that was never repaired.
+    /// The beginning of the first hole that was never repaired.
     open_since: Option<Time>,
 }
 
@@ -156,7 +157,7 @@ impl<'a> Holes<'a> {
     }
 
     /// From when on missing segments explain a stall, and how many. They explain it if frames resumed when a hole was
-    /// repaired, and if holes that follow on one another were open for at least half of the stall: a drop somewhere in a
+    /// repaired, and if a chain of overlapping holes was open for at least half of the stall: a drop somewhere in a
     /// pause of the server is repaired long before the pause ends, and one near its end covers little of it.
     fn explain(&self, facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
         let slack = (facts.rtt / 4).max(LEAST_SLACK);
@@ -174,15 +175,15 @@ impl<'a> Holes<'a> {
         let begin = begin.max(stall.begin);
         let length = stall.end.since(begin);
         let covers = length >= facts.least_stall() && length * 2 >= stall.end.since(stall.begin);
-        // Those that had ended by then had begun before.
+        // All holes that had ended by then are among those that had begun.
         let started = self.by_begin.partition_point(|hole| hole.begin < stall.end);
         let over = self.by_end.partition_point(|(end, _)| *end <= begin);
         covers.then(|| (begin, started.saturating_sub(over)))
     }
 }
 
-/// As [`Holes::explain`], over a network without a packet log: frames resumed when a retransmitted segment
-/// arrived, and the stall lasted for the round trip that it takes to detect a loss.
+/// Like [`Holes::explain`], over a network without a packet log: frames resumed when a retransmitted segment arrived,
+/// and the stall lasted for the round trip that it takes to detect a loss.
 fn by_retransmission(facts: &Facts, stall: &Stall) -> Option<(Time, usize)> {
     let slack = (facts.rtt / 4).max(LEAST_SLACK);
     if stall.end.since(stall.begin) < facts.rtt.max(facts.least_stall()) {
@@ -204,8 +205,8 @@ mod tests {
     use super::*;
     use crate::diagnose::testing::Scene;
 
-    /// LOSS101's case, with so many requests more in the stall that a GOAWAY left unprocessed at its end, and were answered later on
-    /// another connection.
+    /// LOSS101's case, with `requests` more requests in the stall that a GOAWAY left unprocessed at its end, and that
+    /// were answered later on another connection.
     fn left(requests: u32) -> Blocked {
         let streams = (0..requests).map(|n| 7 + 2 * n);
         let mut scene = Scene::with_shared_stall().goaway(0, 155, 5, 0).goaway(1, 400, 99, 0);

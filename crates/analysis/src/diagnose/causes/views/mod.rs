@@ -1,4 +1,4 @@
-//! What several rules need of a repetition, computed in one place.
+//! What several rules need from a repetition, computed in one place.
 
 pub(super) mod bodies;
 pub(super) mod calm;
@@ -20,19 +20,20 @@ use h2lab_model::record::ConnectionRecord;
 use h2lab_model::settings::{Knob, Peer, Role, Wish, advise};
 use h2lab_wire::h2::setting;
 
-/// A change of the client, with the flag of our own client for it in brackets.
+/// A change at the client, with the flag of our own client for it in parentheses.
 pub(super) fn at_client(words: &str, knob: Knob, value: Option<u64>, why: impl Into<String>) -> Fix {
     let wish = Wish { knob, role: Role::Client, value };
     let flag = advise(&Peer::started("h2lab"), wish).setting;
     Fix { wish: Some(wish), ..Fix::new("client", &format!("{words} ({flag})"), why) }
 }
 
-/// The same of so many connections.
+/// The same for this number of connections.
 pub(super) fn more_connections(value: Option<u64>, why: impl Into<String>) -> Fix {
     at_client("more connections", Knob::UpstreamConnections, value, why)
 }
 
-/// How many streams the server of a connection allows, by its SETTINGS: `u32::MAX` where these set no bound; `None` if none came.
+/// How many streams the server of a connection allows, by its SETTINGS: `u32::MAX` if these set no limit; `None` if no
+/// SETTINGS arrived.
 pub(super) fn streams_allowed(connection: &ConnectionRecord) -> Option<u32> {
     let settings = &connection.http.settings_remote;
     let bound = settings.iter().find(|(key, _)| *key == setting::MAX_CONCURRENT_STREAMS);

@@ -1,27 +1,28 @@
-//! How many of some spans of time cover each of a series of others, in one pass over both.
+//! How many of a set of spans of time cover each of a series of periods, in one pass over both.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use h2lab_base::units::Time;
 
-/// Spans that may overlap, for questions in the order of time.
+/// Spans that may overlap, for queries in the order of time.
 #[derive(Debug)]
 pub(in crate::diagnose::causes) struct Open {
-    /// Those that are still to begin, the next one last.
+    /// Spans that have not begun, the next one last.
     to_come: Vec<(Time, Time)>,
-    /// The ends of those that have begun.
+    /// The ends of the spans that have begun.
     ends: BinaryHeap<Reverse<Time>>,
 }
 
 impl Open {
-    /// These, from begin to end, in any order.
+    /// From these spans, in any order.
     pub fn of(mut spans: Vec<(Time, Time)>) -> Self {
         spans.sort_unstable_by_key(|span| Reverse(*span));
         Self { to_come: spans, ends: BinaryHeap::new() }
     }
 
-    /// How many have begun at `from` or before, and do not end before `until`. Neither is earlier than in the question before.
+    /// How many spans have begun at `from` or before, and do not end before `until`. Neither time is earlier than in
+    /// the query before.
     pub fn throughout(&mut self, from: Time, until: Time) -> usize {
         while let Some((_, end)) = self.to_come.pop_if(|(begin, _)| *begin <= from) {
             self.ends.push(Reverse(end));

@@ -1,31 +1,32 @@
-//! Data that its sender spreads over the time for which its credit is enough, as BBR does. No stream stops for credit then, and yet each
-//! part comes as soon as its own credit allows, and could have come earlier with more of it.
+//! Data that its sender spreads over the time for which its credit is enough, as BBR does. Then no stream stops for
+//! credit. Still, each part arrives as soon as its own credit allows, and could have arrived earlier with more credit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// A link that carries this part of its capacity, or of the most that was seen of it, is what limits: no window does.
+/// A link that carries this part of its known capacity is the limit: no window is.
 const FULL_LINK: f64 = 0.8;
-/// What is seen of a link's capacity is less exact.
+/// The same for a capacity that is only inferred from the most that was seen, which is less exact.
 const FULL_SEEN: f64 = 0.6;
-/// Shorter times of it are found in slow start as well.
+/// Periods with fewer round trips than this occur in slow start as well.
 const LEAST_ROUNDS: u32 = 2;
 
-/// Since when all data of a window has come a round trip after its credit.
+/// Since when all data of a window has arrived one round trip after its credit.
 #[derive(Debug, Default)]
 pub(super) struct Promptness {
     /// The increment whose first data was judged last.
     judged: Time,
-    /// When the first data came of the first increment from which on all were used at once.
+    /// When the first data of the first increment arrived from which on all increments were used at once.
     pub since: Option<Time>,
 }
 
 impl Promptness {
-    /// Data came at `at`, for which the increment of the time `granted` was needed. `longest` is how much later it may come and have
-    /// been sent at once. Of each increment the first data counts: what follows may be spread. `is_read`: the client returned it as soon as the
-    /// data came for which it is; else the client spreads them, by its reading.
+    /// Data arrived at `at`, for which the increment of the time `granted` was needed. If it arrived no more than
+    /// `longest` after that, it was sent at once. Only the first data of each increment counts: the rest may be spread.
+    /// `is_read`: the client returned the increment as soon as the data for it had arrived; otherwise the client
+    /// spreads the data, by reading slowly.
     pub fn see(&mut self, granted: Time, at: Time, longest: Duration, is_read: bool) {
         if granted == self.judged {
             return;
@@ -39,18 +40,18 @@ impl Promptness {
     }
 }
 
-/// How much data came when.
+/// How much data arrived, and when.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    /// The time over which a rate is taken at least.
+    /// The shortest time over which a rate is computed.
     least: Duration,
     /// Bytes per second that the link carries, if that is known.
     capacity: Option<f64>,
-    /// When data came, and how much had come then, for the last `least`.
+    /// When data arrived, and the total at that time, for the last `least`.
     recent: VecDeque<(Time, u64)>,
     /// Bytes so far.
     pub total: u64,
-    /// Bytes per second, at most.
+    /// The highest rate so far, in bytes per second.
     most: f64,
 }
 
@@ -59,40 +60,41 @@ impl Arrivals {
         Self { least, capacity, recent: VecDeque::new(), total: 0, most: 0.0 }
     }
 
-    /// A frame of so many bytes was complete at `at`.
+    /// A frame of `bytes` bytes was complete at `at`.
     pub fn see(&mut self, at: Time, bytes: u64) {
         self.total += bytes;
         self.recent.push_back((at, self.total));
         while self.recent.get(1).is_some_and(|(second, _)| at.since(*second) >= self.least) {
             self.recent.pop_front();
         }
-        // From a frame at least so long ago, and from one since then, over the whole time: either is no more than the link carried.
+        // From a frame at least `least` ago, and from the one after it, over at least `least`: neither rate is more
+        // than the link carried.
         for (from, before) in self.recent.iter().take(2) {
             let lasted = at.since(*from).max(self.least);
             self.most = self.most.max((self.total - before) as f64 / lasted.as_secs_f64());
         }
     }
 
-    /// Whether the link had room for more than what came since `begin`, when `before` bytes had come.
+    /// Whether the link had room for more than what arrived since `begin`, when `before` bytes had arrived.
     fn has_room(&self, begin: Time, before: u64, end: Time) -> bool {
         let rate = (self.total - before) as f64 / end.since(begin).as_secs_f64().max(f64::MIN_POSITIVE);
         rate < self.capacity.map_or(self.most * FULL_SEEN, |capacity| capacity * FULL_LINK)
     }
 }
 
-/// A time in which the data of a stream came as soon as its credit allowed, without a stop.
+/// A period in which the data of a stream arrived as soon as its credit allowed, without a stop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paced {
     /// When it began.
     pub begin: Time,
-    /// [`Arrivals::total`] then.
+    /// [`Arrivals::total`] at that time.
     pub before: u64,
 }
 
 impl Paced {
-    /// What a larger window would have avoided until `end`, round trip by round trip: when each ended, and the part of it that was lost
-    /// time. Without the window the sender would have doubled what it sends, as slow start does, so that `n` round trips take
-    /// log₂(1 + n). Nothing where the link was full or the time is short.
+    /// What a larger window would have saved until `end`, for each round trip: when it ended, and the part of it that
+    /// was lost. Without the window limit, the sender would have doubled its data in each round trip, as in slow start,
+    /// so that `n` round trips would have taken log₂(1 + n). Empty if the link was full or the period is short.
     pub fn lost(self, end: Time, rtt: Duration, arrivals: &Arrivals) -> Vec<(Time, Duration)> {
         let lasted = end.since(self.begin);
         let rounds = (lasted.as_nanos() / rtt.as_nanos().max(1)) as u32;
@@ -116,7 +118,7 @@ mod tests {
         Time::ZERO + MS * ms
     }
 
-    /// 64 KiB per round trip of 40 ms, one frame each 10 ms, after a first burst at ten times that rate.
+    /// 64 KiB per round trip of 40 ms, one frame every 10 ms, after a first burst at ten times that rate.
     fn after_a_burst(capacity: Option<f64>) -> Arrivals {
         let mut arrivals = Arrivals::new(RTT / 8, capacity);
         for ms in (0..8).chain((1..=24).map(|frame| 10 * frame)) {

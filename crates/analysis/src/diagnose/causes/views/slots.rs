@@ -1,4 +1,4 @@
-//! Open streams against what servers allow, over time, and what waited meanwhile.
+//! Open streams compared with what servers allow, over time, and how long requests waited meanwhile.
 
 use std::time::Duration;
 
@@ -6,38 +6,40 @@ use super::streams_allowed;
 use h2lab_base::units::Time;
 use h2lab_model::record::{CellRecord, Level, Sample};
 
-/// Requests that tell how long one takes where hardly another one is under way; if there are fewer, the quickest does.
+/// The least number of requests that show how long one takes with hardly any other in flight; if there are fewer, the
+/// quickest request is used.
 const ENOUGH: usize = 3;
-/// So few streams beside a request crowd nobody. A quarter of a large limit may: a path or a server has less room than that.
+/// At most this many streams beside a request do not slow it down. A quarter of a large limit may: a path or a server
+/// has less room than that.
 const FEW: u64 = 8;
 
-/// What waited for a stream of a connection in a repetition.
+/// How requests waited for streams in a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::diagnose) struct Slots {
     /// Streams that the server allows on a connection.
     pub limit: u32,
-    /// Requests that were sent to the last free stream after they had waited: what one takes beside all others.
+    /// Requests that took the last free stream after they had waited: they show how long one takes beside all others.
     pub requests: u64,
-    /// Requests that waited, those that were never sent too.
+    /// Requests that waited, including those that were never sent.
     pub waiters: u64,
-    /// How long they waited while all streams of all connections were taken, together.
+    /// How long they waited while all streams of all connections were in use, in total.
     pub waited: Duration,
-    /// For how long all streams were taken and something waited.
+    /// For how long all streams were in use and requests waited.
     pub full: Duration,
     /// From the first request to the end of the last.
     pub all: Duration,
-    /// How long those that waited took from when they were sent, on average.
+    /// How long the requests that waited took after they were sent, on average.
     pub service: Duration,
-    /// The same of requests that had few others beside them.
+    /// The same for requests that had few others beside them.
     pub unhindered: Duration,
 }
 
-/// What happens at a time. Of those at one time, ends come first, so that a stream that is handed on is not counted twice.
+/// An event. At equal times, ends come first, so that a stream that is reused is not counted twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A request ends; the index of its sample.
     Ended(usize),
-    /// A connection takes no more requests.
+    /// A connection accepts no more requests.
     Closed,
     /// A connection can carry requests.
     Ready,
@@ -49,8 +51,8 @@ enum Event {
     Sent(usize),
 }
 
-/// Of this repetition. `None` where no server's limit was below what the client would have opened, and where not every request was
-/// recorded.
+/// The slots of this repetition. `None` if no server's limit was below what the client would have opened, or if not
+/// every request was recorded.
 pub(in crate::diagnose) fn slots(record: &CellRecord) -> Option<Slots> {
     let waits = record.samples.iter().any(|sample| sample.stall_open_ns > 0);
     if !waits || record.generator.level != Level::Full || record.cell.protocol.is_quic() {
@@ -90,7 +92,7 @@ fn events(record: &CellRecord, samples: &[Sample]) -> Vec<(Time, Event)> {
     events
 }
 
-/// The state at a time.
+/// The state at one time.
 #[derive(Debug, Default)]
 struct Sweep {
     limit: u32,
@@ -106,10 +108,11 @@ struct Sweep {
     stream_seconds: f64,
     /// When each sample was sent, and `stream_seconds` then.
     sent: Vec<Option<(Time, f64)>>,
-    /// Samples that were sent when at most a quarter of all streams was taken, and few, and how many others were open beside them on
-    /// average until they ended: a server that ends many at once has few open for a moment, and is as busy as before.
+    /// Samples that were sent when at most a quarter of all streams were in use, and at most [`FEW`]; and how many
+    /// others were open beside them on average until they ended. A server that ends many at once has few open for a
+    /// moment, and is as busy as before.
     quiet: Vec<(usize, f64)>,
-    /// Samples that were sent when all others were taken, after they had waited.
+    /// Samples that took the last free stream, after they had waited.
     hindered: Vec<usize>,
 }
 
@@ -118,7 +121,7 @@ impl Sweep {
         self.connections * u64::from(self.limit)
     }
 
-    /// So many streams beside a request leave it alone.
+    /// The number of streams beside a request that do not slow it down.
     fn few(&self) -> u64 {
         (self.capacity() / 4).min(FEW)
     }
@@ -154,7 +157,7 @@ impl Sweep {
                     self.sent[index] = Some((at, self.stream_seconds));
                 }
                 self.open += 1;
-                // What was refused and sent again waited in between.
+                // A request that was refused and sent again waited in between.
                 let took_a_slot = samples[index].stall_open_ns > 0 && samples[index].replays == 0;
                 if self.open >= self.capacity() && took_a_slot {
                     self.hindered.push(index);
@@ -174,7 +177,8 @@ impl Sweep {
             let quiet = self.quiet.iter().filter(|(_, others)| *others <= most);
             quiet.map(|(index, _)| *index).collect::<Vec<usize>>()
         };
-        // Alone all the time; else with less than half of what is open at the limit, so that crowding shows.
+        // Samples with few others open all the time; else those with less than half of what is open at the limit, so
+        // that crowding is visible.
         let unhindered = [(self.most / 4).min(FEW) as f64, self.most as f64 / 2.0].map(beside);
         let unhindered = unhindered.iter().find(|indices| indices.len() >= ENOUGH);
         let unhindered = unhindered.map_or_else(|| quickest().unwrap_or_default(), |indices| mean(indices));

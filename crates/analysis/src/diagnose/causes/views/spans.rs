@@ -1,19 +1,19 @@
-//! Times that are apart from each other: how much of any time they take, without a look at each of them.
+//! Disjoint spans of time: how much of any period they cover, without a pass over all of them.
 
 use std::time::Duration;
 
 use h2lab_base::units::Time;
 
-/// Spans of time in order and apart from each other.
+/// Spans of time, in order and disjoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::diagnose::causes) struct Spans {
     spans: Vec<(Time, Time)>,
-    /// For each of them, how long it and all before it are together.
+    /// For each span, the total length of it and all before it.
     totals: Vec<Duration>,
 }
 
 impl Spans {
-    /// These, from begin to end, in any order; those that overlap are joined.
+    /// From these spans, in any order; those that overlap are joined.
     pub fn of(spans: impl IntoIterator<Item = (Time, Time)>) -> Self {
         let mut all: Vec<(Time, Time)> = spans.into_iter().collect();
         all.sort_unstable();
@@ -32,18 +32,18 @@ impl Spans {
         Self { totals: totals.collect(), spans }
     }
 
-    /// How much of the time between these they take.
+    /// How much of the period between these times the spans cover.
     pub fn within(&self, from: Time, until: Time) -> Duration {
         if from >= until { Duration::ZERO } else { self.before(until).saturating_sub(self.before(from)) }
     }
 
-    /// Whether any of them is between these in part; the second is the later one.
+    /// Whether any span overlaps the period between these times; the second is the later one.
     pub fn meet(&self, from: Time, until: Time) -> bool {
         let begun = self.spans.partition_point(|(begin, _)| *begin < until);
         from < until && begun.checked_sub(1).is_some_and(|last| self.spans[last].1 > from)
     }
 
-    /// How long they are together before this time.
+    /// The total length of the spans before this time.
     fn before(&self, at: Time) -> Duration {
         let begun = self.spans.partition_point(|(begin, _)| *begin < at);
         let Some(last) = begun.checked_sub(1) else { return Duration::ZERO };

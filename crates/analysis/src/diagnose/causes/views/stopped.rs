@@ -1,4 +1,4 @@
-//! The stops of a cell that one window accounts for, and what they cost.
+//! The stops of a cell that one window explains, and what they cost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(in crate::diagnose) const LEAST_STOPS: usize = 3;
 pub(in crate::diagnose) struct Stopped {
     /// How many.
     pub count: usize,
-    /// How long they lasted together: streams that stopped at the same time count each.
+    /// How long they lasted in total: streams that stopped at the same time are counted separately.
     pub time: Duration,
     /// Bytes of the window in most of them.
     pub window: u64,
@@ -25,18 +25,20 @@ pub(in crate::diagnose) struct Stopped {
     pub rtt: Duration,
     /// The longest.
     pub longest: Stop,
-    /// Whether the data came all the time, spread by its sender, in most of them.
+    /// Whether, in most of them, data arrived all the time, spread by its sender.
     pub is_paced: bool,
-    /// Bits per second of the streams that stopped, behind their first window, if more of them came than that. Nothing of a window that
-    /// streams share: the rate of each says little of it.
+    /// Bits per second of the streams that stopped, without their first window; `None` if no more than that arrived.
+    /// `None` for a window that streams share: the rate of each stream says little about it.
     measured: Option<f64>,
 }
 
 impl Stopped {
-    /// Those in this direction by this window, if they are worth a finding, more of them than by the other window, and both together
-    /// more than half of all in this direction: transfers that meet stop by the connection's window, and single ones by their own. They
-    /// are counted: a pause of a busy machine makes one of the others long. `is_late`: those after a round trip or more of data, which
-    /// earlier credit would have avoided; else the others. Those of which the client's reading is the longer part are no window's.
+    /// The stops in this direction by this window, if they are worth a finding, are more than those by the other
+    /// window, and both together are more than half of all in this direction. Concurrent transfers are stopped by the
+    /// connection window, single ones by their stream window. The stops are counted, not timed: a pause of a busy
+    /// machine makes one of the others long. `is_late`: those after a round trip or more of data, which earlier credit
+    /// would have avoided; else the others. Stops for which the client held the credit longer than a round trip are not
+    /// due to a window.
     pub fn of(case: &Case<'_>, direction: Direction, scope: Scope, is_late: bool) -> Option<Self> {
         let rtt = case.repetitions.iter().map(|repetition| repetition.facts().rtt).max()?;
         let all = case.repetitions.iter().flat_map(Repetition::stops);
@@ -60,7 +62,8 @@ impl Stopped {
         Some(Self { count: its.len(), time, window, rtt, longest, is_paced, measured })
     }
 
-    /// `12 times a response stopped for 38ms on average`, or, where it came all the time, `waited … spread over it`.
+    /// `12 times a response stopped for 38ms on average`, or, if data arrived all the time, `… which its sender spread,
+    /// waited for …`.
     pub fn symptom(&self) -> String {
         let what = match self.longest.direction {
             Direction::Up => "a request body",
@@ -73,7 +76,7 @@ impl Stopped {
         format!("{} {what} {how} for {each} on average", plural(self.count as u64, "time"))
     }
 
-    /// `64 KiB per round trip of 40ms (13.1 Mbit/s measured)`: what the window lets through, and the rate that came of it.
+    /// `64 KiB per round trip of 40ms (13.1 Mbit/s measured)`: what the window lets through, and the resulting rate.
     pub fn rate(&self) -> String {
         let most = self.window as f64 * 8.0 / self.rtt.as_secs_f64().max(f64::MIN_POSITIVE);
         let (bits, how) = self.measured.map_or((most, "at most"), |measured| (measured, "measured"));
@@ -85,7 +88,7 @@ impl Stopped {
         )
     }
 
-    /// The numbers behind it.
+    /// The numbers that the finding is based on.
     pub fn evidence(&self, window: &str) -> Vec<Evidence> {
         let longest = &self.longest;
         vec![
@@ -109,7 +112,7 @@ impl Stopped {
 /// The first and the last DATA frame of a stream, and the bytes of all.
 type Carried = (Time, Time, u64);
 
-/// Bits per second of the streams that stopped in this direction: of what came behind the first window, which needed no credit.
+/// Bits per second of the streams that stopped in this direction, without their first window, which needed no credit.
 fn measured(case: &Case<'_>, direction: Direction, window: u64) -> Option<f64> {
     let (mut bytes, mut time) = (0, Duration::ZERO);
     for repetition in &case.repetitions {
@@ -132,7 +135,7 @@ fn measured(case: &Case<'_>, direction: Direction, window: u64) -> Option<f64> {
     (bytes > 0 && !time.is_zero()).then(|| bytes as f64 * 8.0 / time.as_secs_f64())
 }
 
-/// A window for which nothing stops: so many times larger than the one that was too small, and no less than this.
+/// A window at which nothing stops: eight times the one that was too small, and at least `least`.
 pub(in crate::diagnose) fn large_enough(window: u64, least: u64) -> u64 {
     (window * 8).max(least).min(i32::MAX as u64)
 }

@@ -1,4 +1,5 @@
-//! Transfers over a path with flow control, for tests: what a sender with credit, a link and a receiver make of a body.
+//! Transfers over a path with flow control, for tests: the frames that result for a body from a sender with credit, a
+//! link and a receiver.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const FRAME: u64 = 16_384;
 /// Transfers of bodies, one after another on one connection.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::diagnose) struct Transfer {
-    /// Of the bodies.
+    /// The direction of the bodies.
     pub direction: Direction,
     /// Bytes of each.
     pub body: u64,
@@ -30,22 +31,22 @@ pub(in crate::diagnose) struct Transfer {
     pub stream_window: u64,
     /// Bytes of the connection window.
     pub connection_window: u64,
-    /// Bytes that the receiver reads before it returns their credit; for the connection half of its window.
+    /// Bytes that the receiver reads before it returns their credit; for the connection, half of its window.
     pub credit_after: u64,
     /// Bytes per millisecond of the link.
     pub rate: u64,
-    /// Bytes per millisecond at which the sender spreads a body, but for the first half window of it.
+    /// Bytes per millisecond at which the sender spreads a body, except for its first half window.
     pub pace: u64,
     /// Bytes per millisecond that the receiver reads.
     pub read_rate: u64,
-    /// The sender pauses for so many milliseconds before each frame: it has no data.
+    /// The sender pauses for this many milliseconds before each frame: it has no data.
     pub pause: u64,
-    /// Whether TCP has still to find out how much it may send.
+    /// Whether TCP is still in slow start.
     pub slow_start: bool,
 }
 
 impl Transfer {
-    /// Of 512 KiB over a round trip of 40 ms, through windows that nothing fills.
+    /// Bodies of 512 KiB over a round trip of 40 ms, through windows that are never full.
     pub const fn new(direction: Direction) -> Self {
         Self {
             direction,
@@ -63,12 +64,12 @@ impl Transfer {
         }
     }
 
-    /// Through this stream window, half of which is returned at a time.
+    /// The same through this stream window, half of which is returned at a time.
     pub const fn with_stream_window(self, bytes: u64) -> Self {
         Self { stream_window: bytes, credit_after: bytes / 2, ..self }
     }
 
-    /// As it is recorded.
+    /// The record of these transfers.
     pub fn record(&self) -> CellRecord {
         let mut record = Scene::new(Protocol::H2c).no_link().tick(0, 0, 0, false).record();
         record.tcp[0].rtt_us = (self.rtt * 1_000) as u32;
@@ -90,7 +91,7 @@ impl Transfer {
     }
 }
 
-/// Credit on its way to the sender.
+/// Credit in flight to the sender.
 #[derive(Debug, Clone, Copy)]
 struct Credit {
     at: Duration,
@@ -98,7 +99,7 @@ struct Credit {
     is_shared: bool,
 }
 
-/// A transfer under way. Times are since the beginning of the record.
+/// A transfer in progress. Times are since the beginning of the record.
 struct Run<'a> {
     of: Transfer,
     record: &'a mut CellRecord,
@@ -131,7 +132,7 @@ impl<'a> Run<'a> {
         Duration::from_micros(self.of.rtt * 500)
     }
 
-    /// `at` is when the client sees it.
+    /// Records a frame; `at` is when the client sees it.
     fn frame(
         &mut self,
         at: Duration,
@@ -158,7 +159,7 @@ impl<'a> Run<'a> {
     fn one(&mut self, stream: u32) {
         let Transfer { direction, body, .. } = self.of;
         let begin = self.now;
-        // What the client sees of a frame: when it sends, or when it receives.
+        // When the client sees a frame: when it sends it, or when it receives it.
         let seen = |sent: Duration, came: Duration| if direction == Direction::Up { sent } else { came };
         let asked = if direction == Direction::Up { begin } else { begin + self.one_way() };
         self.now = asked;
@@ -196,13 +197,13 @@ impl<'a> Run<'a> {
                 to_come.push(self.returned(0, bytes));
             }
         }
-        // What was under way has come when the next request begins.
+        // What was in flight has arrived when the next request begins.
         self.now = self.read_until + self.one_way() * 2;
         self.shared_credit += to_come.iter().filter(|one| one.is_shared).map(|one| one.bytes).sum::<u64>();
         self.answered(stream, begin);
     }
 
-    /// When a frame whose last byte is this one of its body has come.
+    /// When a frame has arrived whose last byte is this one of its body.
     fn transported(&mut self, asked: Duration, byte: u64, length: u64) -> Duration {
         let flight = (byte / FIRST_FLIGHT + 1).ilog2();
         let allowed =
@@ -213,7 +214,7 @@ impl<'a> Run<'a> {
         self.link_free + self.one_way()
     }
 
-    /// Credit that the receiver gives for what it has read.
+    /// Credit that the receiver returns for what it has read.
     fn returned(&mut self, stream: u32, bytes: u64) -> Credit {
         let direction = self.of.direction.opposite();
         let (given, come) = (self.read_until, self.read_until + self.one_way());
@@ -253,7 +254,7 @@ fn per(bytes: u64, rate: u64) -> Duration {
     Duration::from_nanos(bytes * 1_000_000 / rate)
 }
 
-/// Adds a request that waited for so long without any data: what else a cell has done.
+/// Adds a request that waited for `millis` ms without any data: other work of the cell.
 pub(in crate::diagnose) fn with_other_work(mut record: CellRecord, millis: u64) -> CellRecord {
     let mut sample = Sample::due(Time::ZERO, true);
     (sample.sent_at, sample.completed_at) = (Time::ZERO, Time::from_millis(millis));

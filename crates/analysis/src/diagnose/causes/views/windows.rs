@@ -1,8 +1,9 @@
 //! When data waited for flow-control credit (RFC 9113 §5.2), from the frames of both directions at the client.
 //!
-//! Of an upload the client is the sender, and its credit is known exactly. Of a download it is the receiver: a frame that used
-//! credit of a WINDOW_UPDATE cannot have been sent before the server had that, and one that comes a round trip after it was sent
-//! at once. What comes later waited for something else: the link, the congestion window, the server.
+//! In an upload the client is the sender, and its credit is known exactly. In a download it is the receiver. A frame
+//! that used the credit of a WINDOW_UPDATE cannot have been sent before the server had received that; a frame that
+//! arrives one round trip after the WINDOW_UPDATE was sent at once. A frame that arrives later waited for something
+//! else: the link, the congestion window, the server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,16 +14,17 @@ use h2lab_model::record::{CellRecord, ConnectionRecord};
 use h2lab_wire::h2::setting;
 use h2lab_wire::trace::{Direction, FrameEvent, FrameKind};
 
-/// The size of every window at first (RFC 9113 §6.9.2).
+/// The initial size of every window (RFC 9113 §6.9.2).
 pub(in crate::diagnose::causes) const DEFAULT_WINDOW: u64 = 65_535;
-/// Less credit than this is none: senders do not make so short frames of a longer body.
+/// Less credit than this counts as none: senders do not send such short frames of a longer body.
 pub(in crate::diagnose::causes) const SPENT: i64 = 1_024;
 /// On a shorter path a window of 64 KiB carries 500 Mbit/s and more, and our own processes take as long as the path.
 const LEAST_RTT: Duration = Duration::from_millis(1);
-/// What reading and answering may take beside the path, at least.
+/// The least time that reading and answering may take in addition to the path.
 const LEAST_SLACK: Duration = Duration::from_millis(5);
 
-/// Less than this is no stop: the scheduling of our own processes, and credit that comes in several updates at once.
+/// A shorter time is not a stop: it may be the scheduling of our own processes, or credit that comes in several updates
+/// at once.
 fn least_stop(rtt: Duration) -> Duration {
     (rtt / 8).max(LEAST_RTT)
 }
@@ -45,24 +47,25 @@ pub(in crate::diagnose) struct Stop {
     pub stream: u32,
     /// The direction of the data.
     pub direction: Direction,
-    /// The window that had no credit to the last.
+    /// The window that was the last to have no credit.
     pub scope: Scope,
-    /// Upload: when its last data before was sent. Download: when the next would have come, had it followed the last as fast as that
-    /// had followed the one before.
+    /// Upload: when the last data before it was sent. Download: when the next data would have arrived, had it followed
+    /// as fast as the data before.
     pub begin: Time,
-    /// When the next data came, or might be sent.
+    /// When the next data arrived, or could be sent.
     pub end: Time,
-    /// For how long data had been flowing before, since the last stop of the stream or its begin.
+    /// For how long data had been flowing before, since the last stop of the stream or its beginning.
     pub flowed: Duration,
-    /// Bytes of the window, as large as it was at most so far.
+    /// Bytes of the window: its largest size so far.
     pub window: u64,
-    /// Whether credit came as fast as the path allows, so that a larger window would have avoided it. Else the data or the credit
-    /// was held up on the way: by loss, a congestion window, or a receiver that had not read yet.
+    /// Whether credit came as fast as the path allows, so that a larger window would have avoided the stop. Otherwise
+    /// the data or the credit was delayed: by loss, a congestion window, or a receiver that had not read yet.
     pub is_prompt: bool,
-    /// Download: data came all the time, spread over the round trip of which this is the part that a larger window would have saved.
+    /// Download: data arrived all the time, spread over a round trip; the stop is the part of it that a larger window
+    /// would have saved.
     pub is_paced: bool,
-    /// Download: for how long of it the client had the data whose credit ended it and did not return that, as one does that has not
-    /// read them yet. No window changes that part.
+    /// Download: for how much of the stop the client had the data whose credit ended it and did not return that credit,
+    /// like a client that has not read the data yet. No window changes that part.
     pub held: Duration,
 }
 
@@ -72,13 +75,14 @@ impl Stop {
         self.end.since(self.begin)
     }
 
-    /// Its part that a larger window would have avoided.
+    /// The part of the stop that a larger window would have avoided.
     pub fn of_window(&self) -> Duration {
         self.duration().saturating_sub(self.held)
     }
 }
 
-/// The stops of a repetition over a path with this round trip, in the order of their ends. None where frames were not recorded.
+/// The stops of a repetition over a path with this round trip, in the order of their ends. Empty if frames were not
+/// recorded.
 pub(in crate::diagnose) fn stops(record: &CellRecord, rtt: Duration) -> Vec<Stop> {
     if rtt < LEAST_RTT || record.cell.protocol.is_quic() || !record.cell.protocol.is_multiplexed() {
         return Vec::new();
@@ -98,7 +102,7 @@ pub(in crate::diagnose) fn stops(record: &CellRecord, rtt: Duration) -> Vec<Stop
     stops
 }
 
-/// The stream windows that an end announced: the server's for uploads, ours for downloads.
+/// The stream window that an end announced: the server's for uploads, ours for downloads.
 pub(in crate::diagnose::causes) fn initial_window(connection: &ConnectionRecord, data: Direction) -> u64 {
     let settings = match data {
         Direction::Up => &connection.http.settings_remote,
@@ -113,27 +117,27 @@ pub(in crate::diagnose::causes) fn initial_window(connection: &ConnectionRecord,
 /// An increment of a window.
 #[derive(Debug, Clone, Copy)]
 struct Grant {
-    /// The total of all increments with it.
+    /// The total of all increments including this one.
     total: u64,
     /// When the client sent or received it.
     at: Time,
-    /// Download: how long the client had had the data of which it is the credit.
+    /// Download: how long the client had had the data that the credit is for.
     held: Duration,
-    /// Download: how long nothing had come before it.
+    /// Download: how long no data had arrived before it.
     silence: Duration,
 }
 
 impl Grant {
-    /// For how long the client kept it back. One that gives it as soon as data comes keeps nothing back, however old the data is that
-    /// the total is about: it has made its window smaller (nghttp2 does so by credit that it never gives). And what a busy machine
-    /// takes is no reading.
+    /// For how long the client held the credit back. A client that returns credit as soon as data arrives holds nothing
+    /// back, however old the data is that the total refers to: it has made its window smaller (nghttp2 does so, by
+    /// never returning some credit). And a delay that a busy machine causes is not slow reading.
     fn kept_back(&self, slack: Duration) -> Duration {
         if self.held > slack && self.silence > LEAST_SLACK { self.held } else { Duration::ZERO }
     }
 }
 
-/// The most credit that a connection had for downloads at a time: the client's connection window, from the frames; at least what every
-/// connection has (RFC 9113 §6.9.2).
+/// The most credit that a connection had for downloads at any time: the client's connection window, from the frames; at
+/// least the initial size of every window (RFC 9113 §6.9.2).
 pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connection: u32) -> u64 {
     let (mut granted, mut taken, mut most) = (DEFAULT_WINDOW, 0_u64, DEFAULT_WINDOW);
     for frame in record.frames.iter().filter(|frame| frame.connection == connection) {
@@ -149,26 +153,27 @@ pub(in crate::diagnose::causes) fn download_credit(record: &CellRecord, connecti
     most
 }
 
-/// A window at its sender.
+/// A window as its sender sees it.
 #[derive(Debug)]
 struct Window {
     initial: u64,
-    /// The most credit that there was at a time.
+    /// The most credit that there was at any time.
     size: u64,
-    /// The same before the last increment.
+    /// The value of `size` before the last increment.
     size_before: u64,
-    /// Download: the most credit that there was since the last data, which may be credit for a part of the next frame.
+    /// Download: the most credit that there was since the last data; a part of it may be credit for a part of the next
+    /// frame.
     claimed: u64,
     /// Its increments.
     granted: Vec<Grant>,
     /// The total of DATA so far.
     taken: u64,
-    /// The same after each frame, with when the client sent or received that.
+    /// The value of `taken` after each frame, and when the client sent or received that frame.
     data: Vec<(u64, Time)>,
-    /// Bytes that were sent when a stop ended: their number, when, and which stop. When their credit comes tells whether they had
-    /// waited for the transport.
+    /// Bytes that were sent when a stop ended: their position, when they were sent, and which stop it was. The time of
+    /// their credit shows whether they had waited for the transport.
     probes: VecDeque<(u64, Time, usize)>,
-    /// Download: since when its data has come as soon as the credit allowed.
+    /// Download: since when the window's data has arrived as soon as the credit allowed.
     in_time: Promptness,
 }
 
@@ -208,8 +213,8 @@ impl Window {
         }
     }
 
-    /// How long the client had had the data up to which an increment that makes this total returns credit. Nothing where more is
-    /// returned than has come in complete frames.
+    /// How long the client had had the last byte for which an increment that makes this total returns credit. Zero if
+    /// more is returned than has arrived in complete frames.
     fn held(&self, total: u64, frame: &FrameEvent) -> Duration {
         let read = total.saturating_sub(self.size - self.initial);
         if frame.direction == Direction::Down || read == 0 || read > self.taken {
@@ -219,8 +224,8 @@ impl Window {
         came.map_or(Duration::ZERO, |(_, at)| frame.at.since(*at))
     }
 
-    /// A frame of data is complete. A client may return credit for the part of it that has come before that (nghttp2 does), and what
-    /// is no more than such a part does not make the window larger.
+    /// A frame of data is complete. A client may return credit for the part of a frame that has arrived so far (nghttp2
+    /// does), and an increment that is no more than such a part does not make the window larger.
     fn take(&mut self, at: Time, length: u64) {
         self.taken += length;
         self.data.push((self.taken, at));
@@ -230,8 +235,8 @@ impl Window {
         }
     }
 
-    /// When the increment was given that had to come before all that was sent so far could be. `Time::ZERO` if the initial
-    /// window sufficed; `None` if more came than was granted.
+    /// The increment that was needed before all data so far could be sent. Its time is `Time::ZERO` if the initial
+    /// window sufficed; `None` if more arrived than was granted.
     fn opened(&self) -> Option<Grant> {
         let Some(needed) = self.taken.checked_sub(self.initial).filter(|needed| *needed > 0) else {
             return Some(Grant { total: 0, at: Time::ZERO, held: Duration::ZERO, silence: Duration::ZERO });
@@ -239,7 +244,7 @@ impl Window {
         self.granted.get(self.granted.partition_point(|grant| grant.total < needed)).copied()
     }
 
-    /// How long the last byte for which credit is there was under way until its credit came at `at`.
+    /// The time from the last byte for which there is credit until its credit arrived at `at`.
     fn loop_time(&self, at: Time) -> Duration {
         let total = self.total();
         let first = self.data.partition_point(|(taken, _)| *taken < total);
@@ -251,19 +256,20 @@ impl Window {
 #[derive(Debug)]
 struct Stream {
     window: Window,
-    /// When its last frame came or was sent.
+    /// When its last frame arrived or was sent.
     last: Time,
-    /// Download: how long after the one before a frame came last while data flowed: what it takes to get through the link.
+    /// Download: the interval between its last two frames while data flowed: what the link needs for a frame.
     spacing: Duration,
     /// Since when its data has flowed.
     flows_since: Time,
     /// Upload: since when it has had no credit.
     stopped: Option<Time>,
-    /// Upload: when its own window had credit again in that time; the begin if it had it throughout.
+    /// Upload: when its own window had credit again in that time; the beginning if it had credit throughout.
     reopened: Option<Time>,
-    /// Upload: the stop that ended last, until data is sent.
+    /// Upload: the most recent stop that ended, until data is sent.
     ended: Option<usize>,
-    /// Download: a time without a stop in which the data came as soon as its credit allowed, and by which window.
+    /// Download: a period without a stop in which the data arrived as soon as its credit allowed, and the window
+    /// concerned.
     paced: Option<(Paced, Scope)>,
 }
 
@@ -282,7 +288,7 @@ impl Stream {
         }
     }
 
-    /// Upload: from now on it has no credit.
+    /// Upload: from now on the stream has no credit.
     fn stop(&mut self, at: Time) {
         if self.stopped.is_none() {
             self.stopped = Some(at);
@@ -296,14 +302,14 @@ impl Stream {
 struct Flows {
     connection: u32,
     rtt: Duration,
-    /// How much longer than a round trip credit may take and be prompt.
+    /// How much longer than a round trip credit may take and still count as prompt.
     slack: Duration,
     initial: [u64; 2],
     windows: [Window; 2],
     streams: [BTreeMap<u32, Stream>; 2],
     /// DATA from the server.
     arrivals: Arrivals,
-    /// More came than we know to have been granted: nothing more is concluded.
+    /// More arrived than was granted as far as we know: nothing more is concluded.
     is_broken: bool,
     stops: Vec<Stop>,
 }
@@ -344,7 +350,7 @@ impl Flows {
             FrameKind::WINDOW_UPDATE => self.credit(frame),
             _ => {}
         }
-        // A response that is complete ends the upload, too, and a reset ends both.
+        // A complete response ends the upload, too, and a reset ends both.
         let is_over = frame.ends_stream() && frame.direction == Direction::Down;
         if is_over || frame.kind == FrameKind::RST_STREAM {
             self.paced(frame.stream.0, frame.at);
@@ -354,7 +360,7 @@ impl Flows {
         }
     }
 
-    /// The time in which the data of a response came as soon as its credit allowed, if there is one, ends here.
+    /// Ends the period, if there is one, in which the data of a response arrived as soon as its credit allowed.
     fn paced(&mut self, id: u32, end: Time) {
         let Some(stream) = self.streams[DOWN].get_mut(&id) else { return };
         let Some((paced, scope)) = stream.paced.take() else { return };
@@ -404,7 +410,7 @@ impl Flows {
         }
     }
 
-    /// DATA from the server: whether it waited for credit.
+    /// DATA from the server: determines whether it waited for credit.
     fn came(&mut self, frame: &FrameEvent) {
         let (rtt, slack) = (self.rtt, self.slack);
         let Some(stream) = self.streams[DOWN].get_mut(&frame.stream.0) else { return };
@@ -412,7 +418,8 @@ impl Flows {
             self.is_broken = true;
             return;
         };
-        // Both windows are often given back at once, in any order, and then the stream's is too small, too.
+        // Credit of both windows is often returned together, in any order, and then the stream window is too small,
+        // too.
         let (scope, grant, window) = if shared.at.since(own.at) >= least_stop(rtt) {
             (Scope::Connection, shared, self.windows[DOWN].size)
         } else {
@@ -425,7 +432,7 @@ impl Flows {
         let held = grant.kept_back(slack);
         stream.window.in_time.see(own.at, frame.at, longest, own.kept_back(slack).is_zero());
         self.windows[DOWN].in_time.see(shared.at, frame.at, longest, shared.kept_back(slack).is_zero());
-        // Data that flows comes at shorter intervals, also where each frame brings credit for another one.
+        // Data that flows has shorter intervals, even if each frame brings credit for another one.
         if !is_prompt || gap < least_stop(rtt).max(stream.spacing * 2) {
             stream.spacing = gap;
             let in_time = match scope {
@@ -458,7 +465,7 @@ impl Flows {
         });
     }
 
-    /// DATA that we sent: whether it was the last for which there was credit.
+    /// DATA that we sent: determines whether it was the last for which there was credit.
     fn sent(&mut self, frame: &FrameEvent) {
         let Self { windows, streams, stops, .. } = self;
         let (shared, streams) = (&mut windows[UP], &mut streams[UP]);
@@ -475,14 +482,14 @@ impl Flows {
             stream.stop(frame.at);
         }
         if shared.credit() < SPENT {
-            // All others have bodies left that nobody may send.
+            // All other streams have data left that they cannot send.
             for stream in streams.values_mut() {
                 stream.stop(frame.at);
             }
         }
     }
 
-    /// A WINDOW_UPDATE: which data may flow again.
+    /// A WINDOW_UPDATE: data may flow again.
     fn credit(&mut self, frame: &FrameEvent) {
         let data = side(frame.direction.opposite());
         let Self { windows, streams, .. } = self;
@@ -513,7 +520,8 @@ impl Flows {
             let window = if is_shared { &mut *shared } else { &mut stream.window };
             settle(window, frame.at, *rtt + (*rtt / 2).max(*slack), stops);
             let Some(begin) = stream.stopped.filter(|_| has_credit) else { continue };
-            // Both windows are often given back at once, in any order, and then the stream's is too small, too.
+            // Credit of both windows is often returned together, in any order, and then the stream window is too small,
+            // too.
             let is_of_connection =
                 is_shared && stream.reopened.is_some_and(|at| frame.at.since(at) >= least_stop(*rtt));
             let (scope, window) = if is_of_connection {
@@ -535,7 +543,8 @@ impl Flows {
                 begin,
                 end: frame.at,
                 flowed: begin.since(stream.flows_since),
-                // The increment that ends it may raise the window far above what it was, as nginx does with a body that it reads.
+                // The increment that ends the stop may raise the window far above its former size, as nginx does with a
+                // body that it reads.
                 window: window.size_before,
                 is_prompt,
                 is_paced: false,
@@ -546,8 +555,8 @@ impl Flows {
     }
 }
 
-/// Credit came at `at`. If that for the first byte after a stop took longer than `longest`, that byte had waited in the socket, and
-/// would have without the stop.
+/// Credit came at `at`. If the credit for the first byte after a stop took longer than `longest`, that byte had waited
+/// in the socket, and would have done so without the stop.
 fn settle(window: &mut Window, at: Time, longest: Duration, stops: &mut [Stop]) {
     let total = window.total();
     while let Some(&(_, sent, stop)) = window.probes.front().filter(|(byte, ..)| *byte <= total) {
@@ -590,7 +599,8 @@ mod tests {
     #[test]
     fn credit_for_a_part_of_a_frame_makes_a_window_no_larger() {
         let mut record = Transfer::new(DOWN).with_stream_window(64 << 10).record();
-        // As nghttp2 gives it: half of each frame's credit when half of the frame has come, and the frame is complete after that.
+        // As nghttp2 returns it: half of each frame's credit when half of the frame has arrived, before the frame is
+        // complete.
         let credits: Vec<FrameEvent> = record
             .frames
             .iter()
@@ -655,7 +665,8 @@ mod tests {
         }
     }
 
-    /// nghttp2 makes the connection window smaller by credit that it never gives, and returns that of both windows at once.
+    /// nghttp2 makes the connection window smaller by never returning some credit, and returns the credit of both
+    /// windows together.
     #[test]
     fn a_connection_window_that_was_made_smaller_beside_the_streams_is_no_slow_reader() {
         let small = Transfer { count: 1, ..Transfer::new(DOWN).with_stream_window(16 << 10) };
@@ -708,7 +719,7 @@ mod tests {
     fn a_client_that_reads_slowly_holds_the_credit_back() {
         let small = Transfer::new(DOWN).with_stream_window(64 << 10);
         assert!(seen(small).0.iter().all(|stop| stop.held.is_zero()));
-        // 64 KiB take 218 ms to be read; their credit returns as a whole.
+        // 64 KiB take 218 ms to be read; their credit is returned as a whole.
         let slow = Transfer { read_rate: 300, credit_after: 64 << 10, ..small };
         let (stops, _) = seen(slow);
         let is_held = |stop: &Stop| (100..=218).contains(&stop.held.as_millis()) && stop.is_prompt;

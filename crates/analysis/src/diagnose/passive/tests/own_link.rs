@@ -1,4 +1,4 @@
-//! A client behind this run's own link: rules know what that carries.
+//! A client behind this run's own link: rules have the link's capacity.
 
 use super::*;
 use h2lab_link::Impairment;
@@ -38,11 +38,11 @@ fn uplink(rate: &str) -> LinkSpec {
 #[test]
 fn what_fields_take_on_a_link_is_known_where_its_capacity_is() {
     let hpack = |link| findings(link).into_iter().find(|finding| finding.rule == "HPACK101");
-    // 2,008 bytes instead of a tenth of the text are 7.2 ms of 40.
+    // 2,008 bytes instead of a tenth of the text take 7.2 ms longer, of 40 ms.
     let found = hpack(Some(uplink("2mbit"))).expect("a finding");
     assert!((found.cost_share - 0.18).abs() < 0.01, "{}", found.cost);
     assert!(found.symptom.ends_with("they change, or the client does not use it"), "{}", found.symptom);
-    // 2 ms, 5 % of the time, are 7.2 Mbit/s.
+    // 2 ms, 5 % of the time, correspond to 7.2 Mbit/s.
     assert!(hpack(Some(uplink("7mbit"))).is_some());
     assert!(hpack(Some(uplink("7500kbit"))).is_none());
     assert!(hpack(Some(LinkSpec::default())).is_none(), "it carries anything at once");

@@ -3,8 +3,8 @@
 use super::*;
 use crate::diagnose::waits::tls::testing::{APPLICATION, CLIENT as RANDOM, Ends, SERVER as ANSWER, hello_of};
 
-/// 24 requests at 150 ms over TLS. Their responses of 600 bytes are in one record, of which a first congestion window comes
-/// `after` milliseconds after the requests, and the rest a round trip of 20 ms later.
+/// 24 requests at 150 ms over TLS. Their responses of 600 bytes are in one record, of which an initial congestion
+/// window arrives `after` milliseconds after the requests, and the rest one round trip of 20 ms later.
 fn cut_by_the_window(after: u64) -> CellRecord {
     let mut ends = Ends::new(0x1301);
     let mut scene = Scene { capture: Capture::new(&ends.key_log()), ..Scene::new(0) };

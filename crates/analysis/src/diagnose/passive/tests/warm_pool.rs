@@ -7,8 +7,9 @@ use crate::diagnose::waits::tls::testing::{
 };
 use h2lab_wire::trace::Direction::{Down, Up};
 
-/// For how long the first request of HTTP/1.1 is taken to have waited for its connection, in milliseconds, if it is sent at `at`:
-/// the connection is dialled at 100 ms, established at 120 ms, and ready at 140 ms over TLS 1.3, at 160 ms over TLS 1.2.
+/// For how long the first request of HTTP/1.1 is taken to have waited for its connection, in milliseconds, if it is
+/// sent at `at`. The connection is dialled at 100 ms, established at 120 ms, and ready at 140 ms over TLS 1.3, or at
+/// 160 ms over TLS 1.2.
 fn waited(at: u64, suite: Option<u16>) -> u128 {
     let mut ends = Ends::new(suite.unwrap_or(0x1301));
     let mut scene = Scene { capture: Capture::new(&ends.key_log()), ..Scene::new(0) };

@@ -44,7 +44,7 @@ fn direct(up: &HalfExchange<'_>, sample: &Sample, sent: Time, timeline: &mut Tim
     let (due, written) = (sample.scheduled_at, sample.sent_at);
     let slot = Duration::from_nanos(sample.stall_open_ns);
     timeline.claim(due, (due + slot).min(sent), Cause::StreamSlot);
-    // From when it was in the socket, or would have been with room there.
+    // From when it was in the socket, or would have been if there had been room.
     let ready = (written - Duration::from_nanos(sample.stall_socket_ns)).max(due);
     if written.happened() && sent.since(ready) > PROMPT {
         let after = up.traced.up.sending.shrunk_by(up.start);
@@ -52,7 +52,7 @@ fn direct(up: &HalfExchange<'_>, sample: &Sample, sent: Time, timeline: &mut Tim
     }
 }
 
-/// A sidecar's wait for a stream: it had as many as the server allows, until it could open this one.
+/// A sidecar's wait for a stream: until it could open this one, it had as many open as the server allows.
 fn slot(up: &HalfExchange<'_>, due: Time, sent: Time, timeline: &mut Timeline) {
     let just_before = sent - PROMPT;
     let Some(limit) = up.traced.stream_limit_at(just_before) else { return };

@@ -1,4 +1,4 @@
-//! The least delays of a link, and what is too short to be a wait.
+//! The least delays of a link, and the time below which a delay is not a wait.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use h2lab_base::units::Time;
 use h2lab_link::LinkSpec;
 use h2lab_wire::trace::Direction;
 
-/// Shorter times between a process and its socket, or between two packets, are no waits.
+/// Shorter times between a process and its socket, or between two packets, do not count as waits.
 pub(in super::super) const PROMPT: Duration = Duration::from_millis(1);
 
 /// The least delays of the link.
@@ -19,7 +19,8 @@ pub(in super::super) struct Delays {
     down: Vec<Duration>,
 }
 
-/// A time in which bytes were missing because of a drop: from when it took effect to when the next one did, or to their arrival.
+/// A time in which bytes were missing because of a drop: from when the drop took effect to when the next one did, or
+/// until the bytes arrived.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Lack<'a> {
     pub from: Time,
@@ -40,7 +41,7 @@ impl Delays {
         Self { up: delays(&link.uplink), down: delays(&link.downlink) }
     }
 
-    /// The delays of a link without a specification: the least transit of its packets.
+    /// The delays of a link without a specification: the shortest transit time of its packets.
     pub fn observed(up: Duration, down: Duration) -> Self {
         Self { up: vec![up], down: vec![down] }
     }
@@ -52,25 +53,25 @@ impl Delays {
         }
     }
 
-    /// How much of a packet's transit is the link's delay: what was configured then, as far as a single transit shows. All
-    /// of it if the link was faster than configured.
+    /// How much of a packet's transit is the link's delay: the delay configured at that time, as far as a single
+    /// transit shows it. All of the transit if the link was faster than configured.
     pub fn base(&self, direction: Direction, transit: Duration) -> Duration {
         let all = self.all(direction).iter().copied();
         all.filter(|delay| *delay <= transit).max().unwrap_or(transit)
     }
 
-    /// The least delay at first.
+    /// The initial delay.
     pub fn first(&self, direction: Direction) -> Duration {
         self.all(direction).first().copied().unwrap_or_default()
     }
 
-    /// The least round trip of all.
+    /// The least round trip over the whole time.
     pub fn round_trip(&self) -> Duration {
         let least = |direction| self.all(direction).iter().copied().min().unwrap_or_default();
         least(Direction::Up) + least(Direction::Down)
     }
 
-    /// When a packet that was dropped would have arrived, by the transit of the one that replaced it.
+    /// When a packet that was dropped would have arrived, judged by the transit of the one that replaced it.
     pub fn due(&self, direction: Direction, lost: &Transmission, brought: Option<&Transmission>) -> Time {
         let delay = match brought {
             Some(brought) => self.base(direction, brought.out_at.since(brought.at)),
@@ -79,7 +80,7 @@ impl Delays {
         lost.at + delay
     }
 
-    /// The times in which bytes with these transmissions were missing because of drops.
+    /// The times in which the bytes of these transmissions were missing because of drops.
     pub fn lacks<'a>(
         &'a self,
         direction: Direction,
@@ -95,7 +96,7 @@ impl Delays {
         })
     }
 
-    /// Claims the first transit of bytes with these transmissions: the link's least delay, and the excess.
+    /// Claims the first transit of the bytes of these transmissions: the link's least delay, and the excess.
     pub fn claim_transit(
         &self,
         direction: Direction,

@@ -57,8 +57,8 @@ impl<'a> HalfExchange<'a> {
         self.own.get(first).is_some_and(|own| own.start < bytes.end)
     }
 
-    /// The times in which segments were missing that had been lost. The last arrival is claimed first: without its loss the
-    /// others' would have mattered less.
+    /// Claims the times in which lost segments were missing. The loss that was repaired last is claimed first: without
+    /// it the others would have mattered less.
     pub fn claim_losses(&self, byte_ranges: &[&ByteRange], from: Time, until: Time, timeline: &mut Timeline) {
         let mut late: Vec<&&ByteRange> =
             byte_ranges.iter().filter(|byte_range| byte_range.sent.drops().next().is_some()).collect();
@@ -70,7 +70,7 @@ impl<'a> HalfExchange<'a> {
         }
     }
 
-    /// From when each loss of a byte range took effect to when the next one did, or to its arrival.
+    /// The losses of a byte range, each from when it took effect to when the next one did, or to the arrival.
     fn losses(&self, byte_range: &'a ByteRange) -> impl Iterator<Item = (Time, Time, Cause)> {
         let whose = if self.is_own(&byte_range.bytes) { Whose::Own } else { self.owner(&byte_range.bytes) };
         self.delays.lacks(self.direction, &byte_range.sent).map(move |lack| {
@@ -83,7 +83,7 @@ impl<'a> HalfExchange<'a> {
 
     /// The owner of these bytes.
     fn owner(&self, bytes: &Range<u64>) -> Whose {
-        // A stream's frame is more specific than one of the connection beside it.
+        // A frame of a stream is more specific than a frame of the connection beside it.
         let frames = self.traced.frames(self.direction).of(bytes);
         let Some(frame) = frames.iter().find(|frame| frame.stream != 0).or(frames.first()) else {
             return Whose::Unnamed;

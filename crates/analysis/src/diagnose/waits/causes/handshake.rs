@@ -30,7 +30,7 @@ pub(super) fn claim(traced: &Traced, delays: &Delays, timeline: &mut Timeline) {
     timeline.claim(begin, end, Cause::Handshake { drop: None });
 }
 
-/// Claims the times for which packets with the same contents were missing.
+/// Claims the times in which packets with the same contents were missing.
 fn claim_losses(
     sent: &Transmissions,
     direction: Direction,

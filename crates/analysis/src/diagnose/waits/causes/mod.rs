@@ -40,14 +40,15 @@ pub(super) fn life(
     before::claim(&up, sample, is_direct, &mut timeline);
     let (answered, come) =
         down.as_ref().map_or((Time::NEVER, Time::NEVER), |down| (down.first_sent(), down.come()));
-    // A response may begin before the request has ended. If it even ends before, the rest of the request was not waited for.
+    // A response may begin before the request has ended. If it even ends before that, nothing waited for the rest of
+    // the request.
     let asked = if up.come() <= come { up.come() } else { answered.max(sent) };
     up.claim(sent, asked, Cause::Client, &mut timeline);
     if let Some(down) = &down {
         down.claim_held(asked, answered, Cause::Server, &mut timeline);
         down.claim(answered.max(asked), come, Cause::Server, &mut timeline);
     } else {
-        // No byte of it ever entered the link: it may be queued behind those of others that were blocked.
+        // No byte of it ever entered the link: it may be queued behind bytes of other streams that were blocked.
         claim_holds(&traced.down, &mut timeline, asked);
         timeline.claim(asked, Time::NEVER, Cause::Server);
     }

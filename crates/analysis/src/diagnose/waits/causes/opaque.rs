@@ -1,4 +1,4 @@
-//! Requests whose stream is not known: their causes without it.
+//! Causes of requests whose stream is unknown.
 
 use super::{Delays, Timeline, handshake};
 use crate::diagnose::waits::connection::{HalfConnection, Traced};
@@ -6,8 +6,8 @@ use crate::diagnose::waits::latency_breakdown::{Cause, Interval, Repair, Whose};
 use h2lab_base::units::Time;
 use h2lab_model::record::Sample;
 
-/// The intervals of a request on a connection of the generator's whose bytes could not be read; it could carry requests from
-/// `ready_at` on.
+/// The intervals of a request on one of the generator's connections whose bytes could not be read; it could carry
+/// requests from `ready_at` on.
 pub(in super::super) fn unread(
     traced: &Traced,
     sample: &Sample,
@@ -32,8 +32,8 @@ pub(in super::super) fn unread(
     timeline.finish()
 }
 
-/// The intervals of a sidecar's request on an unknown connection: `traced` are all that could not be read. Only a loss
-/// repaired just before the request's end shows where it was.
+/// The intervals of a sidecar's request on an unknown connection: `traced` are all connections that could not be read.
+/// Only a loss that was repaired just before the request's end shows which connection it was.
 pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &Delays) -> Vec<Interval> {
     let mut timeline = Timeline::new(sample.scheduled_at, sample.completed_at);
     let slack = delays.round_trip() + super::delays::PROMPT * 5;
@@ -61,7 +61,7 @@ pub(in super::super) fn unlocated(traced: &[&Traced], sample: &Sample, delays: &
         }
     }
     if is_found {
-        // On whichever connection, it crossed the link both ways.
+        // Whatever the connection, the request crossed the link both ways.
         timeline.claim(sample.scheduled_at, sample.scheduled_at + delays.round_trip(), Cause::Propagation);
     }
     timeline.finish()

@@ -1,4 +1,4 @@
-//! A span of time whose parts are claimed by causes, each part by the first that does.
+//! A span of time whose parts are claimed by causes: each part belongs to the first cause that claims it.
 
 use crate::diagnose::waits::latency_breakdown::{Cause, Interval};
 use h2lab_base::units::Time;
@@ -18,7 +18,7 @@ impl Timeline {
         Self { free, claimed: Vec::new() }
     }
 
-    /// Assigns the unclaimed parts between the two to a cause.
+    /// Assigns the unclaimed parts between the two times to a cause.
     pub fn claim(&mut self, from: Time, until: Time, cause: Cause) {
         let first = self.free.partition_point(|(_, end)| *end <= from);
         let behind = self.free.partition_point(|(begin, _)| *begin < until);

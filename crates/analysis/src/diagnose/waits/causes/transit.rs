@@ -9,8 +9,8 @@ use h2lab_base::units::Time;
 use h2lab_wire::trace::FrameKind;
 
 impl<'a> HalfExchange<'a> {
-    /// Claims the time between the two, in which the message is in transit. `idle` is why bytes did not exist that could have
-    /// been sent.
+    /// Claims the time between `from` and `until`, in which the message is in transit. `idle` is why bytes that could
+    /// have been sent did not exist yet.
     pub fn claim(&self, from: Time, until: Time, idle: Cause, timeline: &mut Timeline) {
         if from >= until {
             return;
@@ -31,14 +31,15 @@ impl<'a> HalfExchange<'a> {
         }
     }
 
-    /// Claims the time between the two, in which the message waits for its first byte to be sent. `idle` as above.
+    /// Claims the time between `from` and `until`, in which the message waits for its first byte to be sent. `idle` as
+    /// above.
     pub fn claim_held(&self, from: Time, until: Time, idle: Cause, timeline: &mut Timeline) {
         if from < until {
             self.claim_unsent_byte(self.start, &[], (from, until), idle, timeline);
         }
     }
 
-    /// The times in which the sender still held bytes of the message, in order.
+    /// Claims the times in which the sender still held bytes of the message, in order.
     fn claim_unsent(
         &self,
         own: &[&ByteRange],
@@ -57,7 +58,7 @@ impl<'a> HalfExchange<'a> {
         }
     }
 
-    /// The time between the two, at whose end the byte at `place` was sent.
+    /// Claims the time between `from` and `until`; the byte at `place` was sent at its end.
     fn claim_unsent_byte(
         &self,
         place: u64,
@@ -75,7 +76,7 @@ impl<'a> HalfExchange<'a> {
             self.claim_losses(others, since.max(from), until, timeline);
             timeline.claim(since.max(from), until, Cause::CongestionWindow { after });
         }
-        // The rest of a begun frame exists: frames are written as a whole.
+        // The rest of a frame that has begun exists: frames are written as a whole.
         if let Some(begun) = frame.and_then(|frame| self.begun(frame, place)) {
             self.claim_losses(others, begun.max(from), until, timeline);
             let after = self.half_connection().sending.shrunk_by(place);
@@ -84,7 +85,7 @@ impl<'a> HalfExchange<'a> {
         timeline.claim(from, until, idle);
     }
 
-    /// The message's frame with the byte at `place`; in HTTP/2 only, whose frames announce their length.
+    /// The message's frame with the byte at `place`; only in HTTP/2, whose frames announce their length.
     fn frame_at(&self, place: u64) -> Option<&'a Placed> {
         if !self.traced.streams.is_http2() {
             return None;
@@ -96,7 +97,7 @@ impl<'a> HalfExchange<'a> {
             .or(frames.first())
     }
 
-    /// When the first byte of a frame was sent that goes on at `place`.
+    /// When the first byte of a frame was sent, if the frame began before `place`.
     fn begun(&self, frame: &Placed, place: u64) -> Option<Time> {
         (frame.bytes.start < place).then(|| self.half_connection().first_sent(frame.bytes.start))
     }

@@ -1,9 +1,10 @@
 //! Requests that never entered the link: what held them at its near end, in the client's sidecar or in the generator.
 //!
-//! If every packet of the link is known, a request without packets was not sent. The generator records the connection of its own
-//! requests once it has assigned one: then only that one held it. The connection of the others is unknown, of unassigned ones as
-//! of a sidecar's; but connections are few, and their states are known. While one of them would have let it go and it did not
-//! come, the near end had it. While none would, their state is what it waited for.
+//! If every packet of the link is known, a request without packets was not sent. The generator records the connection
+//! of its own request once it has assigned one: then only that connection held the request. Otherwise the connection is
+//! unknown, for an unassigned request as for a sidecar's. But connections are few, and their states are known. While
+//! one of them would have allowed the request and it was not sent, the near end held it. While none would, the request
+//! waited for what blocked them.
 
 use super::{Delays, Timeline, claim_holds, handshake};
 use crate::diagnose::waits::connection::Traced;
@@ -21,13 +22,13 @@ pub(in super::super) struct NearEnd {
 }
 
 impl NearEnd {
-    /// The near end of a repetition with these connections, in the order of their begins, all fully known. `is_tls`: they are
-    /// encrypted.
+    /// The near end of a repetition with these connections, all fully known, in the order in which they begin.
+    /// `is_tls`: they are encrypted.
     pub fn new(traced: &[Traced], is_tls: bool, delays: &Delays) -> Self {
         let sendable: Vec<Vec<Interval>> =
             traced.iter().map(|connection| may_send(connection, is_tls)).collect();
         let mut barriers = Timeline::new(Time::ZERO, Time::NEVER);
-        // If any connection is open the request could be sent; what blocked the others does not matter then.
+        // If any connection is open, the request could be sent; then it does not matter what blocked the others.
         for is_open in [true, false] {
             let parts = sendable.iter().flatten().filter(|part| (part.cause == Cause::Client) == is_open);
             for part in parts {
@@ -43,9 +44,9 @@ impl NearEnd {
         Self { barriers: barriers.finish() }
     }
 
-    /// The intervals of a request that never entered the link, for an unknown connection. `is_direct`:
-    /// they are the generator's own, so that its recorded wait for a stream comes first; else that was for a connection
-    /// to a sidecar that was blocked itself.
+    /// The intervals of a request that never entered the link, for an unknown connection. `is_direct`: the connections
+    /// are the generator's own, so that its recorded wait for a stream comes first; otherwise that wait was for a
+    /// connection to a sidecar that was blocked itself.
     pub fn life(&self, sample: &Sample, is_direct: bool) -> Vec<Interval> {
         let (due, end) = (sample.scheduled_at, sample.completed_at);
         let slot_until = due + Duration::from_nanos(sample.stall_open_ns);
@@ -65,8 +66,8 @@ impl NearEnd {
     }
 }
 
-/// The intervals of a request that the generator assigned to a connection, where it waits in the socket: other connections
-/// do not matter.
+/// The intervals of a request that the generator assigned to a connection; it waits in the socket of that connection,
+/// and the others do not matter.
 pub(in super::super) fn assigned(traced: &Traced, sample: &Sample, delays: &Delays) -> Vec<Interval> {
     let (due, end) = (sample.scheduled_at, sample.completed_at);
     let mut timeline = Timeline::new(due, end);
@@ -79,8 +80,9 @@ pub(in super::super) fn assigned(traced: &Traced, sample: &Sample, delays: &Dela
     timeline.finish()
 }
 
-/// The time in which a connection was set up. One without data is ready when its SYN is answered. One whose SYN is never answered
-/// was abandoned, if at all, without a packet: it counts until the `next` connection begins.
+/// The time in which a connection was set up. A connection without data is ready when its SYN is answered. A client
+/// that abandons a connection before its SYN is answered sends no packet to show it: such a connection counts until the
+/// `next` one begins.
 fn set_up(traced: &Traced, next: Time, delays: &Delays) -> impl Iterator<Item = Interval> {
     let answered = traced.answer.arrived();
     let is_silent = traced.up.history.all().is_empty();
@@ -94,10 +96,10 @@ fn set_up(traced: &Traced, next: Time, delays: &Delays) -> impl Iterator<Item = 
     within.finish().into_iter().filter(|part| part.cause != Cause::Unknown)
 }
 
-/// From when a connection could take its first request to its end, or to the GOAWAY with which the server accepts no more: when
-/// it could have sent another one, as [`Cause::Client`], and why not at other times. In clear it could from when its SYN was
-/// answered, even if it was never used; with TLS, whose handshake both sides share, from when the client first sent data after
-/// that.
+/// The period from when a connection could take its first request to its end, or to the GOAWAY with which the server
+/// accepts no more. Times in which it could have sent another request are [`Cause::Client`]; other times have the
+/// reason why it could not. In clear the period begins when the SYN was answered, even if the connection was never
+/// used. With TLS, whose handshake involves both sides, it begins when the client first sent data after the handshake.
 fn may_send(traced: &Traced, is_tls: bool) -> Vec<Interval> {
     let said = traced.frames(Direction::Up).all().first();
     let spoke = said.map_or(Time::NEVER, |frame| traced.up.first_sent(frame.bytes.start));
@@ -107,7 +109,7 @@ fn may_send(traced: &Traced, is_tls: bool) -> Vec<Interval> {
     for (full, free) in traced.full() {
         may_send.claim(full, free, Cause::StreamSlot);
     }
-    // A connection of HTTP/1.1 that sends has a request, and so no room for another.
+    // A connection of HTTP/1.1 that is sending has a request, and so no room for another.
     claim_holds(&traced.up, &mut may_send, from);
     may_send.claim(from, until, Cause::Client);
     may_send.finish()

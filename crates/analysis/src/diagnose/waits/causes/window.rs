@@ -1,7 +1,7 @@
 //! Waiting for a flow-control window of HTTP/2 (RFC 9113 §5.2).
 //!
-//! No simulation is needed: the credit that DATA up to the end of a frame takes in all must have been granted before the frame
-//! could be sent, so its sender cannot have sent it before it could read the completing WINDOW_UPDATE.
+//! No simulation is needed: all the credit that DATA up to the end of a frame uses must have been granted before the
+//! frame could be sent. So its sender cannot have sent it before it could read the last WINDOW_UPDATE that was needed.
 
 use std::cmp::Reverse;
 
@@ -19,13 +19,14 @@ use h2lab_wire::trace::Direction;
 struct Opened<'a> {
     /// When its receiver, the sender of the DATA, could read it.
     at: Time,
-    /// It was the connection's window that was short, rather than the stream's.
+    /// The connection window was too small, rather than the stream window.
     connection: bool,
     update: &'a Update,
 }
 
-/// Claims the part of the time between the two in which the frame waited for a window; at its end bytes of the frame were sent.
-/// `others` are the missing bytes of others at the receiver meanwhile: it grants no credit for what it cannot read.
+/// Claims the part of the time between `from` and `until` in which the frame waited for a window; bytes of the frame
+/// were sent at the end of that time. `others` are bytes of other streams that the receiver lacked meanwhile: it grants
+/// no credit for what it cannot read.
 pub(super) fn claim(
     half_exchange: &HalfExchange<'_>,
     frame: &Placed,

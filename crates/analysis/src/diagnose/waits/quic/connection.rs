@@ -1,8 +1,8 @@
 //! One QUIC connection: from its datagrams to the history of the bytes of each stream.
 //!
-//! A sender repairs frames and not packets (RFC 9000 §13.3), so that the history is by stream and offset, as TCP's is by
-//! sequence number; and each stream has its own, since none waits for another's bytes (RFC 9000 §2.2). The end of a stream counts
-//! as one more byte, which arrives like the others.
+//! A sender repairs frames and not packets (RFC 9000 §13.3), so the history is by stream and offset, as TCP's is by
+//! sequence number. Each stream has its own history, since none waits for another's bytes (RFC 9000 §2.2). The end of a
+//! stream counts as one more byte, which arrives like the others.
 
 use super::frame::{self, Frame};
 use super::half::{Carried, Credit, Half, TracedHalf};
@@ -17,7 +17,7 @@ use h2lab_base::units::Time;
 use h2lab_model::record::PacketRecord;
 use h2lab_wire::trace::Direction;
 
-/// A connection while its packets come in.
+/// A connection while its packets are processed.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The client's port and the server's.
@@ -49,7 +49,7 @@ impl Connection {
         connection
     }
 
-    /// The client begins, or after a Retry again, with Initial packets to this id.
+    /// The client begins, or begins again after a Retry, with Initial packets to this id.
     fn begin(&mut self, id: &[u8]) {
         self.server_ids.push(id.to_vec());
         for direction in [Direction::Up, Direction::Down] {
@@ -70,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// Takes the next datagram; `None` where its bytes were not kept.
+    /// Processes the next datagram; `None` if its bytes were not kept.
     pub fn datagram(&mut self, record: &PacketRecord, bytes: Option<&[u8]>, log: &KeyLog) {
         let Some(mut bytes) = bytes else {
             self.flaw.get_or_insert(Flaw::BytesMissing);
@@ -110,10 +110,10 @@ impl Connection {
         self.frames(record, level, number, &opened)
     }
 
-    /// The keys of a level and direction, as far as the handshake has shown what they are made of.
+    /// The keys of a level and direction, if the handshake so far has shown what is needed to derive them.
     fn keys(&self, level: Level, direction: Direction, log: &KeyLog) -> Result<Keys, Flaw> {
         let (random, suite) = self.client_random.zip(self.suite).ok_or(Flaw::BytesMissing)?;
-        // Without those of the handshake, the windows that it grants are not known.
+        // Without the handshake secrets, the windows that are granted in the handshake are unknown.
         let handshake = Secrets::find_handshake(log, &random);
         let application = Secrets::find(log, &random, true);
         let (handshake, application) = handshake.zip(application).ok_or(Flaw::NoKeys)?;
@@ -159,7 +159,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks what the handshake messages so far say.
+    /// Reads the handshake messages received so far.
     fn handshake(&mut self, direction: Direction, level: Level) {
         let Some(crypto) = self.half(direction).crypto.get(&level) else { return };
         let (mut random, mut suite, mut windows) = (None, None, None);
@@ -179,7 +179,7 @@ impl Connection {
         half.windows = windows.or(half.windows);
     }
 
-    /// The result, once all of its packets have come.
+    /// The result, after the last of its packets.
     pub fn finish(self, timers: Timers) -> Traced {
         Traced {
             ports: self.ports,

@@ -7,7 +7,7 @@ use h2lab_wire::h3::inspect::integer;
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
-    /// Zeros, so many.
+    /// This many zeros.
     Padding(usize),
     /// The packets that have arrived, the highest first.
     Ack(Vec<RangeInclusive<u64>>),
@@ -22,12 +22,12 @@ pub(super) enum Frame<'a> {
         length: u64,
         ends: bool,
     },
-    /// Its sender sends nothing more on the stream; bytes before `length` may never come.
+    /// Its sender sends nothing more on the stream; bytes before `length` may never arrive.
     Reset {
         stream: u64,
         length: u64,
     },
-    /// Credit, in bytes since the begin of all streams (`None`) or of one.
+    /// Credit, in bytes since the beginning of all streams (`None`) or of one stream.
     Credit {
         stream: Option<u64>,
         limit: u64,
@@ -35,7 +35,7 @@ pub(super) enum Frame<'a> {
     Other,
 }
 
-/// Takes the next frame off a packet; `None` if it is unknown or incomplete, so that what follows it cannot be read.
+/// Takes the next frame from a packet; `None` if it is unknown or incomplete, so that what follows it cannot be read.
 pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<Frame<'a>> {
     let kind = number(rest)?;
     Some(match kind {
@@ -127,7 +127,7 @@ fn acknowledged(rest: &mut &[u8]) -> Option<Vec<RangeInclusive<u64>>> {
     Some(ranges)
 }
 
-/// Takes a variable-length integer off (RFC 9000 §16).
+/// Reads a variable-length integer (RFC 9000 §16).
 pub(super) fn number(rest: &mut &[u8]) -> Option<u64> {
     let (value, behind) = integer(rest)?;
     *rest = behind;
@@ -138,7 +138,7 @@ fn numbers(rest: &mut &[u8], count: usize) -> Option<()> {
     (0..count).try_for_each(|_| number(rest).map(drop))
 }
 
-/// Takes bytes off with their length before them.
+/// Reads bytes that are preceded by their length.
 pub(super) fn bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(number(rest)?).ok()?;
     let (bytes, behind) = rest.split_at_checked(length)?;
@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn acknowledged_ranges_count_down_over_their_gaps() {
-        // The largest is 10, of which the first range has two more; a gap of one packet, a range of two; counts of ECN.
+        // The largest is 10, and the first range has two more packets; then a gap of one packet and a range of two;
+        // then ECN counts.
         let ack = [0x03, 10, 5, 1, 2, 0, 1, 1, 2, 3, 0x01];
         assert_eq!(frames(&ack), (vec![Frame::Ack(vec![8..=10, 5..=6]), Frame::Other], true));
         assert_eq!(frames(&[0x02, 1, 0, 0, 2]), (vec![], false), "before packet 0");

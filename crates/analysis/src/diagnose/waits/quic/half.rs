@@ -13,11 +13,12 @@ use h2lab_wire::trace::Direction;
 
 /// The most bytes of handshake messages that are kept or held, by direction and level.
 const HELLO: usize = 1 << 16;
-/// So many packets behind one that was acknowledged, another counts as lost (RFC 9002 §6.1.1).
+/// A packet counts as lost if one that was acknowledged is this many packets later (RFC 9002 §6.1.1).
 const REORDERED: u64 = 3;
-/// A datagram with so many bytes less than the longest has no room for more of a stream: headers and acknowledgements differ.
+/// A datagram that is at most this many bytes shorter than the longest has no room for more of a stream: headers and
+/// acknowledgements differ.
 const SLACK: usize = 48;
-/// The payload that every path takes, in bytes (RFC 9000 §14).
+/// The payload that every path carries, in bytes (RFC 9000 §14).
 const LEAST_DATAGRAM: usize = 1200;
 
 /// One direction.
@@ -30,14 +31,14 @@ pub(super) struct Half {
     pub largest: BTreeMap<Level, u64>,
     pub crypto: BTreeMap<Level, Crypto>,
     streams: BTreeMap<u64, Stream>,
-    /// Bytes of the connection's window that were taken.
+    /// Bytes of the connection's window that were used.
     taken: u64,
-    /// Granted by its sender.
+    /// Granted by the sender of this direction.
     pub windows: Option<Windows>,
     pub credits: BTreeMap<Option<u64>, Vec<Credit>>,
     sends: Vec<Send>,
     acks: Vec<Ack>,
-    /// Of each packet with bytes of a stream: its number, and the index of its datagram. Both ascend.
+    /// For each packet with bytes of a stream: its number, and the index of its datagram. Both ascend.
     packets: Vec<(u64, u64)>,
     /// Bytes of the longest datagram, without padding.
     longest: usize,
@@ -58,7 +59,7 @@ struct Stream {
     /// One past its highest byte.
     highest: u64,
     ends: bool,
-    /// From which byte on, how much of the connection's window was taken before it.
+    /// From which byte on how much of the connection's window was used before that byte.
     taken: Vec<(u64, u64)>,
 }
 
@@ -69,17 +70,17 @@ pub(super) struct Credit {
     pub sent: Transmission,
 }
 
-/// What a packet had of streams.
+/// What a packet carried of streams.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     pub padding: usize,
     is_new: bool,
-    /// The packet that had carried bytes of it before.
+    /// The packet that had carried some of these bytes before.
     before: Option<Transmission>,
 }
 
 impl Half {
-    /// The packet `sent` has these bytes of a stream, or only its end.
+    /// The packet `sent` carries these bytes of a stream, or only its end.
     pub fn carry(
         &mut self,
         id: u64,
@@ -105,7 +106,7 @@ impl Half {
         stream.flow.add(bytes, sent);
     }
 
-    /// A packet with this number was sent, whose datagram has so many bytes without padding.
+    /// A packet with this number was sent; its datagram has `filled` bytes without padding.
     pub fn sent(&mut self, number: u64, sent: Transmission, carried: &Carried, filled: usize) {
         let is_next = self.packets.last().is_none_or(|last| last.0 < number && last.1 < sent.index);
         if !is_next || !(carried.is_new || carried.before.is_some()) {
@@ -126,8 +127,8 @@ impl Half {
         }
     }
 
-    /// The other side has these packets, which this one learns at `at`. Packets are numbered by their order here; those
-    /// that are lost by that count as acknowledged, since they are no longer in flight.
+    /// The other side has received these packets, as the sender learns at `at`. Packets are numbered here by their
+    /// order. Packets that are thereby known to be lost count as acknowledged, since they are no longer in flight.
     pub fn acknowledge(&mut self, ranges: &[RangeInclusive<u64>], at: Time) {
         let Some(largest) = ranges.first().map(|range| *range.end()).filter(|_| at.happened()) else {
             return;
@@ -146,7 +147,7 @@ impl Half {
         self.acks.push(Ack { at, end, sacks });
     }
 
-    /// The result, once all packets have come.
+    /// The result, after the last packet.
     pub fn finish(self, direction: Direction, timers: Timers) -> TracedHalf {
         let stream = |(id, stream): (u64, Stream)| {
             let Stream { flow, highest, ends, taken } = stream;
@@ -167,7 +168,7 @@ impl Half {
 }
 
 impl Crypto {
-    /// The packet `sent` has these bytes of the messages.
+    /// The packet `sent` carries these bytes of the messages.
     pub fn add(&mut self, offset: u64, bytes: &[u8], sent: Transmission) {
         self.flow.add(offset..offset.saturating_add(bytes.len() as u64), sent);
         let messages = &mut self.messages;
@@ -186,10 +187,10 @@ pub(super) struct TracedHalf {
     /// Its handshake messages, by level.
     pub handshake: Vec<History>,
     pub streams: BTreeMap<u64, StreamHistory>,
-    /// How its sender sent: bytes are packets with bytes of streams, in their order.
+    /// How its sender sent: a "byte" there is a packet with bytes of streams, in the order of the packets.
     pub sending: Sending,
     packets: Vec<(u64, u64)>,
-    /// Granted by its sender at first.
+    /// Granted by its sender initially.
     pub windows: Option<Windows>,
     credits: BTreeMap<Option<u64>, Vec<Credit>>,
 }
@@ -222,7 +223,7 @@ impl StreamHistory {
     pub fn needed(&self, byte: u64) -> Option<u64> {
         let before = self.taken.partition_point(|(start, _)| *start <= byte).checked_sub(1)?;
         let (start, taken) = self.taken[before];
-        // Lengths of streams are what a peer says.
+        // The lengths of streams are claims of a peer.
         Some(taken.saturating_add(byte - start).saturating_add(1))
     }
 }

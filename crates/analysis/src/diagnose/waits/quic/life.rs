@@ -1,7 +1,7 @@
 //! The time of a request over HTTP/3, interval by interval.
 //!
-//! As over TCP a request waits in transit for its own bytes that are missing because of a drop, else for its own bytes that
-//! the sender still holds, else for its own bytes on their way; but never for another stream's.
+//! As over TCP, a request in transit waits for its own bytes that are missing because of a drop, else for its own bytes
+//! that the sender still holds, else for its own bytes in flight; but never for another stream's.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -24,7 +24,8 @@ pub(super) fn life(traced: &Traced, stream: u64, sample: &Sample, delays: &Delay
     before(&up, sample, sent, &mut timeline);
     let (answered, come) =
         down.as_ref().map_or((Time::NEVER, Time::NEVER), |down| (down.first_sent(), down.come()));
-    // A response may begin before the request has ended. If it even ends before, the rest of the request was not waited for.
+    // A response may begin before the request has ended. If it even ends before that, nothing waited for the rest of
+    // the request.
     let asked = if up.come() <= come { up.come() } else { answered.max(sent) };
     up.claim(sent, asked, Cause::Client, &mut timeline);
     if let Some(down) = &down {
@@ -43,8 +44,8 @@ pub(super) fn life(traced: &Traced, stream: u64, sample: &Sample, delays: &Delay
     Some(timeline.finish())
 }
 
-/// The intervals of a request that never entered the link, on the connection to which it was assigned or, if to none, on
-/// the first one: all packets are known.
+/// The intervals of a request that never entered the link, on the connection to which it was assigned, or on the first
+/// one if it had none: all packets are known.
 pub(super) fn unsent(traced: &Traced, sample: &Sample, is_assigned: bool, delays: &Delays) -> Vec<Interval> {
     let (due, end) = (sample.scheduled_at, sample.completed_at);
     let mut timeline = Timeline::new(due, end);
@@ -59,7 +60,7 @@ pub(super) fn unsent(traced: &Traced, sample: &Sample, is_assigned: bool, delays
     timeline.finish()
 }
 
-/// The time from when the request was due to when its first byte entered the link.
+/// Claims the time from when the request was due to when its first byte entered the link.
 fn before(up: &Message<'_>, sample: &Sample, sent: Time, timeline: &mut Timeline) {
     let due = sample.scheduled_at;
     let mut within = Timeline::new(due, sent);
@@ -69,7 +70,7 @@ fn before(up: &Message<'_>, sample: &Sample, sent: Time, timeline: &mut Timeline
     }
     let slot = Duration::from_nanos(sample.stall_open_ns);
     timeline.claim(due, (due + slot).min(sent), Cause::StreamSlot);
-    // From when QUIC had it, or would have taken it.
+    // From when QUIC had it, or would have accepted it.
     let ready = (sample.sent_at - Duration::from_nanos(sample.stall_socket_ns)).max(due);
     up.claim_unsent(0, (ready, sent), Cause::Client, timeline);
     timeline.claim(due, sent, Cause::Client);
@@ -88,7 +89,7 @@ fn claim_handshake(traced: &Traced, delays: &Delays, timeline: &mut Timeline) {
     timeline.claim(traced.begins_at, end, Cause::Handshake { drop: None });
 }
 
-/// The times from `from` on in which one end held back data of the connection.
+/// Claims the times from `from` on in which one end held back data of the connection.
 fn claim_holds(half: &TracedHalf, from: Time, timeline: &mut Timeline) {
     for hold in half.sending.holds().skip_while(|hold| hold.until <= from) {
         timeline.claim(hold.from.max(from), hold.until, Cause::CongestionWindow { after: hold.after });
@@ -99,7 +100,7 @@ fn claim_holds(half: &TracedHalf, from: Time, timeline: &mut Timeline) {
 struct Message<'a> {
     traced: &'a Traced,
     half: &'a TracedHalf,
-    /// That of the other direction, which grants windows.
+    /// The other direction, which grants windows.
     back: &'a TracedHalf,
     id: u64,
     stream: &'a StreamHistory,
@@ -111,7 +112,7 @@ struct Opened<'a> {
     at: Time,
     is_connection: bool,
     credit: Option<&'a Credit>,
-    /// A packet with enough credit that was lost before.
+    /// A packet with enough credit that was lost before that.
     lost: Option<&'a Credit>,
 }
 
@@ -131,7 +132,8 @@ impl<'a> Message<'a> {
         self.stream.history.readable(self.stream.end)
     }
 
-    /// Claims the time between the two, in which it is in transit. `idle` is why bytes did not exist that could have been sent.
+    /// Claims the time between `from` and `until`, in which the message is in transit. `idle` is why bytes that could
+    /// have been sent did not exist yet.
     fn claim(&self, from: Time, until: Time, idle: Cause, timeline: &mut Timeline) {
         if from >= until {
             return;
@@ -149,8 +151,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The times in which bytes were missing that had been lost. The last arrival is claimed first: without its loss the
-    /// others' would have mattered less.
+    /// Claims the times in which lost bytes were missing. The loss that was repaired last is claimed first: without it
+    /// the others would have mattered less.
     fn claim_losses(&self, missing: &[ByteRange], (from, until): (Time, Time), timeline: &mut Timeline) {
         let mut late: Vec<&ByteRange> = missing.iter().collect();
         late.sort_by_key(|byte_range| Reverse(byte_range.sent.arrived()));
@@ -164,7 +166,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The time between the two, at whose end this byte was sent.
+    /// Claims the time between `from` and `until`; this byte was sent at its end.
     fn claim_unsent(&self, byte: u64, (from, until): (Time, Time), idle: Cause, timeline: &mut Timeline) {
         if from >= until {
             return;
@@ -179,8 +181,8 @@ impl<'a> Message<'a> {
         timeline.claim(from, until, idle);
     }
 
-    /// Claims the part of the time between the two in which this byte waited for a window (RFC 9000 §4.1): its sender cannot have
-    /// sent it before it could read the credit that it needs.
+    /// Claims the part of the time between `from` and `until` in which this byte waited for a window (RFC 9000 §4.1):
+    /// its sender cannot have sent it before it could read the credit that it needs.
     fn claim_window(&self, byte: u64, (from, until): (Time, Time), timeline: &mut Timeline) {
         let Some(opened) = self.opened(byte) else { return };
         if opened.at <= from || opened.at > until + PROMPT {
@@ -196,14 +198,15 @@ impl<'a> Message<'a> {
         timeline.claim(from, until, Cause::FlowWindow { connection, drop: None });
     }
 
-    /// What unblocked a byte; `None` if the initial windows sufficed, or are not known. The end of a stream takes no credit.
+    /// What unblocked a byte; `None` if the initial windows sufficed, or are unknown. The end of a stream uses no
+    /// credit.
     fn opened(&self, byte: u64) -> Option<Opened<'a>> {
         let windows = self.back.windows?;
         let is_end = self.stream.is_whole && byte + 1 >= self.stream.end;
         if is_end {
             return None;
         }
-        // Streams of requests are the client's.
+        // Request streams are opened by the client.
         let own =
             if self.half.direction == Direction::Up { windows.others_streams } else { windows.own_streams };
         let of_window = |stream: Option<u64>, needed: u64, initial: u64| {

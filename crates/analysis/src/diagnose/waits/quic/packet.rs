@@ -1,4 +1,4 @@
-//! QUIC packets (RFC 9000 §17), opened: headers, header protection and packet protection (RFC 9001 §5).
+//! Decryption of QUIC packets (RFC 9000 §17): headers, header protection and packet protection (RFC 9001 §5).
 
 use hkdf::Hkdf;
 use sha2::Sha256;
@@ -10,7 +10,7 @@ use h2lab_wire::trace::Direction;
 
 /// `TLS_AES_128_GCM_SHA256`, the suite of Initial packets (RFC 9001 §5.2).
 const INITIAL_SUITE: u16 = 0x1301;
-/// What their secrets begin with (RFC 9001 §5.2).
+/// The salt from which their secrets are derived (RFC 9001 §5.2).
 const INITIAL_SALT: [u8; 20] = [
     0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17, 0x9a, 0xe6, 0xa4, 0xc8, 0x0c, 0xad, 0xcc,
     0xbb, 0x7f, 0x0a,
@@ -19,11 +19,11 @@ const INITIAL_SALT: [u8; 20] = [
 const VERSION: [u8; 4] = [0, 0, 0, 1];
 /// The longest connection id (RFC 9000 §17.2).
 const LONGEST_ID: usize = 20;
-/// Bits of a first byte.
+/// Bits of the first byte.
 const LONG: u8 = 0x80;
 const KEY_PHASE: u8 = 0x04;
 
-/// Under which keys a packet is protected. 0-RTT is not read: our ends do not send it.
+/// The keys with which a packet is protected. 0-RTT is not read: our ends do not send it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Initial,
@@ -32,15 +32,15 @@ pub(super) enum Level {
     Application,
 }
 
-/// A packet in a datagram, not opened yet.
+/// A packet in a datagram, not yet decrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packet<'a> {
     Protected(Protected<'a>),
-    /// The server asks for another Initial, to this connection id (RFC 9000 §17.2.5).
+    /// The server requests another Initial, to this connection id (RFC 9000 §17.2.5).
     Retry {
         server_id: &'a [u8],
     },
-    /// Of another version, 0-RTT, or no QUIC.
+    /// Another version, 0-RTT, or not QUIC.
     Other,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Protected<'a> {
     /// That of its sender; empty in short headers.
     pub from: &'a [u8],
     bytes: &'a [u8],
-    /// Where the packet number stands.
+    /// The offset of the packet number.
     number_at: usize,
 }
 
-/// Takes the next packet off a datagram (RFC 9000 §12.2); connection ids of short headers have `id_length` bytes.
+/// Takes the next packet from a datagram (RFC 9000 §12.2); connection ids of short headers have `id_length` bytes.
 pub(super) fn next<'a>(datagram: &mut &'a [u8], id_length: usize) -> Option<Packet<'a>> {
     let bytes = std::mem::take(datagram);
     let first = *bytes.first()?;
@@ -106,7 +106,7 @@ pub(super) fn initial_to(mut datagram: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A connection id with its length before it, and what follows.
+/// A connection id that is preceded by its length, and what follows it.
 fn id(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first()?;
     let length = usize::from(*length);
@@ -127,7 +127,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Those of a secret and a cipher suite; `None` if the suite is not supported here, or the secret not one of it.
+    /// From a secret and a cipher suite; `None` if the suite is not supported here, or the secret does not belong to
+    /// it.
     pub fn new(number: u16, secret: &[u8]) -> Option<Self> {
         let (cipher, hash) = suite(number)?;
         if secret.len() != hash.length() {
@@ -138,7 +139,7 @@ impl Keys {
             .with(secret.to_vec())
     }
 
-    /// Those of Initial packets, of the connection id to which the client sent its first one (RFC 9001 §5.2).
+    /// The keys of Initial packets, from the connection id to which the client sent its first packet (RFC 9001 §5.2).
     pub fn initial(client_chose: &[u8], direction: Direction) -> Option<Self> {
         let (secret, _) = Hkdf::<Sha256>::extract(Some(&INITIAL_SALT), client_chose);
         let label = if direction == Direction::Up { "client in" } else { "server in" };
@@ -161,8 +162,8 @@ impl Keys {
         Some(next)
     }
 
-    /// Opens a packet: its number and its frames; `None` if these keys do not. `largest` is the highest number before it of its
-    /// direction and level. A packet of the next key phase moves on to its keys.
+    /// Decrypts a packet: its number and its frames; `None` if these keys do not fit. `largest` is the highest number
+    /// before it in its direction and level. A packet of the next key phase switches to the keys of that phase.
     pub fn open(&mut self, packet: &Protected<'_>, largest: Option<u64>) -> Option<(u64, Vec<u8>)> {
         let Protected { bytes, number_at, .. } = *packet;
         let sample: [u8; SAMPLE] = bytes.get(number_at + 4..number_at + 4 + SAMPLE)?.try_into().ok()?;
@@ -197,7 +198,7 @@ impl Keys {
     }
 }
 
-/// The packet number whose last `length` bytes these are, nearest to what is expected (RFC 9000 §A.3).
+/// The packet number whose last `length` bytes these are, nearest to the expected number (RFC 9000 §A.3).
 fn full_number(truncated: u64, length: usize, largest: Option<u64>) -> u64 {
     let expected = largest.map_or(0, |largest| largest + 1);
     let window = 1_u64 << (8 * length);
@@ -213,7 +214,7 @@ fn full_number(truncated: u64, length: usize, largest: Option<u64>) -> u64 {
 
 #[cfg(test)]
 impl Keys {
-    /// Seals what [`Self::open`] opens: `header` is what stands before the packet number, which takes four bytes.
+    /// Encrypts what [`Self::open`] decrypts: `header` is everything before the packet number, which takes four bytes.
     pub fn seal(&self, header: &[u8], number: u64, frames: &[u8]) -> Vec<u8> {
         let mut header = header.to_vec();
         let number_at = header.len();
@@ -228,7 +229,7 @@ impl Keys {
         [header, sealed].concat()
     }
 
-    /// Moves on to the next generation.
+    /// Switches to the next generation.
     pub fn update(&mut self) {
         *self = self.next().unwrap();
     }

@@ -1,24 +1,24 @@
-//! The flow-control windows that an end grants with the handshake (RFC 9000 §18.2).
+//! The flow-control windows that an end grants in the handshake (RFC 9000 §18.2).
 
 use super::frame::{bytes, number};
 use crate::diagnose::waits::tls::be16;
 
-/// The extension of TLS that has the transport parameters (RFC 9001 §8.2).
+/// The TLS extension with the transport parameters (RFC 9001 §8.2).
 const TRANSPORT_PARAMETERS: u16 = 57;
 
-/// What the other end may send at first, in bytes. A parameter that is absent is 0.
+/// What the other end may send initially, in bytes. An absent parameter is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Windows {
     /// On all streams together.
     pub connection: u64,
-    /// On each stream that this end began and that goes both ways.
+    /// On each bidirectional stream that this end opened.
     pub own_streams: u64,
-    /// On each such stream that the other end began.
+    /// On each bidirectional stream that the other end opened.
     pub others_streams: u64,
 }
 
 impl Windows {
-    /// Those in a `ClientHello`, or in the `EncryptedExtensions` of a server.
+    /// From a `ClientHello`, or from a server's `EncryptedExtensions`.
     pub fn of(message: &[u8]) -> Option<Self> {
         const CLIENT_HELLO: u8 = 1;
         const ENCRYPTED_EXTENSIONS: u8 = 8;

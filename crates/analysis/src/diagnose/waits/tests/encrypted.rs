@@ -1,4 +1,4 @@
-//! TLS: offsets go through the records, and without the secrets only the stream's name is missing.
+//! TLS: offsets go through the records, and without the secrets only the identity of the stream is missing.
 
 use super::*;
 use crate::diagnose::waits::tls::testing::{APPLICATION, CLIENT, Ends, HANDSHAKE, SERVER, hello_of, record};
@@ -6,7 +6,7 @@ use crate::diagnose::waits::{CauseKind, Doubt};
 use h2lab_wire::h2::setting;
 use h2lab_wire::trace::Direction::{Down, Up};
 
-/// A connection of which stream 1's request is lost at 100 ms, followed by those of two further streams.
+/// A connection on which stream 1's request is lost at 100 ms, followed by the requests of two further streams.
 fn with_loss(suite: u16) -> Scene {
     let mut ends = Ends::new(suite);
     let mut scene = Scene::connected();
@@ -15,7 +15,7 @@ fn with_loss(suite: u16) -> Scene {
     let mut answer = hello_of(2, SERVER, suite, ends.is_tls13);
     let change = record(20, &[1]);
     if ends.is_tls13 {
-        // The rest of the handshake is under other keys.
+        // The rest of the handshake is encrypted with other keys.
         answer.extend(record(APPLICATION, &[0xee; 700]));
         scene.send(Down, 30, &answer);
         scene.send(Up, 40, &[change, record(APPLICATION, &[0xee; 53])].concat());
@@ -29,7 +29,7 @@ fn with_loss(suite: u16) -> Scene {
     let first = ends.seal(Up, APPLICATION, &hello());
     scene.send(Up, 60, &first);
     if ends.is_tls13 {
-        // A KeyUpdate: what follows is under the next keys.
+        // A KeyUpdate: what follows is encrypted with the next keys.
         let update = ends.seal(Down, HANDSHAKE, &[24, 0, 0, 1, 0]);
         scene.send(Down, 70, &update);
         ends.update();
@@ -40,7 +40,7 @@ fn with_loss(suite: u16) -> Scene {
     let lost = scene.lose(Up, 100, &request);
     let others =
         ends.seal(Up, APPLICATION, &[headers(3, Some(1), true), headers(5, Some(2), false)].concat());
-    // A record that is cut in two by segments.
+    // A record that is split between two segments.
     let rest = ends.seal(Up, APPLICATION, &data(5, 50, true));
     let cut = rest.len() / 2;
     scene.send(Up, 101, &[others, rest[..cut].to_vec()].concat());

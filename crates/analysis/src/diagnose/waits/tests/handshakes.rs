@@ -4,7 +4,7 @@ use super::*;
 use crate::diagnose::waits::CauseKind;
 use h2lab_wire::trace::Direction::{Down, Up};
 
-/// A request that was due when its connection was dialled at 0; the client could send at `ready`.
+/// A request that was due when its connection was dialled, at 0; the client could send at `ready`.
 fn first_request(scene: &mut Scene, ready: u64) {
     scene.ack(Up, ready, true);
     scene.send(Up, ready, &[hello(), headers(1, Some(0), true)].concat());

@@ -1,4 +1,4 @@
-//! Lost segments: whose, and how they were repaired.
+//! Lost segments: whose bytes they had, and how they were repaired.
 
 use super::*;
 use crate::diagnose::waits::{Cause, CauseKind, Repair, Whose};

@@ -1,4 +1,4 @@
-//! HTTP/3: only the reason and the losses meanwhile are reported.
+//! HTTP/3: only the reason and the simultaneous losses are reported.
 
 use super::*;
 use crate::diagnose::waits::{Doubt, Split};

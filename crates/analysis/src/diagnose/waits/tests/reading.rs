@@ -1,4 +1,4 @@
-//! Bytes to streams: HTTP/1.1, several connections, sidecars, TLS, and what is reported without names.
+//! From bytes to streams: HTTP/1.1, several connections, sidecars, TLS, and what is reported without stream names.
 
 use super::*;
 use crate::diagnose::waits::{CauseKind, Doubt};

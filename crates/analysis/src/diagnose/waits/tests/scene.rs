@@ -18,7 +18,7 @@ pub const DELAY: u64 = 10;
 const SERVER: u16 = 8080;
 /// The maximum segment size of both ends.
 pub const MAX_SEGMENT: u16 = 1460;
-/// Numbers of the SYNs: near the end, so that they wrap.
+/// Sequence numbers of the SYNs: near the end of the range, so that they wrap.
 const FIRST: [u32; 2] = [u32::MAX - 100, 7];
 
 pub fn ms(ms: u64) -> Time {
@@ -46,9 +46,9 @@ pub struct Scene {
     port: u16,
     indices: [u64; 2],
     ids: Vec<u64>,
-    /// Packets in the log that the capture lacks.
+    /// Packets that are in the log but not in the capture.
     pub unkept: Vec<PacketRecord>,
-    /// How many packets both of them lack.
+    /// How many packets are in neither.
     pub unrecorded: u64,
     pub key_log: String,
 }
@@ -78,7 +78,7 @@ impl Scene {
         }
     }
 
-    /// Behind a sidecar, which has the connections of the link.
+    /// Behind a sidecar, to which the connections of the link belong.
     pub fn with_sidecar() -> Self {
         let mut scene = Self::new();
         scene.record.cell.sidecar = Some(h2lab_model::scenario::Sidecar {
@@ -124,7 +124,7 @@ impl Scene {
         self.packet(direction, (at, Some(at + DELAY)), seq, 0x11, &[]);
     }
 
-    /// New bytes, in one packet, which takes the link's delay.
+    /// New bytes, in one packet, which arrives after the link's delay.
     pub fn send(&mut self, direction: Direction, at: u64, payload: &[u8]) -> Sent {
         self.send_until(direction, at, Some(at + DELAY), payload)
     }
@@ -134,7 +134,7 @@ impl Scene {
         self.send_until(direction, at, None, payload)
     }
 
-    /// New bytes, in a packet that comes out at a time of its own.
+    /// New bytes, in a packet that leaves the link at `out`.
     pub fn send_until(&mut self, direction: Direction, at: u64, out: Option<u64>, payload: &[u8]) -> Sent {
         let start = self.sent(direction);
         self.transmit(direction, (at, out), start, payload)
@@ -182,7 +182,7 @@ impl Scene {
         self.of_connection(direction).map(|(bytes, _)| bytes.end).max().unwrap_or(0)
     }
 
-    /// What has arrived by `at`: the bytes before the first gap, and ranges after it.
+    /// What has arrived by `at`: the number of bytes before the first gap, and ranges after it.
     fn come(&self, direction: Direction, at: Time) -> (u32, Vec<Range<u32>>) {
         let arrived = self.of_connection(direction).filter(|(_, packet)| packet.out_at <= at);
         let mut pieces: Vec<Range<u32>> = arrived.map(|(bytes, _)| bytes).collect();
@@ -216,7 +216,7 @@ impl Scene {
         self.record(direction, (at, out), (seq, payload.len() as u32), bytes)
     }
 
-    /// Adds a packet with this sequence number and so many bytes of payload; returns its index.
+    /// Adds a packet with this sequence number and payload length; returns its index.
     fn record(
         &mut self,
         direction: Direction,
@@ -243,7 +243,7 @@ impl Scene {
         index
     }
 
-    /// A datagram of UDP, a drop if it does not come out; returns its index.
+    /// A UDP datagram, a drop if it does not leave the link; returns its index.
     pub fn datagram(&mut self, direction: Direction, (at, out): (u64, Option<u64>), payload: &[u8]) -> u64 {
         let ports = if direction == Up { (self.port, SERVER) } else { (SERVER, self.port) };
         let length = 8 + payload.len() as u16;
@@ -256,8 +256,8 @@ impl Scene {
         self.record(direction, (at, out), (0, payload.len() as u32), bytes)
     }
 
-    /// A request on a stream of the current connection: due, and written, at `due`; `done` when its client
-    /// had all of the response.
+    /// A request on a stream of the current connection: due, and written, at `due`; at `done` its client had received
+    /// the whole response.
     pub fn request(&mut self, stream: u32, due: u64, done: u64) -> &mut Sample {
         let id = self.ids.len() as u64;
         self.ids.push(id);
@@ -306,7 +306,7 @@ impl Scene {
     }
 }
 
-/// A latency breakdown as text, without what lasts less than a millisecond.
+/// A latency breakdown as text, without parts shorter than a millisecond.
 pub fn text(breakdown: &LatencyBreakdown) -> Vec<String> {
     assert!(breakdown.intervals.is_sorted_by(|a, b| a.until == b.from), "there are gaps: {breakdown:?}");
     let millis = |at: Time| at.as_nanos() / 1_000_000;

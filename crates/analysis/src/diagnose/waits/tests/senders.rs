@@ -174,7 +174,7 @@ fn what_lay_in_the_socket_waited_for_the_congestion_window() {
     assert_eq!(scene.rendered(0), expected);
 }
 
-/// A sidecar's request that was due at 100 and was sent at 150, when so many streams were open that it may have waited for one.
+/// A sidecar's request that was due at 100 and was sent at 150, when the limit of streams may have been reached.
 fn behind_a_sidecar(limit: u32) -> Scene {
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
@@ -203,7 +203,7 @@ fn a_generators_wait_for_a_connection_to_the_sidecar_is_distinguished_from_the_s
     assert_eq!(scene.rendered(1), expected);
 }
 
-/// DATA that fills a segment: its sender has more.
+/// DATA that fills a segment: its sender has more data.
 fn filling() -> Vec<u8> {
     data(1, usize::from(scene::MAX_SEGMENT) - 9, false)
 }

@@ -131,7 +131,7 @@ fn a_server_that_takes_no_more_streams_keeps_it() {
 
 #[test]
 fn a_limit_of_streams_holds_from_when_the_client_knows_it_to_the_next() {
-    // One stream at a time; a hundred from 150, which the client knows at 160; one again from 190.
+    // One stream at a time; a hundred from 150 on, which the client receives at 160; one again from 190.
     let mut scene = Scene::with_sidecar();
     scene.connect(0, 0);
     scene.send(Up, 20, &hello());
@@ -156,8 +156,8 @@ fn a_limit_of_streams_holds_from_when_the_client_knows_it_to_the_next() {
 #[test]
 fn a_stream_that_either_side_cancelled_makes_room_for_another() {
     let cancel = scene::frame(3, 0, 1, &8_u32.to_be_bytes());
-    // It is closed when the client sends its RST_STREAM, whatever part of the response comes after that, or has read the
-    // server's.
+    // The stream is closed when the client sends its RST_STREAM, even if parts of the response arrive later, or when it
+    // has read the server's.
     for (direction, free) in [(Up, 200), (Down, 210)] {
         let mut scene = Scene::with_sidecar();
         scene.connect(0, 0);
@@ -289,7 +289,7 @@ fn what_the_generator_could_not_hand_over_waited_for_its_connection() {
     }
 }
 
-/// A generator's own connection 0, held by a loss from 100 to 720 ms, and 1, which blocks nothing.
+/// The generator's own connection 0, held by a loss from 100 to 720 ms, and connection 1, which blocks nothing.
 fn held_beside_an_open_one() -> Scene {
     let mut scene = Scene::new();
     for connection in [0, 1] {
@@ -311,7 +311,7 @@ fn held_beside_an_open_one() -> Scene {
 #[test]
 fn what_the_generator_gave_to_a_connection_waits_for_that_one_whatever_others_do() {
     let mut scene = held_beside_an_open_one();
-    // Both were assigned to a connection at 110 ms; an unassigned request has no stream and connection.
+    // Both were assigned to a connection at 110 ms; an unassigned request has neither stream nor connection.
     scene.on(0).request(3, 110, 400);
     scene.on(1).request(3, 110, 400);
     scene.request(0, 110, 400).connection = Sample::NO_CONNECTION;
@@ -328,7 +328,7 @@ fn what_the_generator_gave_to_a_connection_waits_for_that_one_whatever_others_do
 #[test]
 fn what_the_generator_gave_to_a_connection_has_its_stream() {
     let mut scene = held_beside_an_open_one();
-    // The limit is now 1, which the request on stream 1 takes: the other one was begun before.
+    // The limit is now 1, which the request on stream 1 uses up: the other one was sent before.
     scene.on(0).send(Down, 105, &settings(setting::MAX_CONCURRENT_STREAMS, 1));
     scene.request(3, 110, 900).stall_open_ns = 10_000_000;
     let rendered = scene.rendered(0);
@@ -337,7 +337,8 @@ fn what_the_generator_gave_to_a_connection_has_its_stream() {
     assert_eq!(rendered[2..], ["720..900 the client"]);
 }
 
-/// A response without bytes when the repetition is cut at 400 ms, beside one whose segments go from 120 ms on.
+/// A response of which no bytes have arrived when the repetition is cut at 400 ms, beside one whose segments are sent
+/// from 120 ms on.
 fn unanswered(end: &[u8]) -> Vec<String> {
     let mut repetition = begun();
     repetition.send(Up, 100, &headers(3, Some(1), true));

@@ -11,16 +11,16 @@ use h2lab_wire::trace::Direction;
 /// A hello's random; the client's identifies the connection in a key log.
 pub(in super::super) type Random = [u8; 32];
 
-/// A secret's name in a key log (RFC 9850 §2) that is used here.
+/// The names of secrets in a key log (RFC 9850 §2) that are used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
-    /// TLS 1.3: of the client's application data.
+    /// TLS 1.3: for the client's application data.
     Client,
-    /// TLS 1.3: of the server's.
+    /// TLS 1.3: for the server's.
     Server,
-    /// TLS 1.3: of the client's encrypted handshake, which only QUIC is read for.
+    /// TLS 1.3: for the client's encrypted handshake, which is read only in QUIC.
     ClientHandshake,
-    /// TLS 1.3: of the server's.
+    /// TLS 1.3: for the server's.
     ServerHandshake,
     /// TLS 1.2: the master secret.
     Master,
@@ -57,12 +57,12 @@ impl KeyLog {
         Self { secrets: text.lines().filter_map(line).collect() }
     }
 
-    /// Adds the lines of another one.
+    /// Adds the lines of another key log.
     pub fn add(&mut self, text: &str) {
         self.secrets.extend(Self::parse(text).secrets);
     }
 
-    /// Whether it has no secret at all.
+    /// Whether it has no secrets at all.
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty()
     }
@@ -95,7 +95,7 @@ pub(in super::super) enum Secrets {
 }
 
 impl Secrets {
-    /// Those of the connection with this client random; `None` if the log does not have them.
+    /// The secrets of the connection with this client random; `None` if the log does not have them.
     pub fn find(log: &KeyLog, client: &Random, is_tls13: bool) -> Option<Self> {
         if !is_tls13 {
             return log.get(client, Label::Master).map(Self::Master);
@@ -104,7 +104,7 @@ impl Secrets {
         Some(Self::Traffic { up, down })
     }
 
-    /// TLS 1.3: those of its encrypted handshake.
+    /// TLS 1.3: the secrets of its encrypted handshake.
     pub fn find_handshake(log: &KeyLog, client: &Random) -> Option<Self> {
         let (up, down) =
             log.get(client, Label::ClientHandshake).zip(log.get(client, Label::ServerHandshake))?;

@@ -1,4 +1,4 @@
-//! Keys of one direction, and records opened with them.
+//! Keys of one direction, and records decrypted with them.
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::aes::cipher::BlockCipherEncrypt;
@@ -17,9 +17,9 @@ pub(super) const HEADER: usize = 5;
 pub(super) type Header = [u8; HEADER];
 /// Bytes of a nonce.
 pub(in super::super) const NONCE: usize = 12;
-/// Bytes of a nonce that stand in each record of TLS 1.2 with GCM (RFC 5288 §3).
+/// Bytes of a nonce that are sent in each record of TLS 1.2 with GCM (RFC 5288 §3).
 const EXPLICIT: usize = 8;
-/// Bytes of a sample that hides the header of a QUIC packet (RFC 9001 §5.4.2).
+/// Bytes of the sample that protects the header of a QUIC packet (RFC 9001 §5.4.2).
 pub(in super::super) const SAMPLE: usize = 16;
 /// Bytes of key stream for each value of the counter (RFC 8439 §2.3).
 const CHACHA20_BLOCK: u64 = 64;
@@ -51,7 +51,7 @@ impl Cipher {
         }
     }
 
-    /// Opens a message; `None` if it is not authentic.
+    /// Decrypts a message; `None` if it is not authentic.
     pub fn open(self, key: &[u8], nonce: [u8; NONCE], aad: &[u8], msg: &[u8]) -> Option<Vec<u8>> {
         let payload = Payload { msg, aad };
         match self {
@@ -63,7 +63,7 @@ impl Cipher {
         }
     }
 
-    /// The mask of a QUIC header that a sample of the packet makes (RFC 9001 §5.4.3, §5.4.4).
+    /// The mask of a QUIC header, derived from a sample of the packet (RFC 9001 §5.4.3, §5.4.4).
     pub fn mask(self, key: &[u8], sample: [u8; SAMPLE]) -> Option<[u8; SAMPLE]> {
         let mut block = sample.into();
         match self {
@@ -80,7 +80,7 @@ impl Cipher {
         Some(block.into())
     }
 
-    /// What [`Self::open`] opens.
+    /// Encrypts what [`Self::open`] decrypts.
     #[cfg(test)]
     pub fn seal(self, key: &[u8], nonce: [u8; NONCE], aad: &[u8], msg: &[u8]) -> Vec<u8> {
         let payload = Payload { msg, aad };
@@ -111,11 +111,11 @@ pub(in super::super) const fn suite(number: u16) -> Option<(Cipher, Hash)> {
 pub(in super::super) struct Protection {
     cipher: Cipher,
     hash: Hash,
-    /// TLS 1.3: what the keys were made of.
+    /// TLS 1.3: the secret from which the keys are derived.
     secret: Vec<u8>,
     key: Vec<u8>,
     iv: Vec<u8>,
-    /// Records so far under these keys.
+    /// Number of records so far with these keys.
     sequence: u64,
 }
 
@@ -143,7 +143,7 @@ impl Protection {
     pub fn update(&mut self) {
         if let Some(secret) = self.hash.expand_label(&self.secret, "traffic upd", self.hash.length()) {
             self.secret = secret;
-            // The lengths are those of the first derivation, which succeeded.
+            // The lengths are the same as in the first derivation, which succeeded.
             let _ = self.derive();
         }
     }
@@ -166,14 +166,14 @@ impl Protection {
         Some(Self { cipher, hash, secret: Vec::new(), key, iv, sequence: 0 })
     }
 
-    /// Opens a record of TLS 1.3. `None` if these keys do not open it; nothing has changed then.
+    /// Decrypts a record of TLS 1.3. `None` if these keys do not decrypt it; then nothing has changed.
     pub fn open_13(&mut self, header: Header, body: &[u8]) -> Option<Vec<u8>> {
         let opened = self.cipher.open(&self.key, self.counted_nonce()?, &header, body)?;
         self.sequence += 1;
         Some(opened)
     }
 
-    /// Opens a record of TLS 1.2.
+    /// Decrypts a record of TLS 1.2.
     pub fn open_12(&mut self, header: Header, body: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = if self.iv.len() == NONCE {
             (self.counted_nonce()?, body)
@@ -188,7 +188,7 @@ impl Protection {
         Some(opened)
     }
 
-    /// The nonce that the record's number makes (RFC 8446 §5.3).
+    /// The nonce for the record's sequence number (RFC 8446 §5.3).
     fn counted_nonce(&self) -> Option<[u8; NONCE]> {
         let mut nonce: [u8; NONCE] = self.iv.as_slice().try_into().ok()?;
         for (octet, count) in nonce[NONCE - 8..].iter_mut().zip(self.sequence.to_be_bytes()) {
@@ -200,7 +200,7 @@ impl Protection {
 
 #[cfg(test)]
 impl Protection {
-    /// Seals what [`Protection::open_13`] opens: a whole record.
+    /// Encrypts what [`Protection::open_13`] decrypts: a whole record.
     pub fn seal_13(&mut self, kind: u8, bytes: &[u8]) -> Vec<u8> {
         let inner = [bytes, &[kind, 0, 0]].concat(); // two octets of padding
         let length = ((inner.len() + TAG) as u16).to_be_bytes();
@@ -210,7 +210,7 @@ impl Protection {
         [&header[..], &self.seal(nonce, &header, &inner)].concat()
     }
 
-    /// Seals what [`Protection::open_12`] opens: a whole record.
+    /// Encrypts what [`Protection::open_12`] decrypts: a whole record.
     pub fn seal_12(&mut self, kind: u8, bytes: &[u8]) -> Vec<u8> {
         let explicit = if self.iv.len() == NONCE { Vec::new() } else { self.sequence.to_be_bytes().to_vec() };
         let nonce = if explicit.is_empty() {

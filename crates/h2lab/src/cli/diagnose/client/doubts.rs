@@ -1,4 +1,4 @@
-//! Whether the machine had time for a run: what is late here imitates causes.
+//! Whether the machine had enough CPU for a run: h2lab's own lateness looks like a cause.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use h2lab_analysis::stats::link_doubts;
 use h2lab_base::units::measured_time;
 use h2lab_model::record::LinkSummary;
 
-/// Our origin may wait for a CPU for so long in all, or for this part of the run: it does in every run, a moment at a time.
+/// How long our origin may wait for a CPU in total, or for which share of the run: it waits briefly in every run.
 const SERVER_WAITED: Duration = Duration::from_millis(50);
 const SERVER_WAITED_SHARE: f64 = 0.1;
 

@@ -42,7 +42,7 @@ impl Agent {
         writeln!(input, "{line}").unwrap();
     }
 
-    /// The next that it says besides progress.
+    /// Its next message other than progress.
     #[track_caller]
     fn receive(&mut self) -> FromAgent {
         loop {
@@ -55,7 +55,7 @@ impl Agent {
         }
     }
 
-    /// That it says no more, and has ended by itself.
+    /// Fails unless it sends nothing more, and ends by itself.
     #[track_caller]
     fn ends(mut self) {
         drop(self.child.stdin.take());

@@ -9,7 +9,8 @@ use h2lab_net::process::{Child, run};
 use super::{assert_adds_up, assert_servers_reported, document, drive, states};
 use crate::support::{DEADLINE, Finished, binary, folder, free_ports, need};
 
-/// An sshd of this test alone: its own host key, its own user key, on a free port of loopback. It ends with the value.
+/// An sshd for this test only: its own host key, its own user key, on a free port of loopback. It ends when the value
+/// is dropped.
 struct Sshd {
     folder: tempfile::TempDir,
     port: u16,
@@ -53,7 +54,7 @@ impl Sshd {
         panic!("sixteen ports that were free were not");
     }
 
-    /// The flags that lead there.
+    /// The flags that lead to it.
     fn flags(&self) -> Vec<String> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let ssh = format!(
@@ -67,7 +68,7 @@ impl Sshd {
     }
 }
 
-/// sshd as root wants a folder for its unprivileged half, which Debian makes at boot.
+/// sshd as root needs a folder for its unprivileged process, which Debian creates at boot.
 fn programs() -> Option<(PathBuf, PathBuf)> {
     let (sshd, _) = (need("sshd")?, need("ssh")?);
     if rustix::process::geteuid().is_root() {
@@ -108,7 +109,7 @@ fn a_host_that_lets_nobody_in_is_lost_with_the_reason_of_ssh() {
     assert!(report["pairs"][1]["why"].as_str().unwrap().contains("Permission denied"), "{report:#}");
 }
 
-/// Runs a script of the shell as the root of fresh namespaces, in which `ip netns` may be used; `$1` is the binary.
+/// Runs a shell script as root of new namespaces, in which `ip netns` may be used; `$1` is the binary.
 fn in_namespaces(script: &str) -> Finished {
     let mut words = vec!["-Urnm".to_owned(), "sh".to_owned(), "-ec".to_owned()];
     // `/run` of our own: nothing of the machine's is seen or touched.

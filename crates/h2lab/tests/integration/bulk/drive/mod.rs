@@ -1,4 +1,4 @@
-//! `h2lab bulk drive`: several clients and servers, some of which die, fall silent or never exist.
+//! `h2lab bulk drive`: several clients and servers, some of which die, stop responding or never exist.
 
 /// `h2lab agent --stdio`, spoken to over pipes.
 mod agent;
@@ -40,7 +40,7 @@ fn drive(more: &[&str]) -> Finished {
     h2lab(&words(more))
 }
 
-/// A program in ssh's place, in its own folder: it has a host and a command, as ssh does.
+/// A program in place of ssh, in its own folder: it gets a host and a command, as ssh does.
 struct FakeSsh {
     folder: tempfile::TempDir,
 }
@@ -55,7 +55,7 @@ impl FakeSsh {
         Self { folder }
     }
 
-    /// The flags that have it used, with the binary under test at the far end.
+    /// The flags that make h2lab use it, with the binary under test at the far end.
     fn flags(&self) -> [String; 2] {
         let agent = binary();
         [
@@ -117,7 +117,8 @@ fn reported_states(report: &Value) -> Vec<&str> {
     pairs.iter().map(|pair| pair["state"].as_str().expect("each has a state")).collect()
 }
 
-/// The same, where `invalid` is `complete`, too: such a pair fetched until its time was over, on a machine that was busy or stopped.
+/// The same, with `invalid` as `complete`: such a pair fetched until its time was over, on a machine that was busy or
+/// stopped.
 #[track_caller]
 fn states(report: &Value) -> Vec<&str> {
     let is_over = |state: &'_ str| matches!(state, "complete" | "invalid");
@@ -140,7 +141,8 @@ fn assert_adds_up(report: &Value) {
     }
 }
 
-/// What must hold of a document whose servers all had agents that lived: they have reported what they spent, and plausibly.
+/// What must hold of every document if all agents of the servers survived: they have reported what they spent, and
+/// plausibly.
 #[track_caller]
 fn assert_servers_reported(report: &Value) {
     let pairs = report["pairs"].as_array().unwrap();
@@ -180,7 +182,7 @@ fn two_clients_fetch_from_two_servers_over_every_protocol() {
         assert!(report["rate_bps"].as_f64().unwrap() > 0.0);
         for pair in report["pairs"].as_array().unwrap() {
             assert!(pair["bytes"].as_u64().unwrap() > 0, "{protocol}: {pair:#}");
-            // HTTP/1.1 has a connection for each transfer, the others one for all.
+            // HTTP/1.1 has one connection per transfer, the other protocols have one for all.
             let (connections, streams) = if protocol.is_multiplexed() { (1, 2) } else { (2, 1) };
             assert_eq!((&pair["connections"], &pair["streams"]), (&connections.into(), &streams.into()));
             assert_eq!(pair["dialled"], connections, "{protocol}: {pair:#}");
@@ -324,12 +326,12 @@ fn an_agent_that_was_stopped_for_a_while_is_invalid() {
     let ssh = FakeSsh::new(WITH_PID);
     let server = Server::start(Path::new("--memory"));
     let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));
-    // More than a tenth of the time, which remains that however late this test or the work begins.
+    // The stop is more than a tenth of the time, however late this test or the work begins.
     let mut child = ssh.begin(&["--clients=ssh:one,ssh:two", &servers, "--http1", "-z12s", "--grace=60s"]);
     server.wait_for_requests(8);
     let stopped = pid(&ssh.file("two.pid"));
     kill_process(stopped, Signal::STOP).unwrap();
-    std::thread::sleep(Duration::from_secs(3)); // what is measured
+    std::thread::sleep(Duration::from_secs(3)); // this is measured
     kill_process(stopped, Signal::CONT).unwrap();
     let ended = child.wait(DEADLINE).unwrap().expect("it ends in time");
     assert_eq!(ended.status.code(), Some(5), "{}", child.log());
@@ -345,7 +347,7 @@ fn an_agent_that_was_stopped_for_a_while_is_invalid() {
 
 #[test]
 fn a_silent_agent_is_given_up_in_time() {
-    // It answers until it has its plan, and is stopped then: alive, without reading.
+    // It answers until it has its plan, and is then stopped: alive, but not reading.
     let ssh = FakeSsh::new(WITH_PID);
     let server = Server::start(Path::new("--memory"));
     let servers = format!("--servers={}", server.url(Protocol::H1, "/bytes/1000G"));

@@ -52,8 +52,8 @@ fn job() -> FleetJob {
     }
 }
 
-/// Drives, and sends the second server this signal when something has come from both. What came of it, and how long after the
-/// start the last is waited for: `coordinator::tests` has that it ends then.
+/// Runs the drive, and sends the second server this signal when something has come from both. Returns the result, and
+/// how long after the start the coordinator waits for the last agent; `coordinator::tests` checks that it ends then.
 fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
     let folder = folder();
     let file = folder.path().join("pid");
@@ -80,12 +80,13 @@ fn drive_and(signal: Signal) -> (FleetRecord, Duration) {
     (record.unwrap(), sent.expect("something came of both"))
 }
 
-/// Whether it fetched until its time was over; it is invalid where a busy machine stopped its client for a part of that.
+/// Whether it fetched until its time was over; it is invalid if a busy machine stopped its client for a part of that
+/// time.
 fn is_over(pair: &PairRecord) -> bool {
     matches!(pair.state(), PairState::Complete | PairState::Invalid)
 }
 
-/// Whatever became of the second server, the run has ended in time, and the first one has reported.
+/// Fails unless the run has ended in time and the first server has reported, whatever happened to the second one.
 #[track_caller]
 fn assert_rest_is_kept(record: &FleetRecord, waited: Duration) {
     let job = job();

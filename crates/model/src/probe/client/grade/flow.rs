@@ -58,7 +58,7 @@ const DEFAULT_WINDOW: i64 = 65_535;
 fn overruns(connection: &ConnectionSeen) -> usize {
     let mut announced = Vec::new();
     let (mut initial, mut overruns) = (DEFAULT_WINDOW, 0);
-    // What has been granted and used of each stream, but for the initial window.
+    // What has been granted and used of each stream, without the initial window.
     let mut streams: BTreeMap<u32, i64> = BTreeMap::new();
     for frame in &connection.frames {
         let stream = streams.entry(frame.stream);

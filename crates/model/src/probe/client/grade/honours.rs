@@ -137,8 +137,8 @@ fn acknowledges(case_run: &CaseRun) -> Check {
             Verdict::Pass,
             format!("{changed} during a response were acknowledged after {}", measured_time(ack.since(at))),
         ),
-        // Who closes with bytes unread resets the connection, and what it sent last is lost: a client that is late for all that we sent
-        // has its responses then, and nothing of it was heard.
+        // A client that closes with bytes unread resets the connection, and what it sent last is lost. If it had not
+        // yet read all that we sent, it may have its responses although nothing of what it sent arrived.
         [] if case_run.is_content() => Check::new(
             id::CLNT112,
             Verdict::Undecided,

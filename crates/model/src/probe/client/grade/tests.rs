@@ -46,7 +46,7 @@ fn request(stream: u32, fate: AnswerState) -> RequestSeen {
     RequestSeen { at: Time::ZERO, stream, line: "GET /".to_owned(), fate }
 }
 
-/// A connection of HTTP/2 with these frames and so many answered requests.
+/// A connection of HTTP/2 with these frames and this many answered requests.
 fn connection(frames: Vec<FrameNote>, answered: u32) -> ConnectionSeen {
     let requests = (0..answered).map(|n| request(2 * n + 1, AnswerState::Answered)).collect();
     ConnectionSeen { protocol: Some("h2"), frames, requests, ..ConnectionSeen::default() }

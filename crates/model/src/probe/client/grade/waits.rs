@@ -68,7 +68,7 @@ fn recovers(case_run: &CaseRun, expected: usize) -> Check {
         .with("the last frames of the unresponsive one", last_frames(case_run, is_dark))
 }
 
-/// How it recovers from a connection that is silent since `dark`.
+/// How it recovers from a connection that has been silent since `dark`.
 fn recovery(case_run: &CaseRun, expected: usize, dark: Time) -> (Verdict, String) {
     let next = case_run.connections.iter().map(|connection| connection.opened_at).find(|at| *at > dark);
     let (answered, ending) = (case_run.answered(), case_run.ending());

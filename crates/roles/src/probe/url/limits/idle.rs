@@ -14,7 +14,7 @@ use crate::probe::{ProbeError, Prober, Result};
 /// What is being done.
 pub(super) const STEP: &str = "how long a connection may be idle";
 
-/// How long one of the connections is listened to before it is the other's turn: what the interval is exact to.
+/// How long we listen to one connection before the other's turn: the precision of the interval.
 const TURN: Duration = Duration::from_millis(20);
 
 /// An idle connection.
@@ -88,7 +88,7 @@ impl Watched {
         }
     }
 
-    /// The verdict, how the connection fared, and what shows it.
+    /// The verdict, what happened to the connection, and what shows it.
     fn rendered(&self, protocol: Protocol, idle: &Idle, over: Option<&str>) -> (Bound, Check) {
         let open = || {
             let watched =
@@ -116,7 +116,7 @@ impl Watched {
     }
 }
 
-/// A connection that is watched, its version, and how it fared.
+/// A connection that is watched, its version, and what happened to it.
 pub(super) type Seen = (Protocol, Watched, Idle);
 
 fn closed(how: &str) -> ProbeError {

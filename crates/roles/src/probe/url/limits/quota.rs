@@ -17,14 +17,14 @@ use crate::probe::{ProbeError, Prober, Result};
 const MOST: u64 = 10_050;
 /// The same of HTTP/1.1, where the defaults are 100 and 1,000.
 const MOST_H1: u64 = 1_050;
-/// The part of the requests that are left which the search over HTTP/2 may use, and that over HTTP/1.1.
+/// By what the number of requests that are left is divided for the search over HTTP/2, and for that over HTTP/1.1.
 const SHARES: (u64, u64) = (2, 6);
 /// Requests that are sent together where the quota ends, to see what becomes of those above it.
 const ABOVE: u64 = 8;
 /// How long a server may take to answer what is above the last stream.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// How many requests may be made of `range`, and why the row stops with the last of them.
+/// How many of `range` requests may be made, and why the series stops after them.
 fn reach(prober: &Prober, range: u64, share: u64) -> (u64, Stop) {
     let room = prober.budget.requests_left() / share;
     if room >= range {
@@ -33,7 +33,8 @@ fn reach(prober: &Prober, range: u64, share: u64) -> (u64, Stop) {
     (room, Stop::Budget(format!("no more were made of {range}; {}", prober.budget.remedy())))
 }
 
-/// Makes requests one after the other until the server ends the connection, or `most` were made, which is `then`.
+/// Makes requests one after the other until the server ends the connection, or until `most` were made: then it stops
+/// for the reason `then`.
 fn row(
     prober: &mut Prober,
     protocol: Protocol,
@@ -129,8 +130,9 @@ fn goaway(client: &RawH2Client, row: &SequentialRequests) -> Check {
     check.with("the end of the connection", client.ending(6))
 }
 
-/// Fills a connection up to its last but one request and sends several together: those up to the GOAWAY's last stream must be
-/// answered, those above it must not. The second connection says whether the first one's number is a quota, too.
+/// Fills a connection up to its last but one request and sends several together. Those up to the GOAWAY's last stream
+/// must be answered, those above it must not. The second connection shows whether the first one's number is a quota,
+/// too.
 fn unprocessed(
     prober: &mut Prober,
     protocol: Protocol,
@@ -168,7 +170,7 @@ fn unprocessed(
     let is_answered =
         |stream: &&u32| client.streams.get(stream).is_some_and(|stream| stream.status.is_some());
     second.stop = ending(&client).unwrap_or(Stop::Range);
-    // A graceful end lets through what was sent together: it came at one of them.
+    // A graceful end lets requests that were sent together through; the GOAWAY was sent because of one of them.
     let is_graceful = client.goaways.first().is_some_and(|goaway| goaway.last_stream >= MAX_31_BITS);
     second.answered += if is_graceful { 1 } else { streams.iter().filter(is_answered).count() as u64 };
     let evidence = |check: Check| check.with("a burst where the connection closes", client.ending(16));

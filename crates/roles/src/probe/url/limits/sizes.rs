@@ -24,14 +24,16 @@ const LONGEST_BODY: u64 = 1 << 40;
 const LONGEST_UPLOAD: u64 = 16 << 20;
 /// The part of the budget that one search may use.
 const SHARE: u64 = 4;
-/// How long a server may take to refuse a body by its announced length, at least; what it takes, it is silent about.
+/// How long a server gets, at least, to refuse a body by its announced length. It sends nothing about a length that it
+/// accepts.
 const REFUSAL: Duration = Duration::from_millis(250);
-/// So many times what the first refusal took.
+/// By how much longer than the first refusal others may take.
 const SLOWER: u32 = 4;
 /// How often the same value is tried again after a connection ended for another reason.
 const AGAIN: u32 = 2;
 
-/// What values are made of: a letter that Huffman's code makes no shorter (RFC 7541 Appendix B), since some count what crosses.
+/// What values are made of: a letter that Huffman coding does not shorten (RFC 7541 Appendix B), since some servers
+/// count encoded bytes.
 const LETTER: &str = "X";
 
 /// What a search may use of the budget.
@@ -54,7 +56,7 @@ impl Share {
     }
 }
 
-/// What a search came to.
+/// The result of a search.
 struct Searched {
     search: Search,
     refusal: Option<String>,
@@ -73,7 +75,8 @@ impl Searched {
             (None, None) => "no longer one was tried".to_owned(),
         };
         let mut bound = self.search.bound(how.clone());
-        // Of an end in the middle nothing follows but that the longest was refused, which is far above any limit.
+        // If a search ended early, all that follows is that the longest length was refused, which is far above any
+        // limit.
         bound.at_most = bound.at_most.filter(|most| self.stopped.is_none() || *most < LONGEST_BODY - 1);
         let is_all = self.stopped.is_none() && self.search.is_decided();
         let summary = format!("{}: {how}", rendered(&bound));
@@ -81,8 +84,8 @@ impl Searched {
     }
 }
 
-/// Searches the boundary for heads to which `fields` adds the number of bytes that it is given, and what that shows, as which
-/// evidence.
+/// Searches for the boundary of heads to which `fields` adds the given number of bytes. Returns what that shows, with
+/// the evidence.
 fn heads(
     prober: &mut Prober,
     protocol: Protocol,
@@ -158,7 +161,7 @@ fn head(
     })
 }
 
-/// What a stream without any answer says.
+/// What a stream without any answer shows.
 fn left(client: &RawH2Client, stream: u32) -> Taken {
     let is_goodbye = client
         .goaways
@@ -277,7 +280,7 @@ pub fn body(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> 
     Ok(Check::new(id::LIMT107, verdict, summary).with("a body that is declared", searched.items))
 }
 
-/// What an announcement came to.
+/// The reaction to an announced length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Announced {
     /// A final response.

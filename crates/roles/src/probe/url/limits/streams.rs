@@ -46,8 +46,8 @@ pub fn look(prober: &mut Prober, protocol: Protocol, found: &mut UrlResults) -> 
     Ok(check.with("streams that are held open by a closed window", items))
 }
 
-/// Opens `wanted` streams on a connection. None of them can end while the window that we give the server is closed, if its
-/// responses have a body: those whose head comes are served at a time.
+/// Opens `wanted` streams on a connection. None of them can end while the window that we give the server is closed, if
+/// its responses have a body. So those whose head arrives are served at the same time.
 fn hold(prober: &mut Prober, protocol: Protocol, wanted: u64) -> Result<(Held, Vec<EvidenceItem>)> {
     let opening = Opening { settings: vec![(2, 0), (4, 0)], credit: 16 << 20 };
     let mut client = RawH2Client::open(prober, protocol, &opening)?;

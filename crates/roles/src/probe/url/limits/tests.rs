@@ -47,7 +47,7 @@ fn one(
     (check.verdict, check.summary)
 }
 
-/// A server that ends each connection in order behind the fifth request.
+/// A server that ends each connection in an orderly way after the fifth request.
 fn five(peer: &mut Peer, request: &Request) {
     match peer.requests {
         ..=4 => fine(peer, request),
@@ -344,7 +344,7 @@ fn the_longest_head_is_found_and_only_a_refusal_is_one() {
 
 #[test]
 fn a_request_above_the_last_stream_is_made_again() {
-    // Every third request of a connection is left unprocessed by a goodbye in order.
+    // Every third request of a connection is left unprocessed by an orderly GOAWAY.
     let server = h2(|peer, request| {
         let bytes: usize = request.fields.iter().map(|(_, value)| value.len()).sum();
         match peer.requests {

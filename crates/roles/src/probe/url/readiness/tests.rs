@@ -79,7 +79,7 @@ fn a_body_that_is_held_back_to_its_end_does_not_stream() {
 
 #[test]
 fn the_time_between_pieces_of_a_body_is_seen_over_both() {
-    /// More than the sockets of both ends hold: when it has gone, its beginning was read.
+    /// More than the sockets of both ends hold: once all of it was sent, its beginning was read.
     const FIRST: usize = 7 << 20;
     /// What is measured.
     const PAUSE: Duration = Duration::from_millis(60);

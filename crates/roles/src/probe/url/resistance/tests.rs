@@ -13,7 +13,7 @@ fn held(peer: &mut Peer, request: &Request) {
     peer.send(&head(request.stream, 200, &[]));
 }
 
-/// Frames of floods are taken and forgotten.
+/// Frames of floods are read and discarded.
 fn forgets(_: &mut Peer, one: &ClientFrame) -> bool {
     let is_flood = matches!(one.header.kind, kind::PING | kind::DATA | kind::CONTINUATION);
     is_flood || one.header.kind == kind::SETTINGS && one.payload == settings(&[(4, 65_535)])

@@ -210,7 +210,7 @@ fn who_has_room_is_slow_although_our_role_holds_some_of_its_body() {
     assert_eq!(peer.wait(MS), [evicted(1)], "what it got last it did not need");
 }
 
-/// A proxy's server, whose clients hold streams of gRPC open: 300 bytes of anything in five minutes.
+/// A proxy's server, whose clients keep gRPC streams open: 300 bytes of anything in five minutes.
 fn patient() -> Scripted {
     let mut config = server_config();
     (config.limits.body_period, config.limits.body_rate) = (Some(seconds(300)), 1);
@@ -232,7 +232,7 @@ fn one_whose_client_sends_pings_may_pause_for_ever_and_so_may_one_that_is_answer
     let mut peer = patient();
     peer.receive(&headers(1, OPEN));
     for _ in 0..240 {
-        // Every fifteen seconds, as keep-alive of gRPC: 17 bytes.
+        // Every fifteen seconds, as gRPC keep-alive: 17 bytes.
         assert!(peer.receive(&ping()).is_empty());
         peer.sent();
         assert_eq!(peer.wait(seconds(15)), []);

@@ -17,7 +17,7 @@ fn protected<'a>(datagram: &mut &'a [u8], id_length: usize) -> Protected<'a> {
     }
 }
 
-/// What the client chose in RFC 9001 §A.1.
+/// The connection id that the client chose in RFC 9001 §A.1.
 const CHOSEN: [u8; 8] = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
 
 #[test]
@@ -26,7 +26,7 @@ fn initial_keys_are_those_of_rfc_9001_a_1() {
     assert_eq!(up.key, unhex("1f369613dd76d5467730efcbe3b1a22d"));
     assert_eq!(up.iv[..], unhex("fa044b2f42a3fd3b46fb255c"));
     assert_eq!(up.header_key, unhex("9f50449e04a0e810283a1e9933adedd2"));
-    // §A.2: of the client's Initial.
+    // §A.2: the sample of the client's Initial.
     let sample = unhex("d1b1c98dd7689fb8ec11d242b123dc9b").try_into().unwrap();
     assert_eq!(up.cipher.mask(&up.header_key, sample).unwrap()[..5], unhex("437b9aec36"));
 }

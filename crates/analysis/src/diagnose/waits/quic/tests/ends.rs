@@ -1,4 +1,4 @@
-//! Both ends of a QUIC connection, whose packets a scene has.
+//! Both ends of a QUIC connection, whose packets form a scene.
 
 use crate::diagnose::waits::quic::packet::Keys;
 use crate::diagnose::waits::tests::scene::{DELAY, Scene};
@@ -10,7 +10,7 @@ const RANDOM: [u8; 32] = [0x11; 32];
 /// Connection ids of the ends.
 const SERVER: &[u8] = b"srv";
 const CLIENT: &[u8] = b"clien";
-/// Bytes of every window that is granted with the handshake, unless a test says otherwise.
+/// Bytes of every window that is granted in the handshake, unless a test sets it.
 pub const WINDOW: u32 = 1 << 20;
 
 /// Both ends.
@@ -50,8 +50,8 @@ impl Ends {
         }
     }
 
-    /// With a handshake from 0 to 20 ms; the server's first window for a stream of the client's is `stream_window`, and the client's
-    /// for all streams `window`.
+    /// With a handshake from 0 to 20 ms. `stream_window` is the server's initial window for a stream of the client, and
+    /// `window` the client's for all streams.
     pub fn connected_with(window: u32, stream_window: u32) -> Self {
         let mut ends = Self::new();
         ends.hello(0, true, window, stream_window);
@@ -64,7 +64,7 @@ impl Ends {
         Self::connected_with(WINDOW, WINDOW)
     }
 
-    /// The server asks for another first datagram.
+    /// The server requests another first datagram.
     pub fn retry(&mut self, at: u64) {
         self.chosen = b"retried";
         let ids = [&[CLIENT.len() as u8], CLIENT, &[self.chosen.len() as u8], self.chosen].concat();
@@ -117,7 +117,7 @@ impl Ends {
         let to = if direction == Up { SERVER } else { CLIENT };
         let number = self.numbers[direction as usize];
         self.numbers[direction as usize] += 1;
-        // Short packets have padding for the sample.
+        // Short packets are padded for the sample.
         let frames = [frames, &[0; 4]].concat();
         self.keys[direction as usize].seal(&[&[0x40], to].concat(), number, &frames)
     }

@@ -9,10 +9,11 @@ use crate::diagnose::waits::Doubt;
 use ends::{Ends, WINDOW, ack, credit, stream, stream_credit};
 use h2lab_wire::trace::Direction::{Down, Up};
 
-/// What asking takes, and the server, which answers at 115 ms.
+/// The intervals of the request on its way up, and of the server, which answers at 115 ms.
 const ASKED: [&str; 2] = ["100..110 the propagation", "110..115 the server"];
 
-/// What the first request waited for behind [`ASKED`], whose second part may go on.
+/// Asserts the intervals of the first request: [`ASKED`], and then `rest`, which may replace the second interval of
+/// [`ASKED`] by a longer one.
 #[track_caller]
 fn assert_rendered(ends: &Ends, rest: &[&str]) {
     let goes_on = rest[0].starts_with("110..");
@@ -86,7 +87,7 @@ fn a_request_that_is_lost_waits_for_its_own() {
 #[test]
 fn a_window_that_is_used_up_is_waited_for_until_its_credit_can_be_read() {
     let body = [7; 1500];
-    // Of the stream; of the connection, whose window another response has taken a part of; and neither.
+    // Credit for the stream; for the connection, whose window another response has partly used; and for neither.
     let cases = [
         (Ends::connected_with(WINDOW, 1000), 1000, stream_credit(0, 2000), "stream"),
         (Ends::connected_with(1000, WINDOW), 600, credit(2000), "connection"),
