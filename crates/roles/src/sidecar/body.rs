@@ -260,6 +260,26 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_a_goaway_left_unprocessed_can_be_sent_again_up_to_the_bound_and_no_further() {
+        for (length, is_kept) in [(KEPT, true), (KEPT + 1, false)] {
+            let (mut client, stream, _server) = pair(65_535);
+            let mut body = Body::default();
+            body.begin(true);
+            body.push(&vec![b'x'; length], true);
+            assert!(body.pump(NOW, &mut client, stream) > 0);
+            // The only GOAWAY of a server that has not read the request: its last stream is 0 (RFC 9113 §6.8).
+            client.handle_input(NOW, &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            let mut refused = None;
+            while let Some(event) = client.poll_event(NOW) {
+                if let Event::Reset { stream, code, .. } = event {
+                    refused = Some((stream, code.is_refusal()));
+                }
+            }
+            assert_eq!((refused, body.can_rewind()), (Some((stream, true)), is_kept), "{length}");
+        }
+    }
+
+    #[test]
     fn a_long_body_is_not_kept_and_what_nobody_takes_is_owed() {
         let (mut client, stream, _server) = pair(65_535);
         let mut body = Body::default();

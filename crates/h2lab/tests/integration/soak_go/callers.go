@@ -316,17 +316,20 @@ func disturbances(folder string) (all []disturbance) {
 
 // A request may fail only if an instance that may have had it was killed meanwhile, and what it asked for was not safe to ask for
 // again, or was being answered already; or if the request was not safe, and its connection of HTTP/1.1 was closed by an instance that
-// ended in good order just when it came (RFC 9112 §9.5). A second later the sidecar before it has noticed.
+// ended in good order just when it came (RFC 9112 §9.5); or if its body was too long to be kept, and its stream was above the last one of
+// the only GOAWAY with which Go's server ends a connection of HTTP/2 in good order: RFC 9113 §6.8 asks for two, so that no stream is, and
+// meanwhile a window of 1 MiB lets much of the body leave. A second later the sidecar before it has noticed.
 func (d disturbance) excuses(f failure) bool {
 	during := func(end time.Time) bool { return f.begun.Before(end.Add(time.Second)) && f.end.After(d.begun) }
 	// Each of an instance's WebSockets ends with it, and no other one takes them.
 	if f.method == "WebSocket" {
 		return d.of == "http" && (d.kind == "KILL" || d.kind == "TERM") && during(d.over)
 	}
-	// A body of more than 64 KiB is not kept.
-	again := f.early && (f.method == "GET" || f.method == "PUT") && f.size <= 64*1024
+	isKept := f.size <= 64*1024 // in each sidecar, until the response begins
+	again := f.early && (f.method == "GET" || f.method == "PUT") && isKept
 	closes := d.kind == "TERM" && d.of == "http" && f.early
-	return !again && (d.kind == "KILL" || closes) && during(d.gone)
+	refuses := d.kind == "TERM" && d.of == "h2c" && f.early && !isKept && strings.Contains(f.why, "(REFUSED_STREAM)")
+	return !again && (d.kind == "KILL" || closes || refuses) && during(d.gone)
 }
 
 // The place of the disturbance that excuses a failure, of several the one that has cut off the fewest; -1 without one.
