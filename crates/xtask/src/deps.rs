@@ -48,6 +48,11 @@ const FREE_OF_IO: [&str; 20] = [
     "toml",
 ];
 
+/// The only crate of ours that may depend on an asynchronous runtime, and what has one or is for one: everything else runs on our
+/// reactor.
+const WITH_RUNTIME: &str = "h2lab-nats";
+const RUNTIMES: [&str; 4] = ["async-nats", "futures-util", "tokio", "tokio-util"];
+
 /// The keys of `deny.toml`. An unknown key is refused: it would be a rule without a check.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -201,6 +206,9 @@ fn breach_of_ours(package: &Package, to: &Dependency) -> Option<String> {
     if to.req == "*" && to.path.is_none() {
         return Some(format!("it takes any version of {}", to.name));
     }
+    if RUNTIMES.contains(&to.name.as_str()) && package.name != WITH_RUNTIME {
+        return Some(format!("only {WITH_RUNTIME} may depend on {}", to.name));
+    }
     let is_pure = |name: &str| PURE.contains(&name);
     let is_breach = is_pure(&package.name)
         && to.kind.as_deref() != Some("dev")
@@ -329,6 +337,19 @@ mod tests {
         assert_eq!(to("h2lab-wire", "libc", "null"), 1);
         assert_eq!(to("h2lab-report", "h2lab-net", "null"), 1);
         assert_eq!(to("h2lab-net", "libc", "null"), 0);
+    }
+
+    #[test]
+    fn one_crate_alone_may_depend_on_an_asynchronous_runtime() {
+        let on_tokio = |from: &str, kind: &str| {
+            breaches_of(&format!(
+                r#""name":"{from}","dependencies":[{{"name":"tokio","req":"^1","kind":{kind},"path":null}}]"#
+            ))
+        };
+        assert_eq!(on_tokio("h2lab-nats", "null"), 0);
+        for other in ["h2lab-net", "h2lab-roles", "h2lab", "h2lab-wire"] {
+            assert_eq!((on_tokio(other, "null"), on_tokio(other, "\"dev\"")), (1, 1), "{other}");
+        }
     }
 
     #[test]
