@@ -1,5 +1,6 @@
 //! The summary of a fleet's transfers for a terminal: what all carried together over wall-clock time first, then how evenly, then
-//! each pair, and what each server spent. What failed or was lost is counted with the rest, with the reason.
+//! each pair, and what each server spent. What failed or was lost is counted with the rest, with the reason. Which way the bytes
+//! went is in the first line, in the arrows between clients and servers, and in what servers count.
 
 use super::answer;
 use super::format::{bytes, count, number, plural};
@@ -9,7 +10,7 @@ use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use h2lab_base::units::{format_bytes, format_duration, measured_time};
 use h2lab_model::bulk::rate::bits_text;
-use h2lab_model::bulk::{BindingKind, TIME_WAS_OVER, TransferOutcome, TransferTally};
+use h2lab_model::bulk::{BindingKind, TIME_WAS_OVER, TransferDirection, TransferOutcome, TransferTally};
 use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::{AgentRecord, FleetJob, FleetRecord, Pair, PairEnd, PairRecord, PairState};
 
@@ -47,7 +48,11 @@ fn pairs_in_words(summary: &FleetSummary) -> String {
 fn answered(record: &FleetRecord, summary: &FleetSummary) -> String {
     let pairs = pairs_in_words(summary);
     let rate = summary.aggregate.map_or_else(|| "Nothing was carried".to_owned(), bits_text);
-    format!("{rate} over {}: {pairs}.", record.protocol)
+    let uploaded = match record.asked.direction {
+        TransferDirection::Put if summary.aggregate.is_some() => " uploaded",
+        TransferDirection::Put | TransferDirection::Get => "",
+    };
+    format!("{rate}{uploaded} over {}: {pairs}.", record.protocol)
 }
 
 /// A table: its columns, and its rows.
@@ -81,7 +86,7 @@ pub(super) fn parts(record: &FleetRecord) -> FleetParts {
         answer: answered(record, &summary),
         lines: page.lines,
         pairs: (titles(&PAIRS), pair_rows(record, &summary)),
-        servers: (titles(&SERVERS), server_rows(record)),
+        servers: (titles(&server_columns(record.asked.direction)), server_rows(record)),
         limits: limits_of(record)
             .into_iter()
             .map(|(limit, fix)| fix.map_or(limit.clone(), |fix| format!("{limit} Fix: {fix}")))
@@ -103,8 +108,12 @@ pub fn fleet_plan_text(job: &FleetJob, style: TextStyle) -> String {
         })
         .collect();
     let mut page = Page::new(style);
+    let files = match job.direction {
+        TransferDirection::Get => "files",
+        TransferDirection::Put => "uploads",
+    };
     let what = format!(
-        "{} over {}, files of {}, for {}",
+        "{} over {}, {files} of {}, for {}",
         plural(rows.len() as u64, "pair"),
         job.protocol,
         job.sizes,
@@ -132,8 +141,12 @@ fn lay_out(page: &mut Page, columns: &[Column], rows: &[Vec<String>]) {
 fn carried(page: &mut Page, record: &FleetRecord, summary: &FleetSummary) {
     let rate = summary.aggregate.map_or_else(|| "nothing".to_owned(), bits_text);
     let all = bytes(summary.bytes as f64);
+    let title = match record.asked.direction {
+        TransferDirection::Get => "Received",
+        TransferDirection::Put => "Uploaded",
+    };
     page.line(
-        "Received",
+        title,
         &format!("{all} in {}: {rate} over {}", measured_time(summary.elapsed), record.protocol),
     );
     let lost = (summary.lost_bytes > 0)
@@ -265,32 +278,43 @@ fn known(figure: Option<f64>) -> String {
     figure.map_or_else(|| "?".to_owned(), number)
 }
 
-const SERVERS: [Column; 7] = [
-    name("server"),
-    numeric("conns", ""),
-    numeric("GB", "sent"),
-    numeric("CPU s", ""),
-    numeric("CPU s/GB", "of sent"),
-    numeric("retransmits", "segments"),
-    name("congestion control"),
-];
+/// The columns of servers: what those count depends on which way the bytes went.
+const fn server_columns(direction: TransferDirection) -> [Column; 7] {
+    let (moved, of_moved) = match direction {
+        TransferDirection::Get => ("sent", "of sent"),
+        TransferDirection::Put => ("received", "of received"),
+    };
+    [
+        name("server"),
+        numeric("conns", ""),
+        numeric("GB", moved),
+        numeric("CPU s", ""),
+        numeric("CPU s/GB", of_moved),
+        numeric("retransmits", "segments"),
+        name("congestion control"),
+    ]
+}
 
 /// What serving took, by the agents' own figures; a server that ran already has no agent to report them.
 fn servers(page: &mut Page, record: &FleetRecord) {
     let rows = server_rows(record);
     if !rows.is_empty() {
         page.heading("Each server, as it reported");
-        lay_out(page, &SERVERS, &rows);
+        lay_out(page, &server_columns(record.asked.direction), &rows);
     }
 }
 
 fn server_rows(record: &FleetRecord) -> Vec<Vec<String>> {
     let row = |server: &AgentRecord| {
         let figures = server.served.as_ref()?;
+        let moved = match record.asked.direction {
+            TransferDirection::Get => figures.sent,
+            TransferDirection::Put => figures.received,
+        };
         Some(vec![
             server.name.clone(),
             figures.connections.to_string(),
-            number(figures.sent as f64 / 1e9),
+            number(moved as f64 / 1e9),
             number(figures.cpu.as_secs_f64()),
             known(figures.cpu_per_gb()),
             figures.retransmits.map_or_else(|| "?".to_owned(), count),
@@ -304,11 +328,14 @@ fn called(agents: &[AgentRecord], place: u32) -> String {
     agents.get(place as usize).map(|agent| agent.name.clone()).unwrap_or_default()
 }
 
-/// `client ← server`.
+/// `client ← server`, or `client → server` of uploads.
 pub(super) fn pair_name(record: &FleetRecord, pair: &PairRecord) -> String {
     let (client, server) =
         (called(&record.clients, pair.pair.client), called(&record.servers, pair.pair.server));
-    format!("{client} ← {server}")
+    match record.asked.direction {
+        TransferDirection::Get => format!("{client} ← {server}"),
+        TransferDirection::Put => format!("{client} → {server}"),
+    }
 }
 
 fn limits(page: &mut Page, record: &FleetRecord) {
@@ -325,12 +352,16 @@ fn limits(page: &mut Page, record: &FleetRecord) {
     }
 }
 
-/// `local#2 reports 1.23 s of CPU time and 12 retransmitted segments (cubic)`, if it reported.
-fn spent(server: &AgentRecord) -> Option<String> {
+/// `local#2 reports 1.23 s of CPU time and 12 retransmitted segments (cubic)`, if it reported. What a server retransmits limits no
+/// upload to it.
+fn spent(server: &AgentRecord, direction: TransferDirection) -> Option<String> {
     let figures = server.served.as_ref()?;
+    let cpu = number(figures.cpu.as_secs_f64());
+    if direction == TransferDirection::Put {
+        return Some(format!("{} reports {cpu} s of CPU time", server.name));
+    }
     let again = figures.retransmits.map(|n| format!(" and {}", plural(n, "retransmitted segment")));
     let congestion = figures.congestion.as_ref().map(|name| format!(" ({name})"));
-    let cpu = number(figures.cpu.as_secs_f64());
     let rest = [again, congestion].into_iter().flatten().collect::<String>();
     Some(format!("{} reports {cpu} s of CPU time{rest}", server.name))
 }
@@ -345,8 +376,9 @@ fn limits_of(record: &FleetRecord) -> Vec<(String, Option<String>)> {
         match rendered.iter_mut().find(|(known, ..)| *known == words) {
             Some((.., pairs)) => pairs.push(pair_name(record, pair)),
             None => {
-                let served = record.servers.get(pair.pair.server as usize).and_then(spent);
-                let unseen = served.filter(|_| limit.kind == BindingKind::Unknown);
+                let served_by = record.servers.get(pair.pair.server as usize);
+                let spent = served_by.and_then(|server| spent(server, record.asked.direction));
+                let unseen = spent.filter(|_| limit.kind == BindingKind::Unknown);
                 let sentence = unseen.map(|what| format!("{}; {what}", limit.sentence));
                 rendered.push((
                     words,
@@ -432,6 +464,24 @@ mod tests {
     }
 
     #[test]
+    fn uploads_are_named_so_and_have_what_servers_received() {
+        let mut record = testing::record();
+        record.asked.direction = TransferDirection::Put;
+        for served in record.servers.iter_mut().filter_map(|server| server.served.as_mut()) {
+            (served.sent, served.received) = (1, 4_000_000_000);
+        }
+        let text = fleet_text(&record, STYLE);
+        assert!(text.starts_with("Uploaded      1.44 GB in 10 s: 1.15 Gbit/s over h2c"), "{text}");
+        assert!(text.contains("Answer: 1.15 Gbit/s uploaded over h2c: 4 pairs"), "{text}");
+        assert!(text.contains("ssh:kek-2 → ssh:lyon-1: LOST") && !text.contains('←'), "{text}");
+        let row = text.lines().find(|line| line.starts_with("ssh:lyon-1 ")).expect("it has reported");
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells, ["ssh:lyon-1", "2", "4", "1", "0.250", "12", "cubic"]);
+        let job = FleetJob { direction: TransferDirection::Put, ..testing::job(1, 1) };
+        assert!(fleet_plan_text(&job, STYLE).contains("1 pair over h1, uploads of 1G, for 10s"));
+    }
+
+    #[test]
     fn an_agent_is_not_named_by_the_pair_of_another_whose_name_begins_alike() {
         let mut record = testing::record();
         let lost = record.pairs.iter().position(|pair| matches!(pair.end, PairEnd::Lost { .. })).unwrap();
@@ -500,6 +550,9 @@ mod tests {
             |record: &FleetRecord| fleet_text(record, STYLE).split_whitespace().collect::<Vec<_>>().join(" ");
         let expected = "; ssh:lyon-1 reports 1 s of CPU time and 12 retransmitted segments (cubic)";
         assert!(flat(&record).contains(expected), "{}", flat(&record));
+        record.asked.direction = TransferDirection::Put;
+        assert!(flat(&record).contains("; ssh:lyon-1 reports 1 s of CPU time "), "{}", flat(&record));
+        assert!(!flat(&record).contains("retransmitted segments"), "those are of what it sent");
         record.servers[0].served = None;
         assert!(!flat(&record).contains(" reports "));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::format::{count, millis, plural, rate, shell_line};
+use super::format::{count, millis, plural, rate, shell_line, shell_word};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
 use h2lab_analysis::stats::{CellState, CellSummary, Failed, repetitions_by_cell};
@@ -88,9 +88,31 @@ pub fn resume_line(run: &RunRecord, folder: &str) -> Option<String> {
     if !scenario.matrix.live.is_empty() || scenario.needs_its_file() {
         return Some(format!("{} --resume {folder}", shell_line(&run.command)));
     }
-    let again = scenario.withheld();
+    let again = of_agents(&run.command).into_iter().chain(scenario.withheld());
     let words = std::iter::once(format!("h2lab run --resume {folder}")).chain(again);
     Some(words.collect::<Vec<_>>().join(" "))
+}
+
+/// The flags of a command that say which agents make its run, and how they are reached.
+fn of_agents(command: &[String]) -> Vec<String> {
+    let is_of_agents = |flag: &str| flag == "--agents" || flag == "--creds" || flag.starts_with("--nats");
+    if !command.iter().any(|word| word.split('=').next() == Some("--agents")) {
+        return Vec::new();
+    }
+    let mut flags = Vec::new();
+    let mut words = command.iter();
+    while let Some(word) = words.next() {
+        match word.split_once('=') {
+            Some((flag, _)) if is_of_agents(flag) => flags.push(shell_word(word)),
+            None if is_of_agents(word) => {
+                flags.push(word.clone());
+                flags.extend(words.next().map(|value| shell_word(value)));
+            }
+            None if word == "--unlike-machines" => flags.push(word.clone()),
+            _ => {}
+        }
+    }
+    flags
 }
 
 fn past_cell(summary: &CellSummary) -> PastCell {
@@ -214,6 +236,23 @@ mod tests {
         assert!(lines[0].starts_with("started") && lines[1].starts_with("2026-01-31T12:00:00Z"), "{text}");
         assert_eq!(lines.len(), 1 + LISTED + 1, "{text}");
         assert_eq!(lines[5].trim(), "runs/1, 4 more cells: h2lab compare --seed 42");
+    }
+
+    #[test]
+    fn a_run_by_agents_is_resumed_by_them() {
+        let mut fixture = Fixture::new();
+        fixture.run.interrupted = true;
+        let mut line = |command: &str| {
+            fixture.run.command = command.split(' ').map(str::to_owned).collect();
+            resume_line(&fixture.run, "runs/1").unwrap()
+        };
+        assert_eq!(line("h2lab run study.toml --nats nats://hub"), "h2lab run --resume runs/1");
+        assert_eq!(
+            line(
+                "h2lab run study.toml --agents a,b --seed 7 --nats=tls://hub --creds me.creds --unlike-machines"
+            ),
+            "h2lab run --resume runs/1 --agents a,b --nats=tls://hub --creds me.creds --unlike-machines"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod agents_text;
 mod answer;
 mod bulk_cells;
 mod bulk_text;
@@ -24,6 +25,7 @@ mod html;
 mod junit;
 mod live;
 mod load_text;
+mod machines;
 mod markdown;
 mod matrix;
 mod notes;
@@ -44,6 +46,7 @@ mod text;
 mod timeline;
 mod vegeta;
 
+pub use agents_text::agents_text;
 pub use bulk_text::bulk_text;
 pub use causes::Explained;
 pub use csv::csv;
@@ -55,8 +58,9 @@ pub use diagnosis::{
 };
 pub use diff::{Diff, DiffSide, PrintedError, PrintedRun};
 pub use document::{
-    BulkDocument, Document, FleetDocument, LoadDocument, RunsComparisonDocument, RunsDocument, TimelineAsked,
-    TimelineDocument, bulk_document, document, documents, fleet_document, load_document, timeline_document,
+    AgentsDocument, BulkDocument, Document, FleetDocument, LoadDocument, NatsServerDocument, OpenRunDocument,
+    RunsComparisonDocument, RunsDocument, TimelineAsked, TimelineDocument, agent_card_document,
+    bulk_document, document, documents, fleet_document, load_document, timeline_document,
 };
 pub use fleet_text::{fleet_plan_text, fleet_text};
 pub use format::{per_second, shell_line, without_flags};

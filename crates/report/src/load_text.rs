@@ -1,5 +1,7 @@
 //! The summary of one load for a terminal, in the order of hey and oha; zeros are left out.
 
+pub(super) mod agents;
+
 use std::time::Duration;
 
 use super::Report;
@@ -27,6 +29,7 @@ const LISTED: usize = 6;
 pub fn load_text(report: &Report<'_>, style: TextStyle) -> String {
     let summary = report.analysis.cells.first().expect("a load has one cell");
     let mut page = counted(summary, style);
+    agents::write(&mut page, report);
     doubts(&mut page, report, summary);
     findings(&mut page.out, report, style);
     places(&mut page.out, report, style);
@@ -174,12 +177,19 @@ pub(super) fn step_rows(steps: &RampSteps) -> Vec<Vec<String>> {
 fn ramp(page: &mut Page, summary: &CellSummary) {
     let Some(steps) = RampSteps::of(summary) else { return };
     page.heading("Each step of the rate");
-    let rows = step_rows(&steps);
-    let lines = table::lay_out(&STEP_COLUMNS, &rows, page.style.limit());
+    table_of(page, &STEP_COLUMNS, &step_rows(&steps));
+}
+
+/// A table below a heading, and which of its columns have no room.
+fn table_of(page: &mut Page, columns: &[Column], rows: &[Vec<String>]) {
+    let lines = table::lay_out(columns, rows, page.style.limit());
     for (k, line) in lines.iter().enumerate() {
         let line = if k < 2 { page.style.paint(Paint::Dim, line) } else { line.clone() };
         page.out.push_str(&line);
         page.out.push('\n');
+    }
+    if let Some(note) = table::left_out(columns, rows, page.style.limit()) {
+        painted(&mut page.out, page.style, Paint::Dim, "", &note);
     }
 }
 

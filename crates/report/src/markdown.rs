@@ -6,7 +6,9 @@ use super::bulk_cells::{self, BulkCell};
 use super::format::{count, millis, rate, shell_line};
 use super::matrix::{self, MatrixRow};
 use super::table::Column;
-use super::{Condition, Report, answer, causes, condition, load_text, notes, pairs, sentences, text};
+use super::{
+    Condition, Report, answer, causes, condition, load_text, machines, notes, pairs, sentences, text,
+};
 use h2lab_analysis::stats::{CellState, CellSummary, RampSteps, Tail};
 
 /// Of each run the answer, the verdicts, a table per condition, and the findings. Several runs are distinguished by their names.
@@ -100,6 +102,18 @@ fn settings(out: &mut String, report: &Report<'_>) {
     }
 }
 
+/// The machines of agents, and whether they find the same.
+fn of_machines(out: &mut String, report: &Report<'_>) {
+    let machines = machines::of(report).map(|of| ("Machines", of.title, of.lines));
+    let reproductions = machines::reproductions(report).map(|of| ("Reproduction", of.title, of.lines));
+    for (heading, title, lines) in machines.into_iter().chain(reproductions) {
+        let _ = writeln!(out, "\n## {heading}: {}\n", escaped(&title));
+        for line in lines {
+            let _ = writeln!(out, "- {}", escaped(&line));
+        }
+    }
+}
+
 /// The steps of a run with one cell whose rate changes.
 fn steps(out: &mut String, report: &Report<'_>) {
     let [summary] = report.analysis.cells.as_slice() else { return };
@@ -175,6 +189,7 @@ fn one(report: &Report<'_>) -> String {
         let _ = writeln!(out, "\n{}.", escaped(&sentences::work(report).unwrap_or_default()));
     }
     findings(&mut out, report);
+    of_machines(&mut out, report);
     out.push('\n');
     for level in sentences::recordings(report) {
         let _ = writeln!(out, "- recorded: {}", escaped(&level));

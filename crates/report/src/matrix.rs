@@ -83,6 +83,7 @@ impl Mark {
             Conclusion::Unstable { .. } => Self::Unstable,
             Conclusion::BaselineUnstable { .. } => Self::BaselineUnstable,
             Conclusion::BothUnstable => Self::BothUnstable,
+            Conclusion::UnlikeMachines => Self::Undecided,
             Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => Self::Invalid,
             Conclusion::NoDifference => match verdict.unclaimed() {
                 Some(why) if why.is_alike() => Self::NoDifference,
@@ -188,6 +189,7 @@ fn word(report: &Report<'_>, verdict: &CellVerdict, mark: Mark, baseline: &CellS
         Mark::BothUnstable => "both unstable".to_owned(),
         Mark::NoDifference if verdict.unclaimed() == Some(Unclaimed::BelowFloor) => "below floor".to_owned(),
         Mark::NoDifference => "same".to_owned(),
+        Mark::Undecided if verdict.conclusion == Conclusion::UnlikeMachines => "unlike machines".to_owned(),
         Mark::Undecided => "undecided".to_owned(),
         // The state that forbids a verdict, of whichever has it.
         Mark::Invalid => {

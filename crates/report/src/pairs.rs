@@ -69,7 +69,8 @@ fn is_difference(pair: &Pair) -> bool {
 }
 
 const fn is_void(pair: &Pair) -> bool {
-    matches!(pair.verdict.conclusion, Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported)
+    use Conclusion::{Failed, Invalid, UnlikeMachines, Unsupported};
+    matches!(pair.verdict.conclusion, Failed | Invalid | Unsupported | UnlikeMachines)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Conditions, verdicts and findings in plain sentences with numbers.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::format::{NOT_RESOLVED, bound, count, interval_of, millis_unit, plural, rate, ratio};
@@ -9,6 +10,7 @@ use h2lab_analysis::stats::{
     CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Judged, Pair, RatioInterval, Tail,
     Unclaimed,
 };
+use h2lab_base::text::made_printable;
 use h2lab_base::units::{format_duration, measured_time};
 use h2lab_model::record::Level;
 use h2lab_model::scenario::{Cell, Difference, Target};
@@ -147,7 +149,7 @@ fn against(report: &Report<'_>, verdict: &CellVerdict, base: &str) -> String {
             rate(baseline.served_rps),
             rate(cell.served_rps)
         ),
-        Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => {
+        Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported | Conclusion::UnlikeMachines => {
             format!("no verdict on {name}: {}", first_reason(report, verdict))
         }
     };
@@ -324,6 +326,9 @@ pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String
         Some(format!("{}: {}", summary.label, no_result(summary)?))
     };
     let both = [verdict.baseline, verdict.cell].map(|index| report.analysis.cell(index));
+    if verdict.conclusion == Conclusion::UnlikeMachines {
+        return unlike_machines(&both);
+    }
     if let [Some(baseline), Some(cell)] = both
         && let (Some(one), Some(other)) = (only_statuses(baseline), only_statuses(cell))
     {
@@ -334,6 +339,14 @@ pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String
         };
     }
     reason(verdict.cell).or_else(|| reason(verdict.baseline)).unwrap_or_default()
+}
+
+/// That these cells were measured by machines that are unlike, and by which.
+fn unlike_machines(cells: &[Option<&CellSummary>]) -> String {
+    let machines = cells.iter().flatten().flat_map(|summary| &summary.machines);
+    let names: BTreeSet<_> = machines.map(|machine| made_printable(&machine.agent)).collect();
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    format!("it is a comparison across unlike machines ({})", names.join(", "))
 }
 
 /// The statuses of a cell that answered, but never with a success.

@@ -6,7 +6,9 @@ use super::format::shell_line;
 use super::format::{count, millis, number, rate};
 use super::style::{AnswerPlace, Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column, name, number as numeric};
-use super::{Report, answer, bulk_cells, causes, condition, matrix, notes, pairs, sentences, study};
+use super::{
+    Report, answer, bulk_cells, causes, condition, machines, matrix, notes, pairs, sentences, study,
+};
 use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::stats::{CellState, CellSummary, Tail};
 
@@ -51,6 +53,7 @@ fn one(report: &Report<'_>, style: TextStyle) -> String {
         pairs::text(&mut out, report, style);
         findings(&mut out, report, style);
     }
+    machines::text(&mut out, report, style);
     warnings(&mut out, report, style);
     places(&mut out, report, style);
     if style.answer == AnswerPlace::Last {

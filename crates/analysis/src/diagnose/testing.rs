@@ -39,9 +39,11 @@ impl Scene {
             server: None,
             sidecar: None,
             bulk: None,
+            agents: Vec::new(),
             environment: Environment::default(),
             warnings: Vec::new(),
             unsupported: None,
+            machine: None,
         };
         Self(record).connections(1)
     }

@@ -51,7 +51,10 @@ impl<'a> Answer<'a> {
                 self.best = larger(self.best);
             }
             Conclusion::BothUnstable => self.both_unstable = self.both_unstable.or(Some(verdict)),
-            Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported => {
+            Conclusion::Failed
+            | Conclusion::Invalid
+            | Conclusion::Unsupported
+            | Conclusion::UnlikeMachines => {
                 self.voids += 1;
                 self.void = self.void.or(Some(verdict));
             }

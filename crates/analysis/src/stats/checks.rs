@@ -6,7 +6,7 @@ use super::status::{doubt_of_status, redirect};
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
 use super::{silence, transfer};
-use h2lab_base::counts::{number, plural};
+use h2lab_base::counts::{count, number, plural};
 use h2lab_base::units::measured_time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::tally::Counts;
@@ -161,8 +161,13 @@ fn offered(summary: &CellSummary) -> Option<String> {
         _ => (OFFERED * expected).max(f64::from(summary.repetitions)),
     };
     let sent = summary.requests.sent;
-    ((sent as f64 - expected).abs() > allowed)
-        .then(|| format!("{sent} requests were due in the measured time, but the schedule has {expected:.0}"))
+    ((sent as f64 - expected).abs() > allowed).then(|| {
+        format!(
+            "{} were due in the measured time, but the schedule has {}",
+            plural(sent, "request"),
+            count(expected.round() as u64)
+        )
+    })
 }
 
 /// Every request that was sent was begun on some connection, once and once more per replay. A request that was begun
@@ -405,7 +410,7 @@ mod tests {
         );
         let mut offered = record(Protocol::H1);
         offered.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
-        assert!(doubts(&counted(offered))[0].contains("but the schedule has 3033"));
+        assert!(doubts(&counted(offered))[0].contains("but the schedule has 3,033"));
     }
 
     #[test]
@@ -416,7 +421,7 @@ mod tests {
         record.cell.work.arrival = Arrival::Constant { rate: 1011.0 };
         assert_eq!(
             doubts(&record),
-            ["3000 requests were due in the measured time, but the schedule has 3033"]
+            ["3,000 requests were due in the measured time, but the schedule has 3,033"]
         );
     }
 

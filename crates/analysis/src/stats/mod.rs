@@ -19,7 +19,9 @@ mod process;
 mod ramp_steps;
 mod ramps;
 mod rate;
+mod reproduction;
 mod runs;
+mod shares;
 mod silence;
 pub mod state;
 mod status;
@@ -50,7 +52,9 @@ pub use process::ProcessTotals;
 pub use ramp_steps::{Overload, RampStep, RampSteps};
 pub use ramps::Ramps;
 pub use rate::RateRatio;
+pub use reproduction::{Agreement, ComparedOn, OwnVerdict, Reproduction};
 pub use runs::{CellComparison, RunsComparison, compare_runs};
+pub use shares::{ShareState, ShareTotals, requests_due, share_lateness};
 pub use silence::Silence;
 pub use state::{invalid_reasons, link_doubts};
 pub use status::{doubt_of_status, redirect, refusal};
@@ -76,6 +80,8 @@ pub struct Analysis {
     /// Cells that differ in one setting, such as the congestion control, compared with the cell that has its first
     /// value.
     pub pairs: Vec<Pair>,
+    /// Verdicts that several machines have found, each by itself: see [`Analysis::reproduced_by`].
+    pub reproductions: Vec<Reproduction>,
     /// Warnings about the measurement as a whole; those about one cell are in its summary.
     pub warnings: Vec<String>,
 }
@@ -103,7 +109,13 @@ pub fn analyse(run: &RunRecord) -> Analysis {
         .map(|repetitions| CellSummary::of(&repetitions))
         .collect();
     name(&mut cells);
-    let mut analysis = Analysis { cells, verdicts: Vec::new(), pairs: Vec::new(), warnings: Vec::new() };
+    let mut analysis = Analysis {
+        cells,
+        verdicts: Vec::new(),
+        pairs: Vec::new(),
+        reproductions: Vec::new(),
+        warnings: Vec::new(),
+    };
     analysis.verdicts =
         analysis.groups().iter().flat_map(|group| verdict::compare(group, run.seed)).collect();
     analysis.pairs = pairs::compare(&analysis.cells, run.seed);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connections::unreachable;
 use super::summary::{CellState, CellSummary, Failed, Instability};
 use super::tallied::{response_time, window};
-use super::{silence, summarise, tallied, transfer, transport};
+use super::{shares, silence, summarise, tallied, transfer, transport};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, measured_time, nanos};
 use h2lab_model::record::tally::TallyPhase;
@@ -229,11 +229,15 @@ pub fn invalid_reasons(repetition: &CellRecord) -> Vec<String> {
     if let Some(link) = &repetition.link {
         link_reasons(link, transport::round_trip(&[repetition]), &mut reasons);
     }
-    generator_reasons(repetition, &mut reasons);
-    reasons.extend(disturbances(repetition).map(Disturbance::to_string));
+    reasons.extend(shares::reasons(repetition));
+    // Each agent's generator was judged by its own record.
+    if repetition.agents.is_empty() {
+        generator_reasons(repetition, &mut reasons);
+        reasons.extend(disturbances(repetition).map(Disturbance::to_string));
+    }
     reasons.extend(servers(repetition).filter_map(|process| starved(process, repetition)));
     // Stolen time alone is no reason: a generator that needs no more time was not late.
-    if !reasons.is_empty() {
+    if !reasons.is_empty() && repetition.agents.is_empty() {
         reasons.extend(theft(&repetition.generator));
     }
     reasons

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::ramps::Ramps;
-use super::{Analysis, CellState, CellSummary, verdict};
+use super::{Analysis, CellState, CellSummary, reproduction, verdict};
 use h2lab_model::record::Level;
 use h2lab_model::scenario::{Cell, Scenario};
 use h2lab_model::workload::Protocol;
@@ -220,8 +220,11 @@ fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
 }
 
 /// Whether the tail of `candidate` is no slower than that of HTTP/1.1 by a relevant amount; `None` if one of them was not
-/// measured soundly. Only a cell that carries its load has a tail that can be compared.
+/// measured soundly, or by machines that are unlike. Only a cell that carries its load has a tail that can be compared.
 fn matches(http1: &CellSummary, candidate: &CellSummary) -> Option<bool> {
+    if reproduction::are_unlike(&[http1, candidate]) {
+        return None;
+    }
     match (&http1.state, &candidate.state) {
         (CellState::Ok, CellState::Ok) => {
             let share = http1.response.tail().min(candidate.response.tail()).share();

@@ -9,7 +9,7 @@ use super::summary::{CellState, CellSummary, ErrorCount, RepetitionSeries, Reque
 use super::tallied::{self, Tallies, response_time, window};
 use super::transfer::Transfers;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
-use super::{checks, pool, silence, state};
+use super::{checks, pool, reproduction, shares, silence, state};
 use h2lab_base::units::Time;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Tally};
@@ -73,6 +73,7 @@ impl CellSummary {
             hop_connections: hop_connections(repetitions),
             per_request: PerRequest::of(repetitions),
             level: level(repetitions),
+            machines: reproduction::machines(repetitions),
             pool: None,
             silence: None,
             state: CellState::Ok,
@@ -91,6 +92,7 @@ impl CellSummary {
             summary.silence = silence::of(&summary, repetitions).filter(|_| is_there);
             summary.warnings.extend(checks::warnings(&summary, repetitions, &tallies));
         }
+        summary.warnings.extend(shares::warnings(repetitions, summary.is_invalid()));
         let mut seen = std::collections::BTreeSet::new();
         summary.warnings.retain(|warning| seen.insert(warning.clone()));
         summary

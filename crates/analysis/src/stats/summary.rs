@@ -15,7 +15,7 @@ use h2lab_base::JsonSchema;
 use h2lab_base::counts::{count, plural};
 use h2lab_base::packed::Packed;
 use h2lab_base::units::millis_f64;
-use h2lab_model::record::{Fault, Level, Outcome};
+use h2lab_model::record::{Fault, Level, MeasuredOn, Outcome};
 use h2lab_model::scenario::{Cell, Naming};
 use serde::{Deserialize, Serialize};
 
@@ -232,6 +232,8 @@ pub struct CellSummary {
     /// The coarsest level at which requests were recorded: below [`Level::Full`], percentiles are accurate to three
     /// digits.
     pub level: Level,
+    /// The agents' machines that measured it, each once; none if no agent did.
+    pub machines: Vec<MeasuredOn>,
     /// Whether the client's connections were what limited an open loop.
     pub pool: Option<PoolLimit>,
     /// The longest time in which nothing arrived from the server, if the percentiles do not show it.

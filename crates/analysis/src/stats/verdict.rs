@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::bootstrap::{self, RatioInterval};
 use super::rate::{self, RateRatio};
-use super::{CellState, CellSummary, Tail, correction};
+use super::{CellState, CellSummary, Tail, correction, reproduction};
 use h2lab_model::scenario::Cell;
 
 /// A ratio nearer to 1 than this is not worth acting on.
@@ -54,6 +54,8 @@ pub enum Conclusion {
     Invalid,
     /// One of them could not be measured at all.
     Unsupported,
+    /// They were measured by machines that are unlike, so that they may differ by more than what is compared.
+    UnlikeMachines,
 }
 
 impl Conclusion {
@@ -250,6 +252,7 @@ fn by_state(baseline: &CellSummary, candidate: &CellSummary) -> Option<Conclusio
         (Invalid { .. }, _) | (_, Invalid { .. }) => Some(Conclusion::Invalid),
         // The ages of unfinished requests are not latencies.
         _ if baseline.is_dead() || candidate.is_dead() => Some(Conclusion::Failed),
+        _ if reproduction::are_unlike(&[baseline, candidate]) => Some(Conclusion::UnlikeMachines),
         (Ok, Ok) => None,
         (Unstable { .. }, Unstable { .. }) => Some(Conclusion::BothUnstable),
         (Ok, &Unstable { offered_rps, served_rps, .. }) => {

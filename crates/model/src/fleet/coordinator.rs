@@ -8,77 +8,15 @@
 
 mod closing;
 
-use std::collections::VecDeque;
-use std::time::Duration;
-
+use super::gathering::{Agent, Gathering, Readiness, busy};
 use super::messages::{FromAgent, ToAgent};
 use super::record::FleetAsked;
 use super::{
-    AgentRecord, ClockOffset, FleetJob, FleetRecord, PairEnd, PairFigures, PairRecord, RoundTrip, Server,
-    ServerPlace,
+    AgentRecord, FleetJob, FleetRecord, PairEnd, PairFigures, PairRecord, Server, ServerPlace, Stage,
 };
 use crate::bulk::ByteMeter;
 use crate::bulk::record::RECORD_VERSION;
 use h2lab_base::units::{Time, format_duration};
-
-/// Round trips by which a clock is compared.
-const PINGS: u32 = 8;
-
-/// The least lead of a start, besides twice the longest round trip: time for an agent on a busy machine to receive it.
-const LEAD: Duration = Duration::from_millis(200);
-
-/// The stage of the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Agents are started, clocks compared, servers started. Until this time.
-    Waking(Time),
-    /// Clients receive their tasks. Until this time.
-    Planning(Time),
-    /// Clients fetch.
-    Running {
-        /// The instant at which all begin.
-        start: Time,
-        /// When agents that have reported no results are sent Stop; [`Time::NEVER`] once they were.
-        stop: Time,
-        /// When results that have not been reported are lost.
-        until: Time,
-    },
-    /// All pairs are over; servers report what they spent. Until this time.
-    Closing(Time),
-    /// The end.
-    Over,
-}
-
-/// The state of an agent's setup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Readiness {
-    /// It has not reported ready.
-    Silent,
-    /// Its clock is being compared; the last ping's time and number.
-    Compared { asked: Time, number: u32 },
-    /// It was asked to serve.
-    Opening,
-    /// It waits: a client for its plan, a server for clients.
-    Ready,
-    /// Its plan was sent.
-    Reading,
-    /// It has acknowledged its plan.
-    Briefed,
-    /// A server that was sent Stop, and has not reported what it spent.
-    Stopped,
-    /// A server that has reported that.
-    Reported,
-}
-
-/// An agent as the coordinator sees it. Clients come first, then servers.
-#[derive(Debug)]
-struct Agent {
-    readiness: Readiness,
-    trips: Vec<RoundTrip>,
-    /// The index of its server, if it is one.
-    server: Option<usize>,
-    record: AgentRecord,
-}
 
 /// A pair as the coordinator sees it.
 #[derive(Debug)]
@@ -98,11 +36,13 @@ const MOST_BYTES: u64 = 1 << 60;
 pub struct Coordinator {
     job: FleetJob,
     stage: Stage,
-    agents: Vec<Agent>,
+    /// Clients come first, then servers.
+    gathering: Gathering,
+    /// By agent: the index of its server, if it is one.
+    server_of: Vec<Option<usize>>,
     /// By server: those without an agent are ready from the start.
     servers: Vec<AgentRecord>,
     pairs: Vec<Course>,
-    outbox: VecDeque<(usize, ToAgent)>,
     start_at: Time,
     /// When servers are sent Stop, also if pairs are open; [`Time::NEVER`] once they were.
     stop_servers_at: Time,
@@ -112,43 +52,31 @@ pub struct Coordinator {
 impl Coordinator {
     /// Begins `now` with a job whose agents are being started: clients first, then servers that have one, in their order.
     pub fn new(job: FleetJob, now: Time) -> Self {
-        let record = |name: &str| AgentRecord {
-            name: name.to_owned(),
-            url: None,
-            machine: None,
-            version: None,
-            offset: None,
-            served: None,
-            lost: None,
-        };
-        let agent = |name: &str, server| Agent {
-            readiness: Readiness::Silent,
-            trips: Vec::new(),
-            server,
-            record: record(name),
-        };
-        let mut agents: Vec<Agent> = job.clients.iter().map(|name| agent(name, None)).collect();
+        let mut server_of: Vec<Option<usize>> = vec![None; job.clients.len()];
+        let mut names: Vec<&str> = job.clients.iter().map(String::as_str).collect();
         let mut servers = Vec::new();
         for (place, server) in job.servers.iter().enumerate() {
             let url = match &server.place {
                 ServerPlace::Url(url) => Some(url.clone()),
                 ServerPlace::Agent { .. } => {
-                    agents.push(agent(&server.name, Some(place)));
+                    names.push(&server.name);
+                    server_of.push(Some(place));
                     None
                 }
             };
-            servers.push(AgentRecord { url, ..record(&server.name) });
+            servers.push(AgentRecord { url, ..AgentRecord::new(&server.name) });
         }
+        let gathering = Gathering::new(names);
         let course = |_| Course { end: None, meter: ByteMeter::new(now), reported: 0, began: None };
         let pairs = (0..job.plan.pairs.len()).map(course).collect();
         let stage = Stage::Waking(now + job.waits.setup);
         Self {
             job,
             stage,
-            agents,
+            gathering,
+            server_of,
             servers,
             pairs,
-            outbox: VecDeque::new(),
             start_at: Time::NEVER,
             stop_servers_at: Time::NEVER,
             interrupted: false,
@@ -189,7 +117,7 @@ impl Coordinator {
 
     /// The next message, and the agent that it is for.
     pub fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
-        self.outbox.pop_front()
+        self.gathering.poll_message()
     }
 
     /// When [`Coordinator::handle_timeout`] wants to be called, unless something happens before.
@@ -203,37 +131,41 @@ impl Coordinator {
 
     /// An agent sent a message.
     pub fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
-        // Messages of lost agents are ignored: their pairs have ended.
-        if self.agents.get(agent).is_none_or(|agent| agent.record.lost.is_some()) {
+        if !self.gathering.is_present(agent) {
             return;
         }
         match message {
-            FromAgent::Ready { version, machine } => self.wake(now, agent, version, machine),
-            FromAgent::Pong { number, at } => self.compare(now, agent, number, at),
+            FromAgent::Ready { version, machine, card } => {
+                self.gathering.wake(now, agent, version, machine, card);
+            }
+            FromAgent::Pong { number, at } => match self.gathering.compare(now, agent, number, at) {
+                Ok(true) => self.open(agent),
+                Ok(false) => {}
+                Err(why) => self.lose(agent, why),
+            },
             FromAgent::Serving { address } => {
                 if let (Some(server), Readiness::Opening) =
-                    (self.agents[agent].server, self.agents[agent].readiness)
+                    (self.server_of[agent], self.gathering.agents[agent].readiness)
                 {
                     self.servers[server].url = Some(self.job.url(server, address));
-                    self.agents[agent].readiness = Readiness::Ready;
+                    self.gathering.agents[agent].readiness = Readiness::Ready;
                 }
             }
-            FromAgent::Planned => {
-                if self.agents[agent].readiness == Readiness::Reading {
-                    self.agents[agent].readiness = Readiness::Briefed;
-                }
-            }
+            FromAgent::Planned => self.gathering.note_planned(agent),
             FromAgent::Refused { why } => self.lose(agent, &why),
+            FromAgent::Busy { with } => self.lose(agent, &busy(&with)),
             FromAgent::Progress { at, bytes } => self.note(agent, at, &bytes),
             FromAgent::Result { pair, began, figures } => self.conclude(agent, pair, began, figures),
             FromAgent::Served(figures) => self.note_served(agent, figures),
+            // Those of loads.
+            FromAgent::Loading(_) | FromAgent::Part(_) => {}
         }
         self.advance(now);
     }
 
     /// An agent's transport has ended, or delivered an invalid message.
     pub fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
-        if self.agents.get(agent).is_some_and(|agent| agent.record.lost.is_none()) {
+        if self.gathering.is_present(agent) {
             self.lose(agent, why);
             self.advance(now);
         }
@@ -294,41 +226,11 @@ impl Coordinator {
         self.advance(now);
     }
 
-    /// An agent is ready: compares its clock
-    fn wake(&mut self, now: Time, agent: usize, version: String, machine: String) {
-        let agent_seen = &mut self.agents[agent];
-        if agent_seen.readiness != Readiness::Silent {
-            return;
-        }
-        (agent_seen.record.version, agent_seen.record.machine) = (Some(version), Some(machine));
-        self.ping(now, agent, 0);
-    }
-
-    fn ping(&mut self, now: Time, agent: usize, number: u32) {
-        self.agents[agent].readiness = Readiness::Compared { asked: now, number };
-        self.outbox.push_back((agent, ToAgent::Ping { number }));
-    }
-
-    /// An agent's clock was read.
-    fn compare(&mut self, now: Time, agent: usize, number: u32, theirs: Time) {
-        let Readiness::Compared { asked, number: expected } = self.agents[agent].readiness else { return };
-        if number != expected {
-            return;
-        }
-        self.agents[agent].trips.push(RoundTrip { sent: asked, theirs, received: now });
-        if number + 1 < PINGS {
-            return self.ping(now, agent, number + 1);
-        }
-        let seen = &mut self.agents[agent];
-        seen.record.offset = ClockOffset::of(&seen.trips);
-        seen.readiness = Readiness::Ready;
-        let server = seen.server;
-        if seen.record.offset.is_none() {
-            return self.lose(agent, "its clock cannot be compared");
-        }
-        if let Some(task) = server.and_then(|server| self.job.serve_task(server)) {
-            self.agents[agent].readiness = Readiness::Opening;
-            self.outbox.push_back((agent, ToAgent::Serve(task)));
+    /// An agent is ready: a server is asked to serve.
+    fn open(&mut self, agent: usize) {
+        if let Some(task) = self.server_of[agent].and_then(|server| self.job.serve_task(server)) {
+            self.gathering.agents[agent].readiness = Readiness::Opening;
+            self.gathering.send(agent, ToAgent::Serve(task));
         }
     }
 
@@ -337,13 +239,13 @@ impl Coordinator {
         if self.pairs.iter().all(|course| course.end.is_some()) {
             self.stage = self.after_pairs(now);
         }
-        let all = |wanted: fn(Readiness) -> bool| {
-            let mut there = self.agents.iter().filter(|agent| agent.record.lost.is_none());
-            there.all(|agent| wanted(agent.readiness))
-        };
         match self.stage {
-            Stage::Waking(_) if all(|readiness| readiness == Readiness::Ready) => self.brief(now),
-            Stage::Planning(_) if all(|readiness| readiness != Readiness::Reading) => self.start(now),
+            Stage::Waking(_) if self.gathering.all(|readiness| readiness == Readiness::Ready) => {
+                self.brief(now);
+            }
+            Stage::Planning(_) if self.gathering.all(|readiness| readiness != Readiness::Reading) => {
+                self.start(now);
+            }
             _ => {}
         }
     }
@@ -359,8 +261,8 @@ impl Coordinator {
             };
             let tasks: Vec<_> = open.filter_map(task).collect();
             if !tasks.is_empty() {
-                self.agents[client].readiness = Readiness::Reading;
-                self.outbox.push_back((client, ToAgent::FleetPlan(tasks)));
+                self.gathering.agents[client].readiness = Readiness::Reading;
+                self.gathering.send(client, ToAgent::FleetPlan(tasks));
             }
         }
         self.advance(now);
@@ -368,27 +270,16 @@ impl Coordinator {
 
     /// Gives all clients one instant.
     fn start(&mut self, now: Time) {
-        let longest = self
-            .agents
-            .iter()
-            .flat_map(|agent| &agent.trips)
-            .map(|trip| trip.received.since(trip.sent))
-            .max();
-        let start = now + LEAD + longest.unwrap_or_default() * 2;
+        let start = self.gathering.start(now);
         let end = start + self.job.duration;
         let grace = self.job.waits.grace;
         self.start_at = start;
         self.run_until(start, end + grace / 2, end + grace);
-        for (place, agent) in self.agents.iter().enumerate() {
-            if let (Readiness::Briefed, Some(offset)) = (agent.readiness, agent.record.offset) {
-                self.outbox.push_back((place, ToAgent::StartAt { at: offset.to_agent(start) }));
-            }
-        }
     }
 
     /// Records an agent's progress report on its pairs.
     fn note(&mut self, agent: usize, at: Time, bytes: &[(u32, u64)]) {
-        let Some(offset) = self.agents[agent].record.offset else { return };
+        let Some(offset) = self.gathering.agents[agent].record.offset else { return };
         for &(pair, bytes) in bytes {
             let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { continue };
             let fresh = bytes.min(MOST_BYTES).saturating_sub(course.reported);
@@ -403,7 +294,7 @@ impl Coordinator {
 
     /// A pair is over.
     fn conclude(&mut self, agent: usize, pair: u32, began: Time, figures: Result<Box<PairFigures>, String>) {
-        let Some(offset) = self.agents[agent].record.offset else { return };
+        let Some(offset) = self.gathering.agents[agent].record.offset else { return };
         let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { return };
         course.began = began.happened().then(|| offset.to_us(began));
         course.end = Some(match figures {
@@ -423,24 +314,22 @@ impl Coordinator {
     fn stop_all(&mut self) {
         for client in 0..self.job.clients.len() {
             if self.job.plan.of_client(client as u32).any(|pair| self.pairs[pair].end.is_none()) {
-                self.outbox.push_back((client, ToAgent::Stop));
+                self.gathering.send(client, ToAgent::Stop);
             }
         }
     }
 
     fn lose_those(&mut self, why: &str, whom: impl Fn(&Agent) -> bool) {
-        for place in 0..self.agents.len() {
-            if self.agents[place].record.lost.is_none() && whom(&self.agents[place]) {
-                self.lose(place, why);
-            }
+        for place in self.gathering.those(whom) {
+            self.lose(place, why);
         }
     }
 
     /// Gives an agent up, and the pairs that need it.
     fn lose(&mut self, agent: usize, why: &str) {
-        let seen = &mut self.agents[agent];
-        seen.record.lost = Some(why.to_owned());
-        let (server, name) = (seen.server, seen.record.name.clone());
+        let record = &mut self.gathering.agents[agent].record;
+        record.lost = Some(why.to_owned());
+        let (server, name) = (self.server_of[agent], record.name.clone());
         // Once started, a client itself reports a dead server, and what it got until then.
         let is_running = matches!(self.stage, Stage::Running { .. });
         for (course, pair) in self.pairs.iter_mut().zip(&self.job.plan.pairs) {
@@ -463,10 +352,10 @@ impl Coordinator {
     /// The record; the role adds what only it knows.
     pub fn into_record(mut self) -> FleetRecord {
         self.end_the_rest("it was abandoned");
-        let Self { job, agents, mut servers, pairs, start_at, interrupted, .. } = self;
+        let Self { job, gathering, server_of, mut servers, pairs, start_at, interrupted, .. } = self;
         let mut clients = Vec::new();
-        for agent in agents {
-            match agent.server {
+        for (agent, server) in gathering.agents.into_iter().zip(server_of) {
+            match server {
                 None => clients.push(agent.record),
                 Some(place) => {
                     servers[place] = AgentRecord { url: servers[place].url.take(), ..agent.record }
@@ -489,6 +378,7 @@ impl Coordinator {
             protocol: job.protocol,
             pairs: pairs.collect(),
             asked: FleetAsked {
+                direction: job.direction,
                 concurrency: job.concurrency,
                 duration: job.duration,
                 grace: job.waits.grace,

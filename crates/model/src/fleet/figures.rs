@@ -86,6 +86,9 @@ pub struct ServerFigures {
     /// Bytes of HTTP that it sent, before they were encrypted: bodies, heads, frames. Bytes still in flight when its client
     /// stopped are among them.
     pub sent: u64,
+    /// Bytes of request bodies that it took, those of uploads that were cut among them.
+    #[serde(default)]
+    pub received: u64,
     /// Connections that it accepted.
     pub connections: u64,
     /// Segments that its kernel retransmitted, over all its TCP connections; `None` over QUIC, and if the kernel does not report
@@ -101,16 +104,18 @@ pub struct ServerFigures {
 }
 
 impl ServerFigures {
-    /// CPU seconds per GB (10^9 bytes) of [`ServerFigures::sent`]; `None` if it sent nothing.
+    /// CPU seconds per GB (10^9 bytes) of what it sent and took together: of transfers one of the two is next to nothing. `None` if
+    /// there was neither.
     pub fn cpu_per_gb(&self) -> Option<f64> {
-        cpu_per_gb(self.cpu, self.sent)
+        cpu_per_gb(self.cpu, self.sent.saturating_add(self.received))
     }
 
     /// Whether its numbers can be added up and its texts be printed: they come from another machine.
     pub fn is_sound(&self) -> bool {
         /// Four times the maximum of Linux (`TCP_CA_NAME_MAX`).
         const LONGEST_NAME: usize = 64;
-        let numbers = [self.sent, self.connections, self.retransmits.unwrap_or(0)].map(u128::from);
+        let numbers =
+            [self.sent, self.received, self.connections, self.retransmits.unwrap_or(0)].map(u128::from);
         let is_name =
             |name: &String| name.len() <= LONGEST_NAME && name.chars().all(|c| c.is_ascii_graphic());
         let busiest = self.busiest.as_ref();
@@ -127,15 +132,18 @@ mod tests {
     use crate::fleet::testing as fleet;
 
     #[test]
-    fn what_a_server_spent_is_per_gb_that_it_sent_and_sound_or_nothing() {
+    fn what_a_server_spent_is_per_gb_that_it_sent_or_took_and_sound_or_nothing() {
         let figures = fleet::server_figures();
         assert!(figures.is_sound());
         assert_eq!(figures.cpu_per_gb(), Some(0.5));
         assert_eq!(ServerFigures { sent: 0, ..figures.clone() }.cpu_per_gb(), None);
+        let taken = ServerFigures { sent: 0, received: figures.sent, ..figures.clone() };
+        assert_eq!(taken.cpu_per_gb(), Some(0.5));
         let most = 1 << 60;
         assert!(ServerFigures { sent: most, retransmits: Some(most), ..figures.clone() }.is_sound());
         for wrong in [
             ServerFigures { sent: most + 1, ..figures.clone() },
+            ServerFigures { received: most + 1, ..figures.clone() },
             ServerFigures { connections: u64::MAX, ..figures.clone() },
             ServerFigures { retransmits: Some(most + 1), ..figures.clone() },
             ServerFigures { cpu: Duration::MAX, ..figures.clone() },

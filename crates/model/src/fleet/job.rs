@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{FetchTask, FleetPlan, Reach, ServeTask, Trust};
+use crate::bulk::TransferDirection;
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::random::Counter;
 use h2lab_transfer::Sizes;
@@ -54,11 +55,13 @@ pub struct FleetJob {
     pub concurrency: u32,
     /// Who fetches from whom.
     pub plan: FleetPlan,
+    /// Which way the bytes of all pairs go.
+    pub direction: TransferDirection,
     /// The protocol.
     pub protocol: Protocol,
     /// Whether `h2c` begins with an upgrade; servers that agents start do not take one.
     pub upgrade: bool,
-    /// How much each request asks for.
+    /// How much each request asks for, or sends.
     pub sizes: Sizes,
     /// For how long.
     pub duration: Duration,
@@ -104,6 +107,7 @@ impl FleetJob {
         };
         Some(FetchTask {
             pair: pair as u32,
+            direction: self.direction,
             urls: self.urls(pair, url),
             protocol: self.protocol,
             upgrade: self.upgrade && !is_ours,
@@ -119,7 +123,7 @@ impl FleetJob {
         })
     }
 
-    /// The URLs that a pair fetches from a server at `url`.
+    /// The URLs of a pair's requests to a server at `url`.
     fn urls(&self, pair: usize, url: &str) -> Vec<String> {
         let after_scheme = url.find("://").map_or(0, |at| at + "://".len());
         let path = url[after_scheme..].find('/').map_or("", |at| &url[after_scheme + at..]);
@@ -159,6 +163,14 @@ mod tests {
             assert_eq!(job.fetch_task(0, url).unwrap().urls, ["http://a:1/bytes/1073741824"]);
         }
         assert_eq!(job.fetch_task(0, "http://a:1/data.tar").unwrap().urls, ["http://a:1/data.tar"]);
+    }
+
+    #[test]
+    fn the_bytes_of_all_pairs_go_one_way() {
+        for direction in [TransferDirection::Get, TransferDirection::Put] {
+            let job = FleetJob { direction, ..testing::job(1, 1) };
+            assert_eq!(job.fetch_task(0, "http://a:1").unwrap().direction, direction);
+        }
     }
 
     #[test]

@@ -1,20 +1,26 @@
 //! The messages between a driver and its agents: plain values, the same over every transport, as one line of JSON where
 //! they have to be bytes.
 
+mod load;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{PairFigures, Reach, ServerFigures, Trust};
+pub(in crate::fleet) use load::is_part_of;
+pub use load::{LoadTask, LoadTaskError, PartReport, ShareProgress};
+
+use super::{AgentCard, PairFigures, Reach, ServerFigures, Trust};
+use crate::bulk::TransferDirection;
 use crate::foreign;
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::text::{PeerText, made_printable};
 use h2lab_base::units::Time;
 
 /// Version of the messages. It stands in each of them, since a transport need not have sessions; another one is refused.
-pub const AGENT_VERSION: u32 = 6;
+pub const AGENT_VERSION: u32 = 7;
 
 /// The longest line that is read as a message, in bytes: four times a result whose transfer was metered for an hour.
 pub const LONGEST_LINE: usize = 4 << 20;
@@ -23,6 +29,12 @@ pub const LONGEST_LINE: usize = 4 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToAgent {
+    /// You have a driver from now on: the first message where an agent serves one driver after another. It answers
+    /// [`FromAgent::Ready`], or [`FromAgent::Busy`].
+    Open {
+        /// Who the driver is: its user and machine.
+        driver: String,
+    },
     /// Read your clock. It answers [`FromAgent::Pong`] at once.
     Ping {
         /// Comes back.
@@ -30,16 +42,21 @@ pub enum ToAgent {
     },
     /// Serve bytes from memory from now on. It answers [`FromAgent::Serving`].
     Serve(ServeTask),
-    /// The tasks to fetch. It answers [`FromAgent::Planned`], and starts nothing.
+    /// The transfers to make. It answers [`FromAgent::Planned`], and starts nothing.
     FleetPlan(Vec<FetchTask>),
+    /// A share of a load. It dials, answers [`FromAgent::Planned`] when its connections are up, and sends no request before it is
+    /// told to start.
+    Load(Box<LoadTask>),
     /// Begin all of it at this moment of your own clock, or at once if that has passed.
     StartAt {
         /// The moment.
         at: Time,
     },
     /// Abort what is under way, stop serving, and report the results: [`FromAgent::Result`] of each pair, [`FromAgent::Served`]
-    /// of a server.
+    /// of a server, [`FromAgent::Part`] of a share of a load, whose records are stored all the same.
     Stop,
+    /// Your driver leaves: end what it started, report nothing more, and wait for another driver.
+    Bye,
 }
 
 /// A message from an agent.
@@ -52,6 +69,14 @@ pub enum FromAgent {
         version: String,
         /// Kernel and machine.
         machine: String,
+        /// What its machine can do; `None` of an agent that serves one driver and ends with it.
+        #[serde(default)]
+        card: Option<Box<AgentCard>>,
+    },
+    /// It serves another driver; it sends nothing more.
+    Busy {
+        /// Which one, and since when.
+        with: String,
     },
     /// The answer to [`ToAgent::Ping`].
     Pong {
@@ -65,14 +90,14 @@ pub enum FromAgent {
         /// Where it listens, with the actual port.
         address: SocketAddr,
     },
-    /// It has received its tasks.
+    /// It has received its tasks, and the connections of a load are up.
     Planned,
     /// It cannot do its task; it sends nothing more.
     Refused {
         /// Why.
         why: String,
     },
-    /// Its progress, a few times per second.
+    /// The progress of its pairs, a few times per second.
     Progress {
         /// The time of its clock.
         at: Time,
@@ -90,6 +115,10 @@ pub enum FromAgent {
     },
     /// It has stopped serving; what that took.
     Served(ServerFigures),
+    /// The progress of its share of a load, a few times per second.
+    Loading(Box<ShareProgress>),
+    /// Its share of a load is over, and stored.
+    Part(PartReport),
 }
 
 /// What an agent serves: any number of bytes at `/bytes/N`.
@@ -105,12 +134,15 @@ pub struct ServeTask {
     pub congestion: Option<String>,
 }
 
-/// What an agent fetches of one server.
+/// What an agent fetches from one server, or sends to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchTask {
     /// The pair's place in the plan.
     pub pair: u32,
-    /// What is fetched and discarded, one after the other, over and over; all of one server.
+    /// Which way the bytes go.
+    #[serde(default)]
+    pub direction: TransferDirection,
+    /// What is fetched and discarded, or sent from memory, one after the other, over and over; all of one server.
     pub urls: Vec<String>,
     /// The protocol.
     pub protocol: Protocol,
@@ -221,6 +253,9 @@ mod tests {
             congestion: Some("bbr".to_owned()),
         };
         for message in [
+            ToAgent::Open { driver: "ann at desk".to_owned() },
+            ToAgent::Load(Box::new(testing::load_task())),
+            ToAgent::Bye,
             ToAgent::Ping { number: 7 },
             ToAgent::Serve(serve),
             ToAgent::FleetPlan(vec![task.clone(), task]),
@@ -237,7 +272,10 @@ mod tests {
     fn what_an_agent_reports_reads_back_as_it_was() {
         let result = |figures| FromAgent::Result { pair: 1, began: Time::from_millis(5), figures };
         for message in [
-            FromAgent::Ready { version: "0.1.0".to_owned(), machine: "Linux".to_owned() },
+            FromAgent::Ready { version: "0.1.0".to_owned(), machine: "Linux".to_owned(), card: None },
+            FromAgent::Busy { with: "ann at desk".to_owned() },
+            FromAgent::Loading(Box::new(testing::share_progress(3))),
+            FromAgent::Part(testing::part_report("kek-1")),
             FromAgent::Pong { number: 0, at: Time::ZERO },
             FromAgent::Serving { address: "10.0.0.1:8080".parse().unwrap() },
             FromAgent::Planned,
@@ -252,6 +290,18 @@ mod tests {
             assert!(!line.contains('\n'), "{line}");
             assert_eq!(decode::<FromAgent>(&line).unwrap(), message);
         }
+    }
+
+    #[test]
+    fn what_an_older_field_list_lacks_has_its_value_from_before() {
+        let mut task = serde_json::to_value(testing::fetch_task(3)).unwrap();
+        task.as_object_mut().unwrap().remove("direction");
+        let task: FetchTask = serde_json::from_value(task).unwrap();
+        assert_eq!(task.direction, TransferDirection::Get);
+        let ready = format!(
+            r#"{{"agent":{AGENT_VERSION},"message":{{"ready":{{"version":"0.1.0","machine":"Linux"}}}}}}"#
+        );
+        assert!(matches!(decode::<FromAgent>(&ready).unwrap(), FromAgent::Ready { card: None, .. }));
     }
 
     #[test]

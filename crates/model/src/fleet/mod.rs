@@ -1,28 +1,49 @@
-//! Bulk transfers among several machines, without I/O: who fetches from whom, the messages of their agents, when one
-//! of them is given up, and the result.
+//! Work of several machines, without I/O: the messages of their agents, who does what, when an agent is given up, and the result.
 //!
 //! An *agent* runs on one machine, receives [`ToAgent`] and sends [`FromAgent`]; the role (`h2lab_roles::fleet`) transports these
-//! values. The [`Coordinator`] executes a [`FleetPlan`] with them: messages and the time go in, messages come out, and the result
-//! is a [`FleetRecord`].
+//! values, over a network that may lose them in a [`Session`]. Messages and the time go into a coordinator, messages come out: the
+//! [`Coordinator`] executes a [`FleetPlan`] of bulk transfers, whose result is a [`FleetRecord`]; the [`LoadCoordinator`] makes a
+//! load of shares, whose result is a [`LoadOutcome`]. The cells of a run wait in a queue instead, as [`Unit`]s.
 
+pub mod allow;
+pub mod card;
 pub mod coordinator;
 pub mod figures;
+mod gathering;
 pub mod job;
+pub mod load_coordinator;
+pub mod load_job;
+#[cfg(test)]
+mod many;
 pub mod messages;
 pub mod offset;
 pub mod plan;
+pub mod queue;
 pub mod reach;
 pub mod record;
+pub mod session;
+pub mod subjects;
 pub mod summary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use coordinator::{Coordinator, Stage};
+pub use allow::{AgentLimits, AllowEntry, AllowList, Demand, LoadRequest, Permissions, Refusal};
+pub use card::AgentCard;
+pub use coordinator::Coordinator;
 pub use figures::{Ending, PairFigures, ServerFigures};
+pub use gathering::Stage;
 pub use job::{FleetJob, FleetTimeouts, Server, ServerPlace};
-pub use messages::{AGENT_VERSION, FetchTask, FromAgent, MessageError, ServeTask, ToAgent};
+pub use load_coordinator::LoadCoordinator;
+pub use load_job::{LoadJob, LoadOutcome, ShareEnd, ShareRecord};
+pub use messages::{
+    AGENT_VERSION, FetchTask, FromAgent, LoadTask, LoadTaskError, MessageError, PartReport, ServeTask,
+    ShareProgress, ToAgent,
+};
 pub use offset::{ClockOffset, RoundTrip};
 pub use plan::{FleetPlan, FleetPlanError, Pair, Pairing};
+pub use queue::{Class, Needs, QueueError, RunInfo, Unit, UnitPart, UnitReport, UnitTask, UnmetNeeds};
 pub use reach::{ClientIdentity, Reach, Trust};
 pub use record::{AgentRecord, FleetRecord, PairEnd, PairRecord};
+pub use session::{Session, SessionError};
+pub use subjects::{AgentName, RandomId};
 pub use summary::{FleetSummary, PairState, PairTally};

@@ -40,6 +40,11 @@ impl ClockOffset {
         Some(Self { nanos, uncertainty: Duration::from_nanos(uncertainty) })
     }
 
+    /// Our clock less the agent's, in nanoseconds.
+    pub const fn nanos(self) -> i64 {
+        self.nanos
+    }
+
     /// A time of ours as the agent's clock shows it; the beginning of its clock if that was later.
     pub fn to_agent(self, ours: Time) -> Time {
         shifted(ours, -i128::from(self.nanos))

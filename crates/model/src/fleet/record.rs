@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{ClockOffset, Pair, PairFigures, ServerFigures};
-use crate::bulk::ByteMeter;
+use crate::bulk::{ByteMeter, TransferDirection};
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::secrets::without_secrets;
 use h2lab_base::units::Time;
@@ -28,6 +28,21 @@ pub struct AgentRecord {
     pub served: Option<ServerFigures>,
     /// Why it was lost; `None` if it was not.
     pub lost: Option<String>,
+}
+
+impl AgentRecord {
+    /// An agent of which only its name is known.
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            url: None,
+            machine: None,
+            version: None,
+            offset: None,
+            served: None,
+            lost: None,
+        }
+    }
 }
 
 /// How a pair ended.
@@ -64,13 +79,16 @@ pub struct PairRecord {
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FleetAsked {
+    /// Which way the bytes went.
+    #[serde(default)]
+    pub direction: TransferDirection,
     /// Transfers at a time of each client.
     pub concurrency: u32,
     /// For how long.
     pub duration: Duration,
     /// How long results could take after that.
     pub grace: Duration,
-    /// How much was asked for at a time.
+    /// How much was asked for, or sent, at a time.
     pub sizes: Sizes,
     /// Settings of the engines that were set explicitly.
     pub engine: EngineSettings,

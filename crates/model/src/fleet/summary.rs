@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{AgentRecord, FleetRecord, PairEnd, PairRecord};
 use crate::bulk::rate::{bits_per_second, cpu_per_gb};
 use crate::bulk::record::{SILENCE, VOID, exceeds};
-use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferOutcome, TransferTally};
+use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferDirection, TransferOutcome, TransferTally};
 
 /// What became of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -222,7 +222,11 @@ impl FleetSummary {
                     record.servers.get(pair.pair.server as usize),
                 ]
                 .map(|agent| agent.map_or("?", |agent| agent.name.as_str()));
-                format!("{client} from {server}: no data received in the last {cut:.1?} before the end")
+                let (way, moved) = match record.asked.direction {
+                    TransferDirection::Get => ("from", "received"),
+                    TransferDirection::Put => ("to", "sent"),
+                };
+                format!("{client} {way} {server}: no data {moved} in the last {cut:.1?} before the end")
             })
         });
         let undeclared =
@@ -364,6 +368,9 @@ mod tests {
         (record.pairs[0].end, record.asked.duration) = (PairEnd::Reported(Box::new(figures.clone())), hung);
         let doubts = |record: &FleetRecord| FleetSummary::of(record).doubts(record);
         assert!(doubts(&record)[0].contains("no data received in the last 3.0s"), "{:?}", doubts(&record));
+        record.asked.direction = TransferDirection::Put;
+        assert!(doubts(&record)[0].contains(" to ssh:lyon-1: no data sent"), "{:?}", doubts(&record));
+        record.asked.direction = TransferDirection::Get;
         record.asked.duration -= Duration::from_millis(1);
         assert!(!doubts(&record).iter().any(|reported| reported.contains("no data received")));
         let mut nothing = figures;

@@ -6,13 +6,14 @@ use super::plan::PlanInput;
 use super::record::FleetAsked;
 use super::{
     AgentRecord, ClientIdentity, ClockOffset, Ending, FetchTask, FleetJob, FleetPlan, FleetRecord,
-    FleetTimeouts, PairEnd, PairFigures, PairRecord, Pairing, Reach, RoundTrip, Server, ServerFigures,
-    ServerPlace, Trust,
+    FleetTimeouts, LoadJob, LoadTask, PairEnd, PairFigures, PairRecord, Pairing, PartReport, Reach,
+    RoundTrip, Server, ServerFigures, ServerPlace, ShareProgress, Trust,
 };
 use crate::bulk::record::RECORD_VERSION;
-use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferOutcome};
-use crate::record::Fault;
-use crate::workload::{EngineSettings, Protocol};
+use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferDirection, TransferOutcome};
+use crate::record::{Fault, Histogram, Level};
+use crate::scenario::{Axis, LiveTarget, MatrixAxes, Scenario, WorkAxes};
+use crate::workload::{EngineSettings, Protocol, Share};
 use h2lab_base::units::Time;
 use h2lab_transfer::Sizes;
 
@@ -37,6 +38,7 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
             .collect(),
         concurrency: input.concurrency,
         plan: FleetPlan::make(&input).unwrap(),
+        direction: TransferDirection::Get,
         protocol: Protocol::H1,
         upgrade: false,
         sizes: Sizes::Fixed(1 << 30),
@@ -56,6 +58,7 @@ pub fn job(clients: u32, servers: u32) -> FleetJob {
 pub fn fetch_task(pair: u32) -> FetchTask {
     FetchTask {
         pair,
+        direction: TransferDirection::Get,
         urls: vec!["http://10.0.0.1:8080/bytes/1".to_owned()],
         protocol: Protocol::H2c,
         upgrade: true,
@@ -116,11 +119,94 @@ pub fn server_figures() -> ServerFigures {
     ServerFigures {
         cpu: Duration::from_secs(1),
         sent: 2_000_000_000,
+        received: 0,
         connections: 2,
         retransmits: Some(12),
         congestion: Some("cubic".to_owned()),
         paused: Duration::ZERO,
         busiest: None,
+    }
+}
+
+/// The task of an agent that makes a whole load: 6,000 requests per second for 9 seconds after one of warm-up.
+pub fn load_task() -> LoadTask {
+    let url = "https://shop.example/cart".to_owned();
+    let live = LiveTarget { url: url.clone(), path: "/cart".to_owned(), protocols: Axis::one(Protocol::H2) };
+    LoadTask {
+        scenario: Scenario {
+            repetitions: 1,
+            work: WorkAxes {
+                rate: Axis::one(6_000.0),
+                warmup: Duration::from_secs(1),
+                measure: Axis::one(Duration::from_secs(9)),
+                drain: Duration::from_secs(1),
+                ..WorkAxes::default()
+            },
+            matrix: MatrixAxes {
+                live: vec![live],
+                protocols: Axis::one(Protocol::H2),
+                ..MatrixAxes::default()
+            },
+            ..Scenario::default()
+        },
+        congestion: Some("bbr".to_owned()),
+        requests: None,
+        share: Share::default(),
+        threads: 2,
+        level: Level::Hist,
+        frames: false,
+        url,
+        reach: Reach::default(),
+        trust: Trust::default(),
+        protocol: Protocol::H2,
+    }
+}
+
+/// That load by so many agents.
+pub fn load_job(agents: u32) -> LoadJob {
+    LoadJob {
+        agents: (0..agents).map(|n| format!("kek-{n}")).collect(),
+        task: load_task(),
+        duration: Duration::from_secs(11),
+        waits: FleetTimeouts { setup: Duration::from_secs(30), grace: Duration::from_secs(4) },
+    }
+}
+
+/// The progress of a third of that load after so many seconds.
+pub fn share_progress(seconds: u64) -> ShareProgress {
+    ShareProgress {
+        elapsed: Duration::from_secs(seconds),
+        total: Duration::from_secs(10),
+        due: 2_000 * seconds,
+        succeeded: 1_990 * seconds,
+        failed: seconds,
+        waiting: 1,
+        in_flight: 8,
+        connections: 8,
+        opened: 8,
+        recent: Histogram::of([Duration::from_millis(2), Duration::from_millis(3)]),
+    }
+}
+
+/// The report of an agent that has made a third of that load. It began at time 0 of its clock.
+pub fn part_report(agent: &str) -> PartReport {
+    let last = ShareProgress {
+        waiting: 0,
+        in_flight: 0,
+        connections: 0,
+        recent: Histogram::default(),
+        ..share_progress(10)
+    };
+    PartReport {
+        object: format!("5ea1ab1e5ea1ab1e5ea1ab1e5ea1ab1e.{agent}"),
+        bytes: 100_000,
+        digest: "SHA-256=lmXqbQFtwVJbAQ7KpGdbtKDxCOFGOLRvSgaCyQu7gbQ=".to_owned(),
+        started_at: Time::ZERO,
+        clock_origin_ns: 0,
+        late: Duration::from_micros(30),
+        interrupted: false,
+        cpu: Duration::from_secs(2),
+        last,
     }
 }
 
@@ -178,6 +264,7 @@ pub fn record() -> FleetRecord {
         seed: 1,
         protocol: Protocol::H2c,
         asked: FleetAsked {
+            direction: TransferDirection::Get,
             concurrency: 2,
             duration: Duration::from_secs(10),
             grace: Duration::from_secs(4),

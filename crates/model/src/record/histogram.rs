@@ -87,29 +87,40 @@ impl Histogram {
         Some((Duration::from_nanos(self.min_ns), Duration::from_nanos(self.max_ns)))
     }
 
-    /// Adds another one: the result is the histogram of both.
+    /// Whether it is one, if it comes from another machine: rising buckets whose counts are its number, extremes in
+    /// their order, and a sum that so many durations can have.
+    pub(crate) fn adds_up(&self) -> bool {
+        let counted: u128 = self.buckets.iter().map(|(_, count)| u128::from(*count)).sum();
+        self.buckets.is_sorted_by(|(one, _), (next, _)| one < next)
+            && counted == u128::from(self.n)
+            && self.extremes().is_none_or(|(least, most)| least <= most)
+            && self.sum_ns <= u128::from(self.n) * u128::from(u64::MAX)
+    }
+
+    /// Adds another one: the result is the histogram of both. Counts stay at the largest number: those of another
+    /// machine may be any.
     pub fn merge(&mut self, other: &Self) {
         if other.n == 0 {
             return;
         }
         self.min_ns = if self.n == 0 { other.min_ns } else { self.min_ns.min(other.min_ns) };
         self.max_ns = self.max_ns.max(other.max_ns);
-        self.n += other.n;
-        self.sum_ns += other.sum_ns;
+        self.n = self.n.saturating_add(other.n);
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
         let (ours, theirs) = (std::mem::take(&mut self.buckets), &other.buckets);
         self.buckets.reserve(ours.len().max(theirs.len()));
         let (mut ours, mut theirs) = (ours.into_iter().peekable(), theirs.iter().copied().peekable());
         while let (Some(&(ns, count)), Some(&(their_ns, their_count))) = (ours.peek(), theirs.peek()) {
-            self.buckets.push((ns.min(their_ns), 0));
-            let last = self.buckets.len() - 1;
+            let mut both: u64 = 0;
             if ns <= their_ns {
-                self.buckets[last].1 += count;
+                both = count;
                 ours.next();
             }
             if their_ns <= ns {
-                self.buckets[last].1 += their_count;
+                both = both.saturating_add(their_count);
                 theirs.next();
             }
+            self.buckets.push((ns.min(their_ns), both));
         }
         self.buckets.extend(ours);
         self.buckets.extend(theirs);
@@ -124,13 +135,13 @@ impl Histogram {
     /// [`Histogram::at_rank`] for these ranks, in rising order, in one pass.
     pub fn at_ranks(&self, ranks: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Duration> {
         // Durations up to and including the bucket `next`, once it is passed.
-        let (mut next, mut passed) = (0, 0);
+        let (mut next, mut passed) = (0, 0_u64);
         ranks.into_iter().map(move |rank| {
             if rank == 0 || self.n == 0 {
                 return Duration::ZERO;
             }
             while passed < rank && next < self.buckets.len() {
-                passed += self.buckets[next].1;
+                passed = passed.saturating_add(self.buckets[next].1);
                 next += 1;
             }
             let ns = match rank {
@@ -261,6 +272,48 @@ mod tests {
         }
         merged.merge(&Histogram::default());
         assert_eq!(merged, Histogram::of(values));
+    }
+
+    /// These buckets, which need not be those of a histogram, for so many durations.
+    fn claimed(buckets: &[(u64, u64)], n: u64, sum_ns: u128) -> Histogram {
+        let [first, last] = [buckets.first(), buckets.last()].map(|bucket| bucket.map_or(0, |(ns, _)| *ns));
+        Histogram { buckets: buckets.to_vec(), n, sum_ns, min_ns: first, max_ns: last }
+    }
+
+    #[test]
+    fn counts_that_are_too_large_together_stay_at_the_largest_number() {
+        let merged = |n, other| {
+            let mut merged = claimed(&[(5, n)], n, u128::MAX);
+            merged.merge(&claimed(&[(5, other)], other, 1));
+            (merged.n(), merged.buckets()[0].1, merged.sum_ns())
+        };
+        assert_eq!(merged(u64::MAX - 2, 1), (u64::MAX - 1, u64::MAX - 1, u128::MAX));
+        for (n, other) in [(u64::MAX - 1, 1), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
+            assert_eq!(merged(n, other), (u64::MAX, u64::MAX, u128::MAX));
+        }
+        let mut full = claimed(&[(5, u64::MAX - 1)], u64::MAX - 1, 0);
+        full.merge(&claimed(&[(7, 3)], 3, 21));
+        assert_eq!(full.at_rank(u64::MAX), Duration::from_nanos(7), "ranks do not wrap either");
+    }
+
+    #[test]
+    fn what_is_no_histogram_does_not_add_up() {
+        assert!(Histogram::default().adds_up());
+        assert!(Histogram::of([1, 2_000_000, 7].map(Duration::from_nanos)).adds_up());
+        let largest = u128::from(u64::MAX) * 2;
+        assert!(claimed(&[(1, 2)], 2, largest).adds_up());
+        let wrong = [
+            (&[(1, 2)][..], 2, largest + 1),
+            (&[(1, 2)], 3, 3),
+            (&[(1, u64::MAX), (5, 1)], 0, 0),
+            (&[(5, 1), (1, 1)], 2, 6),
+            (&[(1, 1), (1, 1)], 2, 2),
+        ];
+        for (buckets, n, sum_ns) in wrong {
+            assert!(!claimed(buckets, n, sum_ns).adds_up(), "{buckets:?}, {n}, {sum_ns}");
+        }
+        let extremes = |min_ns, max_ns| Histogram { min_ns, max_ns, ..claimed(&[(1, 2)], 2, 2) };
+        assert!(extremes(1, 1).adds_up() && !extremes(9, 1).adds_up());
     }
 
     #[test]

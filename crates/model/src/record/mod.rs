@@ -5,6 +5,7 @@
 //! stores it (`run.json` and Parquet files in the run folder) and reads it back; [`h2lab_analysis::stats`] and
 //! [`h2lab_analysis::diagnose`] read nothing else.
 
+pub mod agents;
 mod bulk;
 pub mod connection;
 mod data_frames;
@@ -12,14 +13,18 @@ pub mod disturbance;
 pub mod histogram;
 pub mod level;
 pub mod link;
+mod measured_on;
+pub mod merge;
 pub mod meter;
 pub mod outcome;
 pub mod run;
 pub mod sample;
+mod tail;
 pub mod tally;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use agents::ShareSummary;
 pub use bulk::{BulkRepetition, IoFigures, Offered};
 pub use connection::{CloseReason, ConnectionRecord, GoAwayRecord, HttpRecord};
 pub use data_frames::FrameFigures;
@@ -27,6 +32,7 @@ pub use disturbance::{Disturbance, DisturbanceKind};
 pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};
+pub use measured_on::MeasuredOn;
 pub use meter::{ByteMeter, RateSpread};
 pub use outcome::{Fault, Outcome};
 pub use run::{
@@ -34,4 +40,5 @@ pub use run::{
     ServerSummary, SidecarSummary,
 };
 pub use sample::{Sample, Samples};
+pub use tail::TailSample;
 pub use tally::Tally;

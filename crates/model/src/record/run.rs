@@ -4,7 +4,8 @@ use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, PacketRecord, Sample, Samples, Tally,
+    BulkRepetition, ConnectionRecord, Disturbance, Level, LinkSummary, MeasuredOn, PacketRecord, Sample,
+    Samples, ShareSummary, Tally,
 };
 use crate::scenario::{Cell, Scenario};
 use h2lab_base::counters::TcpTick;
@@ -164,12 +165,19 @@ pub struct CellRecord {
     /// The figures of bulk work; else `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk: Option<BulkRepetition>,
+    /// The shares of the agents that made the load, by number; empty where the driver made it itself, and in records of before
+    /// the field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<ShareSummary>,
     /// Its environment.
     pub environment: Environment,
     /// Warnings about the measurement, in sentences.
     pub warnings: Vec<String>,
     /// Why it could not be measured: the target does not speak the cell's protocol. All else is empty then.
     pub unsupported: Option<String>,
+    /// The agent that made it, and its machine; `None` if that is the machine of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MeasuredOn>,
 }
 
 impl CellRecord {
@@ -214,9 +222,11 @@ impl CellRecord {
             server: None,
             sidecar: None,
             bulk: None,
+            agents: Vec::new(),
             environment: Environment::default(),
             warnings: Vec::new(),
             unsupported: None,
+            machine: None,
         }
     }
 }

@@ -93,33 +93,33 @@ impl Counts {
         total
     }
 
-    /// Adds the counts of others.
+    /// Adds the counts of others. They stay at the largest number: those of another machine may be any.
     pub const fn add(&mut self, other: &Self) {
-        self.requests += other.requests;
-        self.assigned += other.assigned;
-        self.sent += other.sent;
-        self.replays += other.replays;
-        self.body_bytes += other.body_bytes;
-        self.served += other.served;
-        self.served_bytes += other.served_bytes;
-        self.stall_open_ns += other.stall_open_ns;
-        self.stall_socket_ns += other.stall_socket_ns;
-        self.stall_window_ns += other.stall_window_ns;
+        self.requests = self.requests.saturating_add(other.requests);
+        self.assigned = self.assigned.saturating_add(other.assigned);
+        self.sent = self.sent.saturating_add(other.sent);
+        self.replays = self.replays.saturating_add(other.replays);
+        self.body_bytes = self.body_bytes.saturating_add(other.body_bytes);
+        self.served = self.served.saturating_add(other.served);
+        self.served_bytes = self.served_bytes.saturating_add(other.served_bytes);
+        self.stall_open_ns = self.stall_open_ns.saturating_add(other.stall_open_ns);
+        self.stall_socket_ns = self.stall_socket_ns.saturating_add(other.stall_socket_ns);
+        self.stall_window_ns = self.stall_window_ns.saturating_add(other.stall_window_ns);
     }
 
     fn add_sample(&mut self, sample: &Sample, served: bool) {
-        self.requests += 1;
-        self.assigned += u64::from(sample.connection != Sample::NO_CONNECTION);
-        self.sent += u64::from(sample.sent_at.happened());
-        self.replays += u64::from(sample.replays);
-        self.body_bytes += sample.body_bytes;
-        if served {
-            self.served += 1;
-            self.served_bytes += sample.body_bytes;
-        }
-        self.stall_open_ns += sample.stall_open_ns;
-        self.stall_socket_ns += sample.stall_socket_ns;
-        self.stall_window_ns += sample.stall_window_ns;
+        self.add(&Self {
+            requests: 1,
+            assigned: u64::from(sample.connection != Sample::NO_CONNECTION),
+            sent: u64::from(sample.sent_at.happened()),
+            replays: u64::from(sample.replays),
+            body_bytes: sample.body_bytes,
+            served: u64::from(served),
+            served_bytes: if served { sample.body_bytes } else { 0 },
+            stall_open_ns: sample.stall_open_ns,
+            stall_socket_ns: sample.stall_socket_ns,
+            stall_window_ns: sample.stall_window_ns,
+        });
     }
 }
 
@@ -163,11 +163,48 @@ impl Tally {
         self.ttfb.merge(&other.ttfb);
         self.lateness.merge(&other.lateness);
     }
+
+    /// Whether its counts and its histograms are of the same requests.
+    fn adds_up(&self) -> bool {
+        let Counts { requests, assigned, sent, served, .. } = self.counts;
+        let histograms = [&self.response, &self.service, &self.ttfb, &self.lateness];
+        histograms.into_iter().all(Histogram::adds_up)
+            && [assigned, sent, served, self.ttfb.n()].into_iter().all(|part| part <= requests)
+            && self.response.n() == requests
+            && [self.service.n(), self.lateness.n()] == [sent; 2]
+    }
+}
+
+/// The most requests that one generator can have made: a thousand million per second for three days. Those of ten
+/// thousand of them can be added up.
+const MOST_REQUESTS: u64 = 1 << 48;
+
+/// Whether tallies that another machine has recorded can be: the counts of each agree with its histograms, and all
+/// together are no more than can be added to those of others.
+pub fn add_up(tallies: &[Tally]) -> bool {
+    let Counts { requests, replays, .. } = Counts::total(tallies);
+    tallies.iter().all(Tally::adds_up) && requests.max(replays) <= MOST_REQUESTS
 }
 
 /// Joins the tallies of several recorders, with slices of the same length: one per slice and class, in the order of time.
 pub fn merge(parts: impl IntoIterator<Item = Vec<Tally>>) -> Vec<Tally> {
     by_slice_and_class(parts).into_values().collect()
+}
+
+/// [`merge`] for recorders whose times are of several clocks: each part begins at a time of its own, from which its slices count. All
+/// become slices of a cell that begins at `start`, as long as those of the part with the longest.
+pub(super) fn merge_aligned(parts: Vec<(Time, Vec<Tally>)>, start: Time) -> Vec<Tally> {
+    let offset = |began: Time| move |tally: &Tally| tally.at.nanos_since(began);
+    let offsets = parts.iter().flat_map(|(began, tallies)| tallies.iter().map(offset(*began)));
+    // A tallier whose last slice begins there has slices of this length: they are longer only where there would be too many.
+    let width = Tallier::width_for(offsets.max().unwrap_or_default(), nanos(Tallier::SLICE));
+    merge(parts.into_iter().map(|(began, tallies)| {
+        let aligned = tallies.into_iter().map(|tally| {
+            let slice = offset(began)(&tally) / width * width;
+            Tally { at: start + Duration::from_nanos(slice), ..tally }
+        });
+        aligned.collect::<Vec<_>>()
+    }))
 }
 
 fn by_slice_and_class(parts: impl IntoIterator<Item = Vec<Tally>>) -> BTreeMap<(Time, Class), Tally> {
@@ -266,7 +303,7 @@ impl Tallier {
         live.response.record(sample.response_ns());
         if sample.sent_at.happened() {
             live.service.record(sample.completed_at.nanos_since(sample.sent_at));
-            let waited = sample.stall_open_ns + sample.stall_socket_ns;
+            let waited = sample.stall_open_ns.saturating_add(sample.stall_socket_ns);
             live.lateness.record(sample.sent_at.nanos_since(sample.scheduled_at).saturating_sub(waited));
         }
         if sample.first_byte_at.happened() {
@@ -317,11 +354,8 @@ impl Tallier {
     fn next_slice(&mut self, now: Time) {
         self.settle();
         let passed = nanos(now.since(self.start));
-        if passed / self.width_ns >= Self::SLICES {
-            let mut width = self.width_ns;
-            while passed / width >= Self::SLICES {
-                width *= 2;
-            }
+        let width = Self::width_for(passed, self.width_ns);
+        if width > self.width_ns {
             self.widen(width);
         }
         let slice = self.slice_of(now);
@@ -329,6 +363,15 @@ impl Tallier {
             self.slice = slice;
         }
         self.until = slice + Duration::from_nanos(self.width_ns);
+    }
+
+    /// The length of slices of which there are no more than [`Tallier::SLICES`] once so many nanoseconds have passed: `width_ns`,
+    /// twice, four times … that.
+    const fn width_for(passed_ns: u64, mut width_ns: u64) -> u64 {
+        while passed_ns / width_ns >= Self::SLICES {
+            width_ns *= 2;
+        }
+        width_ns
     }
 
     /// Turns the live classes into tallies.
@@ -438,6 +481,83 @@ mod tests {
         }
     }
 
+    /// A tally of so many requests, of which none was sent.
+    fn unsent(n: u64) -> Tally {
+        let response = format!(r#"{{"buckets":[[1,{n}]],"n":{n},"sum_ns":{n},"min_ns":1,"max_ns":1}}"#);
+        let response = serde_json::from_str(&response).unwrap();
+        let counts = Counts { requests: n, ..Counts::default() };
+        let known = tallied([sample(0)]).remove(0);
+        Tally { counts, response, ..Tally::empty(known.at, known.class) }
+    }
+
+    #[test]
+    fn tallies_of_another_machine_add_up_if_they_count_the_same_requests() {
+        let sound = tallied((0..2_500).map(sample));
+        assert!(add_up(&sound) && add_up(&[]));
+        let changes: [fn(&mut Tally); 8] = [
+            |tally| tally.counts.requests += 1,
+            |tally| tally.counts.sent -= 1,
+            |tally| tally.counts.served = tally.counts.requests + 1,
+            |tally| tally.counts.assigned = tally.counts.requests + 1,
+            |tally| tally.response = Histogram::default(),
+            |tally| tally.service = Histogram::default(),
+            |tally| tally.lateness = Histogram::default(),
+            |tally| tally.ttfb.merge(&tally.response),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut tallies = sound.clone();
+            change(&mut tallies[3]);
+            assert!(!add_up(&tallies), "change {number}");
+        }
+        let broken = r#"{"buckets":[[1,0]],"n":1,"sum_ns":1,"min_ns":1,"max_ns":1}"#;
+        let mut tally = unsent(1);
+        assert!(add_up(&[tally.clone()]));
+        tally.response = serde_json::from_str(broken).unwrap();
+        assert!(!add_up(&[tally]));
+    }
+
+    #[test]
+    fn tallies_of_another_machine_are_bounded_in_sum() {
+        assert!(add_up(&[unsent(MOST_REQUESTS - 1), unsent(1)]));
+        assert!(!add_up(&[unsent(MOST_REQUESTS), unsent(1)]));
+        assert!(!add_up(&[unsent(u64::MAX), unsent(u64::MAX)]), "the sum does not wrap");
+        let mut replayed = unsent(1);
+        replayed.counts.replays = MOST_REQUESTS;
+        assert!(add_up(&[replayed.clone()]));
+        replayed.counts.replays += 1;
+        assert!(!add_up(&[replayed]));
+    }
+
+    #[test]
+    fn counts_that_are_too_large_together_stay_at_the_largest_number() {
+        let whole = |n| Counts {
+            requests: n,
+            assigned: n,
+            sent: n,
+            replays: n,
+            body_bytes: n,
+            served: n,
+            served_bytes: n,
+            stall_open_ns: n,
+            stall_socket_ns: n,
+            stall_window_ns: n,
+        };
+        for (one, other, sum) in [
+            (u64::MAX - 2, 1, u64::MAX - 1),
+            (u64::MAX - 1, 1, u64::MAX),
+            (u64::MAX, 1, u64::MAX),
+            (u64::MAX, u64::MAX, u64::MAX),
+        ] {
+            let mut counts = whole(one);
+            counts.add(&whole(other));
+            assert_eq!(counts, whole(sum));
+        }
+        let most = u64::MAX;
+        let long = Sample { body_bytes: most, stall_open_ns: most, stall_socket_ns: most, ..sample(0) };
+        let counts = Counts::total(&tallied([long, long]));
+        assert_eq!((counts.requests, counts.body_bytes, counts.stall_open_ns), (2, u64::MAX, u64::MAX));
+    }
+
     #[test]
     fn the_tallies_of_several_threads_are_those_of_one() {
         let whole = tallied((0..2_500).map(sample));
@@ -493,6 +613,35 @@ mod tests {
         let tallies = merge(parts.map(|part| part.finish(200_000_000)));
         assert!(tallies.iter().all(|tally| tally.at.as_nanos() % 200_000_000 == 0));
         assert_eq!(Counts::total(&tallies).requests, 2_561 + 2_559);
+    }
+
+    #[test]
+    fn tallies_of_several_clocks_are_those_of_one_cell_with_the_longest_slices_of_any() {
+        let hours = Phases { measure: Duration::from_secs(7_200), ..PHASES };
+        // The second clock is 7 s ahead, and its requests end before 25.6 s, after which slices are longer than 100 ms.
+        let counted = |numbers: &mut dyn Iterator<Item = u64>, ahead: Duration| {
+            let start = Time::ZERO + ahead;
+            let mut counter = Tallier::new(hours, start);
+            for n in numbers {
+                let sample = sample(n);
+                counter.add(&Sample {
+                    scheduled_at: sample.scheduled_at + ahead,
+                    sent_at: sample.sent_at + ahead,
+                    first_byte_at: sample.first_byte_at + ahead,
+                    completed_at: sample.completed_at + ahead,
+                    ..sample
+                });
+            }
+            (start, counter.finish(0))
+        };
+        for until in [20_000, 25_590, 25_610, 60_000] {
+            let first = counted(&mut (0..until).step_by(20), Duration::ZERO);
+            let second = counted(&mut (10..20_000).step_by(20), Duration::from_secs(7));
+            let mut all = (0..until).step_by(10).filter(|n| n % 20 == 0 || *n < 20_000);
+            let (start, expected) = counted(&mut all, Duration::from_secs(3));
+            assert_eq!(merge_aligned(vec![first, second], start), expected, "{until}");
+        }
+        assert_eq!(merge_aligned(Vec::new(), Time::ZERO), []);
     }
 
     #[test]

@@ -169,6 +169,7 @@ pub fn one_repetition(cell: &Cell, repetition: u32, model: &Model) -> CellRecord
         server: None,
         sidecar: None,
         bulk: None,
+        agents: Vec::new(),
         environment: Environment {
             congestion_client: "cubic".to_owned(),
             congestion_server: "cubic".to_owned(),
@@ -179,6 +180,7 @@ pub fn one_repetition(cell: &Cell, repetition: u32, model: &Model) -> CellRecord
         warnings: Vec::new(),
         cell,
         unsupported: None,
+        machine: None,
     }
 }
 

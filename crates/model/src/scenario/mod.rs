@@ -14,6 +14,7 @@ mod need;
 pub mod plan;
 mod quick;
 pub mod ramp;
+mod received;
 mod refusals;
 pub mod resume;
 mod setup;

@@ -7,6 +7,8 @@ use super::cell::Cell;
 use super::error::ScenarioError;
 use super::file::Scenario;
 use super::quick::put;
+use h2lab_base::text::made_printable_lines;
+
 use crate::workload::{DialPolicy, H2cMode, Protocol};
 
 impl Scenario {
@@ -18,7 +20,9 @@ impl Scenario {
             return Ok(Vec::new());
         }
         let baseline = Self { vary: Vec::new(), quick: None, ..self.clone() };
-        let baseline: Table = toml::from_str(&baseline.to_toml()).expect("it was written just now");
+        // A number above i64::MAX can be written and not be read.
+        let baseline: Table = toml::from_str(&baseline.to_toml())
+            .map_err(|error| ScenarioError::Syntax(made_printable_lines(error.to_string().trim_end())))?;
         let expanded = |(place, vary)| expanded(vary).into_iter().map(move |table| (place, table));
         let varied = |(place, vary): (usize, Table)| {
             let mut table = baseline.clone();

@@ -6,6 +6,7 @@ pub mod mix;
 pub mod policy;
 pub mod schedule;
 pub mod shape;
+pub mod share;
 pub mod template;
 
 use h2lab_base::JsonSchema;
@@ -21,6 +22,7 @@ pub use mix::{Draw, MixEntry};
 pub use policy::{ClientPolicy, DialPolicy};
 pub use schedule::{Phases, Schedule, due_within};
 pub use shape::RequestShape;
+pub use share::{Share, ShareError};
 pub use template::{Template, TemplateError, without_placeholders};
 
 use h2lab_base::secrets::without_url_secrets;

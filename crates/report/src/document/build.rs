@@ -45,6 +45,8 @@ pub fn document(report: &Report<'_>) -> Document {
         pairs: report.analysis.pairs.iter().map(|one| pair(report, one)).collect(),
         findings: report.findings.to_vec(),
         study: super::study::document(report),
+        machines: super::machines::machines_of(report),
+        reproductions: super::machines::reproductions(report),
         warnings: report.analysis.warnings.clone(),
     }
 }

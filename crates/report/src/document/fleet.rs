@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::bulk::{BulkFramesDocument, IntervalsDocument, frames, intervals, spread, to_micros};
 use super::round::rounded;
 use h2lab_base::units::millis_f64;
-use h2lab_model::bulk::{Binding, RateSpread, TransferTally};
+use h2lab_model::bulk::{Binding, RateSpread, TransferDirection, TransferTally};
 use h2lab_model::fleet::{
     AgentRecord, Ending, FleetRecord, FleetSummary, PairEnd, PairRecord, PairState, PairTally, ServerFigures,
 };
@@ -65,13 +65,15 @@ pub struct FleetDocument {
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FleetAskedDocument {
+    /// Which way the bytes went: `get`, from servers to clients, or `put`.
+    pub direction: TransferDirection,
     /// Transfers at a time of each client.
     pub concurrency: u32,
     /// For how long.
     pub duration_s: f64,
     /// How long results could take after that.
     pub grace_s: f64,
-    /// How much was asked for at a time: `100M`, `normal:100M:20M`.
+    /// How much was asked for, or sent, at a time: `100M`, `normal:100M:20M`.
     pub sizes: String,
     /// Congestion control; null if it was left to the systems.
     pub congestion_control: Option<String>,
@@ -103,7 +105,7 @@ pub struct PairDocument {
     pub streams: u32,
     /// Connections that were dialled; null if it was not reported.
     pub dialled: Option<u64>,
-    /// Bytes that are known to have come.
+    /// Bytes that are known to have come; of uploads, to have been sent.
     pub bytes: u64,
     /// From its first request, or the common start if that was not reported, to its last byte.
     pub elapsed_s: f64,
@@ -123,15 +125,15 @@ pub struct PairDocument {
     pub broken_streams: Option<u64>,
     /// Frames of its data; null in HTTP/1.1, and if it was not reported.
     pub frames: Option<BulkFramesDocument>,
-    /// The longest frame that its client let in.
+    /// The longest frame that its receiving end let in.
     pub max_frame_size: Option<u32>,
-    /// Bytes of a stream window after which its client returned credit.
+    /// Bytes of a stream window after which its client returned credit; null of uploads, for which its server does.
     pub window_update_bytes: Option<u32>,
     /// What held most of its bytes back.
     pub limit: Option<Binding>,
-    /// CPU time of the client's thread that fetched it; null if it was not reported.
+    /// CPU time of the client's thread that fetched or sent it; null if it was not reported.
     pub cpu_s: Option<f64>,
-    /// The same per GB that came.
+    /// The same per GB of `bytes`.
     pub cpu_s_per_gb: Option<f64>,
     /// Bytes over time.
     pub intervals: IntervalsDocument,
@@ -161,10 +163,12 @@ pub struct AgentDocument {
 pub struct ServedDocument {
     /// CPU time of the thread that served.
     pub cpu_s: f64,
-    /// The same per GB of `sent_bytes`; null if there were none.
+    /// The same per GB of `sent_bytes` and `received_bytes`; null if there were none.
     pub cpu_s_per_gb: Option<f64>,
     /// Bytes of HTTP that it sent, before they were encrypted: bodies, heads, frames, what was cut on its way among them.
     pub sent_bytes: u64,
+    /// Bytes of uploads that it received, of those that were cut too.
+    pub received_bytes: u64,
     /// Connections that it accepted.
     pub connections: u64,
     /// Segments that were sent again, of all its TCP connections; null over QUIC, and if the kernel did not report it.
@@ -186,6 +190,7 @@ pub fn fleet_document(record: &FleetRecord) -> FleetDocument {
         seed: record.seed,
         protocol: record.protocol,
         asked: FleetAskedDocument {
+            direction: asked.direction,
             concurrency: asked.concurrency,
             duration_s: asked.duration.as_secs_f64(),
             grace_s: asked.grace.as_secs_f64(),
@@ -266,6 +271,7 @@ fn served(figures: &ServerFigures) -> ServedDocument {
         cpu_s: figures.cpu.as_secs_f64(),
         cpu_s_per_gb: figures.cpu_per_gb().map(to_micros),
         sent_bytes: figures.sent,
+        received_bytes: figures.received,
         connections: figures.connections,
         retransmits: figures.retransmits,
         congestion_control: figures.congestion.clone(),
@@ -306,6 +312,8 @@ mod tests {
         assert!(lost["bytes"].as_u64() > Some(0) && lost["why"].is_string());
         assert!(lost["cpu_s_per_gb"].is_null() && document["clients"][0]["served"].is_null());
         assert_eq!(document["servers"][0]["served"]["cpu_s_per_gb"], 0.5);
+        assert_eq!(document["asked"]["direction"], "get");
+        assert_eq!(document["servers"][0]["served"]["received_bytes"], 0);
         let never = FleetRecord { start_at: Time::NEVER, ..record() };
         assert!(fleet_document(&never).start.is_none());
     }

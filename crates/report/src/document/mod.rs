@@ -3,11 +3,13 @@
 //! Latencies are in microseconds, rates per second, sizes in bytes. Unknown values are `null`, never 0. An unstable cell has its
 //! latencies here (text prints none); its `state` qualifies them.
 
+mod agents;
 mod build;
 mod bulk;
 mod causes;
 mod fleet;
 mod load;
+mod machines;
 pub(crate) mod round;
 mod runs;
 mod study;
@@ -18,6 +20,10 @@ use std::collections::BTreeMap;
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use agents::{
+    AgentCardDocument, AgentClockDocument, AgentLimitsDocument, AgentsDocument, NatsServerDocument,
+    OpenRunDocument, ProgramDocument, agent_card_document,
+};
 pub use build::{document, documents};
 pub use bulk::{
     AskedDocument, BulkCellDocument, BulkDocument, BulkFramesDocument, BulkStallsDocument, ChecksumDocument,
@@ -29,7 +35,8 @@ pub use causes::{
 pub use fleet::{
     AgentDocument, FleetAskedDocument, FleetDocument, PairDocument, StartDocument, fleet_document,
 };
-pub use load::{LoadDocument, load_document};
+pub use load::{LoadDocument, ShareDocument, SharesDocument, load_document};
+pub use machines::{MachineDocument, OwnVerdictDocument, ReproductionDocument};
 pub use runs::{DifferenceDocument, FigurePairDocument, RunsComparisonDocument};
 pub(crate) use runs::{comparison as run_comparison, figure_pairs};
 pub use study::{ConditionDocument, ConfigurationDocument, NeededDocument, RampsDocument, StudyDocument};
@@ -89,6 +96,12 @@ pub struct Document {
     /// The study's part; null unless the scenario says `study = true`.
     #[serde(default)]
     pub study: Option<StudyDocument>,
+    /// The machines of the agents that measured it, and what each did; none if this machine did it itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineDocument>,
+    /// Comparisons that several machines made, each by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reproductions: Vec<ReproductionDocument>,
     /// Warnings about the measurement as a whole.
     pub warnings: Vec<String>,
 }
@@ -358,8 +371,8 @@ pub struct VerdictDocument {
     pub baseline: u32,
     /// The baseline's label.
     pub baseline_label: String,
-    /// `faster`, `slower`, `no-difference`, `unstable`, `baseline-unstable`, `both-unstable`, `invalid` or
-    /// `unsupported`.
+    /// `faster`, `slower`, `no-difference`, `unstable`, `baseline-unstable`, `both-unstable`, `failed`, `invalid`,
+    /// `unsupported` or `unlike-machines`.
     pub verdict: String,
     /// Requests per second that the unstable cell of the two serves; null if neither or both are.
     pub served_rps: Option<f64>,

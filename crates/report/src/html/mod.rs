@@ -41,7 +41,7 @@ use template::render;
 
 use super::runs::{self, Compared};
 use super::style::TextStyle;
-use super::{Report, answer, condition, format, load_text, notes, pairs, sentences, text};
+use super::{Report, answer, condition, format, load_text, machines, notes, pairs, sentences, text};
 use h2lab_analysis::stats::{CellSummary, RampSteps, repetitions_of};
 use h2lab_model::record::{Level, LinkSummary};
 use shell::{Repeat, Section, Shell};
@@ -268,6 +268,9 @@ fn sections(report: &Report<'_>, prefix: &str) -> Vec<Section> {
         let table = parts::table(&(columns, load_text::step_rows(&steps)));
         sections.push(section("steps", "Each step of the rate", table));
     }
+    if let Some(agents) = load_text::agents::parts(report) {
+        sections.push(section("agents", "Agents", agents_of(agents)));
+    }
     let conditions = (!is_bulk).then(|| {
         let title = if several { "Each condition" } else { "Response times" };
         section("conditions", title, conditions(report, &ways, prefix))
@@ -276,6 +279,7 @@ fn sections(report: &Report<'_>, prefix: &str) -> Vec<Section> {
     // Of one configuration the pictures of its condition are the first ones.
     let (before, behind) = if several { (None, conditions) } else { (conditions, None) };
     sections.extend(before.into_iter().chain(findings).chain(rest).chain(behind));
+    sections.extend(of_machines(report).map(|(id, title, body)| section(id, title, body)));
     if let Some(counted) = counted(report) {
         sections.push(section("counted", "All counters", render(include_str!("counted.html"), &counted)));
     }
@@ -290,10 +294,31 @@ fn sections(report: &Report<'_>, prefix: &str) -> Vec<Section> {
     sections
 }
 
+/// The agents that made a load.
+fn agents_of(agents: load_text::agents::AgentParts) -> String {
+    let table = parts::table(&(agents.columns, agents.rows));
+    let lost =
+        if agents.lost.is_empty() { String::new() } else { parts::list(&agents.lost, agents.lost.len(), "") };
+    parts::lines(&agents.lines) + &table + &lost
+}
+
 /// What settings with several values do.
 fn settings(pairs: &pairs::Pairs) -> String {
     let all = pairs.sentences.iter().chain(&pairs.note).cloned().collect::<Vec<_>>();
-    format!("<p>{}</p>\n{}", svg::escape(&pairs.title), parts::list(&all, all.len(), ""))
+    listed(&pairs.title, &all)
+}
+
+/// A list under what it comes to.
+fn listed(title: &str, items: &[String]) -> String {
+    format!("<p>{}</p>\n{}", svg::escape(title), parts::list(items, items.len(), ""))
+}
+
+/// Address, title and text of the sections about the machines of agents, if there were any.
+fn of_machines(report: &Report<'_>) -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    let machines = machines::of(report).map(|of| ("machines", "Machines", listed(&of.title, &of.lines)));
+    let found = machines::reproductions(report);
+    let found = found.map(|of| ("reproduction", "Reproduction", listed(&of.title, &of.lines)));
+    machines.into_iter().chain(found)
 }
 
 fn is_emulated(report: &Report<'_>) -> bool {

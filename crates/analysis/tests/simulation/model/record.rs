@@ -64,8 +64,10 @@ pub fn of(cell: &Cell, setup: &Setup<'_>, outcome: ModelOutcome, network: Networ
     CellRecord {
         cell: cell.clone(),
         unsupported: None,
+        machine: None,
         sidecar: None,
         bulk: None,
+        agents: Vec::new(),
         attempt: 0,
         started_at: outcome.started_at,
         samples: outcome.samples.into_iter().collect(),

@@ -3,18 +3,16 @@
 
 use std::time::Duration;
 
-use super::{Agent, Coordinator, Readiness, Stage};
-use crate::fleet::{ServerFigures, ToAgent};
+use super::{Agent, Coordinator, Readiness};
+use crate::fleet::{ServerFigures, Stage, ToAgent};
 use h2lab_base::units::Time;
 
 /// How long servers may take to report, within the grace for results: they need a tenth of a second, and a message's delay.
 const CLOSING: Duration = Duration::from_secs(2);
 
-impl Agent {
-    /// Whether its report is still to come.
-    fn is_closing(&self) -> bool {
-        self.readiness == Readiness::Stopped && self.record.lost.is_none()
-    }
+/// Whether a server's report is still to come.
+fn is_closing(agent: &Agent) -> bool {
+    agent.readiness == Readiness::Stopped && agent.is_present()
 }
 
 impl Coordinator {
@@ -29,11 +27,11 @@ impl Coordinator {
     /// Sends Stop to servers, each once.
     pub(super) fn stop_servers(&mut self) {
         self.stop_servers_at = Time::NEVER;
-        for (place, agent) in self.agents.iter_mut().enumerate() {
-            let is_serving = agent.server.is_some() && agent.readiness == Readiness::Ready;
-            if is_serving && agent.record.lost.is_none() {
-                agent.readiness = Readiness::Stopped;
-                self.outbox.push_back((place, ToAgent::Stop));
+        let is_serving = |agent: &Agent| agent.readiness == Readiness::Ready;
+        for place in self.gathering.those(is_serving) {
+            if self.server_of[place].is_some() {
+                self.gathering.agents[place].readiness = Readiness::Stopped;
+                self.gathering.send(place, ToAgent::Stop);
             }
         }
     }
@@ -49,13 +47,13 @@ impl Coordinator {
             // Nothing was fetched.
             Stage::Waking(_) | Stage::Planning(_) | Stage::Over => return Stage::Over,
         };
-        let is_awaited = now < until && self.agents.iter().any(Agent::is_closing);
+        let is_awaited = now < until && self.gathering.agents.iter().any(is_closing);
         if is_awaited { Stage::Closing(until) } else { Stage::Over }
     }
 
     /// A server reports what it spent. Unasked reports are invalid: it is still serving.
     pub(super) fn note_served(&mut self, agent: usize, figures: ServerFigures) {
-        let seen = &mut self.agents[agent];
+        let seen = &mut self.gathering.agents[agent];
         if seen.readiness == Readiness::Stopped {
             seen.readiness = Readiness::Reported;
             seen.record.served = Some(figures).filter(ServerFigures::is_sound);

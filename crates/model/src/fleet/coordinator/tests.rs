@@ -3,10 +3,12 @@
 /// Servers at the end.
 mod closing;
 
+use std::time::Duration;
+
 use super::*;
 use crate::fleet::FleetSummary;
 use crate::fleet::PairState;
-use crate::fleet::testing::{figures, job, server_figures};
+use crate::fleet::testing::{figures, job, part_report, server_figures, share_progress};
 
 fn ms(ms: u64) -> Time {
     Time::from_millis(ms)
@@ -39,7 +41,8 @@ impl Fleet {
             stopped: Vec::new(),
         };
         for agent in 0..agents {
-            fleet.say(agent, FromAgent::Ready { version: "0.1.0".to_owned(), machine: "Linux".to_owned() });
+            let (version, machine) = ("0.1.0".to_owned(), "Linux".to_owned());
+            fleet.say(agent, FromAgent::Ready { version, machine, card: None });
         }
         fleet.exchange();
         fleet
@@ -77,6 +80,7 @@ impl Fleet {
                         self.say(agent, FromAgent::Served(server_figures()));
                     }
                 }
+                ToAgent::Open { .. } | ToAgent::Load(_) | ToAgent::Bye => panic!("not of transfers"),
             }
         }
     }
@@ -124,7 +128,7 @@ fn all_begin_at_one_instant_by_clocks_of_their_own() {
         let reported = fleet.starts[client].unwrap();
         let expected = fleet.theirs(client, start);
         let off = reported.since(expected).max(expected.since(reported));
-        let known_to = fleet.coordinator.agents[client].record.offset.unwrap().uncertainty;
+        let known_to = fleet.coordinator.gathering.agents[client].record.offset.unwrap().uncertainty;
         assert!(off <= known_to && known_to < Duration::from_millis(3), "{off:?}, {known_to:?}");
     }
 }
@@ -288,13 +292,15 @@ fn what_an_agent_has_no_business_to_say_changes_nothing() {
     let address = "1.2.3.4:1".parse().unwrap();
     let others = FromAgent::Result { pair: 1, began: ms(0), figures: Err("not mine".to_owned()) };
     let none = FromAgent::Result { pair: 99, began: ms(0), figures: Err("nobody's".to_owned()) };
-    let again = FromAgent::Ready { version: String::new(), machine: String::new() };
+    let again = FromAgent::Ready { version: String::new(), machine: String::new(), card: None };
     for message in [
         FromAgent::Pong { number: 3, at: ms(1) },
         FromAgent::Serving { address },
         FromAgent::Planned,
         FromAgent::Progress { at: ms(1), bytes: vec![(1, 5), (99, 5)] },
         FromAgent::Served(server_figures()),
+        FromAgent::Loading(Box::new(share_progress(1))),
+        FromAgent::Part(part_report("client-0")),
         others,
         none,
         again,
@@ -328,7 +334,7 @@ fn servers_that_run_already_have_no_agent_and_need_none() {
     let mut job = job(1, 2);
     job.servers[0].place = ServerPlace::Url("http://10.1.1.1:80".to_owned());
     let fleet = Fleet::new(job, &[]);
-    assert_eq!(fleet.coordinator.agents.len(), 2, "the client's and the other server's");
+    assert_eq!(fleet.coordinator.gathering.agents.len(), 2, "the client's and the other server's");
     assert_eq!(fleet.plans[0], [0, 1]);
     let record = fleet.coordinator.into_record();
     assert_eq!(record.servers[0].url.as_deref(), Some("http://10.1.1.1:80"));

@@ -1,0 +1,196 @@
+//! What the coordinators of all jobs have in common: agents from their first message to the instant at which all begin.
+//!
+//! Each agent reports that it is ready, and its clock is compared with ours by several pings. What it has to prepare is up to the
+//! job; then those that are left are given one instant, each by its own clock. Our clock is monotonic: it has no steps. A message
+//! that comes twice, late or unasked changes nothing.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::messages::ToAgent;
+use super::{AgentCard, AgentRecord, ClockOffset, RoundTrip};
+use h2lab_base::units::Time;
+
+/// Round trips by which a clock is compared.
+const PINGS: u32 = 8;
+
+/// The least lead of a start, besides twice the longest round trip: time for an agent on a busy machine to receive it.
+const LEAD: Duration = Duration::from_millis(200);
+
+/// The stage of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Agents are started, clocks compared, servers started. Until this time.
+    Waking(Time),
+    /// Agents receive their tasks and prepare them. Until this time.
+    Planning(Time),
+    /// Agents work.
+    Running {
+        /// The instant at which all begin.
+        start: Time,
+        /// When agents that have reported no results are sent Stop; [`Time::NEVER`] once they were.
+        stop: Time,
+        /// When results that have not been reported are lost.
+        until: Time,
+    },
+    /// All pairs are over; servers report what they spent. Until this time. A load has no such stage.
+    Closing(Time),
+    /// The end.
+    Over,
+}
+
+/// The state of an agent's setup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// It has not reported ready.
+    Silent,
+    /// Its clock is being compared; the last ping's time and number.
+    Compared { asked: Time, number: u32 },
+    /// It was asked to serve.
+    Opening,
+    /// It waits: a client for its task, a server for clients.
+    Ready,
+    /// Its task was sent.
+    Reading,
+    /// It has acknowledged its task.
+    Briefed,
+    /// A server that was sent Stop, and has not reported what it spent.
+    Stopped,
+    /// A server that has reported that.
+    Reported,
+}
+
+/// An agent as a coordinator sees it.
+#[derive(Debug)]
+pub(super) struct Agent {
+    pub readiness: Readiness,
+    pub record: AgentRecord,
+    /// What its machine can do, if it said that.
+    pub card: Option<Box<AgentCard>>,
+    trips: Vec<RoundTrip>,
+}
+
+impl Agent {
+    /// Whether it takes part still.
+    pub const fn is_present(&self) -> bool {
+        self.record.lost.is_none()
+    }
+}
+
+/// The agents of a job, and the messages for them.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    pub agents: Vec<Agent>,
+    outbox: VecDeque<(usize, ToAgent)>,
+}
+
+impl Gathering {
+    /// Agents of these names, which are being started.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let agent = |name: &str| Agent {
+            readiness: Readiness::Silent,
+            record: AgentRecord::new(name),
+            card: None,
+            trips: Vec::new(),
+        };
+        Self { agents: names.into_iter().map(agent).collect(), outbox: VecDeque::new() }
+    }
+
+    /// The next message, and the agent that it is for.
+    pub fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
+        self.outbox.pop_front()
+    }
+
+    /// Sends a message to the agent at `place`.
+    pub fn send(&mut self, place: usize, message: ToAgent) {
+        self.outbox.push_back((place, message));
+    }
+
+    /// Whether there is an agent at `place` which is not lost. Messages of lost agents are ignored: their work has ended.
+    pub fn is_present(&self, place: usize) -> bool {
+        self.agents.get(place).is_some_and(Agent::is_present)
+    }
+
+    /// The places of agents that are present and satisfy `which`.
+    pub fn those(&self, which: impl Fn(&Agent) -> bool) -> Vec<usize> {
+        let present = self.agents.iter().enumerate().filter(|(_, agent)| agent.is_present());
+        present.filter(|(_, agent)| which(agent)).map(|(place, _)| place).collect()
+    }
+
+    /// Whether all agents that are present are so.
+    pub fn all(&self, wanted: fn(Readiness) -> bool) -> bool {
+        self.agents.iter().filter(|agent| agent.is_present()).all(|agent| wanted(agent.readiness))
+    }
+
+    /// An agent has reported that it is ready: its clock is compared.
+    pub fn wake(
+        &mut self,
+        now: Time,
+        place: usize,
+        version: String,
+        machine: String,
+        card: Option<Box<AgentCard>>,
+    ) {
+        let agent = &mut self.agents[place];
+        if agent.readiness != Readiness::Silent {
+            return;
+        }
+        (agent.record.version, agent.record.machine) = (Some(version), Some(machine));
+        agent.card = card;
+        self.ping(now, place, 0);
+    }
+
+    fn ping(&mut self, now: Time, place: usize, number: u32) {
+        self.agents[place].readiness = Readiness::Compared { asked: now, number };
+        self.send(place, ToAgent::Ping { number });
+    }
+
+    /// An agent's clock was read. Returns whether it is ready now; the error says why it can take no part.
+    pub fn compare(
+        &mut self,
+        now: Time,
+        place: usize,
+        number: u32,
+        theirs: Time,
+    ) -> Result<bool, &'static str> {
+        let agent = &mut self.agents[place];
+        let Readiness::Compared { asked, number: expected } = agent.readiness else { return Ok(false) };
+        if number != expected {
+            return Ok(false);
+        }
+        agent.trips.push(RoundTrip { sent: asked, theirs, received: now });
+        if number + 1 < PINGS {
+            self.ping(now, place, number + 1);
+            return Ok(false);
+        }
+        agent.readiness = Readiness::Ready;
+        agent.record.offset = ClockOffset::of(&agent.trips);
+        agent.record.offset.map(|_| true).ok_or("its clock cannot be compared")
+    }
+
+    /// An agent has acknowledged its task.
+    pub fn note_planned(&mut self, place: usize) {
+        let agent = &mut self.agents[place];
+        if agent.readiness == Readiness::Reading {
+            agent.readiness = Readiness::Briefed;
+        }
+    }
+
+    /// Gives all agents that have acknowledged their task one instant, and returns it.
+    pub fn start(&mut self, now: Time) -> Time {
+        let trips = self.agents.iter().filter(|agent| agent.is_present()).flat_map(|agent| &agent.trips);
+        let longest = trips.map(|trip| trip.received.since(trip.sent)).max();
+        let start = now + LEAD + longest.unwrap_or_default() * 2;
+        for place in self.those(|agent| agent.readiness == Readiness::Briefed) {
+            if let Some(offset) = self.agents[place].record.offset {
+                self.send(place, ToAgent::StartAt { at: offset.to_agent(start) });
+            }
+        }
+        start
+    }
+}
+
+/// Why an agent takes no part that serves the driver `with`.
+pub(super) fn busy(with: &str) -> String {
+    format!("it works for another driver: {with}")
+}

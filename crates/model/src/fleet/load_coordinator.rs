@@ -1,0 +1,325 @@
+//! Makes a load with agents that may be late, silent, wrong or dead, without I/O: their messages and the time go in, the messages
+//! for them come out.
+//!
+//! First clocks are compared; then each agent receives its share and dials, and when the connections of all are up they
+//! are given one instant to begin at, each by its own clock. An agent that is silent or dies until then is left out:
+//! its share is not offered, and the outcome says so. If one refuses its share, the load is not begun: who asked has to
+//! ask otherwise. From then on the end is fixed: halfway through the grace, agents that have not reported where their
+//! records are get Stop, and at its end their shares are lost, with what they reported last.
+
+use std::time::Duration;
+
+use super::gathering::{Agent, Gathering, Readiness, Stage, busy};
+use super::load_job::{LoadJob, LoadOutcome, ShareEnd, ShareRecord};
+use super::messages::{FromAgent, PartReport, ShareProgress, ToAgent};
+use crate::record::Histogram;
+use h2lab_base::units::{Time, format_duration};
+
+/// A share as the coordinator sees it.
+#[derive(Debug, Default)]
+struct Course {
+    end: Option<ShareEnd>,
+    /// What its agent reported last, without response times.
+    newest: Option<Box<ShareProgress>>,
+    late: Option<Duration>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct LoadCoordinator {
+    job: LoadJob,
+    stage: Stage,
+    gathering: Gathering,
+    /// By agent.
+    shares: Vec<Course>,
+    /// Response times that were reported since they were last asked for.
+    recent: Histogram,
+    start_at: Time,
+    interrupted: bool,
+}
+
+impl LoadCoordinator {
+    /// Begins `now` with a job whose agents are being started.
+    pub fn new(job: LoadJob, now: Time) -> Self {
+        let gathering = Gathering::new(job.agents.iter().map(String::as_str));
+        let shares = job.agents.iter().map(|_| Course::default()).collect();
+        let stage = if job.agents.is_empty() { Stage::Over } else { Stage::Waking(now + job.waits.setup) };
+        Self {
+            job,
+            stage,
+            gathering,
+            shares,
+            recent: Histogram::default(),
+            start_at: Time::NEVER,
+            interrupted: false,
+        }
+    }
+
+    /// The job.
+    pub const fn job(&self) -> &LoadJob {
+        &self.job
+    }
+
+    /// The current stage.
+    pub const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Whether no useful message can come any more.
+    pub const fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    /// What all agents have reported: sums of their newest reports, those of lost agents and of shares that are over among them.
+    /// The response times are those that were reported since the last call.
+    pub fn progress(&mut self) -> ShareProgress {
+        let mut sum = ShareProgress { recent: std::mem::take(&mut self.recent), ..ShareProgress::default() };
+        for share in &self.shares {
+            match (&share.end, &share.newest) {
+                (None, Some(newest)) => sum.add(newest),
+                (Some(ShareEnd::Reported(report)), _) => sum.add(&report.last.when_over()),
+                (Some(ShareEnd::Lost { progress: Some(progress), .. }), _) => sum.add(&progress.when_over()),
+                // Of the others nothing is known.
+                _ => {}
+            }
+        }
+        sum
+    }
+
+    /// Names of the agents that are lost until now, by place, and why.
+    pub fn lost(&self) -> impl Iterator<Item = (usize, &str, &str)> {
+        let agents = self.gathering.agents.iter().enumerate();
+        agents.filter_map(|(place, Agent { record, .. })| {
+            Some((place, record.name.as_str(), record.lost.as_deref()?))
+        })
+    }
+
+    /// The next message, and the agent that it is for.
+    pub fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
+        self.gathering.poll_message()
+    }
+
+    /// When [`LoadCoordinator::handle_timeout`] wants to be called, unless something happens before.
+    pub fn poll_timeout(&self) -> Time {
+        match self.stage {
+            Stage::Waking(until) | Stage::Planning(until) | Stage::Closing(until) => until,
+            Stage::Running { stop, until, .. } => stop.min(until),
+            Stage::Over => Time::NEVER,
+        }
+    }
+
+    /// An agent sent a message.
+    pub fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
+        if !self.gathering.is_present(agent) {
+            return;
+        }
+        match message {
+            FromAgent::Ready { version, machine, card } => {
+                self.gathering.wake(now, agent, version, machine, card);
+            }
+            FromAgent::Pong { number, at } => {
+                if let Err(why) = self.gathering.compare(now, agent, number, at) {
+                    self.lose(agent, why);
+                }
+            }
+            FromAgent::Planned => self.gathering.note_planned(agent),
+            FromAgent::Refused { why } => self.refuse(agent, &why),
+            FromAgent::Busy { with } => self.refuse(agent, &busy(&with)),
+            FromAgent::Loading(progress) => self.note(agent, progress),
+            FromAgent::Part(report) => self.conclude(agent, report),
+            // Those of transfers.
+            FromAgent::Serving { .. }
+            | FromAgent::Progress { .. }
+            | FromAgent::Result { .. }
+            | FromAgent::Served(_) => {}
+        }
+        self.advance(now);
+    }
+
+    /// An agent's transport has ended, or delivered an invalid message.
+    pub fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
+        if self.gathering.is_present(agent) {
+            self.lose(agent, why);
+            self.advance(now);
+        }
+    }
+
+    /// Interrupts the load: what was measured until now is collected.
+    pub fn handle_interrupt(&mut self, now: Time) {
+        if self.interrupted || self.is_over() {
+            return;
+        }
+        self.interrupted = true;
+        if let Stage::Running { start, .. } = self.stage {
+            self.stop_all();
+            self.stage = Stage::Running { start, stop: Time::NEVER, until: now + self.job.waits.grace };
+        } else {
+            self.end_the_rest("it was interrupted before it began");
+        }
+        self.advance(now);
+    }
+
+    /// Handles all deadlines up to `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let setup = self.job.waits.setup;
+        match self.stage {
+            Stage::Waking(until) if now >= until => {
+                let late = format!("it was not ready within {}", format_duration(setup));
+                self.lose_those(&late, |agent| agent.readiness != Readiness::Ready);
+            }
+            Stage::Planning(until) if now >= until => {
+                let late = format!("its connections were not up within {}", format_duration(setup));
+                self.lose_those(&late, |agent| agent.readiness == Readiness::Reading);
+            }
+            Stage::Running { until, .. } if now >= until => {
+                let grace = self.job.waits.grace;
+                let silent = if self.interrupted {
+                    format!(
+                        "it did not store its part within {} after the interruption",
+                        format_duration(grace)
+                    )
+                } else {
+                    let after = format_duration(self.job.duration + grace);
+                    format!("it did not store its part within {after} after the start")
+                };
+                for place in self.open() {
+                    self.lose(place, &silent);
+                }
+            }
+            Stage::Running { start, stop, until } if now >= stop => {
+                self.stop_all();
+                self.stage = Stage::Running { start, stop: Time::NEVER, until };
+            }
+            _ => {}
+        }
+        self.advance(now);
+    }
+
+    /// Enters the next stage if nothing is left to wait for.
+    fn advance(&mut self, now: Time) {
+        if self.shares.iter().all(|share| share.end.is_some()) {
+            self.stage = Stage::Over;
+        }
+        match self.stage {
+            Stage::Waking(_) if self.gathering.all(|readiness| readiness == Readiness::Ready) => {
+                self.stage = Stage::Planning(now + self.job.waits.setup);
+                for place in self.open() {
+                    self.gathering.agents[place].readiness = Readiness::Reading;
+                    self.gathering.send(place, ToAgent::Load(Box::new(self.job.task(place))));
+                }
+            }
+            Stage::Planning(_) if self.gathering.all(|readiness| readiness == Readiness::Briefed) => {
+                let start = self.gathering.start(now);
+                let end = start + self.job.duration;
+                let grace = self.job.waits.grace;
+                self.start_at = start;
+                self.stage = Stage::Running { start, stop: end + grace / 2, until: end + grace };
+            }
+            _ => {}
+        }
+    }
+
+    /// The places of agents whose shares are not over.
+    fn open(&self) -> Vec<usize> {
+        (0..self.shares.len()).filter(|&place| self.shares[place].end.is_none()).collect()
+    }
+
+    /// An agent's progress. What goes backwards, or comes twice, is older than what is known.
+    fn note(&mut self, agent: usize, mut progress: Box<ShareProgress>) {
+        let share = &mut self.shares[agent];
+        let has_task =
+            matches!(self.gathering.agents[agent].readiness, Readiness::Reading | Readiness::Briefed);
+        let is_newer = share.newest.as_ref().is_none_or(|known| progress.follows(known));
+        if has_task && share.end.is_none() && is_newer && progress.is_sound() {
+            self.recent.merge(&std::mem::take(&mut progress.recent));
+            share.newest = Some(progress);
+        }
+    }
+
+    /// An agent's records are stored. Before the start there are none, and a second report is one too many.
+    fn conclude(&mut self, agent: usize, report: PartReport) {
+        let record = &self.gathering.agents[agent].record;
+        let is_running = matches!(self.stage, Stage::Running { .. });
+        let (true, None, Some(offset)) = (is_running, &self.shares[agent].end, record.offset) else { return };
+        // The name of a part is its agent's own, so that no two shares can have one part.
+        let is_sound = report.is_sound(&record.name);
+        let share = &mut self.shares[agent];
+        share.end = Some(if is_sound {
+            let began_late = offset.to_us(report.started_at).since(self.start_at);
+            share.late = Some(began_late + report.late);
+            ShareEnd::Reported(Box::new(report))
+        } else {
+            ShareEnd::Lost {
+                why: "its agent reports figures that are too large to add up, or a part that is not its own"
+                    .to_owned(),
+                progress: share.newest.take(),
+            }
+        });
+    }
+
+    /// An agent has said that it cannot make its share, or cannot go on. Before the common instant is set, the load is not begun.
+    fn refuse(&mut self, agent: usize, why: &str) {
+        if !matches!(self.stage, Stage::Waking(_) | Stage::Planning(_)) {
+            self.lose(agent, why);
+            return;
+        }
+        self.shares[agent].end = Some(ShareEnd::Failed { why: why.to_owned() });
+        self.gathering.agents[agent].record.lost = Some(why.to_owned());
+        self.end_the_rest("the load was not begun");
+    }
+
+    fn stop_all(&mut self) {
+        for place in self.open() {
+            self.gathering.send(place, ToAgent::Stop);
+        }
+    }
+
+    fn lose_those(&mut self, why: &str, whom: impl Fn(&Agent) -> bool) {
+        for place in self.gathering.those(whom) {
+            self.lose(place, why);
+        }
+    }
+
+    /// Gives an agent up. One that has stored its part has nothing more to say: that it leaves is no loss.
+    fn lose(&mut self, agent: usize, why: &str) {
+        if matches!(self.shares[agent].end, Some(ShareEnd::Reported(_))) {
+            return;
+        }
+        self.gathering.agents[agent].record.lost = Some(why.to_owned());
+        self.end(agent, why);
+    }
+
+    fn end_the_rest(&mut self, why: &str) {
+        for place in self.open() {
+            self.end(place, why);
+        }
+    }
+
+    /// A share that is not over is lost.
+    fn end(&mut self, place: usize, why: &str) {
+        let share = &mut self.shares[place];
+        if share.end.is_none() {
+            share.end = Some(ShareEnd::Lost { why: why.to_owned(), progress: share.newest.take() });
+        }
+    }
+
+    /// What became of the load.
+    pub fn into_result(mut self) -> LoadOutcome {
+        self.end_the_rest("it was abandoned");
+        let Self { job, gathering, shares, start_at, interrupted, .. } = self;
+        let shares = gathering.agents.into_iter().zip(shares).enumerate().map(|(place, (agent, course))| {
+            ShareRecord {
+                share: job.share(place),
+                end: course.end.unwrap_or(ShareEnd::Lost { why: String::new(), progress: None }),
+                late: course.late,
+                uncertainty: agent.record.offset.map(|offset| offset.uncertainty),
+                agent: agent.record,
+                card: agent.card,
+            }
+        });
+        LoadOutcome { start_at, interrupted, shares: shares.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

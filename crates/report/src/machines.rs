@@ -1,0 +1,265 @@
+//! On which machine each comparison was made, where agents made them, and whether like machines find the same: in sentences.
+
+use super::format::{millis_unit, plural, ratio};
+use super::style::{Paint, TextStyle, painted, paragraph};
+use super::{Report, condition, sentences};
+use h2lab_analysis::stats::{Agreement, ComparedOn, Conclusion, OwnVerdict, Reproduction};
+use h2lab_base::text::made_printable;
+
+/// Of more lines a terminal gets only the first so many; JSON and the page have all.
+const MOST: usize = 12;
+
+/// What a report says of machines.
+pub(super) struct Machines {
+    /// How many there are, and whether they are alike.
+    pub title: String,
+    /// What each of them is and measured, and each comparison that has no verdict because of them.
+    pub lines: Vec<String>,
+}
+
+/// What a report says of comparisons that several machines made.
+pub(super) struct Reproductions {
+    /// How many there are, and how many agree.
+    pub title: String,
+    /// One line for each; those that are not reproduced first.
+    pub lines: Vec<String>,
+}
+
+/// The machines of a run; `None` if no agent took part.
+pub(super) fn of(report: &Report<'_>) -> Option<Machines> {
+    let compared = report.analysis.compared_on();
+    if compared.is_empty() {
+        return None;
+    }
+    let mut machines: Vec<(&str, &str, Vec<&ComparedOn>)> = Vec::new();
+    for one in &compared {
+        for machine in &one.machines {
+            let known = machines.iter_mut().find(|(agent, text, _)| {
+                (*agent, *text) == (machine.agent.as_str(), machine.machine.as_str())
+            });
+            match known {
+                Some((.., its)) => its.push(one),
+                None => machines.push((&machine.agent, &machine.machine, vec![one])),
+            }
+        }
+    }
+    let kinds: std::collections::BTreeSet<&String> =
+        compared.iter().flat_map(|one| &one.machines).map(|machine| &machine.likeness).collect();
+    let alike = match (machines.len(), kinds.len()) {
+        (1, _) => String::new(),
+        (_, 1) => ", alike".to_owned(),
+        (_, kinds) => format!(", of {kinds} kinds that are not compared with each other"),
+    };
+    let comparisons = plural(compared.len() as u64, "comparison");
+    let title = format!("{comparisons} by {}{alike}", plural(machines.len() as u64, "machine"));
+    let line = |(agent, machine, its): &(&str, &str, Vec<&ComparedOn>)| {
+        let all =
+            if its.len() == compared.len() { "all of them".to_owned() } else { conditions(report, its) };
+        format!("{} ({}): {all}", made_printable(agent), made_printable(machine))
+    };
+    let mixed = compared.iter().filter(|one| one.machines.len() > 1).map(|one| {
+        let names: Vec<_> = one.machines.iter().map(|machine| made_printable(&machine.agent)).collect();
+        let so = if one.are_unlike() { "which are unlike: there is no verdict" } else { "which are alike" };
+        format!("{}: measured in part by each of {}, {so}", at(report, one.group), names.join(", "))
+    });
+    let lines = machines.iter().map(line).chain(mixed).collect();
+    Some(Machines { title, lines })
+}
+
+/// Conditions that a machine measured, in their order: `3 comparisons: no loss; 1% loss; 3% loss`.
+fn conditions(report: &Report<'_>, its: &[&ComparedOn]) -> String {
+    let names: Vec<String> = its.iter().map(|one| at(report, one.group)).collect();
+    format!("{}: {}", plural(names.len() as u64, "comparison"), names.join("; "))
+}
+
+/// The condition of a group, as the matrix names it.
+fn at(report: &Report<'_>, group: u32) -> String {
+    let groups = report.analysis.groups();
+    let its = groups.iter().find(|cells| cells.first().is_some_and(|first| first.cell.group == group));
+    its.map_or_else(String::new, |cells| {
+        condition::distinction(report, cells).unwrap_or_else(|| condition::heading(report, cells))
+    })
+}
+
+/// The comparisons that several machines made; `None` if there are none.
+pub(super) fn reproductions(report: &Report<'_>) -> Option<Reproductions> {
+    let all = &report.analysis.reproductions;
+    if all.is_empty() {
+        return None;
+    }
+    let counted = |agreement: Agreement, words: &str| {
+        let n = all.iter().filter(|one| one.agreement == agreement).count();
+        (n > 0).then(|| format!("{n} {words}"))
+    };
+    let counts = [
+        counted(Agreement::Reproduced, "reproduced"),
+        counted(Agreement::NotReproduced, "not reproduced"),
+        counted(Agreement::Undecided, "undecided"),
+        counted(Agreement::UnlikeMachines, "of unlike machines, which are not compared"),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    let title =
+        format!("{} by several machines each: {}", plural(all.len() as u64, "comparison"), counts.join(", "));
+    let mut sorted: Vec<&Reproduction> = all.iter().collect();
+    sorted.sort_by_key(|one| one.agreement != Agreement::NotReproduced);
+    Some(Reproductions { title, lines: sorted.into_iter().map(|one| reproduction(report, one)).collect() })
+}
+
+/// `3% loss, 4 HTTP/2 connections against HTTP/1.1: reproduced; kek-1: slower, p99 1.83 × (…); kek-2: …; the ratios lie 1.05 × apart`.
+pub(super) fn reproduction(report: &Report<'_>, one: &Reproduction) -> String {
+    let name = |index| report.analysis.cell(index).map_or_else(String::new, sentences::name);
+    let place = report.analysis.cell(one.cell).map_or_else(String::new, |cell| at(report, cell.cell.group));
+    let agreement = match one.agreement {
+        Agreement::Reproduced => "reproduced",
+        Agreement::NotReproduced => "not reproduced",
+        Agreement::Undecided => "undecided",
+        Agreement::UnlikeMachines => "not compared, since the machines are unlike",
+    };
+    let found: Vec<String> = one.found.iter().map(own).collect();
+    let spread = one
+        .spread
+        .map_or_else(String::new, |spread| format!("; largest ratio / smallest ratio {}", ratio(spread)));
+    let (cell, baseline) = (name(one.cell), name(one.baseline));
+    format!("{place}, {cell} against {baseline}: {agreement}; {}{spread}", found.join("; "))
+}
+
+/// What one machine found.
+fn own(one: &OwnVerdict) -> String {
+    let agent = made_printable(&one.machine.agent);
+    let word = match one.verdict.conclusion {
+        Conclusion::NoDifference => match one.verdict.unclaimed() {
+            Some(why) if why.is_alike() => "same",
+            _ => "undecided",
+        },
+        Conclusion::BothUnstable => "both unstable",
+        Conclusion::BaselineUnstable { .. } => "baseline unstable",
+        other => other.name(),
+    };
+    let tail = one.verdict.tail_ratio.map_or_else(String::new, |tail| {
+        let (percentile, figure) = (one.verdict.tail.name(), ratio(tail.ratio));
+        let [candidate, baseline] = [tail.candidate, tail.baseline].map(millis_unit);
+        format!(", {percentile} {figure} × ({candidate} against {baseline})")
+    });
+    format!("{agent}: {word}{tail}")
+}
+
+/// Appends both to a report for a terminal.
+pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
+    let machines = of(report).map(|of| ("Machines", of.title, of.lines));
+    let reproductions = reproductions(report).map(|of| ("Reproduction", of.title, of.lines));
+    for (heading, title, lines) in machines.into_iter().chain(reproductions) {
+        out.push('\n');
+        painted(out, style, Paint::Bold, "", &format!("{heading}: {title}"));
+        for line in lines.iter().take(MOST) {
+            paragraph(out, style, "- ", line);
+        }
+        let more = lines.len().saturating_sub(MOST);
+        if more > 0 {
+            paragraph(out, style, "  ", &format!("and {more} more, in --json and the page"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Fixture;
+    use super::*;
+    use h2lab_analysis::stats::analyse;
+    use h2lab_model::record::MeasuredOn;
+
+    /// The fixture, of which the cells of each group were measured by the agent that `by` names, on a machine of that kind.
+    fn measured(by: impl Fn(u32, u32) -> (&'static str, &'static str)) -> Fixture {
+        let mut fixture = Fixture::new();
+        for repetition in &mut fixture.run.repetitions {
+            let (agent, likeness) = by(repetition.cell.group, repetition.cell.index);
+            let [agent, machine, likeness] = [agent, "Linux 6.12, 4 CPUs", likeness].map(str::to_owned);
+            repetition.machine = Some(MeasuredOn { agent, machine, likeness });
+        }
+        fixture.analysis = analyse(&fixture.run);
+        fixture
+    }
+
+    #[test]
+    fn a_run_without_agents_says_nothing_of_machines() {
+        let fixture = Fixture::new();
+        assert!(of(&fixture.report()).is_none() && reproductions(&fixture.report()).is_none());
+        let text = crate::text(&[fixture.report()], TextStyle::default());
+        assert!(!text.contains("Machines") && !text.contains("Reproduction"), "{text}");
+        let document = crate::document(&fixture.report());
+        assert!(document.machines.is_empty() && document.reproductions.is_empty());
+    }
+
+    #[test]
+    fn each_comparison_is_named_with_the_machine_that_made_it() {
+        let fixture = measured(|group, _| if group == 0 { ("kek-1", "x") } else { ("kek-2", "x") });
+        let machines = of(&fixture.report()).unwrap();
+        assert_eq!(machines.title, "2 comparisons by 2 machines, alike");
+        let [first, second] = &machines.lines[..] else { panic!("{:?}", machines.lines) };
+        assert!(first.starts_with("kek-1 (Linux 6.12, 4 CPUs): 1 comparison: "), "{first}");
+        assert!(second.starts_with("kek-2 (Linux 6.12, 4 CPUs): 1 comparison: "), "{second}");
+        let report = fixture.report();
+        let text = crate::text(&[report], TextStyle::default());
+        assert!(text.contains("\nMachines: 2 comparisons by 2 machines, alike\n- kek-1 "), "{text}");
+        assert!(crate::html(&[report]).contains("id=\"machines\""));
+        let document = crate::document(&report);
+        let places: Vec<_> =
+            document.machines.iter().map(|one| (one.agent.as_str(), one.groups.as_slice())).collect();
+        assert_eq!(places, [("kek-1", &[0][..]), ("kek-2", &[1])]);
+    }
+
+    #[test]
+    fn a_comparison_across_unlike_machines_has_no_verdict_and_the_reason_is_there() {
+        let fixture = measured(|_, index| if index.is_multiple_of(4) { ("a", "x") } else { ("b", "y") });
+        let report = fixture.report();
+        let machines = of(&report).unwrap();
+        assert!(
+            machines.title.ends_with("of 2 kinds that are not compared with each other"),
+            "{}",
+            machines.title
+        );
+        assert!(
+            machines.lines[2].contains("in part by each of a, b, which are unlike"),
+            "{:?}",
+            machines.lines
+        );
+        let verdict = &fixture.analysis.verdicts[0];
+        assert_eq!(verdict.conclusion, Conclusion::UnlikeMachines);
+        let sentence = sentences::verdict(&report, verdict);
+        assert!(sentence.contains("unlike machines"), "{sentence}");
+        let text = crate::text(&[report], TextStyle::default());
+        assert!(text.contains("unlike"), "{text}");
+    }
+
+    #[test]
+    fn what_several_machines_find_stands_side_by_side_with_the_spread_of_their_ratios() {
+        let [mut first, second] = [("a", "x"), ("b", "x")].map(|on| measured(move |_, _| on));
+        first.analysis = first.analysis.reproduced_by(&[second.analysis]);
+        let report = first.report();
+        let all = reproductions(&report).unwrap();
+        let n = first.analysis.verdicts.len();
+        assert!(
+            all.title.starts_with(&format!("{n} comparisons by several machines each: ")),
+            "{}",
+            all.title
+        );
+        assert_eq!(all.lines.len(), n);
+        let line = all.lines.iter().find(|line| line.contains("smallest ratio")).unwrap();
+        assert!(line.contains("; a: ") && line.contains("; b: ") && line.ends_with(" 1.00"), "{line}");
+        let page = crate::html(&[report]);
+        assert!(page.contains("id=\"reproduction\""));
+        let document = crate::document(&report);
+        assert_eq!(document.reproductions.len(), n);
+        assert_eq!(document.reproductions[0].found.len(), 2);
+    }
+
+    #[test]
+    fn a_terminal_gets_a_dozen_lines_and_the_number_of_the_rest() {
+        let [mut first, second] = [("a", "x"), ("b", "x")].map(|on| measured(move |_, _| on));
+        first.analysis = first.analysis.reproduced_by(&[second.analysis]);
+        let one = first.analysis.reproductions[0].clone();
+        first.analysis.reproductions = vec![one; MOST + 2];
+        let mut out = String::new();
+        text(&mut out, &first.report(), TextStyle::default());
+        assert!(out.contains("and 2 more, in --json and the page"), "{out}");
+    }
+}
