@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use h2lab_base::units::Time;
-use h2lab_model::fleet::{FetchTask, FromAgent, ServeTask, ToAgent};
+use h2lab_base::units::{Time, format_duration};
+use h2lab_model::fleet::{AgentCard, FetchTask, FromAgent, LoadTask, ServeTask, ShareProgress, ToAgent};
 
 use super::event::{AgentEvent, Summarize};
-use super::fetch::Fetcher;
+use super::fetch::{ByteBudget, Fetcher};
+use super::permits::Permits;
 use super::serve;
+use super::shares::{Share, ShareEvent, ShareEvents, Shares, caught};
 use h2lab_net::clock::{Clock, thread_cpu_ns};
 use h2lab_net::machine::machine;
 
@@ -21,6 +24,32 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// A driver sends something every few seconds.
 pub const DESERTED: Duration = Duration::from_secs(60);
 
+/// How long before its start a task is at most: what is ready meanwhile, such as connections, is kept for it. A driver sets the start
+/// seconds ahead.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(600);
+
+/// What an agent can do and may do.
+#[derive(Debug, Clone)]
+pub struct AgentSetup {
+    /// Makes the figures of what it has transferred.
+    pub summarize: Summarize,
+    /// Makes shares of loads; `None` refuses them.
+    pub shares: Option<Arc<dyn Shares>>,
+    /// What it may do; `None` is everything: whoever started it has all rights of this user anyway.
+    pub permits: Option<Arc<dyn Permits>>,
+    /// What it says of its machine to a driver that did not start it.
+    pub card: Option<Box<AgentCard>>,
+    /// It ends if it receives nothing for so long.
+    pub timeout: Duration,
+}
+
+impl AgentSetup {
+    /// That of an agent which its own driver starts, for transfers only.
+    pub fn of_driver(summarize: Summarize, timeout: Duration) -> Self {
+        Self { summarize, shares: None, permits: None, card: None, timeout }
+    }
+}
+
 /// A pair in transfer.
 #[derive(Debug)]
 struct UnderWay {
@@ -29,32 +58,29 @@ struct UnderWay {
     is_over: bool,
 }
 
-/// Works for the sender to `events` until an [`AgentEvent::End`]; `own` is another sender to the same. Everything that the agent
-/// started ends with it, within a moment. `say` is called with what it has to report, and returns whether that could be sent: an
-/// agent without a reader ends, too, and so does one that received nothing for `timeout`.
+/// Works for the sender to `events` until an [`AgentEvent::End`] or a [`ToAgent::Bye`]; `own` is another sender to the same.
+/// Everything that the agent started has ended when it returns, a moment after that. `say` is called with what it has to report,
+/// and returns whether that could be sent: an agent without a reader ends, too, and so does one that received nothing for
+/// [`AgentSetup::timeout`].
 pub fn work(
     events: &Receiver<AgentEvent>,
     own: Sender<AgentEvent>,
-    timeout: Duration,
-    summarize: Summarize,
+    setup: &AgentSetup,
     say: &mut dyn FnMut(FromAgent) -> bool,
 ) {
-    let mut agent = Agent {
-        clock: Clock::start(),
-        own,
-        summarize,
-        stop: Arc::default(),
-        fetchers: Vec::new(),
-        under_way: Vec::new(),
-        is_serving: false,
+    let mut agent = Agent::new(own, setup);
+    let ready = FromAgent::Ready {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: machine(),
+        card: setup.card.clone(),
     };
-    let ready = FromAgent::Ready { version: env!("CARGO_PKG_VERSION").to_owned(), machine: machine() };
     let mut is_connected = say(ready);
     let mut reported_at = agent.clock.now();
     let mut received_at = reported_at;
     while is_connected {
         let event = match events.recv_timeout(PERIOD) {
-            Ok(AgentEvent::End(None)) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(AgentEvent::End(None) | AgentEvent::Message(ToAgent::Bye))
+            | Err(RecvTimeoutError::Disconnected) => break,
             Ok(AgentEvent::End(Some(why))) => {
                 say(FromAgent::Refused { why });
                 break;
@@ -69,46 +95,61 @@ pub fn work(
             is_connected = say(answer);
         }
         let now = agent.clock.now();
-        if now.since(received_at) >= timeout {
-            let timeout = h2lab_base::units::format_duration(timeout);
+        if now.since(received_at) >= setup.timeout {
+            let timeout = format_duration(setup.timeout);
             say(FromAgent::Refused { why: format!("no message from the driver for {timeout}") });
             break;
         }
         if is_connected && now.since(reported_at) >= PERIOD {
             reported_at = now;
+            agent.end_serving(now);
             is_connected = agent.progress(now).is_none_or(&mut *say);
         }
     }
-    agent.stop.store(true, Ordering::Relaxed);
 }
 
 #[derive(Debug)]
-struct Agent {
+struct Agent<'a> {
+    setup: &'a AgentSetup,
     clock: Clock,
     own: Sender<AgentEvent>,
-    summarize: Summarize,
     /// Ends everything that was begun.
     stop: Arc<AtomicBool>,
     /// What was planned and not begun.
     fetchers: Vec<Fetcher>,
     under_way: Vec<UnderWay>,
-    is_serving: bool,
+    budget: Arc<ByteBudget>,
+    /// When it must stop serving; `None` before it serves.
+    serves_until: Option<Time>,
+    share: Option<Box<dyn Share>>,
+    /// What the share has reported since that was last sent.
+    loading: Option<Box<ShareProgress>>,
+    /// Of what was begun.
+    threads: Vec<JoinHandle<()>>,
 }
 
-impl Agent {
+impl<'a> Agent<'a> {
+    fn new(own: Sender<AgentEvent>, setup: &'a AgentSetup) -> Self {
+        let most = setup.permits.as_ref().and_then(|permits| permits.bytes());
+        Self {
+            setup,
+            clock: Clock::start(),
+            own,
+            stop: Arc::default(),
+            fetchers: Vec::new(),
+            under_way: Vec::new(),
+            budget: Arc::new(ByteBudget::new(most)),
+            serves_until: None,
+            share: None,
+            loading: None,
+            threads: Vec::new(),
+        }
+    }
+
     /// Handles an event; returns the answer, if there is one.
     fn handle(&mut self, event: AgentEvent) -> Option<FromAgent> {
         match event {
-            AgentEvent::Message(ToAgent::Ping { number }) => {
-                Some(FromAgent::Pong { number, at: self.clock.now() })
-            }
-            AgentEvent::Message(ToAgent::Serve(task)) => self.serve(&task),
-            AgentEvent::Message(ToAgent::FleetPlan(tasks)) => Some(self.plan(tasks)),
-            AgentEvent::Message(ToAgent::StartAt { at }) => self.start(at),
-            AgentEvent::Message(ToAgent::Stop) => {
-                self.stop.store(true, Ordering::Relaxed);
-                None
-            }
+            AgentEvent::Message(message) => self.obey(message),
             AgentEvent::Serving(Ok(address)) => Some(FromAgent::Serving { address }),
             AgentEvent::Serving(Err(why)) => Some(FromAgent::Refused { why }),
             AgentEvent::Served(figures) => Some(FromAgent::Served(figures)),
@@ -118,50 +159,129 @@ impl Agent {
                 });
                 Some(FromAgent::Result { pair, began, figures })
             }
+            AgentEvent::Share(event) => self.note_share(event),
             AgentEvent::End(_) => None,
         }
     }
 
-    fn serve(&mut self, task: &ServeTask) -> Option<FromAgent> {
-        if std::mem::replace(&mut self.is_serving, true) {
-            return Some(FromAgent::Refused { why: "it is already serving".to_owned() });
-        }
-        let started = serve::start(task, self.own.clone(), Arc::clone(&self.stop), thread_cpu_ns);
-        started.err().map(|why| FromAgent::Refused { why })
+    /// Does what the driver orders. An order that is not permitted, or cannot be followed, is refused.
+    fn obey(&mut self, message: ToAgent) -> Option<FromAgent> {
+        let answer = match message {
+            ToAgent::Ping { number } => Ok(Some(FromAgent::Pong { number, at: self.clock.now() })),
+            ToAgent::Serve(task) => self.serve(&task).map(|()| None),
+            ToAgent::FleetPlan(tasks) => self.plan(tasks).map(|()| Some(FromAgent::Planned)),
+            ToAgent::Load(task) => self.load(*task).map(|()| None),
+            ToAgent::StartAt { at } => self.start(at).map(|()| None),
+            ToAgent::Stop => {
+                self.stop.store(true, Ordering::Relaxed);
+                if let Some(share) = &self.share {
+                    share.stop();
+                }
+                Ok(None)
+            }
+            // What a session begins and ends with is handled by what carries the messages.
+            ToAgent::Open { .. } | ToAgent::Bye => Ok(None),
+        };
+        answer.unwrap_or_else(|why| Some(FromAgent::Refused { why }))
     }
 
-    /// Prepares what is to be fetched: names are resolved before the start, so that no resolver delays it.
-    fn plan(&mut self, tasks: Vec<FetchTask>) -> FromAgent {
-        match tasks.into_iter().map(Fetcher::new).collect() {
-            Ok(fetchers) => {
-                self.fetchers = fetchers;
-                FromAgent::Planned
-            }
-            Err(why) => FromAgent::Refused { why },
+    /// Whether the owner of this machine permits a task.
+    fn permit(&self, check: impl FnOnce(&dyn Permits) -> Result<(), String>) -> Result<(), String> {
+        self.setup.permits.as_deref().map_or(Ok(()), check)
+    }
+
+    fn serve(&mut self, task: &ServeTask) -> Result<(), String> {
+        self.permit(|permits| permits.serve(task))?;
+        if self.serves_until.is_some() {
+            return Err("it is already serving".to_owned());
         }
+        let time = self.setup.permits.as_ref().and_then(|permits| permits.time());
+        self.serves_until = Some(time.map_or(Time::NEVER, |time| self.clock.now() + time));
+        let thread = serve::start(task, self.own.clone(), Arc::clone(&self.stop), thread_cpu_ns)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Stops a server that has served for as long as it may.
+    fn end_serving(&self, now: Time) {
+        if self.serves_until.is_some_and(|until| now >= until) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Prepares what is to be transferred: names are resolved before the start, so that no resolver delays it.
+    fn plan(&mut self, tasks: Vec<FetchTask>) -> Result<(), String> {
+        self.permit(|permits| permits.fetch(&tasks))?;
+        if self.share.is_some() || !self.under_way.is_empty() {
+            return Err("it has another task already".to_owned());
+        }
+        let fetcher = |task| Fetcher::new(task, Arc::clone(&self.budget));
+        self.fetchers = tasks.into_iter().map(fetcher).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Begins to dial for a share of a load; it is planned when its connections are up.
+    fn load(&mut self, task: LoadTask) -> Result<(), String> {
+        self.permit(|permits| permits.load(&task))?;
+        if self.share.is_some() || !self.fetchers.is_empty() || !self.under_way.is_empty() {
+            return Err("it has another task already".to_owned());
+        }
+        let none = "it makes no shares of loads: start it with `h2lab agent --nats`";
+        let shares = self.setup.shares.as_ref().ok_or(none)?;
+        self.share = Some(shares.start(task, ShareEvents::new(self.own.clone(), self.clock))?);
+        Ok(())
     }
 
     /// Begins what was planned, each pair in a thread of its own, at `at`.
-    fn start(&mut self, at: Time) -> Option<FromAgent> {
+    fn start(&mut self, at: Time) -> Result<(), String> {
+        check_start(at, self.clock.now())?;
+        if let Some(share) = &self.share {
+            share.begin(at);
+        }
         for fetcher in std::mem::take(&mut self.fetchers) {
             let (pair, bytes) = (fetcher.pair(), Arc::<AtomicU64>::default());
             self.under_way.push(UnderWay { pair, bytes: Arc::clone(&bytes), is_over: false });
             let (clock, own, stop, summarize) =
-                (self.clock, self.own.clone(), Arc::clone(&self.stop), self.summarize);
+                (self.clock, self.own.clone(), Arc::clone(&self.stop), self.setup.summarize);
             let fetch = move || {
-                let (began, figures) = fetcher.fetch(clock, at, &stop, &bytes, summarize);
+                let fetched = caught(|| fetcher.fetch(clock, at, &stop, &bytes, summarize));
+                let (began, figures) = fetched.unwrap_or_else(|why| (Time::NEVER, Err(why)));
                 // Fails only if the agent has ended.
                 let _ = own.send(AgentEvent::Over { pair, began, figures });
             };
-            if let Err(error) = std::thread::Builder::new().name(format!("pair-{pair}")).spawn(fetch) {
-                return Some(FromAgent::Refused { why: format!("cannot start a thread: {error}") });
-            }
+            let thread = std::thread::Builder::new().name(format!("pair-{pair}")).spawn(fetch);
+            self.threads.push(thread.map_err(|error| format!("cannot start a thread: {error}"))?);
         }
-        None
+        Ok(())
     }
 
-    /// Its progress, as long as a transfer runs.
-    fn progress(&self, now: Time) -> Option<FromAgent> {
+    /// What the share reports; the answer, if there is one.
+    fn note_share(&mut self, event: ShareEvent) -> Option<FromAgent> {
+        match event {
+            ShareEvent::Planned => Some(FromAgent::Planned),
+            ShareEvent::Progress(mut newest) => {
+                if let Some(unsent) = self.loading.take() {
+                    newest.recent.merge(&unsent.recent);
+                }
+                self.loading = Some(newest);
+                None
+            }
+            ShareEvent::Stored(report) => {
+                (self.share, self.loading) = (None, None);
+                Some(FromAgent::Part(*report))
+            }
+            ShareEvent::Failed(why) => {
+                (self.share, self.loading) = (None, None);
+                Some(FromAgent::Refused { why })
+            }
+        }
+    }
+
+    /// Its progress, as long as a share or a transfer runs.
+    fn progress(&mut self, now: Time) -> Option<FromAgent> {
+        if let Some(loading) = self.loading.take() {
+            return Some(FromAgent::Loading(loading));
+        }
         let open = self.under_way.iter().filter(|under_way| !under_way.is_over);
         let bytes: Vec<(u32, u64)> =
             open.map(|under_way| (under_way.pair, under_way.bytes.load(Ordering::Relaxed))).collect();
@@ -169,31 +289,27 @@ impl Agent {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-
-    use super::*;
-
-    #[test]
-    fn an_agent_that_receives_nothing_any_more_ends_by_itself() {
-        let (sender, events) = channel();
-        let own = sender.clone();
-        for number in 0..3 {
-            sender.send(AgentEvent::Message(ToAgent::Ping { number })).unwrap();
+impl Drop for Agent<'_> {
+    /// Ends everything that was begun, and waits for it: what runs on would disturb the next task. After a panic, too.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        drop(self.share.take());
+        for thread in self.threads.drain(..) {
+            // One that panicked has ended, too.
+            let _ = thread.join();
         }
-        let mut said = Vec::new();
-        // Its input stays open, as that of a child of an sshd that has not noticed.
-        let never = |_: &h2lab_model::bulk::BulkRecord| unreachable!("it fetches nothing");
-        work(&events, own, Duration::from_secs(3), never, &mut |message| {
-            said.push(message);
-            true
-        });
-        drop(sender);
-        assert_eq!(said.len(), 5, "{said:?}");
-        assert!(
-            matches!(&said[4], FromAgent::Refused { why } if why.contains("no message from the driver")),
-            "{said:?}"
-        );
     }
 }
+
+/// Refuses a start that is too far ahead: until then the agent would keep what is ready, and wait, whatever bounds it has.
+fn check_start(at: Time, now: Time) -> Result<(), String> {
+    let ahead = at.since(now);
+    if ahead > LONGEST_WAIT {
+        let (ahead, most) = (format_duration(ahead), format_duration(LONGEST_WAIT));
+        return Err(format!("the start is {ahead} ahead, and an agent waits at most {most}: start later"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

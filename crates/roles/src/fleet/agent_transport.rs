@@ -1,4 +1,4 @@
-//! What brings messages to an agent and back: a channel to a thread, or the pipes of a child process.
+//! What brings messages to an agent and back: a channel to a thread, the pipes of a child process, or a session over packets.
 //!
 //! Sending never waits: an agent that stops reading must not delay the others. What is received goes to one channel, with the
 //! time of its arrival.
@@ -21,8 +21,9 @@ use h2lab_model::fleet::{FromAgent, ToAgent};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::agent;
+use super::agent::{self, AgentSetup};
 use super::event::{AgentEvent, Summarize};
+use super::session_transport::{SessionAgent, SessionTransport};
 use super::stdio;
 use h2lab_net::clock::Clock;
 use h2lab_net::lock::lock;
@@ -35,6 +36,8 @@ pub enum TransportKind {
     Thread(Summarize),
     /// It is the child of this command, which is an agent on its standard streams ([`stdio`]) or connects to one.
     Command(Command),
+    /// It runs already, and what carries packets to it may lose, double and reorder them.
+    Session(SessionAgent),
 }
 
 impl TransportKind {
@@ -63,7 +66,7 @@ impl TransportKind {
 #[derive(Debug)]
 pub(super) enum IncomingEvent {
     /// A message.
-    Message(FromAgent),
+    Message(Box<FromAgent>),
     /// Nothing more will come; with the reason.
     Closed(String),
 }
@@ -84,37 +87,26 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// Whether the inbox still has a reader.
-    fn put(&self, incoming: IncomingEvent) -> bool {
+    pub fn put(&self, incoming: IncomingEvent) -> bool {
         self.all.send((self.clock.now(), self.agent, incoming)).is_ok()
     }
 }
 
-/// The path to one agent. Dropping it ends the agent and everything that it started.
+/// The path to one agent. Dropping it ends what was begun at the agent, and the agent itself if we have started it.
 #[derive(Debug)]
 pub(super) enum AgentTransport {
-    Thread { events: Sender<AgentEvent>, thread: Option<JoinHandle<()>> },
+    Thread(ThreadAgent),
     Child(Box<Piped>),
+    Session(SessionTransport),
 }
 
 impl AgentTransport {
-    /// Starts an agent.
+    /// Starts an agent, or opens a session with it.
     pub fn open(transport_kind: TransportKind, inbox: Inbox) -> io::Result<Self> {
         match transport_kind {
             TransportKind::Command(command) => Ok(Self::Child(Box::new(Piped::start(command, inbox)?))),
-            TransportKind::Thread(summarize) => {
-                let (sender, events) = channel();
-                let own = sender.clone();
-                let work = move || {
-                    // Its driver is this process, and the channel reports its end.
-                    let timeout = Duration::MAX;
-                    agent::work(&events, own, timeout, summarize, &mut |message| {
-                        inbox.put(IncomingEvent::Message(message))
-                    });
-                    inbox.put(IncomingEvent::Closed("its thread ended".to_owned()));
-                };
-                let thread = thread::Builder::new().name("agent".to_owned()).spawn(work)?;
-                Ok(Self::Thread { events: sender, thread: Some(thread) })
-            }
+            TransportKind::Thread(summarize) => Ok(Self::Thread(ThreadAgent::start(summarize, inbox)?)),
+            TransportKind::Session(agent) => Ok(Self::Session(SessionTransport::open(agent, inbox)?)),
         }
     }
 
@@ -122,23 +114,46 @@ impl AgentTransport {
     pub fn send(&self, message: ToAgent) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         match self {
-            Self::Thread { events, .. } => events.send(AgentEvent::Message(message)).map_err(|_| gone()),
+            Self::Thread(agent) => agent.events.send(AgentEvent::Message(message)).map_err(|_| gone()),
             Self::Child(piped) => {
                 let lines = piped.lines.as_ref().ok_or_else(gone)?;
                 lines.send(encode(&message)? + "\n").map_err(|_| gone())
             }
+            Self::Session(session) => session.send(&message),
         }
     }
 }
 
-impl Drop for AgentTransport {
+/// An agent in a thread of this process.
+#[derive(Debug)]
+pub(super) struct ThreadAgent {
+    events: Sender<AgentEvent>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ThreadAgent {
+    fn start(summarize: Summarize, inbox: Inbox) -> io::Result<Self> {
+        let (sender, events) = channel();
+        let own = sender.clone();
+        let work = move || {
+            // Its driver is this process, and the channel reports its end.
+            let setup = AgentSetup::of_driver(summarize, Duration::MAX);
+            agent::work(&events, own, &setup, &mut |message| {
+                inbox.put(IncomingEvent::Message(Box::new(message)))
+            });
+            inbox.put(IncomingEvent::Closed("its thread ended".to_owned()));
+        };
+        let thread = thread::Builder::new().name("agent".to_owned()).spawn(work)?;
+        Ok(Self { events: sender, thread: Some(thread) })
+    }
+}
+
+impl Drop for ThreadAgent {
     fn drop(&mut self) {
-        if let Self::Thread { events, thread } = self {
-            let _ = events.send(AgentEvent::End(None));
-            if let Some(thread) = thread.take() {
-                // A panic of the agent has been reported as its end.
-                let _ = thread.join();
-            }
+        let _ = self.events.send(AgentEvent::End(None));
+        if let Some(thread) = self.thread.take() {
+            // A panic of the agent has been reported as its end.
+            let _ = thread.join();
         }
     }
 }
@@ -250,7 +265,7 @@ fn receive(output: ChildStdout, inbox: &Inbox, exit_reason: &ExitReason) {
     let closed = loop {
         match stdio::read(&mut output, decode_printable) {
             Ok(Some(message)) => {
-                if !inbox.put(IncomingEvent::Message(message)) {
+                if !inbox.put(IncomingEvent::Message(Box::new(message))) {
                     return;
                 }
             }

@@ -1,4 +1,4 @@
-//! The driver: between the coordinator and the agent transports.
+//! The driver: between a coordinator and the agent transports.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_model::fleet::{Coordinator, FleetJob, FleetRecord, ToAgent};
+use h2lab_model::fleet::{
+    Coordinator, FleetJob, FleetRecord, FromAgent, LoadCoordinator, LoadJob, LoadOutcome, ToAgent,
+};
 
 use super::agent_transport::{AgentTransport, Inbox, IncomingEvent, TransportKind};
 use h2lab_net::clock::Clock;
@@ -24,15 +26,64 @@ const ALIVE: u32 = u32::MAX;
 #[derive(Debug, thiserror::Error)]
 #[error("the job needs {needed} agents, and there are {given} transports")]
 pub struct DriveError {
-    /// Clients, and servers that are to be started.
+    /// Clients, and servers that are to be started; or the agents of a load.
     pub needed: usize,
     /// Those given.
     pub given: usize,
 }
 
-/// Does a job with the agents at the end of these transports: those of clients first, then those of servers that do not run
-/// already. That one cannot be started, dies or falls silent is reported with its pairs in the record. No agent is left when it
-/// returns. `stop` is checked ten times per second, and as often `watch` is called with the progress.
+/// What decides in a job. It has no I/O: messages and the time go in, messages come out.
+trait Decider {
+    fn poll_message(&mut self) -> Option<(usize, ToAgent)>;
+    fn poll_timeout(&self) -> Time;
+    fn is_over(&self) -> bool;
+    fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent);
+    fn handle_gone(&mut self, now: Time, agent: usize, why: &str);
+    fn handle_interrupt(&mut self, now: Time);
+    fn handle_timeout(&mut self, now: Time);
+}
+
+/// A coordinator has methods of these names.
+macro_rules! decide {
+    ($coordinator:ty) => {
+        impl Decider for $coordinator {
+            fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
+                <$coordinator>::poll_message(self)
+            }
+
+            fn poll_timeout(&self) -> Time {
+                <$coordinator>::poll_timeout(self)
+            }
+
+            fn is_over(&self) -> bool {
+                <$coordinator>::is_over(self)
+            }
+
+            fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
+                <$coordinator>::handle_message(self, now, agent, message);
+            }
+
+            fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
+                <$coordinator>::handle_gone(self, now, agent, why);
+            }
+
+            fn handle_interrupt(&mut self, now: Time) {
+                <$coordinator>::handle_interrupt(self, now);
+            }
+
+            fn handle_timeout(&mut self, now: Time) {
+                <$coordinator>::handle_timeout(self, now);
+            }
+        }
+    };
+}
+
+decide!(Coordinator);
+decide!(LoadCoordinator);
+
+/// Does a job of bulk transfers with the agents at the end of these transports: those of clients first, then those of servers that
+/// do not run already. That one cannot be started, dies or falls silent is reported with its pairs in the record. No agent is left
+/// when it returns. `stop` is checked ten times per second, and as often `watch` is called with the progress.
 pub fn drive(
     job: FleetJob,
     transport_kinds: Vec<TransportKind>,
@@ -40,11 +91,38 @@ pub fn drive(
     watch: &mut dyn FnMut(&Coordinator, Time),
 ) -> Result<FleetRecord, DriveError> {
     let needed = Coordinator::agents_of(&job);
+    let clock = Clock::start();
+    let coordinator = Coordinator::new(job, clock.now());
+    let watch = &mut |coordinator: &mut Coordinator, now| watch(coordinator, now);
+    Ok(decide(coordinator, needed, clock, transport_kinds, stop, watch)?.into_record())
+}
+
+/// Makes a load with the agents at the end of these transports, one for each share, like [`drive`]. `watch` may take the response
+/// times since its last call from the coordinator's progress. Times of what comes of it are those of `clock`.
+pub fn drive_load(
+    job: LoadJob,
+    clock: Clock,
+    transport_kinds: Vec<TransportKind>,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(&mut LoadCoordinator, Time),
+) -> Result<LoadOutcome, DriveError> {
+    let needed = job.agents.len();
+    let coordinator = LoadCoordinator::new(job, clock.now());
+    Ok(decide(coordinator, needed, clock, transport_kinds, stop, watch)?.into_result())
+}
+
+/// Connects `coordinator` with its `needed` agents until its job is over, and ends them.
+fn decide<D: Decider>(
+    mut coordinator: D,
+    needed: usize,
+    clock: Clock,
+    transport_kinds: Vec<TransportKind>,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(&mut D, Time),
+) -> Result<D, DriveError> {
     if transport_kinds.len() != needed {
         return Err(DriveError { needed, given: transport_kinds.len() });
     }
-    let clock = Clock::start();
-    let mut coordinator = Coordinator::new(job, clock.now());
     let (all, mail) = channel();
     let open = |(agent, transport_kind)| {
         AgentTransport::open(transport_kind, Inbox { agent, clock, all: all.clone() })
@@ -73,7 +151,7 @@ pub fn drive(
         }
         match mail.recv_timeout(coordinator.poll_timeout().since(now).min(TICK)) {
             Ok((at, agent, IncomingEvent::Message(message))) => {
-                coordinator.handle_message(at, agent, message);
+                coordinator.handle_message(at, agent, *message);
             }
             Ok((at, agent, IncomingEvent::Closed(why))) => {
                 coordinator.handle_gone(at, agent, &why);
@@ -88,14 +166,14 @@ pub fn drive(
         if stop.load(Ordering::Relaxed) {
             coordinator.handle_interrupt(now);
         }
-        watch(&coordinator, now);
+        watch(&mut coordinator, now);
     }
     end(transports);
-    Ok(coordinator.into_record())
+    Ok(coordinator)
 }
 
 /// Sends the coordinator's pending messages.
-fn send(coordinator: &mut Coordinator, transports: &[Option<AgentTransport>], clock: Clock) {
+fn send(coordinator: &mut impl Decider, transports: &[Option<AgentTransport>], clock: Clock) {
     while let Some((agent, message)) = coordinator.poll_message() {
         let sent = match transports.get(agent) {
             Some(Some(transport)) => transport.send(message),
@@ -107,10 +185,16 @@ fn send(coordinator: &mut Coordinator, transports: &[Option<AgentTransport>], cl
     }
 }
 
-/// Ends all agents, all at the same time: each may take a moment.
+/// Ends all agents, all at the same time: each may take a moment. Sessions need no thread for that.
 fn end(transports: Vec<Option<AgentTransport>>) {
+    let mut sessions = Vec::new();
     std::thread::scope(|scope| {
         for transport in transports.into_iter().flatten() {
+            if let AgentTransport::Session(mut session) = transport {
+                session.close();
+                sessions.push(session);
+                continue;
+            }
             // If the thread cannot be started, the closure and the transport in it are dropped here, one after another.
             let _ = std::thread::Builder::new().spawn_scoped(scope, || drop(transport));
         }

@@ -4,6 +4,8 @@ use h2lab_base::units::Time;
 use h2lab_model::bulk::BulkRecord;
 use h2lab_model::fleet::{PairFigures, ServerFigures, ToAgent};
 
+use super::shares::ShareEvent;
+
 /// Makes the figures of a pair from its record: a matter of analysis, which no role does itself.
 pub type Summarize = fn(&BulkRecord) -> PairFigures;
 
@@ -27,4 +29,6 @@ pub enum AgentEvent {
         /// The result.
         figures: Result<Box<PairFigures>, String>,
     },
+    /// Its share of a load has reported something.
+    Share(ShareEvent),
 }

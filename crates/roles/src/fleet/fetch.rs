@@ -1,10 +1,12 @@
-//! An agent's fetches from one server.
+//! An agent's transfers from one server, or to it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
 use h2lab_base::units::Time;
+use h2lab_model::bulk::TransferDirection;
 use h2lab_model::fleet::{FetchTask, PairFigures};
 
 use super::event::Summarize;
@@ -13,6 +15,7 @@ use crate::bulk::{FileLocation, Job, JobError, RequestedFile, RunError, Transfer
 use crate::client::reach;
 use crate::client::url::Url;
 use h2lab_net::clock::{Clock, thread_cpu_ns};
+use h2lab_net::storage::Chunk;
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::TlsOptions;
 
@@ -22,7 +25,26 @@ const FILLER: &str = "/bytes/";
 /// How often a wait for the start checks whether it is still wanted.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// A fetch that is ready to begin.
+/// How much the transfers of an agent may still move together, whatever its driver asks for.
+#[derive(Debug)]
+pub(super) struct ByteBudget {
+    most: u64,
+    moved: AtomicU64,
+}
+
+impl ByteBudget {
+    /// At most so many bytes; `None` is any number.
+    pub fn new(most: Option<u64>) -> Self {
+        Self { most: most.unwrap_or(u64::MAX), moved: AtomicU64::new(0) }
+    }
+
+    /// Counts `fresh` bytes; whether that was too many.
+    fn exceeds(&self, fresh: u64) -> bool {
+        self.moved.fetch_add(fresh, Ordering::Relaxed).saturating_add(fresh) >= self.most
+    }
+}
+
+/// Transfers that are ready to begin.
 #[derive(Debug)]
 pub(super) struct Fetcher {
     task: FetchTask,
@@ -30,23 +52,20 @@ pub(super) struct Fetcher {
     endpoints: Vec<Endpoint>,
     wanted: Vec<RequestedFile>,
     tls: TlsOptions,
+    budget: Arc<ByteBudget>,
 }
 
 impl Fetcher {
-    /// Parses URLs and resolves their server; the error says what is wrong with them.
-    pub fn new(task: FetchTask) -> Result<Self, String> {
+    /// Parses URLs and resolves their server; the error says what is wrong with them. With what it moves `budget` is used up.
+    pub fn new(task: FetchTask, budget: Arc<ByteBudget>) -> Result<Self, String> {
         let parse = |text: &String| text.parse::<Url>().map_err(|error| format!("{text}: {error}"));
         let urls = task.urls.iter().map(parse).collect::<Result<Vec<Url>, String>>()?;
-        let url = urls.first().ok_or("there is nothing to fetch")?.clone();
+        let url = urls.first().ok_or("there is nothing to transfer")?.clone();
         let endpoints = reach::endpoints(&task.reach, &url)?;
-        let wanted = |(text, url): (&String, &Url)| RequestedFile {
-            url: text.clone(),
-            path: url.path_and_query().to_owned(),
-            place: FileLocation::Discard,
-            bytes: url.path_and_query().strip_prefix(FILLER).and_then(|bytes| bytes.parse().ok()),
-        };
+        let wanted = task.urls.iter().zip(&urls).map(|(text, url)| wanted(task.direction, text, url));
+        let wanted = wanted.collect::<Result<Vec<RequestedFile>, String>>()?;
         let tls = reach::tls_options(&task.trust);
-        Ok(Self { wanted: task.urls.iter().zip(&urls).map(wanted).collect(), task, url, endpoints, tls })
+        Ok(Self { task, url, endpoints, wanted, tls, budget })
     }
 
     /// The pair's place in the plan.
@@ -54,8 +73,8 @@ impl Fetcher {
         self.task.pair
     }
 
-    /// Fetches from `at` on, until its time is over or `stop` is set. Returns when it really began, and the result; `bytes`
-    /// counts what has come meanwhile.
+    /// Moves bytes from `at` on, until its time is over, its budget is used up or `stop` is set. Returns when it really began, and
+    /// the result; `bytes` counts what has come, or went, meanwhile.
     pub fn fetch(
         &self,
         clock: Clock,
@@ -71,7 +90,10 @@ impl Fetcher {
         let mut error = "its server has no address".to_owned();
         for endpoint in &self.endpoints {
             let got = run(&self.job(clock, endpoint, stop), &mut |progress| {
-                bytes.store(progress.meter.total(), Ordering::Relaxed);
+                let before = bytes.swap(progress.meter.total(), Ordering::Relaxed);
+                if self.budget.exceeds(progress.meter.total().saturating_sub(before)) {
+                    stop.store(true, Ordering::Relaxed);
+                }
             });
             let may_be_elsewhere = match got {
                 Ok(got) if got.record.transfers.is_empty() => {
@@ -116,7 +138,14 @@ impl Fetcher {
             connections: task.connections,
             streams: task.streams,
             // Each transfer is one request: many at a time are measured, not one in parts.
-            options: TransferOptions::default(),
+            options: TransferOptions {
+                direction: task.direction,
+                chunk: match task.direction {
+                    TransferDirection::Get => Chunk::default(),
+                    TransferDirection::Put => Chunk::of_frame(None, task.settings.max_frame_size),
+                },
+                ..TransferOptions::default()
+            },
             duration: Some(task.duration),
             listed: LISTED,
             timeout: task.timeout,
@@ -124,6 +153,21 @@ impl Fetcher {
             clock,
         }
     }
+}
+
+/// What is moved from or to `url`: bytes that are discarded, or as many bytes of memory as its path says.
+fn wanted(direction: TransferDirection, text: &str, url: &Url) -> Result<RequestedFile, String> {
+    let path = url.path_and_query();
+    let length = path.strip_prefix(FILLER).and_then(|bytes| bytes.parse().ok());
+    let (place, bytes) = match direction {
+        TransferDirection::Get => (FileLocation::Discard, length),
+        TransferDirection::Put => {
+            let none =
+                || format!("{text}: an upload needs a path of {FILLER}N, which says how many bytes to send");
+            (FileLocation::Memory(length.ok_or_else(none)?), None)
+        }
+    };
+    Ok(RequestedFile { url: text.to_owned(), path: path.to_owned(), place, bytes })
 }
 
 /// Sleeps until `at`; `false` if `stop` was set before.
@@ -143,6 +187,28 @@ fn wait_until(clock: Clock, at: Time, stop: &AtomicBool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_upload_has_as_many_bytes_as_its_path_says_and_a_download_is_discarded() {
+        let of = |direction, text: &str| wanted(direction, text, &text.parse().unwrap());
+        let up = of(TransferDirection::Put, "http://a:1/bytes/1000").unwrap();
+        assert_eq!((up.place, up.bytes, up.path.as_str()), (FileLocation::Memory(1000), None, "/bytes/1000"));
+        let down = of(TransferDirection::Get, "http://a:1/bytes/1000").unwrap();
+        assert_eq!((down.place, down.bytes), (FileLocation::Discard, Some(1000)));
+        assert_eq!(of(TransferDirection::Get, "http://a:1/data.tar").unwrap().bytes, None);
+        for bad in ["http://a:1/data.tar", "http://a:1/bytes/", "http://a:1/bytes/x"] {
+            assert!(of(TransferDirection::Put, bad).unwrap_err().contains("/bytes/N"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_used_up_by_all_transfers_together() {
+        let budget = ByteBudget::new(Some(100));
+        assert!(!budget.exceeds(60) && !budget.exceeds(39));
+        assert!(budget.exceeds(1) && budget.exceeds(0));
+        let any = ByteBudget::new(None);
+        assert!(!any.exceeds(u64::MAX - 1), "nobody moves more");
+    }
 
     #[test]
     fn who_is_stopped_before_the_start_does_not_begin() {

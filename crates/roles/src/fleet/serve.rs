@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use h2lab_model::fleet::{ServeTask, ServerFigures};
@@ -15,14 +16,14 @@ use h2lab_net::quic::Congestion;
 use h2lab_net::storage::Chunk;
 
 /// Serves until `stop` is set; reports to `events` where it listens, and in the end what that took; or why it does not, or no
-/// longer. `cpu` returns how much CPU the calling thread has had, in nanoseconds.
+/// longer. `cpu` returns how much CPU the calling thread has had, in nanoseconds. Returns the thread that serves.
 pub(super) fn start(
     task: &ServeTask,
     events: Sender<AgentEvent>,
     stop: Arc<AtomicBool>,
     cpu: impl Fn() -> u64 + Send + 'static,
-) -> Result<(), String> {
-    let config = config(task)?;
+) -> Result<JoinHandle<()>, String> {
+    let (config, content) = config(task)?;
     let serve = move || {
         // What is prepared before it listens, such as a certificate, is no part of serving.
         let mut before = 0;
@@ -33,7 +34,7 @@ pub(super) fn start(
         let event = match origin::run(&config, &stop, ready) {
             Ok(served) => {
                 let cpu = Duration::from_nanos(cpu().saturating_sub(before));
-                AgentEvent::Served(figures(&config, served, cpu))
+                AgentEvent::Served(figures(&config, served, content.taken(), cpu))
             }
             Err(error) => AgentEvent::Serving(Err(error.to_string())),
         };
@@ -41,7 +42,7 @@ pub(super) fn start(
         let _ = events.send(event);
     };
     let started = std::thread::Builder::new().name("server".to_owned()).spawn(serve);
-    started.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
+    started.map_err(|error| format!("cannot start a thread: {error}"))
 }
 
 /// Fails only if the agent has ended.
@@ -49,12 +50,13 @@ fn send(events: &Sender<AgentEvent>, address: Option<SocketAddr>) {
     let _ = events.send(AgentEvent::Serving(address.ok_or_else(|| "it does not listen".to_owned())));
 }
 
-/// What serving took, as reported to a driver. Of QUIC the origin counts no lost packets.
-fn figures(config: &OriginConfig, served: Served, cpu: Duration) -> ServerFigures {
+/// What serving took, as reported to a driver; `taken` bytes were uploaded. Of QUIC the origin counts no lost packets.
+fn figures(config: &OriginConfig, served: Served, taken: u64, cpu: Duration) -> ServerFigures {
     let quic = || config.h3.filter(|_| served.connections > 0).map(|congestion| congestion.name().to_owned());
     ServerFigures {
         cpu,
         sent: served.sent,
+        received: taken,
         connections: served.connections,
         retransmits: served.retransmits,
         congestion: served.congestion.or_else(quic),
@@ -63,7 +65,8 @@ fn figures(config: &OriginConfig, served: Served, cpu: Duration) -> ServerFigure
     }
 }
 
-fn config(task: &ServeTask) -> Result<OriginConfig, String> {
+/// What is served and how: any number of bytes, and uploads are counted and discarded.
+fn config(task: &ServeTask) -> Result<(OriginConfig, Arc<Bulk>), String> {
     let (clear, tls) =
         if task.protocol.is_tls() { (vec![], vec![task.listen]) } else { (vec![task.listen], vec![]) };
     let mut config = OriginConfig::new(clear, tls);
@@ -81,11 +84,12 @@ fn config(task: &ServeTask) -> Result<OriginConfig, String> {
     task.settings.apply(&mut config.engine);
     let chunk = Chunk::of_frame(None, task.settings.max_frame_size);
     chunk.make_room(&mut config.engine);
-    config.site = OriginContent::Bulk(Arc::new(Bulk::memory().in_chunks(chunk)));
+    let content = Arc::new(Bulk::memory().in_chunks(chunk));
+    config.site = OriginContent::Bulk(Arc::clone(&content));
     config.window_budget = task.settings.window_budget.unwrap_or(config.window_budget);
     // When an agent is ended its remaining requests are not needed.
     config.drain_timeout = Duration::ZERO;
-    Ok(config)
+    Ok((config, content))
 }
 
 #[cfg(test)]
@@ -110,10 +114,11 @@ mod tests {
         // A second before it listens, and 7 ns from then to the end.
         let spent = AtomicU64::new(1_000_000_000);
         let cpu = move || spent.fetch_add(7, Ordering::Relaxed);
-        start(&task, sender, Arc::clone(&stop), cpu).unwrap();
+        let server = start(&task, sender, Arc::clone(&stop), cpu).unwrap();
         let AgentEvent::Serving(Ok(_)) = events.recv().unwrap() else { panic!("it serves") };
         stop.store(true, Ordering::Relaxed);
         let AgentEvent::Served(figures) = events.recv().unwrap() else { panic!("it reports what it spent") };
-        assert_eq!(figures.cpu, Duration::from_nanos(7));
+        assert_eq!((figures.cpu, figures.received), (Duration::from_nanos(7), 0));
+        server.join().unwrap();
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use h2lab_model::fleet::messages::{LONGEST_LINE, MessageError, decode, encode};
 
-use super::agent;
+use super::agent::{self, AgentSetup};
 use super::event::{AgentEvent, Summarize};
 
 /// At the end a driver that does not read is waited for so long.
@@ -23,7 +23,8 @@ pub fn work(summarize: Summarize) -> io::Result<()> {
     // In a thread of its own: an agent must find out that it is deserted although nobody reads what it says.
     let ((lines, said), (done, is_done)) = (channel(), channel());
     std::thread::Builder::new().name("stdout".to_owned()).spawn(move || report(&said, done))?;
-    agent::work(&events, own, agent::DESERTED, summarize, &mut |message| {
+    let setup = AgentSetup::of_driver(summarize, agent::DESERTED);
+    agent::work(&events, own, &setup, &mut |message| {
         encode(&message).is_ok_and(|line| lines.send(line).is_ok())
     });
     drop(lines);

@@ -37,6 +37,8 @@ pub(super) struct Use {
     received: u64,
     /// Responses reported to the pool.
     responses: u32,
+    /// Bytes reported to the listener.
+    moved: u64,
 }
 
 impl Use {
@@ -190,7 +192,10 @@ impl<'a> Connections<'a> {
     #[inline]
     fn follow(&mut self, index: u32, change: Change, requests: &mut Requests) {
         match change {
-            Change::Progress => self.offer(index, true),
+            Change::Progress => {
+                self.count(index, requests);
+                self.offer(index, true);
+            }
             // Before the pool is asked whether it wants another connection.
             Change::Ended => self.settle(index, requests),
             Change::Nothing => {}
@@ -215,6 +220,20 @@ impl<'a> Connections<'a> {
                 self.pool.dial_failed(self.clock.now());
                 self.free.push(index);
             }
+        }
+    }
+
+    /// Reports to the listener, if there is one, what a session has moved since it was last counted.
+    #[inline]
+    fn count(&mut self, index: u32, requests: &Requests) {
+        if !requests.is_heard() {
+            return;
+        }
+        let Some((session, noted)) = self.slots.session(index) else { return };
+        let total = session.bytes_received() + session.bytes_sent();
+        let fresh = total.saturating_sub(std::mem::replace(&mut noted.moved, total));
+        if fresh > 0 {
+            requests.moved(fresh);
         }
     }
 
@@ -254,6 +273,7 @@ impl<'a> Connections<'a> {
 
     /// Reports to the pool and the reactor what has become of a session; removes it if it has ended.
     fn settle(&mut self, index: u32, requests: &mut Requests) {
+        self.count(index, requests);
         self.offer(index, false);
         let Some((session, _)) = self.slots.session(index) else { return };
         let useless = session.was_useless(SHORT_LIFE);
@@ -283,9 +303,11 @@ impl<'a> Connections<'a> {
         while let Some(index) = self.dirty.pop() {
             let Some((news, noted)) = self.slots.flush(index, self.prepared, requests) else { continue };
             noted.dirty = false;
-            // Without news nothing ended: the pool is up to date since the requests were begun.
             if news {
                 self.settle(index, requests);
+            } else {
+                // Nothing ended: the pool is up to date since the requests were begun.
+                self.count(index, requests);
             }
         }
     }

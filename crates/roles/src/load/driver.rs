@@ -1,5 +1,7 @@
 //! The loop of the generator: takes completions and sends requests on schedule.
 
+mod before_start;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,8 +30,6 @@ use h2lab_net::resources::{Memory, online_cpus, stolen_ns};
 
 /// The period of reading `TCP_INFO`, of checking the stop flag and, every tenth time, of progress.
 const TICK: Duration = Duration::from_millis(10);
-/// A first frame may be lost and be sent again: TCP's initial timeout is a second (RFC 6298 §2).
-const LEAST_SILENCE: Duration = Duration::from_secs(1);
 const TICKS_PER_PROGRESS: u64 = 10;
 
 /// What is shorter is no pause: clocks of the kernel's scheduler are not so precise.
@@ -90,7 +90,7 @@ impl<'a> Driver<'a> {
             requests: expected_requests(spec) / part.of as usize,
             recording: Recording {
                 level: spec.record,
-                threads: part.of,
+                threads: part.threads,
                 seed: cell.seed,
                 phases: cell.work.phases,
             },
@@ -151,48 +151,12 @@ impl<'a> Driver<'a> {
 
     /// Has each request that ends reported to `listener`.
     pub fn listen(&mut self, listener: Arc<dyn SampleListener>) {
-        self.requests.listen(listener);
+        self.requests.listen(self.part.thread, listener);
     }
 
     /// Why the last connection failed or ended, if one did.
     pub const fn take_connect_error(&mut self) -> Option<ConnectError> {
         self.connections.slots.last_error.take()
-    }
-
-    /// Opens the warm pool. A failure is fatal if no connection has worked yet, or if it repeats.
-    pub fn dial(&mut self) -> Result<(), LoadError> {
-        let mut asked_at = None;
-        loop {
-            // Checked twice, since a dial may fail at once, and after a fatal failure none is to be begun.
-            self.check_reachable()?;
-            self.connections.dial_wanted(self.clock.now(), &mut self.requests);
-            self.connections.flush(&mut self.requests);
-            self.check_reachable()?;
-            let warm = self.connections.pool().is_warm()
-                && self.connections.slots.sessions().all(|(_, session, _)| session.is_usable());
-            if warm || self.is_stopped() {
-                self.generator.memory.connected = Memory::now().resident;
-                return Ok(());
-            }
-            // A live server that has sent nothing yet gets as long for its first frame as for a response: otherwise each request
-            // would expire. The least is what TCP needs to repair a loss. Behind an emulated link the server is known to be there.
-            let timeout = self.spec.cell.work.timeout.max(LEAST_SILENCE);
-            let now = self.clock.now();
-            let is_live = self.spec.cell.link.is_none();
-            if is_live && !self.proven && self.connections.slots.sessions().next().is_some() {
-                let silent = now.since(*asked_at.get_or_insert(now));
-                if silent >= timeout {
-                    let (address, why) = (self.spec.address.clone(), ConnectError::NoAnswer(timeout));
-                    return Err(LoadError::Unreachable { address, why });
-                }
-            }
-            // The deadlines of dials and engines are timers of the reactor: this ends.
-            let look_again = now + TICK;
-            self.connections.slots.wait(self.connections.pool().pause_until().min(look_again), None)?;
-            while let Some(completion) = self.connections.slots.next_completion() {
-                self.connections.act_on(completion, &mut self.requests);
-            }
-        }
     }
 
     /// A failed connection is fatal as long as none has worked, or if failures continue.
@@ -223,10 +187,13 @@ impl<'a> Driver<'a> {
             || self.part.team.is_some_and(Team::has_failed)
     }
 
-    /// Warms up, measures and drains.
+    /// Waits until the load begins, warms up, measures and drains.
     pub fn measure(&mut self, progress: &mut dyn FnMut(&LoadProgress)) -> Result<(), LoadError> {
         let work = &self.spec.cell.work;
-        let start = self.part.team.map_or_else(|| self.clock.now() + self.lead, |team| team.meet(self.clock));
+        let Some(start) = self.start()? else {
+            self.end_before_start();
+            return Ok(());
+        };
         self.started_at = start;
         self.requests.begin(start);
         self.until = work.phases.measure_until(start);
@@ -399,6 +366,7 @@ impl<'a> Driver<'a> {
     fn cut(&mut self, cpu_ns: u64) {
         let now = self.clock.now();
         self.generator.cpu_ns = cpu_ns;
+        self.generator.busiest_ns = cpu_ns.saturating_sub(self.generator.awake_ns);
         self.generator.wall_ns = nanos(now.since(self.started_at));
         self.generator.backlog_at_cut = self.requests.cut(now);
         self.connections.cut(now, &mut self.requests);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use h2lab_base::counters::TcpTick;
 use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, measured_time};
-use h2lab_model::record::{ConnectionRecord, GeneratorSummary, Sample, Tally, tally};
+use h2lab_model::record::merge::{Beside, Measured};
+use h2lab_model::record::{ConnectionRecord, GeneratorSummary, Sample, Tally};
 use h2lab_wire::trace::FrameEvent;
 
 use super::recorder::{FULL_RATE, MOST_SAMPLES, Recorder};
@@ -72,103 +73,57 @@ impl Finished {
     }
 }
 
-/// One result of what the threads measured: connections numbered on, samples in the order of `scheduled_at`, frames and
-/// ticks in the order of time, tallies joined.
+/// One result of what the threads measured, see [`Measured::together`].
 pub(super) fn merge(parts: Vec<Done>) -> Finished {
-    let clock = parts[0].clock;
+    let (clock, started_at) = (parts[0].clock, parts[0].started_at);
+    let interrupted = parts.iter().any(|part| part.interrupted);
     let level = parts.iter().map(|part| part.recorder.level()).max().unwrap_or_default();
-    let mut result = LoadResult { started_at: parts[0].started_at, ..LoadResult::default() };
-    let (mut open, mut tallies) = (Vec::new(), Vec::new());
-    let (mut frames_lost, mut kept_one_in) = (0, 1);
-    let switches: Vec<_> = parts.iter().map(|part| part.recorder.went_over).collect();
-    result.warnings.extend(went_over(&switches));
     let slice_ns = parts.iter().map(|part| part.recorder.slice_ns()).max().unwrap_or_default();
-    for mut part in parts {
-        let before = result.connections.len() as u32;
-        frames_lost += part.frames_lost;
-        kept_one_in = kept_one_in.max(part.recorder.kept_one_in());
-        let (mut samples, counted) = part.recorder.finish(level, slice_ns);
-        if before > 0 {
-            let assigned = samples.iter_mut().filter(|sample| sample.connection != Sample::NO_CONNECTION);
-            assigned.for_each(|sample| sample.connection += before);
-            part.connections.iter_mut().for_each(|connection| connection.index += before);
-            part.frames.iter_mut().for_each(|frame| frame.connection += before);
-            part.tcp.iter_mut().for_each(|tick| tick.connection += before);
-        }
-        join(&mut result.samples, &mut samples);
-        tallies.push(counted);
-        join(&mut result.connections, &mut part.connections);
-        join(&mut result.frames, &mut part.frames);
-        join(&mut result.tcp, &mut part.tcp);
+    let warnings = warnings(&parts);
+    let mut open = Vec::new();
+    let measured = parts.into_iter().map(|mut part| {
         open.append(&mut part.open);
-        add(&mut result.generator, &part.generator);
-        result.interrupted |= part.interrupted;
-    }
-    put_in_order(&mut result.samples);
-    result.frames.sort_by_key(|frame| frame.at);
-    result.tcp.sort_by_key(|tick| tick.at);
-    result.tallies = tally::merge(tallies);
-    result.generator.level = level;
-    if frames_lost > 0 {
-        let why = "the cell has more of them than are kept";
-        result.warnings.push(format!("{frames_lost} frames were not recorded: {why}"));
-    }
-    if kept_one_in > 1 {
-        result.warnings.push(format!(
-            "one in {kept_one_in} of the slow and failed requests was kept as a sample; all are counted, and in the histograms"
-        ));
-    }
+        let (samples, tallies) = part.recorder.finish(level, slice_ns);
+        Measured {
+            samples,
+            tallies,
+            connections: part.connections,
+            frames: part.frames,
+            tcp: part.tcp,
+            generator: GeneratorSummary { level, ..part.generator },
+        }
+    });
+    let all = Measured::together(measured, Beside::Threads);
+    let result = LoadResult {
+        started_at,
+        samples: all.samples,
+        tallies: all.tallies,
+        connections: all.connections,
+        frames: all.frames,
+        tcp: all.tcp,
+        generator: all.generator,
+        warnings,
+        interrupted,
+    };
     Finished { result, open, clock }
 }
 
-/// Orders samples by `scheduled_at`, and by their numbers those that were due together, as requests of a closed loop are.
-///
-/// Numbers are given in the order in which requests become due. Where one thread kept each of them, a sample's number is its
-/// place, and nothing is sorted. Elsewhere what is sorted is their keys: a sample is so large that moving it at each step of a
-/// sort took a sixth of all instructions of a load.
-fn put_in_order(samples: &mut [Sample]) {
-    if let Some(order) = order_of_numbers(samples) {
-        move_to(samples, order);
+/// Doubts in what the threads recorded.
+fn warnings(parts: &[Done]) -> Vec<String> {
+    let switches: Vec<_> = parts.iter().map(|part| part.recorder.went_over).collect();
+    let mut warnings: Vec<String> = went_over(&switches).into_iter().collect();
+    let frames_lost = parts.iter().map(|part| part.frames_lost).sum::<u64>();
+    if frames_lost > 0 {
+        let why = "the cell has more of them than are kept";
+        warnings.push(format!("{frames_lost} frames were not recorded: {why}"));
     }
-    let key = |sample: &Sample| (sample.scheduled_at, sample.number);
-    if !samples.is_sorted_by_key(key) {
-        let mut keys: Vec<_> =
-            samples.iter().enumerate().map(|(index, sample)| (key(sample), index as u32)).collect();
-        keys.sort_unstable();
-        move_to(samples, keys.into_iter().map(|(_, index)| index).collect());
+    let kept_one_in = parts.iter().map(|part| part.recorder.kept_one_in()).max().unwrap_or(1);
+    if kept_one_in > 1 {
+        warnings.push(format!(
+            "one in {kept_one_in} of the slow and failed requests was kept as a sample; all are counted, and in the histograms"
+        ));
     }
-}
-
-/// The indices of samples in the order of their numbers; `None` unless those are all from 0 on.
-fn order_of_numbers(samples: &[Sample]) -> Option<Vec<u32>> {
-    let mut order = vec![u32::MAX; samples.len()];
-    for (index, sample) in samples.iter().enumerate() {
-        let place = order.get_mut(sample.number as usize)?;
-        if *place != u32::MAX {
-            return None;
-        }
-        *place = index as u32;
-    }
-    Some(order)
-}
-
-/// Puts at each place the sample whose index `order` has there. Each moves once, and not far, since requests end nearly in the
-/// order in which they were due.
-fn move_to(samples: &mut [Sample], mut order: Vec<u32>) {
-    for first in 0..samples.len() {
-        let waiting = samples[first];
-        let mut place = first;
-        // Around the circle of those that take each other's places.
-        loop {
-            let from = std::mem::replace(&mut order[place], place as u32) as usize;
-            if from == first {
-                samples[place] = waiting;
-                break;
-            }
-            samples[place] = samples[from];
-            place = from;
-        }
-    }
+    warnings
 }
 
 /// That requests were too many to keep each of them, if a thread found that: after how long, and how many the first that did had
@@ -186,36 +141,8 @@ fn went_over(threads: &[Option<(Duration, usize)>]) -> Option<String> {
     ))
 }
 
-/// Appends `more`; what is alone, as often it is, is not copied.
-fn join<T>(all: &mut Vec<T>, more: &mut Vec<T>) {
-    if all.is_empty() {
-        std::mem::swap(all, more);
-    } else {
-        all.append(more);
-    }
-}
-
-/// Adds what another thread used.
-fn add(sum: &mut GeneratorSummary, part: &GeneratorSummary) {
-    sum.threads += part.threads;
-    sum.cpu_ns += part.cpu_ns;
-    sum.wall_ns = sum.wall_ns.max(part.wall_ns);
-    sum.awake_ns += part.awake_ns;
-    sum.stolen_ns = sum.stolen_ns.max(part.stolen_ns);
-    sum.busiest_ns = sum.busiest_ns.max(part.cpu_ns.saturating_sub(part.awake_ns));
-    sum.backlog_at_cut += part.backlog_at_cut;
-    // A process that is stopped stops all of them at a time.
-    sum.paused_ns = sum.paused_ns.max(part.paused_ns);
-    sum.longest_pause_ns = sum.longest_pause_ns.max(part.longest_pause_ns);
-    // It is one process: the last measurement covers all of it.
-    sum.memory.connected = sum.memory.connected.max(part.memory.connected);
-    sum.memory.peak = sum.memory.peak.max(part.memory.peak);
-}
-
 #[cfg(test)]
 mod tests {
-    use h2lab_wire::StreamId;
-
     use super::*;
 
     #[test]
@@ -231,49 +158,6 @@ mod tests {
             "--record full",
         ] {
             assert!(reported.contains(words), "{words}: {reported}");
-        }
-    }
-
-    #[test]
-    fn samples_are_ordered_by_when_they_were_due_and_then_by_their_numbers() {
-        let in_order = |samples: &[(u64, u32)]| {
-            let sample =
-                |&(ms, number): &(u64, u32)| Sample { number, ..Sample::due(Time::from_millis(ms), true) };
-            let mut samples: Vec<Sample> = samples.iter().map(sample).collect();
-            put_in_order(&mut samples);
-            let places = samples.iter().map(|sample| (sample.scheduled_at, sample.number));
-            places.collect::<Vec<_>>()
-        };
-        let assert_order = |given: &[(u64, u32)], expected: &[(u64, u32)]| {
-            let due = |&(ms, number): &(u64, u32)| (Time::from_millis(ms), number);
-            assert_eq!(in_order(given), expected.iter().map(due).collect::<Vec<_>>());
-        };
-        // Each was kept, by one thread.
-        assert_order(&[(1, 1), (2, 2), (1, 0), (3, 3)], &[(1, 0), (1, 1), (2, 2), (3, 3)]);
-        // By two threads, the second of which was late.
-        assert_order(&[(1, 0), (2, 2), (3, 1), (4, 3)], &[(1, 0), (2, 2), (3, 1), (4, 3)]);
-        // Not each was kept.
-        assert_order(&[(2, 9), (2, 4), (1, 2)], &[(1, 2), (2, 4), (2, 9)]);
-        // Two are from elsewhere, without a number.
-        assert_order(&[(2, 0), (1, 0)], &[(1, 0), (2, 0)]);
-        assert_order(&[], &[]);
-    }
-
-    #[test]
-    fn each_sample_is_still_there_once_it_is_in_order() {
-        for of in [1, 2, 997] {
-            // 7 generates all remainders of 997, so that the places change in long circles; some are due together.
-            let places = (0..of).map(|number: u32| number * 7 % of);
-            for (each, together) in [(1, 1), (1, 3), (2, 1), (2, 3)] {
-                let sample = |number: u32| Sample {
-                    number: number * each,
-                    stream: StreamId(number),
-                    ..Sample::due(Time::from_millis(u64::from(number / together)), true)
-                };
-                let mut samples: Vec<Sample> = places.clone().map(sample).collect();
-                put_in_order(&mut samples);
-                assert!(samples == (0..of).map(sample).collect::<Vec<_>>(), "{of} {each} {together}");
-            }
         }
     }
 }

@@ -12,6 +12,7 @@ mod merge;
 mod recorder;
 mod requests;
 mod spec;
+mod start_gate;
 mod team;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,9 @@ use h2lab_model::workload::{Arrival, ClientPolicy, DialPolicy, Phases};
 use crate::client::{ConnectError, Prepared, RequestKind, defaults};
 use driver::Driver;
 pub use merge::{Finished, LoadResult};
+pub use recorder::{FULL_BURST, FULL_RATE, MOST_SAMPLES};
 pub use spec::{LoadError, LoadProgress, LoadSpec, SampleListener, Watching};
+pub use start_gate::{Readiness, StartGate};
 use team::Part;
 
 /// Does the work of a cell: dials, warms up, measures, drains, cuts.
@@ -92,6 +95,7 @@ pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, L
     let timeout = spec.cell.work.timeout.clamp(LEAST_PATIENCE, defaults::FIRST_BYTE_TIMEOUT);
     spec.requests = Some(1);
     spec.threads = 1;
+    spec.start = None;
     spec.record = Some(Level::Full);
     spec.cell.connections = 1;
     spec.cell.max_connections = 1;

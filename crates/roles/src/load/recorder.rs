@@ -2,32 +2,25 @@
 
 use std::time::Duration;
 
-use h2lab_base::random::Counter;
-use h2lab_base::units::{Time, nanos};
+use h2lab_base::units::Time;
 use h2lab_model::record::histogram::{DurationMeter, Histogram};
 use h2lab_model::record::tally;
 use h2lab_model::record::tally::Tallier;
-use h2lab_model::record::{Level, Sample, Tally};
+use h2lab_model::record::{Level, Sample, TailSample, Tally};
 use h2lab_model::workload::Phases;
 
 /// The rate up to which every request is kept by default, per second and over all threads.
-pub(super) const FULL_RATE: f64 = 50_000.0;
+pub const FULL_RATE: f64 = 50_000.0;
 
 /// So many requests are kept at any rate, over all threads: a short run is known exactly. More would have a cost: a kept request
 /// takes a third of a microsecond afterwards, for the run folder and the report.
-pub(super) const FULL_BURST: usize = 1 << 17;
+pub const FULL_BURST: usize = 1 << 17;
 
 /// More are kept only where [`Level::Full`] was asked for, over all threads: 100 bytes each, so 40 MB. A load may last for hours.
-pub(super) const MOST_SAMPLES: usize = 400_000;
+pub const MOST_SAMPLES: usize = 400_000;
 
 /// At [`Level::Tail`] so many are kept, over all threads, before the choice becomes stricter: 10 MB.
 const MOST_OF_TAIL: usize = 100_000;
-
-/// At [`Level::Tail`] one request in so many is kept whatever its latency, until there are too many.
-const UNIFORM: u64 = 1_000;
-
-/// The share of requests that are slow, until there are too many.
-const SLOW: f64 = 0.01;
 
 /// So many of the first samples are counted at a time after the change to [`Level::Tail`]: a millisecond, so that no request is late
 /// for it.
@@ -81,94 +74,11 @@ impl First {
     /// Counts at most so many.
     fn count(&mut self, most: usize, tail: &mut TailSample) {
         let until = self.samples.len().min(self.counted.saturating_add(most));
-        for sample in &self.samples[self.counted..until] {
-            self.tallier.add(sample);
-            if tail.wants(sample) {
-                self.kept.push(*sample);
-            }
-        }
+        tail.count(&self.samples[self.counted..until], &mut self.tallier, &mut self.kept);
         self.counted = until;
         if until == self.samples.len() {
             (self.samples, self.counted) = (Vec::new(), 0);
         }
-    }
-}
-
-/// Which requests are kept besides being counted.
-#[derive(Debug)]
-struct TailSample {
-    /// Response times of all processed successes.
-    all: Histogram,
-    /// Requests that took longer are slow: the quantile of `all` that only [`SLOW`] `/ every` exceed.
-    slow_ns: u64,
-    /// One failed request in so many is kept: a power of two, which doubles whenever too many are kept.
-    every: u64,
-    /// Failed requests so far.
-    failed: u64,
-    random: Counter,
-    /// Requests until the next one of the uniform sample.
-    next: u64,
-}
-
-impl TailSample {
-    fn new(seed: u64) -> Self {
-        let mut tail = Self {
-            all: Histogram::default(),
-            slow_ns: u64::MAX,
-            every: 1,
-            failed: 0,
-            random: Counter::new(seed, "uniform sample"),
-            next: 0,
-        };
-        tail.next = tail.gap();
-        tail
-    }
-
-    /// Evenly distributed with the mean [`UNIFORM`] `× every`, so that it does not resonate with a pattern of the requests.
-    fn gap(&mut self) -> u64 {
-        1 + self.random.below(2 * UNIFORM * self.every - 1)
-    }
-
-    /// Adds response times of successes.
-    fn learn(&mut self, recent: &Histogram) {
-        self.all.merge(recent);
-        let rank = (self.all.n() as f64 * (1.0 - SLOW / self.every as f64)).ceil() as u64;
-        if rank > 0 {
-            self.slow_ns = nanos(self.all.at_rank(rank));
-        }
-    }
-
-    /// Whether to keep a request: it was slow, it has failed, or it is in the uniform sample.
-    fn wants(&mut self, sample: &Sample) -> bool {
-        self.next -= 1;
-        let has_turn = self.next == 0;
-        if has_turn {
-            self.next = self.gap();
-        }
-        let is_slow = sample.response_ns() > self.slow_ns;
-        if sample.outcome.is_success() {
-            return has_turn || is_slow;
-        }
-        self.failed += 1;
-        has_turn || self.failed.is_multiple_of(self.every)
-    }
-
-    /// Half as many will be kept.
-    fn become_stricter(&mut self) {
-        self.every *= 2;
-        self.learn(&Histogram::default());
-    }
-
-    /// Applies that to those that are kept.
-    fn thin(&self, kept: &mut Vec<Sample>) {
-        let mut has_turn = false;
-        kept.retain(|sample| {
-            if sample.outcome.is_success() && sample.response_ns() > self.slow_ns {
-                return true;
-            }
-            has_turn = !has_turn;
-            has_turn
-        });
     }
 }
 
@@ -271,10 +181,9 @@ impl Recorder {
         kept >= share(MOST_SAMPLES as f64) || kept > share(at_full_rate.max(FULL_BURST as f64))
     }
 
-    /// How strict the choice of samples became at [`Level::Tail`]: one failed request in so many was kept, and of the slow ones the
-    /// slowest of so many.
+    /// How strict the choice of samples became at [`Level::Tail`], see [`TailSample::kept_one_in`].
     pub const fn kept_one_in(&self) -> u64 {
-        self.tail.every
+        self.tail.kept_one_in()
     }
 
     /// The length of the tallies' slices, in nanoseconds; 0 if it has none.
@@ -367,7 +276,7 @@ mod tests {
         assert_eq!((all.requests, all.sent, all.body_bytes), (N, N, 3 * N));
         let failed = tallies.iter().filter(|tally| tally.class.status == 500);
         assert_eq!(failed.map(|tally| tally.counts.requests).sum::<u64>(), N / 1_000);
-        let uniform = N / UNIFORM;
+        let uniform = N / TailSample::UNIFORM;
         let least = N / 1_000 + uniform / 2;
         let most = N / 50 + N / 1_000 + uniform * 2 + FULL_BURST as u64 / 5;
         assert!((least..most).contains(&(samples.len() as u64)), "{} kept", samples.len());

@@ -81,7 +81,7 @@ pub(super) struct Expectation {
     pub requests: usize,
     /// What is kept of them.
     pub recording: Recording,
-    /// Which part of the cell's requests these are, from 0, and of how many: parts take turns in their numbers.
+    /// Which part of the cell's requests these are, from 0, and of how many, over all shares: parts take turns in their numbers.
     pub part: (u32, u32),
     /// After what time a request is given up.
     pub timeout: Duration,
@@ -123,9 +123,21 @@ impl Requests {
         }
     }
 
-    /// Has each request that ends reported to `listener`.
-    pub fn listen(&mut self, listener: Arc<dyn SampleListener>) {
-        self.listener = Some((self.expectation.part.0, listener));
+    /// Has each request that ends reported to `listener`, as one of thread `thread` of this process.
+    pub fn listen(&mut self, thread: u32, listener: Arc<dyn SampleListener>) {
+        self.listener = Some((thread, listener));
+    }
+
+    /// Whether there is a listener.
+    pub const fn is_heard(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Reports to the listener that connections have moved so many more bytes.
+    pub fn moved(&self, bytes: u64) {
+        if let Some((_, listener)) = &self.listener {
+            listener.moved(bytes);
+        }
     }
 
     /// The cell begins at `start`.

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use h2lab_model::record::{Histogram, Level, Sample};
 use h2lab_model::scenario::Cell;
-use h2lab_model::workload::TemplateError;
+use h2lab_model::workload::{Share, TemplateError};
 
+use super::start_gate::StartGate;
 use crate::client::{ConnectError, Watch};
 use h2lab_net::tcp::Endpoint;
 use h2lab_net::tls::{TlsError, TlsOptions};
@@ -30,9 +31,10 @@ pub struct LoadSpec<'a> {
     pub tls: TlsOptions,
     /// Origin of the run's clock, see [`Clock::new`].
     pub clock_origin_ns: u64,
-    /// At most so many requests are sent; `None` leaves it to the phases.
+    /// At most so many requests are sent, by all shares together; `None` leaves it to the phases.
     pub requests: Option<usize>,
-    /// Threads that share the work; never more than connections, or in closed loop than requests in flight.
+    /// Threads that share the work; over all shares never more than connections, or in closed loop than requests in flight. All
+    /// shares must state the same number.
     pub threads: u32,
     /// What is kept of each request; `None` keeps all as long as they are no more than 50,000 per second or 131,072
     /// together, and in all no more than eight million, and goes over to [`Level::Tail`] then.
@@ -45,6 +47,10 @@ pub struct LoadSpec<'a> {
     /// Whether a thread of an open loop may spin before a request is due, for 60 µs at most, as long as it has a CPU that others
     /// do not need. In a lab all CPUs are needed.
     pub sharp: bool,
+    /// Which part of the cell's load this process makes, which others make together with it; the cell is that of the whole load.
+    pub share: Share,
+    /// Where the load waits, once its connections are up, for the instant at which it begins; without one it begins at once.
+    pub start: Option<&'a StartGate>,
     /// Set to end early: what has been measured until then is kept.
     pub stop: Option<&'a AtomicBool>,
 }
@@ -96,11 +102,15 @@ pub struct LoadProgress {
     pub recent: Histogram,
 }
 
-/// Is notified of each request as it ends, warm-up included.
+/// Is notified of each request as it ends, warm-up included, and of the bytes that are moved.
 pub trait SampleListener: fmt::Debug + Send + Sync {
-    /// A request of generator `thread`, from 0 on, has ended; connections are numbered within their thread. It is called on the
+    /// A request of this process's generator `thread`, from 0 on, has ended; connections are numbered within their thread. It is called on the
     /// generator's thread: blocking here makes requests late.
     fn ended(&self, thread: u32, sample: &Sample);
+
+    /// So many more bytes were sent and received: heads, frames and bodies as they go and come, of requests that never end as well, in
+    /// clear. It is called on the generator's thread, once for all that came or went together.
+    fn moved(&self, _bytes: u64) {}
 }
 
 /// How the work of a cell is observed.

@@ -1,8 +1,10 @@
 //! The generator against a small server, over loopback: one body per claim, instantiated per engine, or per protocol where
 //! TLS could make a difference.
 
+mod moved;
 mod policies;
 mod server;
+mod shares;
 mod threads;
 
 use std::io::{Read as _, Write as _};
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 use h2lab_base::units::Time;
 use h2lab_model::record::{CloseReason, Outcome, Sample};
 use h2lab_model::scenario::{Cell, Target};
-use h2lab_model::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
+use h2lab_model::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Share, Work};
 
 use super::driver::longest_spin;
 use super::team::Part;
@@ -91,6 +93,8 @@ fn spec(protocol: Protocol, server: &Server) -> LoadSpec<'static> {
         tap: true,
         on_thread: None,
         sharp: true,
+        share: Share::default(),
+        start: None,
         stop: None,
     }
 }
@@ -250,7 +254,7 @@ fn a_thread_may_spin_for_an_open_loop_and_beside_a_free_cpu() {
     ] {
         let mut spec = LoadSpec { sharp, ..spec(Protocol::H2c, &server) };
         spec.cell.work.arrival = arrival;
-        let longest = longest_spin(&spec, Part { of, ..Part::WHOLE }, cpus);
+        let longest = longest_spin(&spec, Part { threads: of, ..Part::WHOLE }, cpus);
         assert_eq!(longest.map(|longest| longest > Duration::ZERO), expected, "{of} threads, {cpus} CPUs");
     }
 }
