@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use h2lab_model::record::{Level, Outcome};
 use h2lab_model::scenario::{Cell, Target};
-use h2lab_model::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Work};
+use h2lab_model::workload::{Arrival, EngineSettings, H2cMode, Phases, Protocol, RequestShape, Share, Work};
 use h2lab_net::clock::Clock;
 use h2lab_net::tls::TlsOptions;
 use h2lab_roles::load;
@@ -71,6 +71,8 @@ fn main() -> anyhow::Result<()> {
         tap: !arguments.no_tap,
         on_thread: None,
         sharp: false,
+        share: Share::default(),
+        start: None,
         stop: None,
     };
     let result = load::run(&spec, &mut |_| ())?.close();

@@ -45,6 +45,17 @@ pub const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/h2lab.fish"),
 ];
 
+/// Files of `packaging/` that a package has as they are: the file there, its place, its mode. The agent's settings may
+/// have a password.
+const SHIPPED: [(&str, &str, u32); 3] = [
+    ("systemd/h2lab-agent.service", "usr/lib/systemd/system/h2lab-agent.service", 0o644),
+    ("systemd/h2lab-agent.service.d/lab.conf", "usr/share/doc/h2lab/examples/lab.conf", 0o644),
+    ("systemd/h2lab-agent.env", SETTINGS, 0o600),
+];
+
+/// What dpkg keeps as the user has changed it.
+const SETTINGS: &str = "etc/default/h2lab-agent";
+
 /// Makes what is wanted, and its checksums.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let binary = static_binary(&arguments.profile)?;
@@ -115,6 +126,10 @@ pub fn deb(binary: &Path) -> Result<PathBuf> {
         put(&at(path), &process::said(Command::new(binary).args(["gen", "completions", shell]))?)?;
     }
     let sources = process::workspace();
+    for (file, path, mode) in SHIPPED {
+        copy(&sources.join("packaging").join(file), &at(path), mode)?;
+    }
+    put(&at("DEBIAN/conffiles"), &format!("/{SETTINGS}\n"))?;
     let licences = ["LICENSE-MIT", "LICENSE-APACHE"].map(|name| fs::read_to_string(sources.join(name)));
     let [mit, apache] = licences.map(|text| text.context("a licence of the workspace"));
     let copyright =

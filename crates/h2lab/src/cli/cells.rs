@@ -123,6 +123,7 @@ impl CheckedScenario<'_> {
         output.check_names(&plan)?;
         if let Some(unfinished) = &self.unfinished {
             unfinished.check(&self.scenario, &plan)?;
+            unfinished.is_of_this_machine()?;
         }
         check_programs(&plan)?;
         let stop = signals::stop_flag()?;
@@ -140,7 +141,7 @@ impl CheckedScenario<'_> {
 }
 
 /// The folder of the run and its record so far: a new one, or the unfinished one.
-fn open(
+pub(super) fn open(
     scenario: Scenario,
     out: Option<&Path>,
     unfinished: Option<Unfinished>,
@@ -209,7 +210,7 @@ pub(super) fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
 }
 
 /// Stores and reports what was measured, and exits as the run has ended.
-fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
+pub(super) fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
     if executed.run.repetitions.is_empty() {
         say!("nothing was measured");
         return Ok(Exit::Interrupted);

@@ -72,6 +72,10 @@ pub fn exit_of(error: &Error) -> Exit {
         if cause.downcast_ref().is_some_and(is_ours) {
             return Exit::Environment;
         }
+        #[cfg(feature = "nats")]
+        if let Some(exit) = cause.downcast_ref().and_then(super::nats::exit_of) {
+            return exit;
+        }
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return match failure.kind {
                 FailureKind::Unreachable | FailureKind::Unsupported => Exit::Unreachable,

@@ -1,6 +1,8 @@
 //! The command line: one file per subcommand, the only place that formats for people.
 
 mod agent;
+#[cfg(feature = "nats")]
+mod agents;
 mod asking;
 mod bulk;
 mod capture;
@@ -26,6 +28,8 @@ mod limits;
 mod link;
 mod listen;
 mod load;
+#[cfg(feature = "nats")]
+mod nats;
 mod needs;
 mod origin;
 mod output;
@@ -87,7 +91,9 @@ enum Command {
     Diagnose(Box<diagnose::DiagnoseArgs>),
     Load(Box<load::LoadArgs>),
     Bulk(Box<bulk::BulkArgs>),
-    Agent(agent::AgentArgs),
+    Agent(Box<agent::AgentArgs>),
+    #[cfg(feature = "nats")]
+    Agents(Box<agents::AgentsArgs>),
     Run(Box<run::RunArgs>),
     Link(Box<link::LinkCommandArgs>),
     Report(report::ReportArgs),
@@ -162,6 +168,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Load(args) => load::main(&args, command_line),
         Command::Bulk(args) => bulk::main(&args, command_line),
         Command::Agent(args) => agent::main(&args),
+        #[cfg(feature = "nats")]
+        Command::Agents(args) => agents::main(&args),
         Command::Run(args) => run::main(&args, command_line),
         Command::Link(args) => return end(link::main(&args)),
         Command::Report(args) => report::main(&args),

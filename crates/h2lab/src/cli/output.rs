@@ -84,6 +84,16 @@ fn causes(folder: &Path) -> Vec<Explained> {
     })
 }
 
+/// What other machines found that measured the same plan, as the folder has it. A run that cannot be read costs this part alone.
+fn reproductions(folder: &Path) -> Vec<Analysis> {
+    let runs = store::read_reproductions(folder).unwrap_or_else(|error| {
+        let why = with_causes(&error);
+        super::note(&format_args!("what other machines measured of the same plan is unknown: {why}"));
+        Vec::new()
+    });
+    runs.iter().map(stats::analyse).collect()
+}
+
 /// A run with all that is concluded from it.
 #[derive(Debug)]
 pub struct Concluded<'a> {
@@ -103,7 +113,8 @@ pub struct Concluded<'a> {
 impl<'a> Concluded<'a> {
     /// Draws all conclusions; pure and repeatable.
     pub fn new(run: &'a RunRecord, folder: Option<&'a Path>) -> Self {
-        let analysis = stats::analyse(run);
+        let others = folder.map_or_else(Vec::new, reproductions);
+        let analysis = stats::analyse(run).reproduced_by(&others);
         Self {
             run,
             findings: diagnose::findings(&run.repetitions, &analysis.verdicts),

@@ -4,10 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+#[cfg(feature = "nats")]
+use h2lab_model::record::CellRecord;
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::{Cell, Scenario};
 
 use super::exit::Usage;
+#[cfg(feature = "nats")]
+use crate::run::remote::KeptRun;
 use crate::run::store::{self, RunFolder};
 use crate::run::{folder, history};
 
@@ -54,11 +58,12 @@ impl Unfinished {
             return refuse(format!("this run is complete: h2lab report {}", path.display()));
         }
         let present = [
-            ("h2lab", &stored.version, env!("CARGO_PKG_VERSION").to_owned()),
-            ("the machine", &stored.machine, folder::machine()),
+            ("h2lab", &stored.version, env!("CARGO_PKG_VERSION").to_owned(), true),
+            // Agents say themselves which machines theirs are.
+            ("the machine", &stored.machine, folder::machine(), !store::is_by_agents(&path)),
         ];
-        for (what, then, now) in present {
-            if *then != now {
+        for (what, then, now, counts) in present {
+            if *then != now && counts {
                 return refuse(format!(
                     "{what} was {then}, is {now}: its repetitions could not be pooled; start a new run"
                 ));
@@ -83,6 +88,33 @@ impl Unfinished {
             );
         }
         Ok(scenario.to_be_completed())
+    }
+
+    /// The repetitions that it has, without their bulk.
+    #[cfg(feature = "nats")]
+    pub fn measured(&self) -> &[CellRecord] {
+        &self.stored.repetitions
+    }
+
+    /// Refuses to resume a run that agents make on this machine.
+    pub fn is_of_this_machine(&self) -> Result<(), Usage> {
+        if !store::is_by_agents(&self.path) {
+            return Ok(());
+        }
+        let words = "this run is made by agents: give --agents NAME,… and --nats URL with `h2lab run`";
+        Err(Usage(format!("--resume {}: {words}", self.path.display())))
+    }
+
+    /// What is known of the agents that make it; `None` if it was stopped before anything was. Refuses a run that was made on this
+    /// machine.
+    #[cfg(feature = "nats")]
+    pub fn kept_by_agents(&self) -> Result<Option<KeptRun>> {
+        let kept = store::read_agents(&self.path)?;
+        if kept.is_none() && !self.stored.repetitions.is_empty() {
+            let words = "its repetitions were measured on this machine: resume it without --agents";
+            return Err(Usage(format!("--resume {}: {words}", self.path.display())).into());
+        }
+        Ok(kept)
     }
 
     /// Refuses to resume with another plan.

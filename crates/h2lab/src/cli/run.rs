@@ -1,5 +1,8 @@
 //! `h2lab run SCENARIO`.
 
+#[cfg(feature = "nats")]
+mod agents;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -33,6 +36,7 @@ use crate::run::execute::Live;
         ("h2lab run early-push -o early-push.html", "timelines instead of load: which server announces early?"),
         ("h2lab run --resume h2lab-runs/20260131T120000Z-1", "resume a run that was interrupted"),
         ("h2lab run my-scenario.toml --loss 1% --json", "your own file with another loss, as JSON"),
+        ("h2lab run my-study.toml --agents kek-1,kek-2 --nats nats://hub:4222", "two machines measure its cells"),
     ],
 ))]
 pub struct RunArgs {
@@ -50,6 +54,10 @@ pub struct RunArgs {
     output: Flags<OutputArgs>,
     #[command(flatten)]
     folder: Flags<FolderArgs>,
+    // The last: the headings of these flags go for all that follow them.
+    #[cfg(feature = "nats")]
+    #[command(flatten)]
+    agents: Flags<agents::RunAgentsArgs>,
 }
 
 /// A scenario's servers are started for it.
@@ -71,6 +79,8 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     args.output.validate()?;
+    #[cfg(feature = "nats")]
+    let by_agents = agents::are_named(&args.agents)?;
     tls::announce_key_log()?;
     if let Some(path) = &args.scenario {
         let text = scenarios::text_of(path)?;
@@ -93,8 +103,12 @@ pub fn main(args: &RunArgs, command_line: Vec<String>) -> Result<Exit> {
     }
     args.cells.check_protocols(&scenario)?;
     let (out, quiet) = (args.folder.out.as_deref(), args.folder.quiet);
-    CheckedScenario { scenario, live: Live::default(), out, quiet, unfinished, command_line }
-        .run(&args.output)
+    let checked = CheckedScenario { scenario, live: Live::default(), out, quiet, unfinished, command_line };
+    #[cfg(feature = "nats")]
+    if by_agents {
+        return agents::run(checked, &args.agents, &args.output);
+    }
+    checked.run(&args.output)
 }
 
 impl RunArgs {
@@ -108,6 +122,8 @@ impl RunArgs {
         self.cells.refuse_emulation(&why)?;
         self.output.refuse(&["json", "files"], &why)?;
         self.folder.refuse(&["out", "quiet"], &why)?;
+        #[cfg(feature = "nats")]
+        self.agents.refuse(&[], &why)?;
         study::main(&study::StudyOptions {
             text,
             path,

@@ -123,7 +123,6 @@ pub fn execute_rounds(
     context: &PlanContext<'_>,
     observer: &mut dyn RunObserver,
 ) -> Result<Executed> {
-    let path = folder.path().to_owned();
     let mut ended = Ok(());
     while ended.is_ok() && !run.interrupted {
         let plan = next(&run);
@@ -132,6 +131,30 @@ pub fn execute_rounds(
         }
         ended = measure_all(&mut run, &plan, &mut folder, context, observer);
     }
+    finish(run, folder, ended)
+}
+
+/// Makes all repetitions of `plan`, a part of a run that another machine pools with others, and finishes `folder`. That nothing could
+/// be measured, since servers do not speak what was asked, is a result here. Fails if anything else was in the way; what the folder
+/// has is of no use then.
+#[cfg(feature = "nats")]
+pub fn execute_part(
+    mut run: RunRecord,
+    plan: &[Cell],
+    mut folder: RunFolder,
+    context: &PlanContext<'_>,
+    observer: &mut dyn RunObserver,
+) -> Result<RunRecord> {
+    let path = folder.path().to_owned();
+    measure_all(&mut run, plan, &mut folder, context, observer)?;
+    folder.finish(run.interrupted).map_err(|error| unkept(&path, &error))?;
+    Ok(run)
+}
+
+/// Finishes the folder of a run whose measurements have `ended`. Fails if nothing could be measured; nothing is left of the folder
+/// then.
+pub fn finish(mut run: RunRecord, folder: RunFolder, ended: Result<()>) -> Result<Executed> {
+    let path = folder.path().to_owned();
     run.interrupted |= ended.is_err();
     let finished = folder.finish(run.interrupted);
     let is_measured = run.repetitions.iter().any(|repetition| repetition.unsupported.is_none());
@@ -249,7 +272,7 @@ fn unspoken(run: &RunRecord) -> Option<Failure> {
 struct Unkept(String);
 
 /// Why `folder` cannot be written, which it names once.
-fn unkept(folder: &Path, error: &anyhow::Error) -> anyhow::Error {
+pub fn unkept(folder: &Path, error: &anyhow::Error) -> anyhow::Error {
     let folder = folder.display().to_string();
     let message = with_causes(error).replace(&format!("{folder}/"), "");
     let failure = Failure { kind: FailureKind::Environment, message };

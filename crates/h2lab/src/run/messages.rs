@@ -444,9 +444,11 @@ impl Incoming {
             server: head.server,
             sidecar: head.sidecar,
             bulk: head.bulk,
+            agents: Vec::new(),
             environment: head.environment,
             warnings: head.warnings,
             unsupported: None,
+            machine: None,
         };
         Ok((record, self.waits))
     }

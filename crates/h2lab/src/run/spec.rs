@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use h2lab_model::fleet::Trust;
 use h2lab_model::record::Level;
 use h2lab_model::scenario::Cell;
+use h2lab_model::workload::Share;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,8 @@ impl GeneratorSpec {
             tap: true,
             on_thread: None,
             sharp: false,
+            share: Share::default(),
+            start: None,
             stop: None,
         }
     }

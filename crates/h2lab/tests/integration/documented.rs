@@ -107,14 +107,14 @@ wait $lanes
 const HOSTS: &str =
     "127.0.0.1 localhost service.example service\n127.0.0.2 files.example\n127.0.0.3 server\n";
 
-/// An authority that the examples trust, and the certificate of their servers.
-fn certify(folder: &Path) {
+/// Makes an authority (`ca.pem`), and the certificate of servers with these names or addresses (`server.pem`, `server.key`).
+pub fn certify(folder: &Path, names: &[&str]) {
     let mut parameters = rcgen::CertificateParams::default();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     parameters.distinguished_name.push(rcgen::DnType::CommonName, "examples");
     let key = rcgen::KeyPair::generate().expect("a key");
     let authority = rcgen::CertifiedIssuer::self_signed(parameters, key).expect("an authority");
-    let names = ["service.example", "files.example", "localhost"].map(str::to_owned);
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let key = rcgen::KeyPair::generate().expect("a key");
     let parameters = rcgen::CertificateParams::new(names).expect("valid names");
     let certificate = parameters.signed_by(&key, &authority).expect("a certificate");
@@ -165,7 +165,7 @@ fn every_documented_command_does_what_it_says() {
     symlink(binary(), at("bin/h2lab")).expect("a temporary folder");
     fs::write(at("files/data.tar"), vec![7; 3 << 20]).expect("a temporary folder");
     fs::write(at("hosts"), HOSTS).expect("a temporary folder");
-    certify(folder.path());
+    certify(folder.path(), &["service.example", "files.example", "localhost"]);
     let exceptions = exceptions();
     let mut run = Vec::new();
     for command in commands() {

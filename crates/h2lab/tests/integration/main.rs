@@ -6,6 +6,10 @@
 /// Helpers: where the binary is, running it with a deadline, programs that a test needs. No tests.
 mod support;
 
+/// What ships for agents over NATS, and the commands and permissions of docs/agents.md.
+#[cfg(feature = "nats")]
+mod agents_packaging;
+
 /// `h2lab bulk`: large files over every protocol, interrupted, resumed, checked.
 mod bulk;
 
@@ -98,6 +102,10 @@ mod packaging;
 
 /// `h2lab probe`: limits, readiness, attacks, the target authorization before them.
 mod probe;
+
+/// Agents over NATS: loads, runs and transfers by several of them, what they refuse, and what goes wrong.
+#[cfg(feature = "nats")]
+mod nats;
 
 /// The same run as root, as a user without any privilege, and where nothing is allowed.
 mod privileges;

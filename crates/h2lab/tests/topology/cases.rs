@@ -269,8 +269,7 @@ fn a_smaller_rto_min_makes_the_retransmission_timeout_of_that_side_smaller() {
         }
         let (ours, theirs) = (retransmission_timeout(&client), retransmission_timeout(&server));
         assert!(theirs >= 200_000, "the other side has the kernel's own minimum: {theirs} µs");
-        // RTT 4 ms + 20 ms, rounded up by the kernel's clock. A single round trip that a busy machine made long has
-        // less and less weight.
+        // RTT 4 ms + 20 ms, rounded up by the kernel's clock. A long round trip of a busy machine loses weight.
         if ours < 100_000 {
             return check(&pump.stop().unwrap());
         }
@@ -333,8 +332,7 @@ fn survivors(link: &LinkSpec, seed: u64, n: u64) -> BTreeSet<u64> {
     (0..n).filter(|_| passes()).collect()
 }
 
-/// The next datagram. A read with a timeout is interrupted if this process is stopped and continued, as on a machine
-/// that was suspended.
+/// The next datagram. A read with a timeout is interrupted if this process is stopped and continued.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> usize {
     loop {
         match socket.recv(buffer) {
@@ -455,8 +453,7 @@ fn super_packets_cross(spec: &TopologySpec) {
         let first = data.next().unwrap();
         let mut end = first.seq.wrapping_add(first.payload);
         for packet in data {
-            // A segment that is not a retransmission begins where the last one ended: none is cut wrongly, none is out
-            // of order.
+            // A segment that is not a retransmission begins where the last one ended: none is cut wrongly.
             let ahead = packet.seq.wrapping_sub(end).cast_signed();
             assert!(ahead <= 0, "{packet:?} enters {ahead} bytes too early");
             let beyond = ahead + packet.payload.cast_signed();

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use h2lab_lab::topology::{Namespaces, Side, TopologySpec, keep_network_rights};
 use h2lab_link::LinkSpec;
+use h2lab_model::bulk::TransferDirection;
 use h2lab_model::fleet::FleetSummary;
 use h2lab_model::fleet::plan::PlanInput;
 use h2lab_model::fleet::{
@@ -116,6 +117,7 @@ fn job() -> FleetJob {
         },
     };
     FleetJob {
+        direction: TransferDirection::Get,
         clients: vec!["A".to_owned(), "B".to_owned()],
         servers: vec![server("C", "10.9.0.2"), server("D", "10.9.2.1")],
         concurrency: input.concurrency,

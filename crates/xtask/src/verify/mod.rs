@@ -51,6 +51,8 @@ enum Step {
     Fix,
     /// The sidecar, beside other proxies.
     Sidecar,
+    /// Agents on many machines, over NATS, in network namespaces.
+    Agents,
     /// The .deb in a fresh Debian, the static binary in an empty root, the container image.
     Package,
 }
@@ -101,6 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Step::Diagnose => items::diagnose(seed, arguments.ci)?,
             Step::Fix => items::fix(seed)?,
             Step::Sidecar => items::sidecar(),
+            Step::Agents => items::agents(),
             Step::Package => items::package(),
         },
         &arguments.only,
@@ -220,6 +223,7 @@ mod tests {
             items::faults(1).unwrap(),
             items::diagnose(1, false).unwrap(),
             items::fix(1).unwrap(),
+            items::agents(),
             items::package(),
         ];
         for items in steps {

@@ -21,6 +21,7 @@ pub fn write(folder: &Path) -> Result<()> {
         ("load", schema::<h2lab_report::LoadDocument>()),
         ("bulk", schema::<h2lab_report::BulkDocument>()),
         ("bulk-drive", schema::<h2lab_report::FleetDocument>()),
+        ("agents", schema::<h2lab_report::AgentsDocument>()),
         ("link", schema::<LinkCommandDocument>()),
         ("diagnose", schema::<h2lab_report::DiagnosisDocument>()),
         ("diff", schema::<h2lab_report::RunsComparisonDocument>()),

@@ -1,8 +1,10 @@
 //! `h2lab load URL`: the load generator for users of wrk, wrk2, h2load, hey, vegeta, oha or fortio.
 //!
-//! [`plan`] makes one [`Cell`](h2lab_model::scenario::Cell) of the flags, [`run`] does it in this process, [`view`] shows how
-//! it goes.
+//! [`plan`] makes one [`Cell`](h2lab_model::scenario::Cell) of the flags, [`run`] does it in this process, `agents` has it done
+//! by agents, [`view`] shows how it goes.
 
+#[cfg(feature = "nats")]
+mod agents;
 mod dump;
 pub(super) mod exporter;
 mod flags;
@@ -39,6 +41,9 @@ use super::{Exit, help, tls};
 ///
 /// All URLs of a run have one scheme, host and port; each may have a weight: `URL weight=3`, as one argument.
 ///
+/// With --agents the load is made by agents on other machines (`h2lab agent --nats`), each an equal share of it: -q, -c and -n
+/// are of all together, -t is of each. Together they are one arrival process; the report is of the sum.
+///
 /// With SSLKEYLOGFILE set, TLS secrets are written to that file, for Wireshark.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Args)]
@@ -53,6 +58,7 @@ use super::{Exit, help, tls};
         ("h2lab load -z 1h --prometheus 9100 http://127.0.0.1:8080/", "meanwhile: curl 127.0.0.1:9100/metrics"),
         ("h2lab load -z 5s --dump requests.csv -o run.html -o run.vegeta.csv http://127.0.0.1:8080/", "single requests"),
         ("h2lab load --fail-if 'p99 > 50ms' --fail-if 'errors > 0.1%' --json http://127.0.0.1:8080/", "as a gate"),
+        ("h2lab load --agents kek-1,kek-2,kek-3 --nats nats://hub:4222 -q 300000 https://service.example/", "three machines"),
     ],
 ))]
 pub struct LoadArgs {
@@ -95,13 +101,40 @@ pub struct LoadArgs {
     /// No progress at all
     #[arg(short_alias = 's', long, alias = "silent")]
     pub quiet: bool,
+    // The last: the headings of these flags go for all that follow them.
+    #[cfg(feature = "nats")]
+    #[command(flatten)]
+    pub agents: agents::AgentsArgs,
+}
+
+impl LoadArgs {
+    /// Into how many shares the load is divided: one for each agent; this process has all of it.
+    #[cfg(feature = "nats")]
+    fn shares(&self) -> u32 {
+        self.agents.count()
+    }
+
+    /// The same without agents.
+    #[cfg(not(feature = "nats"))]
+    #[expect(clippy::unused_self, reason = "with the feature `nats` the flags decide")]
+    const fn shares(&self) -> u32 {
+        1
+    }
 }
 
 /// Sends the load and says how it went.
 pub fn main(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     args.output.validate()?;
+    if args.output.verdicts {
+        let words = "--verdicts: a load has no baseline; `h2lab compare` gives verdicts";
+        return Err(Usage(words.to_owned()).into());
+    }
     if args.dump.as_deref().is_some_and(dump::is_stdout) && args.output.json {
         return Err(Usage("--dump - and --json both write to stdout; give --dump a file".to_owned()).into());
+    }
+    #[cfg(feature = "nats")]
+    if args.agents.are_named()? {
+        return agents::run(args, command_line);
     }
     tls::announce_key_log()?;
     run::run(args, command_line)

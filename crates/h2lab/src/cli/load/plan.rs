@@ -88,7 +88,7 @@ struct Size {
 
 impl Size {
     fn of(args: &LoadArgs, protocol: Protocol) -> Self {
-        let most_connections = args.policy.max_connections;
+        let (most_connections, shares) = (args.policy.max_connections, args.shares());
         let args = &args.load;
         let is_open_loop = args.rate.is_some() || args.ramp.is_some();
         let streams = match (protocol.is_multiplexed(), args.streams) {
@@ -101,7 +101,8 @@ impl Size {
             (true, None) if args.connections.is_some() => 1,
             (true, None) => STREAMS,
         };
-        let usual = if protocol.is_multiplexed() { 1 } else { CONNECTIONS };
+        // Each agent has a connection at least.
+        let usual = if protocol.is_multiplexed() { 1 } else { CONNECTIONS }.max(shares);
         // A connection without a request would be a useless dial.
         let most = args.requests.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX));
         let usual = most_connections.map_or(usual, |most| usual.min(most));

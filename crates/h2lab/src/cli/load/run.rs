@@ -1,16 +1,17 @@
 //! Runs the load in this process, keeps the record and reports it.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use h2lab_analysis::stats::doubt_of_status;
+use h2lab_analysis::stats::{doubt_of_status, requests_due};
 use h2lab_base::counts::plural;
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
-use h2lab_model::workload::Arrival;
+use h2lab_model::workload::{Arrival, Share};
 
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::output::{self, Concluded};
@@ -38,11 +39,6 @@ use h2lab_roles::load::{LoadError, LoadResult, LoadSpec, SampleListener};
 
 /// Runs the load from the flags to the exit code.
 pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
-    if args.output.verdicts {
-        return Err(
-            Usage("--verdicts: a load has no baseline; `h2lab compare` gives verdicts".to_owned()).into()
-        );
-    }
     args.reach.check(&args.client.protocol)?;
     let requests = requests::read(&args.urls, args.urls_file.as_deref(), args.client.request.template)?;
     let protocols = plan::protocols(args, requests.url.is_tls())?;
@@ -64,25 +60,16 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     }
     let stop = signals::stop_flag()?;
     let beside = Beside::start(args)?;
-    let started = SystemTime::now();
-    let out =
-        (!args.no_store).then(|| folder::choose(args.out.as_deref(), started, args.load.seed)).transpose()?;
+    let begun = Begun::now(args, command_line)?;
     let loaded = Attempts { args, requests: &requests, tls: &tls, stop: &stop, beside: &beside }
         .first_that_works(&plans, &endpoints);
     let undumped = beside.finish();
-    let Loaded { plan, mut record, interrupted } = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            // It is empty and would only be litter; the error matters more than one in tidying up.
-            let _ = out.map(std::fs::remove_dir);
-            return Err(error);
-        }
-    };
+    let mut loaded = begun.unless_failed(loaded)?;
     let aside = args.dump.as_deref().is_some_and(dump::is_stdout);
     let dumped = match undumped {
         None => Ok(()),
         Some(Undumped { words, error }) => {
-            record.warnings.push(words);
+            loaded.record.warnings.push(words);
             let written = error.map_or(Ok(()), Err);
             if aside {
                 output::printed(written).map_err(Into::into)
@@ -91,28 +78,61 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
             }
         }
     };
-    let run = RunRecord {
-        schema: SCHEMA_VERSION,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: humantime::format_rfc3339_seconds(started).to_string(),
-        command: command_line,
-        seed: args.load.seed,
-        machine: folder::machine(),
-        scenario: plan.scenario,
-        repetitions: vec![record],
-        interrupted,
-        resumed: Vec::new(),
-    };
-    let run = run.without_secrets();
-    let kept = out.as_deref().map_or(Ok(()), |path| keep(path, &run));
-    let concluded = Concluded::new(&run, out.as_deref().filter(|_| kept.is_ok()));
-    let kept = kept.and_then(|()| concluded.store());
-    output::write_load(&concluded, &args.output, aside)?;
-    kept.and(dumped)?;
-    if interrupted {
-        return Ok(Exit::Interrupted);
+    begun.conclude(args, loaded, dumped)
+}
+
+/// A load that has begun.
+pub(super) struct Begun {
+    command_line: Vec<String>,
+    started: SystemTime,
+    /// The run folder, if it is to be kept.
+    out: Option<PathBuf>,
+}
+
+impl Begun {
+    /// Begins now: the run folder is there from now on.
+    pub fn now(args: &LoadArgs, command_line: Vec<String>) -> Result<Self> {
+        let started = SystemTime::now();
+        let choose = || folder::choose(args.out.as_deref(), started, args.load.seed);
+        Ok(Self { command_line, started, out: (!args.no_store).then(choose).transpose()? })
     }
-    output::judge(std::slice::from_ref(&concluded), &args.output)
+
+    /// What came of it; without a result its run folder is removed.
+    pub fn unless_failed<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            // It is empty and would only be litter; the error matters more than one in tidying up.
+            let _ = self.out.as_ref().map(std::fs::remove_dir);
+        }
+        result
+    }
+
+    /// Keeps what was measured, reports it and judges it. `dumped` is what came of `--dump`.
+    pub fn conclude(self, args: &LoadArgs, loaded: Loaded, dumped: Result<()>) -> Result<Exit> {
+        let Loaded { plan, record, interrupted } = loaded;
+        let run = RunRecord {
+            schema: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: humantime::format_rfc3339_seconds(self.started).to_string(),
+            command: self.command_line,
+            seed: args.load.seed,
+            machine: folder::machine(),
+            scenario: plan.scenario,
+            repetitions: vec![record],
+            interrupted,
+            resumed: Vec::new(),
+        };
+        let run = run.without_secrets();
+        let kept = self.out.as_deref().map_or(Ok(()), |path| keep(path, &run));
+        let concluded = Concluded::new(&run, self.out.as_deref().filter(|_| kept.is_ok()));
+        let kept = kept.and_then(|()| concluded.store());
+        let aside = args.dump.as_deref().is_some_and(dump::is_stdout);
+        output::write_load(&concluded, &args.output, aside)?;
+        kept.and(dumped)?;
+        if interrupted {
+            return Ok(Exit::Interrupted);
+        }
+        output::judge(std::slice::from_ref(&concluded), &args.output)
+    }
 }
 
 /// Refuses more connections than files may be open: dials would fail in the middle of the run, one by one.
@@ -156,10 +176,13 @@ fn keep(path: &std::path::Path, run: &RunRecord) -> Result<()> {
 }
 
 /// What came of a load.
-struct Loaded {
-    plan: LoadPlan,
-    record: CellRecord,
-    interrupted: bool,
+pub(super) struct Loaded {
+    /// As it was planned.
+    pub plan: LoadPlan,
+    /// What was measured.
+    pub record: CellRecord,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
 }
 
 /// What progress is reported to while the load runs, beside the live view.
@@ -244,7 +267,7 @@ fn threads(args: &LoadArgs) -> u32 {
 
 /// A thread per CPU. Threads of an open loop run before others, so that requests go out in time: they leave a CPU to what else runs
 /// here, which may be the server.
-fn usual_threads(cpus: usize, is_open: bool) -> u32 {
+pub(super) fn usual_threads(cpus: usize, is_open: bool) -> u32 {
     let cpus = u32::try_from(cpus).unwrap_or(1).max(1);
     if is_open { (cpus - 1).max(1) } else { cpus }
 }
@@ -307,9 +330,11 @@ impl Attempts<'_> {
                 let _ = (sched::prefer(), sched::sharpen_timers());
             }),
             sharp: true,
+            share: Share::default(),
+            start: None,
             stop: Some(self.stop),
         };
-        let view = LoadView::start(self.shown(), plan);
+        let view = LoadView::start(shown(self.args), plan);
         let priority = if is_open { sched::prefer() } else { SchedulingPolicy::Ordinary };
         if is_open {
             let _ = sched::sharpen_timers();
@@ -332,15 +357,6 @@ impl Attempts<'_> {
         Ok(Loaded { record: record(plan, result, priority), plan: plan.clone(), interrupted })
     }
 
-    /// How progress is shown.
-    fn shown(&self) -> Show {
-        match () {
-            () if self.args.quiet => Show::Nothing,
-            () if self.args.no_live => Show::Lines,
-            () => Show::of_terminal(),
-        }
-    }
-
     /// What is done, in a line.
     fn announcement(&self, plan: &LoadPlan, endpoint: &Endpoint) -> String {
         let text = plan.cell.work.url_as_shown(&self.requests.text);
@@ -348,8 +364,17 @@ impl Attempts<'_> {
     }
 }
 
+/// How progress is shown.
+pub(super) fn shown(args: &LoadArgs) -> Show {
+    match () {
+        () if args.quiet => Show::Nothing,
+        () if args.no_live => Show::Lines,
+        () => Show::of_terminal(),
+    }
+}
+
 /// `h2c, 4 connections, closed loop of 400 requests: GET for 10s`.
-fn sentence(plan: &LoadPlan) -> String {
+pub(super) fn sentence(plan: &LoadPlan) -> String {
     let (cell, work) = (&plan.cell, &plan.cell.work);
     let connections = plural(cell.connections.into(), "connection");
     let arrival = match work.arrival {
@@ -383,17 +408,11 @@ fn sentence(plan: &LoadPlan) -> String {
     format!("{}, {connections}, {arrival}; {what}, {end}{warmup}", cell.protocol)
 }
 
-/// The record of a load, as if it had been planned to last as long as it did: -n and Ctrl-C end it before its time.
+/// The record of a load in this process.
 fn record(plan: &LoadPlan, result: LoadResult, priority: SchedulingPolicy) -> CellRecord {
-    let mut cell = plan.cell.clone();
-    let is_complete = plan.requests.is_some_and(|n| due(&result) >= n);
-    if is_complete || result.interrupted {
-        let until = end_of(&cell.work.arrival, &result);
-        let phases = &mut cell.work.phases;
-        phases.measure = until.since(result.started_at + phases.warmup).min(phases.measure);
-    }
-    CellRecord {
-        cell,
+    let interrupted = result.interrupted;
+    let mut record = CellRecord {
+        cell: plan.cell.clone(),
         attempt: 0,
         started_at: result.started_at,
         samples: result.samples.into_iter().collect(),
@@ -407,29 +426,34 @@ fn record(plan: &LoadPlan, result: LoadResult, priority: SchedulingPolicy) -> Ce
         server: None,
         sidecar: None,
         bulk: None,
+        agents: Vec::new(),
         environment: Environment {
             placement: vec![("generator priority".to_owned(), priority.name().to_owned())],
             ..Environment::default()
         },
         warnings: result.warnings,
         unsupported: None,
+        machine: None,
+    };
+    if interrupted || plan.requests.is_some_and(|n| requests_due(&record) >= n) {
+        shorten(&mut record);
     }
+    record
 }
 
-/// Requests that were due.
-fn due(result: &LoadResult) -> u64 {
-    match result.tallies.as_slice() {
-        [] => result.samples.len() as u64,
-        tallies => tallies.iter().map(|tally| tally.counts.requests).sum(),
-    }
+/// Makes the record of a load that ended before its time, by -n or by Ctrl-C, that of one which was planned to last as long as it did.
+pub(super) fn shorten(record: &mut CellRecord) {
+    let (until, started_at) = (end_of(record), record.started_at);
+    let phases = &mut record.cell.work.phases;
+    phases.measure = until.since(started_at + phases.warmup).min(phases.measure);
 }
 
 /// When a load was over that ended before its time: a closed loop with its last answer, an open one when the next request
 /// would have been due, if the last one was kept.
-fn end_of(arrival: &Arrival, result: &LoadResult) -> Time {
-    let end = result.started_at + Duration::from_nanos(result.generator.wall_ns);
-    match (arrival.rate(), result.samples.last()) {
-        (Some(rate), Some(last)) if result.tallies.is_empty() => {
+fn end_of(record: &CellRecord) -> Time {
+    let end = record.started_at + Duration::from_nanos(record.generator.wall_ns);
+    match (record.cell.work.arrival.rate(), record.samples.last()) {
+        (Some(rate), Some(last)) if record.tallies.is_empty() => {
             last.scheduled_at + Duration::from_secs_f64(1.0 / rate)
         }
         _ => end,

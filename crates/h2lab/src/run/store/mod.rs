@@ -4,10 +4,14 @@
 //! has measured and can be resumed ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`,
 //! `connections.parquet`, `frames.parquet`, `tcp.parquet` and `link.parquet`, and `waits.parquet` where the causes of slow
 //! requests were asked for. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of each
-//! repetition, whose name begins with the repetition's number. Where ramps were run to find the rate, `ramps/` is their run folder.
+//! repetition, whose name begins with the repetition's number. Where ramps were run to find the rate, `ramps/` is their run folder;
+//! where agents have measured the plan more than once, `reproductions/` has a run folder for each further time.
 
 mod before;
+mod by_agents;
 mod durable;
+#[cfg(feature = "nats")]
+mod import;
 mod reopen;
 mod rows;
 mod seal;
@@ -28,7 +32,8 @@ use h2lab_base::units::Time;
 use h2lab_model::foreign;
 use h2lab_model::record::{
     BulkRepetition, CellRecord, ConnectionRecord, Environment, GeneratorSummary, Level, LinkSummary,
-    PacketRecord, RunRecord, SCHEMA_VERSION, Sample, ServerSummary, SidecarSummary, Tally,
+    MeasuredOn, PacketRecord, RunRecord, SCHEMA_VERSION, Sample, ServerSummary, ShareSummary, SidecarSummary,
+    Tally,
 };
 use h2lab_model::scenario::{Cell, Scenario};
 use h2lab_net::ownership::Borrowed;
@@ -37,7 +42,12 @@ use h2lab_wire::trace::FrameEvent;
 use serde::{Deserialize, Serialize};
 
 pub use before::read_ramps;
+#[cfg(feature = "nats")]
+pub use by_agents::reproduction;
+pub use by_agents::{is_by_agents, read_reproductions};
 use durable::Batch;
+#[cfg(feature = "nats")]
+pub use import::{StoredElsewhere, read_agents, read_all};
 pub use reopen::{Reopened, is_running, reopen};
 pub use rows::direction_name;
 use table::TableRow;
@@ -60,11 +70,17 @@ struct StoredRepetition {
     /// Absent unless the work is bulk, and in folders of before the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bulk: Option<BulkRepetition>,
+    /// Absent unless agents made the load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    agents: Vec<ShareSummary>,
     environment: Environment,
     warnings: Vec<String>,
     /// Absent in folders of before the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unsupported: Option<String>,
+    /// Absent unless an agent made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    machine: Option<MeasuredOn>,
     /// Absent where the causes of slow requests were not asked for, and in folders of before the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waits: Option<WaitsHead>,
@@ -221,9 +237,11 @@ impl RunFolder {
             server: record.server.clone(),
             sidecar: record.sidecar.clone(),
             bulk: record.bulk.clone(),
+            agents: record.agents.clone(),
             environment: record.environment.clone(),
             warnings: record.warnings.clone(),
             unsupported: record.unsupported.clone(),
+            machine: record.machine.clone(),
             waits: waits.map(|waits| WaitsHead {
                 slower_than_ns: waits.slower_than_ns,
                 doubts: waits.doubts.clone(),
@@ -347,12 +365,14 @@ pub fn unjoined(folder: &Path) -> Vec<String> {
 pub fn discard(folder: &Path) -> Result<()> {
     sweep(folder)?;
     let tables = TABLES.into_iter().chain([LatencyBreakdown::NAME]).map(|name| format!("{name}.parquet"));
-    for file in tables.chain(["run.json".to_owned()]).map(|name| folder.join(name)) {
+    let heads = ["run.json", by_agents::AGENTS].map(str::to_owned);
+    for file in tables.chain(heads).map(|name| folder.join(name)) {
         if file.exists() {
             std::fs::remove_file(file)?;
         }
     }
-    for inner in ["visits", "logs", CAPTURES, before::RAMPS].map(|name| folder.join(name)) {
+    let inner = ["visits", "logs", CAPTURES, before::RAMPS, by_agents::REPRODUCTIONS, by_agents::INCOMING];
+    for inner in inner.map(|name| folder.join(name)) {
         if inner.exists() {
             std::fs::remove_dir_all(inner)?;
         }
@@ -530,9 +550,11 @@ fn record_of(measured: StoredRepetition) -> CellRecord {
         server: measured.server,
         sidecar: measured.sidecar,
         bulk: measured.bulk,
+        agents: measured.agents,
         environment: measured.environment,
         warnings: measured.warnings,
         unsupported: measured.unsupported,
+        machine: measured.machine,
         ..CellRecord::empty(measured.cell)
     }
 }

@@ -7,6 +7,8 @@
 use std::borrow::Borrow;
 use std::fs::File;
 use std::io::Write;
+#[cfg(feature = "nats")]
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -346,6 +348,29 @@ fn join_into<R: TableRow>(parts: &[std::path::PathBuf], file: &File) -> Result<(
     }
     writer.close()?;
     sealed.finish()
+}
+
+/// The largest footer that is read of a table from elsewhere, in bytes: a row group takes two thousand.
+#[cfg(feature = "nats")]
+const MOST_FOOTER: u32 = 64 << 20;
+
+/// How many rows a table from elsewhere has, of which nothing is decoded. Its footer is not read if it is larger than any of ours.
+#[cfg(feature = "nats")]
+pub fn count_rows(path: &Path) -> Result<u64> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let not_parquet = || format!("{} is not a Parquet file", path.display());
+    // The last bytes are the length of the footer and `PAR1`.
+    let mut end = [0; 8];
+    let at = file.metadata()?.len().checked_sub(end.len() as u64).with_context(not_parquet)?;
+    file.read_exact_at(&mut end, at).with_context(not_parquet)?;
+    let [a, b, c, d, ..] = end;
+    let footer = u32::from_le_bytes([a, b, c, d]);
+    ensure!(footer <= MOST_FOOTER, "{} has a footer of {footer} bytes", path.display());
+    let reader = SerializedFileReader::new(file).with_context(not_parquet)?;
+    reader.metadata().row_groups().iter().try_fold(0_u64, |rows, group| {
+        let more = u64::try_from(group.num_rows()).with_context(not_parquet)?;
+        Ok(rows.saturating_add(more))
+    })
 }
 
 /// Reads a table: `take` gets each row with its repetition, in order.

@@ -123,10 +123,18 @@ fn measured(cell: &Cell) -> CellRecord {
         server: Some(server("origin")),
         sidecar: Some(SidecarSummary { process: server("envoy"), connections: 4 }),
         bulk: Some(moved()),
+        agents: vec![ShareSummary::new("kek-1", 0, 2)],
         environment: Environment::default(),
         warnings: vec!["late".to_owned()],
         unsupported: None,
+        machine: Some(machine()),
     }
+}
+
+/// The machine of an agent.
+fn machine() -> MeasuredOn {
+    let [agent, machine, likeness] = ["kek-1", "Linux, 4 CPUs", "h2lab 0, Linux, 4 CPUs"].map(str::to_owned);
+    MeasuredOn { agent, machine, likeness }
 }
 
 /// What a repetition of bulk work moved.
@@ -143,7 +151,7 @@ fn moved() -> BulkRepetition {
     }
 }
 
-fn run() -> RunRecord {
+pub(super) fn run() -> RunRecord {
     RunRecord {
         schema: SCHEMA_VERSION,
         version: "0".to_owned(),
@@ -159,7 +167,7 @@ fn run() -> RunRecord {
 }
 
 /// A folder with three repetitions, one without bulk and one that could not be made, and the record that it should give back.
-fn filled(path: &Path) -> (RunFolder, RunRecord) {
+pub(super) fn filled(path: &Path) -> (RunFolder, RunRecord) {
     let mut run = run();
     let plan = run.scenario.plan();
     let empty = CellRecord {

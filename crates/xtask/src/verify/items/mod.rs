@@ -2,6 +2,7 @@
 //!
 //! To add a promise: write a function from the binary to an [`ItemOutcome`] in the file that it is about, and a row here.
 
+mod agents;
 mod bulk;
 mod calibration;
 mod causes;
@@ -341,6 +342,11 @@ pub fn probe() -> Vec<Item> {
 /// Step `settings`: what the table of settings says of products is what they accept.
 pub fn settings() -> Vec<Item> {
     settings::items()
+}
+
+/// Step `agents`: many machines over NATS.
+pub fn agents() -> Vec<Item> {
+    agents::items()
 }
 
 /// Step `package`: what is published installs and runs where nothing of ours is.

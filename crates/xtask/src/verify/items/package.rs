@@ -152,6 +152,8 @@ fn installed(h2lab: &H2lab) -> Result<ItemOutcome> {
         "usr/share/man/man1/h2lab.1.gz",
         "usr/share/man/man1/h2lab-compare.1.gz",
         "usr/share/doc/h2lab/copyright",
+        "usr/lib/systemd/system/h2lab-agent.service",
+        "etc/default/h2lab-agent",
     ]) {
         outcome.check(root.path.join(path).is_file(), path);
     }

@@ -1,4 +1,4 @@
-//! `h2lab bulk drive`: several clients fetch from several servers, all at once.
+//! `h2lab bulk drive`: several clients fetch from several servers, or upload to them, all at once.
 
 mod place;
 mod view;
@@ -8,9 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use h2lab_model::bulk::TransferDirection;
 use h2lab_model::fleet::plan::PlanInput;
 use h2lab_model::fleet::{
-    AgentRecord, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairTally, Pairing, Server,
+    AgentName, AgentRecord, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairTally,
+    Pairing, Server,
 };
 use h2lab_model::workload::Protocol;
 use h2lab_transfer::Sizes;
@@ -19,27 +21,34 @@ use super::super::client::ClientArgs;
 use super::super::exit::{MissingRequirement, Usage};
 use super::super::files::PageArg;
 use super::super::flags::{FlagRefusal, Flags};
+#[cfg(feature = "nats")]
+use super::super::nats::{DRIVER, NatsArgs};
 use super::super::needs;
 use super::super::policy::CongestionArgs;
 use super::super::reach::ReachArgs;
 use super::super::values::{duration, value, whole};
 use super::super::{Exit, help, output, signals};
 use super::fields_and_settings;
+#[cfg(feature = "nats")]
+use crate::run::fleet;
 use h2lab_net::machine::machine;
 use h2lab_net::resources;
 use h2lab_roles::fleet::{TransportKind, drive};
-use place::{AgentPlace, Remote, ServerArg, names};
+use place::{AgentPlace, Remote, ServerArg, names, unreachable};
 use view::DriveView;
 
 /// Have several clients fetch from several servers at once, and report the joint throughput
 ///
-/// A place of a client or a server is `local` (this process), netns:NAME (a network namespace of this machine), or
-/// ssh:[USER@]HOST, where `h2lab agent --stdio` is run. A server that runs already is given as a URL, or as HOST:PORT.
-/// All clients begin at the same instant, whatever their clocks show, and fetch bytes from memory for --duration.
-/// Transfers still running then are aborted, and their bytes are counted.
+/// A place of a client or a server is `local` (this process), netns:NAME (a network namespace of this machine),
+/// ssh:[USER@]HOST, where `h2lab agent --stdio` is run, or with --nats the name of an agent that runs there (`h2lab agents`
+/// lists them). A server that runs already is given as a URL, or as HOST:PORT.
+/// All clients begin at the same instant, whatever their clocks show, and fetch bytes from memory for --duration; with
+/// --put they upload such bytes instead, which servers count and discard. Transfers still running then are aborted, and
+/// their bytes are counted.
 ///
 /// A client or server that dies or stops responding does not delay the others: its pairs are marked lost, and the other
-/// results are kept. After Ctrl-C the results so far are reported. No process and no file is left on any machine.
+/// results are kept. After Ctrl-C the results so far are reported. No process and no file is left on any machine; agents
+/// of --nats stay.
 ///
 /// The default protocol is h2; --h2c and --proto h1 are without TLS.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
@@ -52,17 +61,25 @@ use view::DriveView;
              --max-frame-size 1M --win-update-interval 1M --h2c",
             "two sites, h2c with larger frames and fewer updates",
         ),
+        (
+            "h2lab bulk drive --nats nats://192.0.2.1 --clients kek-1,kek-2 --servers lyon-1=192.0.2.7 --put --h2c",
+            "agents that run already, which upload",
+        ),
         ("h2lab bulk drive --clients netns:a --servers http://10.0.0.2:8080 --http1.1 --dry-run", "only the plan"),
     ],
 ))]
 pub struct DriveArgs {
-    /// The clients: local, netns:NAME or ssh:[USER@]HOST; comma list
+    /// The clients: local, netns:NAME, ssh:[USER@]HOST, or the name of an agent; comma list
     #[arg(long, value_name = "PLACE,…", value_delimiter = ',', required = true)]
     clients: Vec<AgentPlace>,
     /// The servers: a place as for --clients, PLACE=ADDRESS[:PORT] to set the address to listen on, or a running
     /// server: URL, HOST:PORT
     #[arg(long, value_name = "PLACE,…", value_delimiter = ',', required = true)]
     servers: Vec<ServerArg>,
+    /// Upload: clients send bytes from memory, and servers discard them. A running server must take PUT at /bytes/SIZE, as
+    /// `h2lab bulk serve --memory` does
+    #[arg(long)]
+    put: bool,
     /// Duration of the transfers
     #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
@@ -114,6 +131,9 @@ pub struct DriveArgs {
     #[arg(short_alias = 's', long, alias = "silent")]
     quiet: bool,
     // The last: the headings of these flags go for all that follow them.
+    #[cfg(feature = "nats")]
+    #[command(flatten)]
+    nats: Flags<NatsArgs>,
     #[command(flatten)]
     client: Flags<ClientArgs, Agents>,
     #[command(flatten)]
@@ -127,6 +147,68 @@ impl DriveArgs {
             ServerArg::Agent(place) => Some(place),
             ServerArg::Url(_) | ServerArg::Address(_) => None,
         }))
+    }
+
+    /// The names of the agents that run already: clients first.
+    fn named(&self) -> Vec<AgentName> {
+        self.agents().filter_map(AgentPlace::agent).cloned().collect()
+    }
+
+    /// Refuses agents that cannot be reached, or have two parts: an agent works for one end of one drive at a time.
+    fn check_named(&self) -> Result<(), Usage> {
+        let mut named = self.named();
+        #[cfg(feature = "nats")]
+        if named.is_empty() {
+            let why = "has no effect without the name of an agent in --clients or --servers; `h2lab agents` lists \
+                       them";
+            self.nats.refuse(&[], why)?;
+        }
+        #[cfg(feature = "nats")]
+        if !named.is_empty() {
+            self.nats.check_key(&self.reach.tls.trust()?)?;
+        }
+        if let Some(name) = named.first().filter(|_| !self.has_nats()) {
+            return Err(Usage(unreachable(name)));
+        }
+        named.sort();
+        match named.windows(2).find(|two| two[0] == two[1]) {
+            Some(two) => Err(Usage(format!(
+                "{}: an agent is one client or one server; start another one there, with a name of its own",
+                two[0]
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    #[cfg(feature = "nats")]
+    fn has_nats(&self) -> bool {
+        self.nats.is_given()
+    }
+
+    #[cfg(not(feature = "nats"))]
+    #[expect(clippy::unused_self, reason = "with the feature `nats` the flags decide")]
+    const fn has_nats(&self) -> bool {
+        false
+    }
+
+    /// The transports to the agents that run already, in the order of their names.
+    #[cfg(feature = "nats")]
+    fn sessions(&self) -> Result<Vec<TransportKind>> {
+        match self.named() {
+            named if named.is_empty() => Ok(Vec::new()),
+            named => fleet::transports(&self.nats.connect(DRIVER)?, &named),
+        }
+    }
+
+    /// None: names of agents were refused.
+    #[cfg(not(feature = "nats"))]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "with the feature `nats` the flags decide, and it may fail"
+    )]
+    fn sessions(&self) -> Result<Vec<TransportKind>> {
+        Ok(Vec::new())
     }
 
     /// The program of `--ssh`, if a place needs it and it is not there.
@@ -214,8 +296,15 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         let words = "a client does not listen; give the address to a server";
         return Err(Usage(format!("--clients {}: {words}", client.name)).into());
     }
+    args.check_named()?;
     args.reach.check(&args.client.protocol)?;
     let protocol = protocol(args)?;
+    let direction = if args.put { TransferDirection::Put } else { TransferDirection::Get };
+    if let Some(server) = args.servers.iter().find(|server| args.put && server.has_path()) {
+        let words = "uploads go to /bytes/SIZE; give the URL without a path, or use `h2lab bulk put --memory SIZE \
+                     URL`";
+        return Err(Usage(format!("--put --servers {}: {words}", server.name())).into());
+    }
     let connections = match (protocol.is_multiplexed(), args.connections) {
         (false, Some(_)) => {
             let words = "has a connection for each transfer; give --concurrency instead";
@@ -249,6 +338,7 @@ fn job(args: &DriveArgs) -> Result<FleetJob> {
         servers: servers.map(server).collect::<Result<_, _>>()?,
         concurrency: args.concurrency,
         plan: FleetPlan::make(&input).map_err(|error| Usage(error.to_string()))?,
+        direction,
         protocol,
         upgrade: args.client.protocol.upgrades(protocol),
         sizes: args.size,
@@ -306,7 +396,11 @@ fn transport_kinds(args: &DriveArgs) -> Result<Vec<TransportKind>> {
         let words = "there is no such program, and agents at ssh:HOST are started with it";
         return Err(MissingRequirement(format!("--ssh {program}: {words}")).into());
     }
-    let transport_kinds = args.agents().map(|place| place.transport_kind(remote));
+    let mut sessions = args.sessions().context("cannot reach all agents")?.into_iter();
+    let transport_kinds = args.agents().map(|place| match place.agent().and_then(|_| sessions.next()) {
+        Some(session) => Ok(session),
+        None => place.transport_kind(remote),
+    });
     transport_kinds.collect::<Result<_, _>>().context("cannot reach all agents")
 }
 
@@ -346,6 +440,31 @@ mod tests {
     }
 
     #[test]
+    fn bytes_go_to_the_clients_unless_they_are_to_upload() {
+        let of = |line: &str| job_of(line).unwrap().direction;
+        assert_eq!(of("--servers local"), TransferDirection::Get);
+        assert_eq!(of("--servers local --put"), TransferDirection::Put);
+        assert_eq!(of("--servers http://a/ --put"), TransferDirection::Put);
+    }
+
+    #[cfg(feature = "nats")]
+    #[test]
+    fn agents_are_named_once_and_only_with_the_server_that_leads_to_them() {
+        let job = job_of("--nats n --clients kek-1,kek-2 --servers lyon-1=192.0.2.7,local").unwrap();
+        assert_eq!(job.clients, ["local", "kek-1", "kek-2"]);
+        assert_eq!(job.servers[0].name, "lyon-1");
+        for (line, word) in [
+            ("--servers local --nats n", "--nats has no effect"),
+            ("--nats n --servers lyon-1", "lyon-1=ADDRESS"),
+            ("--nats n --servers kek-1=192.0.2.7 --clients kek-1", "one client or one server"),
+            ("--nats n --servers local --clients kek-1,kek-1", "one client or one server"),
+        ] {
+            let error = job_of(line).unwrap_err();
+            assert!(error.contains(word), "{line}: {error}");
+        }
+    }
+
+    #[test]
     fn what_does_not_go_together_is_refused_by_name() {
         for (line, word) in [
             ("--servers http://a,https://b", "mixed"),
@@ -360,6 +479,7 @@ mod tests {
             ("--servers nowhere", "HOST:PORT"),
             ("--servers local --clients kek-1", "ssh:[USER@]HOST"),
             ("--servers local --clients local=127.0.0.1", "does not listen"),
+            ("--servers http://a/x --put", "bulk put --memory"),
             ("--servers local --plain-http --http2", "--http2-prior-knowledge"),
             ("--servers local --resolve a:1:127.0.0.1", "PLACE=ADDRESS"),
             ("--servers http://a --http3", "--http3 cannot be used with http://"),

@@ -4,15 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::str::FromStr;
 
-use h2lab_model::fleet::ServerPlace;
+use h2lab_model::fleet::{AgentName, ServerPlace};
 
 use super::super::super::exit::MissingRequirement;
 use h2lab_roles::client::url::Url;
 use h2lab_roles::fleet::TransportKind;
 
 /// What a place is, for the error about anything else.
-const EXPECTED: &str = "a place: local, netns:NAME or ssh:[USER@]HOST, for a server followed by =ADDRESS[:PORT] if \
-     clients reach it at another address";
+const EXPECTED: &str = "a place: local, netns:NAME, ssh:[USER@]HOST or the name of an agent, for a server followed by \
+     =ADDRESS[:PORT] if clients reach it at another address";
 
 /// How an agent is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,9 +23,12 @@ enum Kind {
     Namespace(String),
     /// Behind ssh, on this host.
     Ssh(String),
+    /// It runs already, and is reached over NATS.
+    Named(AgentName),
 }
 
-/// A place for an agent: `local`, `netns:NAME`, `ssh:HOST`; with `=ADDRESS` or `=ADDRESS:PORT` where a server listens.
+/// A place for an agent: `local`, `netns:NAME`, `ssh:HOST`, or the name of one that runs already; with `=ADDRESS` or
+/// `=ADDRESS:PORT` where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentPlace {
     /// As given, without an address.
@@ -60,7 +63,11 @@ impl FromStr for AgentPlace {
             Some(("netns", namespace)) if !namespace.is_empty() => Kind::Namespace(namespace.to_owned()),
             // What begins with a hyphen would be an option of ssh.
             Some(("ssh", host)) if !host.is_empty() && !host.starts_with('-') => Kind::Ssh(host.to_owned()),
-            _ => return refuse(""),
+            None => match name.parse() {
+                Ok(name) => Kind::Named(name),
+                Err(_) => return refuse(""),
+            },
+            Some(_) => return refuse(""),
         };
         Ok(Self { name: name.to_owned(), kind, address })
     }
@@ -88,6 +95,15 @@ impl AgentPlace {
                 command.args(words).arg(host).arg(format!("{} agent --stdio", remote.agent_path));
                 Ok(TransportKind::Command(command))
             }
+            Kind::Named(name) => Err(MissingRequirement(unreachable(name))),
+        }
+    }
+
+    /// The agent's name, if it runs already.
+    pub const fn agent(&self) -> Option<&AgentName> {
+        match &self.kind {
+            Kind::Named(name) => Some(name),
+            Kind::Local | Kind::Namespace(_) | Kind::Ssh(_) => None,
         }
     }
 
@@ -114,12 +130,25 @@ impl AgentPlace {
                 let host = host.rsplit_once('@').map_or(host.as_str(), |(_, host)| host).to_owned();
                 Ok(ServerPlace::Agent { listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0), host })
             }
-            (Kind::Namespace(_), None) => Err(format!(
+            (Kind::Namespace(_) | Kind::Named(_), None) => Err(format!(
                 "{0}: give the address on which the server listens there: {0}=ADDRESS",
                 self.name
             )),
         }
     }
+}
+
+/// Why there is no agent of this name.
+pub fn unreachable(name: &AgentName) -> String {
+    let how = if cfg!(feature = "nats") {
+        "give --nats URL"
+    } else {
+        "this h2lab was built without that: build it with the feature `nats`"
+    };
+    format!(
+        "`{name}` is no place (local, netns:NAME, ssh:[USER@]HOST) and no running server (URL, HOST:PORT); an agent of \
+         that name is reached over NATS: {how}"
+    )
 }
 
 /// A server: a place for an agent, or one that runs already: a URL, or `HOST:PORT`.
@@ -141,12 +170,12 @@ impl FromStr for ServerArg {
             text.parse::<Url>().map_err(|error| format!("{text}: {error}"))?;
             return Ok(Self::Url(text.to_owned()));
         }
-        if text == "local"
-            || text.starts_with("local=")
-            || text.starts_with("netns:")
-            || text.starts_with("ssh:")
-        {
+        if text.contains('=') || text.starts_with("netns:") || text.starts_with("ssh:") {
             return text.parse().map(Self::Agent);
+        }
+        // The name of an agent has no colon, and what has a port has one.
+        if let Some(place) = text.parse::<AgentPlace>().ok().filter(|_| !text.contains(':')) {
+            return Ok(Self::Agent(place));
         }
         let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         if has_port && format!("http://{text}").parse::<Url>().is_ok() {
@@ -162,6 +191,14 @@ impl ServerArg {
         match self {
             Self::Url(url) => Some(url.starts_with("https://")),
             Self::Agent(_) | Self::Address(_) => None,
+        }
+    }
+
+    /// Whether its URL has a path of its own.
+    pub fn has_path(&self) -> bool {
+        match self {
+            Self::Url(url) => url.parse::<Url>().is_ok_and(|url| url.path_and_query() != "/"),
+            Self::Agent(_) | Self::Address(_) => false,
         }
     }
 
@@ -228,7 +265,9 @@ mod tests {
             (with.name.as_str(), with.address),
             ("ssh:kek-1", Some("192.0.2.7:8080".parse().unwrap()))
         );
-        for bad in ["", "here", "netns:", "ssh:", "ssh:-oProxyCommand=x", "kek-1", "local=kek", "ssh:a="] {
+        assert_eq!(agent("kek-1").kind, Kind::Named("kek-1".parse().unwrap()));
+        assert_eq!(agent("kek-1=192.0.2.7").address, Some("192.0.2.7:0".parse().unwrap()));
+        for bad in ["", "he re", "netns:", "ssh:", "ssh:-oProxyCommand=x", "kek.1", "local=kek", "ssh:a="] {
             let error = bad.parse::<AgentPlace>().unwrap_err();
             assert!(error.contains(&format!("`{bad}`")) && error.contains("ssh:[USER@]HOST"), "{error}");
         }
@@ -242,7 +281,10 @@ mod tests {
         assert_eq!(served("local=::1"), pair("[::1]:0", "::1"));
         assert_eq!(served("ssh:me@kek-1"), pair("0.0.0.0:0", "kek-1"));
         assert_eq!(served("ssh:kek-1=192.0.2.7"), pair("192.0.2.7:0", "192.0.2.7"));
-        assert!(agent("netns:a").served().unwrap_err().contains("netns:a=ADDRESS"));
+        assert_eq!(served("kek-1=192.0.2.7:8080"), pair("192.0.2.7:8080", "192.0.2.7"));
+        for name in ["netns:a", "kek-1"] {
+            assert!(agent(name).served().unwrap_err().contains(&format!("{name}=ADDRESS")), "{name}");
+        }
         assert!(agent("ssh:a=0.0.0.0:80").served().unwrap_err().contains("cannot be dialled"));
     }
 
@@ -255,8 +297,10 @@ mod tests {
         assert_eq!(place("https://a/x", false), "https://a/x");
         assert_eq!(place("a:9443", true), "https://a:9443");
         assert_eq!(place("[::1]:80", false), "http://[::1]:80");
-        assert!(matches!("local".parse(), Ok(ServerArg::Agent(_))));
-        for bad in ["a", "a:b", "a:99999", "ftp://a", "http://", "netns:"] {
+        for agent in ["local", "local=::1", "kek-1", "kek-1=192.0.2.7:80", "kek-1=[::1]:80", "netns:a"] {
+            assert!(matches!(agent.parse(), Ok(ServerArg::Agent(_))), "{agent}");
+        }
+        for bad in ["", "a.b", "a:b", "a:99999", "ftp://a", "http://", "netns:", "a:80=x"] {
             assert!(bad.parse::<ServerArg>().is_err(), "{bad}");
         }
     }

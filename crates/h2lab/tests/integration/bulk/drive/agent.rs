@@ -5,6 +5,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
+use h2lab_model::bulk::TransferDirection;
 use h2lab_model::fleet::messages::{AGENT_VERSION, decode, encode};
 use h2lab_model::fleet::{FetchTask, FromAgent, Reach, ServeTask, ServerFigures, ToAgent, Trust};
 use h2lab_model::workload::{EngineSettings, Protocol};
@@ -25,7 +26,7 @@ impl Agent {
         let mut child = command.spawn().expect("the binary starts");
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut agent = Self { child, output };
-        let FromAgent::Ready { version, machine } = agent.receive() else {
+        let FromAgent::Ready { version, machine, .. } = agent.receive() else {
             panic!("it says that it is there")
         };
         assert_eq!(version, env!("CARGO_PKG_VERSION"));
@@ -91,6 +92,7 @@ fn serve() -> ToAgent {
 
 fn fetch(pair: u32, url: String) -> FetchTask {
     FetchTask {
+        direction: TransferDirection::Get,
         pair,
         urls: vec![url],
         protocol: Protocol::H2c,

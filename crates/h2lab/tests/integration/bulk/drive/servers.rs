@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use h2lab_model::bulk::TransferDirection;
 use h2lab_model::fleet::plan::PlanInput;
 use h2lab_model::fleet::{
     FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairRecord, PairState, Pairing, Reach,
@@ -33,6 +34,7 @@ fn job() -> FleetJob {
         place: ServerPlace::Agent { listen: "127.0.0.1:0".parse().unwrap(), host: "127.0.0.1".to_owned() },
     };
     FleetJob {
+        direction: TransferDirection::Get,
         clients: vec!["client".to_owned()],
         servers: vec![server("one"), server("two")],
         concurrency: input.concurrency,

@@ -1,0 +1,670 @@
+//! An agent's share of a load: made in this process, stored as a run folder, and put into the object store as a part.
+//!
+//! The folder is a temporary one, so that a share is stored whole or not at all: what fails on the way, a full disk too, is what the
+//! driver is told.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use h2lab_analysis::stats::requests_due;
+use h2lab_base::units::{Time, format_bytes, format_duration};
+use h2lab_model::fleet::subjects::share_part;
+use h2lab_model::fleet::{AgentLimits, AgentName, LoadTask, PartReport, ShareProgress};
+use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
+use h2lab_model::scenario::Cell;
+use h2lab_model::workload::Arrival;
+use h2lab_nats::Nats;
+
+use super::who::random_id;
+use crate::run::messages::{Failure, with_causes};
+use crate::run::store::RunFolder;
+use crate::run::{folder, part};
+use h2lab_lab::topology::sched::SchedulingPolicy;
+use h2lab_lab::topology::{available_congestion, sched};
+use h2lab_net::lock::lock;
+use h2lab_net::resources;
+use h2lab_net::tcp::{Endpoint, StreamSocket};
+use h2lab_roles::client::reach::{endpoints, tls_options};
+use h2lab_roles::client::url::Url;
+use h2lab_roles::fleet::agent::{DESERTED, LONGEST_WAIT};
+use h2lab_roles::fleet::shares::{Share, ShareEvents, Shares, caught};
+use h2lab_roles::load::{
+    self, LoadError, LoadProgress, LoadResult, LoadSpec, Readiness, SampleListener, StartGate,
+};
+
+/// How often a load that is dialling is looked at, should it end without a word.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How long a part is tried to be stored while the NATS server is away: as long as drivers are waited for.
+const PATIENCE: Duration = DESERTED;
+/// Open files that this process needs besides the connections of a share.
+const OTHER_FILES: u64 = 64;
+
+/// What makes an agent's shares.
+#[derive(Clone)]
+pub struct AgentShares {
+    nats: Nats,
+    name: AgentName,
+    limits: AgentLimits,
+    /// Where what is measured goes until it is stored.
+    folder: PathBuf,
+    /// Takes what came of a share, in one sentence.
+    log: fn(&str),
+}
+
+impl fmt::Debug for AgentShares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentShares").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl AgentShares {
+    /// Those of the agent `name`, within `limits`; `folder` is where it may write, and `log` takes what came of each in one
+    /// sentence.
+    pub const fn new(
+        nats: Nats,
+        name: AgentName,
+        limits: AgentLimits,
+        folder: PathBuf,
+        log: fn(&str),
+    ) -> Self {
+        Self { nats, name, limits, folder, log }
+    }
+}
+
+impl Shares for AgentShares {
+    fn start(&self, task: LoadTask, events: ShareEvents) -> Result<Box<dyn Share>, String> {
+        let cell = task.cell().map_err(|error| error.to_string())?;
+        let url = task.url.parse::<Url>().map_err(|error| format!("{}: {error}", task.url))?;
+        check_open_files(resources::raise_open_files(), &cell, task.share.of)?;
+        // QUIC's is checked with the scenario.
+        if let Some(name) = task.congestion.as_deref().filter(|_| !cell.protocol.is_quic()) {
+            check_congestion(name)?;
+        }
+        let course = Arc::new(Course::default());
+        let work = ShareWork { agent: self.clone(), task, cell, url, events, course: Arc::clone(&course) };
+        let thread = std::thread::Builder::new().name("share".to_owned()).spawn(move || work.run());
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Box::new(UnderWay { course, thread: Some(thread) }))
+    }
+}
+
+/// Refuses a share of `of` of more connections than files may be open: dials would fail one by one.
+fn check_open_files(limit: u64, cell: &Cell, of: u32) -> Result<(), String> {
+    let connections = u64::from(cell.max_connections.div_ceil(of.max(1)));
+    let needed = connections + OTHER_FILES;
+    if needed > limit {
+        return Err(format!(
+            "{connections} connections need {needed} open files, and the agent may have {limit}: raise \
+             `LimitNOFILE=` of its service, or lower -c"
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses congestion control that no TCP socket of this agent could have: each dial would fail with the system's words.
+fn check_congestion(name: &str) -> Result<(), String> {
+    StreamSocket::may_have_congestion(name).map_err(|error| {
+        let available = available_congestion().join(", ");
+        format!(
+            "--congestion {name}: the kernel does not allow it for the agent ({error}); available: {available}; for \
+             more, `sudo modprobe tcp_{name}` there; without root, net.ipv4.tcp_allowed_congestion_control must also \
+             name it"
+        )
+    })
+}
+
+/// How a share goes, as its agent's threads see it.
+#[derive(Debug, Default)]
+struct Course {
+    start: Mutex<Start>,
+    stop: AtomicBool,
+    /// Nobody waits for its result any more.
+    is_dropped: AtomicBool,
+    /// Which limit of the agent has ended it.
+    limit: OnceLock<String>,
+    /// Bytes sent and received so far, by all attempts.
+    moved: AtomicU64,
+}
+
+/// When a share begins.
+#[derive(Debug, Default)]
+struct Start {
+    /// Where the load waits that is under way or being dialled.
+    gate: Arc<StartGate>,
+    /// When the first request is due, as far as that is known: the gate of a later attempt is told, too.
+    at: Option<Time>,
+}
+
+impl Course {
+    /// The first request is due at `at`.
+    fn begin(&self, at: Time) {
+        let mut start = lock(&self.start);
+        start.at = Some(at);
+        start.gate.begin_at(at);
+    }
+
+    /// The gate of the next attempt.
+    fn next_gate(&self) -> Arc<StartGate> {
+        let gate = Arc::new(StartGate::new());
+        let mut start = lock(&self.start);
+        if let Some(at) = start.at {
+            gate.begin_at(at);
+        }
+        start.gate = Arc::clone(&gate);
+        gate
+    }
+
+    /// Ends the load because of a limit of this agent's.
+    fn end(&self, why: impl FnOnce() -> String) {
+        let _ = self.limit.get_or_init(why); // the first one counts
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A share under way.
+#[derive(Debug)]
+struct UnderWay {
+    course: Arc<Course>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Share for UnderWay {
+    fn begin(&self, at: Time) {
+        self.course.begin(at);
+    }
+
+    fn stop(&self) {
+        self.course.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.course.is_dropped.store(true, Ordering::Relaxed);
+        self.course.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has ended, too.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// All that the thread of a share has.
+struct ShareWork {
+    agent: AgentShares,
+    task: LoadTask,
+    cell: Cell,
+    url: Url,
+    events: ShareEvents,
+    course: Arc<Course>,
+}
+
+/// What a generator gave.
+struct Generated {
+    result: LoadResult,
+    priority: SchedulingPolicy,
+    /// How late the first request was sent.
+    late: Duration,
+    /// The newest progress.
+    last: ShareProgress,
+}
+
+impl ShareWork {
+    /// Makes the share and reports its end.
+    fn run(self) {
+        match outcome(|| self.made()) {
+            Ok(report) => {
+                (self.agent.log)(&self.ended(&report));
+                self.events.stored(report);
+            }
+            Err(why) => self.events.failed(why),
+        }
+    }
+
+    /// What came of it, for the log.
+    fn ended(&self, report: &PartReport) -> String {
+        let ShareProgress { succeeded, failed, .. } = report.last;
+        let early = match self.course.limit.get() {
+            Some(why) => format!(", ended before its time: {why}"),
+            None if report.interrupted => ", ended before its time".to_owned(),
+            None => String::new(),
+        };
+        let (number, of) = (u64::from(self.task.share.number) + 1, self.task.share.of);
+        let bytes = format_bytes(report.bytes);
+        format!(
+            "share {number} of {of} is over: {succeeded} requests succeeded, {failed} failed{early}; its part of {bytes} is \
+             stored"
+        )
+    }
+
+    fn made(&self) -> Result<PartReport> {
+        let started = SystemTime::now();
+        let generated = self.loaded()?;
+        if self.course.is_dropped.load(Ordering::Relaxed) {
+            bail!("its driver is gone");
+        }
+        let Generated { result, priority, late, last } = generated;
+        let (started_at, cpu) = (result.started_at, Duration::from_nanos(result.generator.cpu_ns));
+        let interrupted = result.interrupted;
+        let run = self.run_record(started, result, priority);
+        let due = run.repetitions.first().map_or(0, requests_due);
+        let object = share_part(random_id().context("there are no random numbers")?, &self.agent.name);
+        let stored = self.store(run, &object)?;
+        let last = ShareProgress { due, recent: h2lab_model::record::Histogram::default(), ..last };
+        let (bytes, digest) = (stored.bytes, stored.digest);
+        let clock_origin_ns = self.events.clock().origin_ns();
+        Ok(PartReport { object, bytes, digest, started_at, clock_origin_ns, late, interrupted, cpu, last })
+    }
+
+    /// Tries the addresses of the server in order, until one carries load. An attempt that fails has sent no request.
+    fn loaded(&self) -> Result<Generated> {
+        let endpoints = endpoints(&self.task.reach, &self.url).map_err(anyhow::Error::msg)?;
+        let last = endpoints.len().saturating_sub(1);
+        let wait = StartWait { since: Instant::now(), most: longest_wait(self.agent.limits.time) };
+        for (place, endpoint) in endpoints.iter().enumerate() {
+            match self.load(endpoint, &wait) {
+                Err(LoadError::Unreachable { why, .. }) if why.is_not_there() && place < last => {}
+                loaded => return Ok(loaded.map_err(Failure::from)?),
+            }
+        }
+        bail!("its server has no address")
+    }
+
+    /// One attempt, in a thread of its own, which may have real-time priority.
+    fn load(&self, endpoint: &Endpoint, wait: &StartWait) -> Result<Generated, LoadError> {
+        let gate = self.course.next_gate();
+        std::thread::scope(|scope| {
+            let generate = || self.generated(endpoint, &gate);
+            let loading =
+                std::thread::Builder::new().name("load".to_owned()).spawn_scoped(scope, generate)?;
+            wait.attend(&gate, &self.course, || loading.is_finished(), || self.events.planned());
+            loading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn generated(&self, endpoint: &Endpoint, gate: &StartGate) -> Result<Generated, LoadError> {
+        // An open loop sleeps between requests, and another program's slice must not make it late.
+        let is_open = !matches!(self.cell.work.arrival, Arrival::Closed { .. });
+        let spec = LoadSpec {
+            cell: self.cell.clone(),
+            address: endpoint.clone(),
+            authority: self.url.authority().to_owned(),
+            server_name: self.url.host().to_owned(),
+            tls: tls_options(&self.task.trust),
+            clock_origin_ns: self.events.clock().origin_ns(),
+            requests: self.task.requests.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            threads: threads(self.task.threads, folder::cpus(), is_open),
+            record: Some(self.task.level),
+            tap: self.task.frames,
+            on_thread: is_open.then_some(|| {
+                // Its lateness says whether it worked.
+                let _ = (sched::prefer(), sched::sharpen_timers());
+            }),
+            sharp: true,
+            share: self.task.share,
+            start: Some(gate),
+            stop: Some(&self.course.stop),
+        };
+        let priority = if is_open { sched::prefer() } else { SchedulingPolicy::Ordinary };
+        if is_open {
+            let _ = sched::sharpen_timers();
+        }
+        let watched = Arc::new(Watched::new(&self.course, self.agent.limits.bytes));
+        let listener = Arc::clone(&watched) as Arc<dyn SampleListener>;
+        let mut last = ShareProgress::default();
+        let finished = load::run_observed(&spec, Some(&listener), &mut |progress| {
+            self.check_time(progress.elapsed);
+            last = share_progress(progress);
+            self.events.progress(last.clone());
+        });
+        let result = finished?.close();
+        resources::give_back_freed_memory();
+        Ok(Generated { result, priority, late: watched.late(), last })
+    }
+
+    /// Ends a load that lasts longer than the agent may.
+    fn check_time(&self, elapsed: Duration) {
+        if let Some(most) = self.agent.limits.time.filter(|most| elapsed >= *most) {
+            self.course.end(|| format!("--max-time {} is over", format_duration(most)));
+        }
+    }
+
+    /// The run, with the record of this share as it is alone.
+    fn run_record(&self, started: SystemTime, result: LoadResult, priority: SchedulingPolicy) -> RunRecord {
+        let mut warnings = result.warnings;
+        if let Some(why) = self.course.limit.get() {
+            warnings.push(format!("it has ended its share before its time: {why}"));
+        }
+        let record = CellRecord {
+            started_at: result.started_at,
+            samples: result.samples.into_iter().collect(),
+            tallies: result.tallies,
+            connections: result.connections,
+            frames: result.frames,
+            tcp: result.tcp,
+            generator: result.generator,
+            environment: Environment {
+                placement: vec![("generator priority".to_owned(), priority.name().to_owned())],
+                ..Environment::default()
+            },
+            warnings,
+            ..CellRecord::empty(self.cell.clone())
+        };
+        RunRecord {
+            schema: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: humantime::format_rfc3339_seconds(started).to_string(),
+            command: Vec::new(),
+            seed: self.cell.seed,
+            machine: folder::machine(),
+            scenario: self.task.scenario.clone(),
+            repetitions: vec![record],
+            interrupted: result.interrupted,
+            resumed: Vec::new(),
+        }
+        .without_secrets()
+    }
+
+    /// Stores the run as the part `object`. Nothing of it is left here, whether or not that succeeds.
+    fn store(&self, run: RunRecord, object: &str) -> Result<h2lab_nats::StoredPart> {
+        let at = &self.agent.folder;
+        let temporary = tempfile::Builder::new().prefix("share-").tempdir_in(at);
+        let temporary = temporary.with_context(|| format!("no folder can be made in {}", at.display()))?;
+        let (folder, file) = (temporary.path().join("run"), temporary.path().join("part.tar"));
+        keep(&folder, &run)?;
+        drop(run);
+        part::pack(&folder, &file)?;
+        let size = std::fs::metadata(&file).context("the part cannot be read")?.len();
+        if size > part::MOST_BYTES {
+            let most = format_bytes(part::MOST_BYTES);
+            bail!("it has {}, and a part at most {most}: give --record tail", format_bytes(size));
+        }
+        let is_wanted = || !self.course.is_dropped.load(Ordering::Relaxed);
+        Ok(self.agent.nats.parts().put_within(object, &file, PATIENCE, &is_wanted)?)
+    }
+}
+
+/// What came of a share; why nothing did, in words.
+fn outcome<T>(made: impl FnOnce() -> Result<T>) -> Result<T, String> {
+    caught(made)?.map_err(|error| with_causes(&error))
+}
+
+/// How long the connections of a share may be dialled and kept before it begins, where a task may take `most`.
+fn longest_wait(most: Option<Duration>) -> Duration {
+    most.map_or(LONGEST_WAIT, |most| most.min(LONGEST_WAIT))
+}
+
+/// The time before a share begins, over all attempts.
+#[derive(Debug)]
+struct StartWait {
+    since: Instant,
+    most: Duration,
+}
+
+impl StartWait {
+    /// Follows a load until it is told when to begin, or `is_over`; `planned` is called when its connections are up. One that takes
+    /// longer is ended: its driver may never say when.
+    fn attend(&self, gate: &StartGate, course: &Course, is_over: impl Fn() -> bool, planned: impl FnOnce()) {
+        let left = || self.most.saturating_sub(self.since.elapsed());
+        let is_told = loop {
+            match gate.wait_ready(GLANCE.min(left())) {
+                Readiness::Ready => {
+                    planned();
+                    break gate.wait_told(left());
+                }
+                Readiness::Ended => return,
+                Readiness::Dialling if is_over() => return,
+                Readiness::Dialling if left().is_zero() => break false,
+                Readiness::Dialling => {}
+            }
+        };
+        if !is_told {
+            course.end(|| {
+                let (time, most) = (format_duration(self.most), format_duration(LONGEST_WAIT));
+                format!("it had not begun within {time}: an agent waits {most} at most, or --max-time")
+            });
+        }
+    }
+}
+
+/// Threads of a share, of those that the driver asks for at most: no more than CPUs. Threads of an open loop run before others, so
+/// that requests go out in time: they leave a CPU to what else runs here.
+fn threads(asked: u32, cpus: usize, is_open: bool) -> u32 {
+    let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+    let own = if is_open { cpus.saturating_sub(1) } else { cpus };
+    asked.min(own).max(1)
+}
+
+/// Stores a run of one repetition.
+fn keep(folder: &Path, run: &RunRecord) -> Result<()> {
+    let mut stored = RunFolder::create(folder, run)?;
+    run.repetitions.iter().try_for_each(|repetition| stored.stage(repetition))?;
+    stored.finish(run.interrupted)
+}
+
+fn share_progress(progress: &LoadProgress) -> ShareProgress {
+    ShareProgress {
+        elapsed: progress.elapsed,
+        total: progress.total,
+        due: progress.due,
+        succeeded: progress.succeeded,
+        failed: progress.failed,
+        waiting: progress.waiting,
+        in_flight: progress.in_flight,
+        connections: progress.connections,
+        opened: progress.opened,
+        recent: progress.recent.clone(),
+    }
+}
+
+/// Adds up the bytes of a share, and remembers its first request.
+#[derive(Debug)]
+struct Watched {
+    course: Arc<Course>,
+    /// The most bytes that it may move.
+    most: Option<u64>,
+    /// When the first request was due, in nanoseconds.
+    earliest: AtomicU64,
+    /// When it was due, and when it was sent.
+    first: Mutex<Option<(Time, Time)>>,
+}
+
+impl Watched {
+    fn new(course: &Arc<Course>, most: Option<u64>) -> Self {
+        let course = Arc::clone(course);
+        Self { course, most, earliest: AtomicU64::new(u64::MAX), first: Mutex::new(None) }
+    }
+
+    /// How long after it was due the first request was sent; zero if none was.
+    fn late(&self) -> Duration {
+        let first = lock(&self.first).filter(|(_, sent)| sent.happened());
+        first.map_or(Duration::ZERO, |(due, sent)| sent.since(due))
+    }
+}
+
+impl SampleListener for Watched {
+    fn ended(&self, _: u32, sample: &Sample) {
+        let due = sample.scheduled_at.as_nanos();
+        // Seldom: of the first requests, some may end before the very first.
+        if due < self.earliest.load(Ordering::Relaxed) {
+            let mut first = lock(&self.first);
+            if first.is_none_or(|(earliest, _)| sample.scheduled_at < earliest) {
+                *first = Some((sample.scheduled_at, sample.sent_at));
+                self.earliest.store(due, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn moved(&self, bytes: u64) {
+        let Some(most) = self.most else { return };
+        let before = self.course.moved.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > most {
+            self.course.end(|| format!("--max-bytes {} are used up", format_bytes(most)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::workload::Protocol;
+
+    fn sample(due: u64, sent: u64) -> Sample {
+        Sample { sent_at: Time::from_millis(sent), ..Sample::due(Time::from_millis(due), true) }
+    }
+
+    #[test]
+    fn a_share_is_as_late_as_its_first_request_and_not_as_the_one_that_ends_first() {
+        let watched = Watched::new(&Arc::default(), None);
+        assert_eq!(watched.late(), Duration::ZERO);
+        watched.ended(0, &sample(5, 5));
+        watched.ended(1, &sample(2, 5));
+        watched.ended(0, &sample(7, 99));
+        assert_eq!(watched.late(), Duration::from_millis(3));
+    }
+
+    /// Why a share has ended that may move `most` bytes, and has moved these: each attempt has a listener of its own.
+    fn ended_by(most: Option<u64>, moved: &[u64]) -> Option<String> {
+        let course = Arc::<Course>::default();
+        for bytes in moved {
+            Watched::new(&course, most).moved(*bytes);
+        }
+        let why = course.limit.get().cloned();
+        assert_eq!(course.stop.load(Ordering::Relaxed), why.is_some());
+        why
+    }
+
+    #[test]
+    fn a_share_ends_with_the_first_byte_above_what_the_agent_may_move() {
+        assert_eq!(ended_by(Some(1_000), &[400, 600]), None);
+        let why = ended_by(Some(1_000), &[400, 601, u64::MAX]).unwrap();
+        assert_eq!(why, "--max-bytes 1000 B are used up");
+        assert_eq!(ended_by(None, &[u64::MAX, 1]), None);
+    }
+
+    #[test]
+    fn a_later_attempt_begins_when_the_share_was_told_to() {
+        let course = Course::default();
+        assert!(!course.next_gate().wait_told(Duration::ZERO));
+        course.begin(Time::from_millis(7));
+        assert!(lock(&course.start).gate.wait_told(Duration::ZERO), "the one of this attempt");
+        assert!(course.next_gate().wait_told(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_share_that_panics_has_failed() {
+        assert_eq!(outcome(|| Ok(7)), Ok(7));
+        assert_eq!(outcome::<()>(|| bail!("why")), Err("why".to_owned()));
+        let panics = outcome::<()>(|| panic!("what broke")).unwrap_err();
+        assert!(panics.contains("what broke"), "{panics}");
+    }
+
+    #[test]
+    fn a_share_waits_for_its_start_as_long_as_a_task_may_take_and_ten_minutes_at_most() {
+        let minutes = |n: u64| Duration::from_secs(60 * n);
+        assert_eq!(longest_wait(None), minutes(10));
+        assert_eq!([9, 10, 11].map(|n| longest_wait(Some(minutes(n)))), [9, 10, 10].map(minutes));
+    }
+
+    /// Whether a share is ended that has waited for as long as it may, and whether it was planned.
+    fn waited(gate: &StartGate, course: &Course, is_over: bool) -> (bool, bool) {
+        let wait = StartWait { since: Instant::now(), most: Duration::ZERO };
+        let mut is_planned = false;
+        wait.attend(gate, course, || is_over, || is_planned = true);
+        (course.limit.get().is_some(), is_planned)
+    }
+
+    #[test]
+    fn connections_that_are_not_up_in_time_are_not_waited_for() {
+        assert_eq!(waited(&StartGate::new(), &Course::default(), false), (true, false));
+        assert_eq!(waited(&StartGate::new(), &Course::default(), true), (false, false));
+    }
+
+    #[test]
+    fn connections_are_not_kept_for_a_driver_that_never_says_when_to_begin() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for is_told in [false, true] {
+            let course = Course::default();
+            let gate = course.next_gate();
+            let mut cell = cell(0, 0, Protocol::H1, 1, 0.0);
+            (cell.connections, cell.max_connections) = (1, 1);
+            let spec = LoadSpec {
+                cell,
+                address: server.local_addr().unwrap().into(),
+                authority: "localhost".to_owned(),
+                server_name: "localhost".to_owned(),
+                tls: tls_options(&h2lab_model::fleet::Trust::default()),
+                clock_origin_ns: h2lab_net::clock::Clock::start().origin_ns(),
+                // One that begins ends at once.
+                requests: Some(0),
+                threads: 1,
+                record: Some(h2lab_model::record::Level::Hist),
+                tap: false,
+                on_thread: None,
+                sharp: false,
+                share: h2lab_model::workload::Share::default(),
+                start: Some(&gate),
+                stop: Some(&course.stop),
+            };
+            std::thread::scope(|scope| {
+                let loading = scope.spawn(|| load::run(&spec, &mut |_| ()));
+                assert_eq!(gate.wait_ready(Duration::from_secs(60)), Readiness::Ready);
+                if is_told {
+                    course.begin(Time::ZERO);
+                }
+                // One that was told may have ended by now.
+                let (is_ended, is_planned) = waited(&gate, &course, false);
+                assert!(is_ended != is_told && (is_planned || is_told));
+                let result = loading.join().unwrap().unwrap().close();
+                assert_eq!(result.interrupted, !is_told);
+            });
+        }
+    }
+
+    #[test]
+    fn connections_of_a_share_need_open_files_of_this_agent_only() {
+        let cell = Cell { max_connections: 3_000, ..cell(0, 0, Protocol::H1, 4, 0.0) };
+        assert!(check_open_files(1_064, &cell, 3).is_ok());
+        let refused = check_open_files(1_063, &cell, 3).unwrap_err();
+        assert!(refused.contains("1000 connections need 1064 open files"), "{refused}");
+    }
+
+    #[test]
+    fn congestion_control_that_the_kernel_does_not_have_is_refused_with_what_it_has() {
+        let own = available_congestion();
+        let refused = check_congestion("nosuch").unwrap_err();
+        assert!(refused.starts_with("--congestion nosuch: "), "{refused}");
+        assert!(refused.contains(&format!("available: {}", own.join(", "))), "{refused}");
+        // One of the system's is permitted to all, unless it was restricted to none.
+        assert!(own.is_empty() || own.iter().any(|name| check_congestion(name).is_ok()), "{own:?}");
+    }
+
+    #[test]
+    fn a_share_has_no_more_threads_than_cpus_and_in_an_open_loop_one_less() {
+        assert_eq!([1, 2, 8].map(|cpus| threads(1024, cpus, true)), [1, 1, 7]);
+        assert_eq!([1, 2, 8].map(|cpus| threads(1024, cpus, false)), [1, 2, 8]);
+        assert_eq!([0, 3].map(|asked| threads(asked, 8, true)), [1, 3]);
+    }
+
+    #[test]
+    fn a_share_is_a_run_folder_of_one_repetition() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut run = h2lab_model::record::testing::run(Vec::new());
+        run.repetitions = vec![one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN)];
+        run.interrupted = true;
+        let (folder, file, into) =
+            (parent.path().join("run"), parent.path().join("part"), parent.path().join("into"));
+        keep(&folder, &run).unwrap();
+        part::pack(&folder, &file).unwrap();
+        part::unpack(&file, &into, part::MOST_BYTES).unwrap();
+        let read = crate::run::store::read(&into).unwrap();
+        assert_eq!((read.repetitions.len(), read.interrupted), (1, true));
+        assert_eq!(read.repetitions[0].samples.len(), run.repetitions[0].samples.len());
+    }
+}

@@ -1,0 +1,459 @@
+//! Units of open runs: an agent takes one that it can measure, keeps it alive while it measures, stores what it measured as a part,
+//! reports it, and only then acknowledges it. One that it could not measure it reports as such: the driver has it measured again,
+//! or not. A unit whose agent ends goes back to the queue.
+//!
+//! A run needs no driver meanwhile. It is open as long as its entry is in the bucket of runs; an agent whose run was closed stops.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use h2lab_base::text::made_printable;
+use h2lab_base::units::format_bytes;
+use h2lab_model::fleet::messages::{decode, encode};
+use h2lab_model::fleet::subjects::unit_part;
+use h2lab_model::fleet::{AgentCard, Permissions, RunInfo, UnitPart, UnitReport, UnitTask};
+use h2lab_model::record::{CellRecord, RunRecord, SCHEMA_VERSION};
+use h2lab_model::scenario::{Cell, Target};
+use h2lab_nats::{Nats, NatsError, Taken};
+
+use super::who::random_id;
+use crate::run::execute::{Live, PlanContext, RunObserver, execute_part};
+use crate::run::messages::{Failure, FailureKind, RepetitionProgress, is_exhausted, with_causes};
+use crate::run::store::RunFolder;
+use crate::run::{folder, part, preflight};
+use h2lab_roles::fleet::shares::caught;
+
+/// How long the queue is asked for a unit; it answers at once if it has one.
+const TAKE: Duration = Duration::from_millis(100);
+/// How often the queue is told that a unit is being measured; it gives one to another agent that was not heard of for 30 s.
+const KEEP_EVERY: Duration = Duration::from_secs(10);
+/// How often the watcher looks whether it is to stop.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How long an agent takes no unit after one that it could not measure: the driver adds that one again, and another agent may do
+/// better. The time is doubled while its own machine is the reason, as with a full disk. What is no unit stays so long in the queue before it is taken again.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// The longest such time.
+const LONGEST_REST: Duration = Duration::from_secs(120);
+/// A unit that agents have begun so often, and that none has reported, is reported as failed.
+const MOST_BEGUN: u64 = 10;
+
+/// Why a unit of a run that was closed is let go.
+const CLOSED: &str = "the run was closed";
+
+/// What an agent measures units with.
+pub struct UnitsSetup {
+    /// The connection.
+    pub nats: Nats,
+    /// What the agent is.
+    pub card: AgentCard,
+    /// What it permits.
+    pub permissions: Permissions,
+    /// Where what is measured goes until it is stored.
+    pub folder: PathBuf,
+}
+
+/// Takes units of open runs and measures them, one at a time.
+pub struct Units {
+    setup: UnitsSetup,
+    /// Which of the open runs is asked first: each has its turn.
+    next: usize,
+    /// Until then no unit is taken.
+    rests_until: Option<Instant>,
+    /// How long the agent rested last, if its own machine was the reason and it has measured nothing since.
+    rested: Option<Duration>,
+}
+
+/// What came of a look at the queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Polled {
+    /// There is no unit for this agent now.
+    Nothing,
+    /// A unit was measured and stored.
+    Measured {
+        /// Which one, printable.
+        what: String,
+    },
+    /// A unit was taken and could not be measured.
+    NotMeasured {
+        /// Which one, printable.
+        what: String,
+        /// Why, and what became of it; printable.
+        why: String,
+    },
+}
+
+impl Units {
+    /// An agent that has measured none yet.
+    pub const fn new(setup: UnitsSetup) -> Self {
+        Self { setup, next: 0, rests_until: None, rested: None }
+    }
+
+    /// Takes at most one unit, measures it and reports it. `is_free` tells whether the agent works for nobody: one that is busy
+    /// asks for no unit. `reserve` is called with whom the agent works for, once it has a unit, and the agent works for that run
+    /// until what it returns is dropped; `None` means that the agent is busy. While it waits for a unit it is not reserved, so
+    /// that no driver is refused: if a driver comes first, the unit goes back at once. `stop` ends a measurement, whose unit goes
+    /// back at once as well.
+    pub fn poll<R>(
+        &mut self,
+        stop: &AtomicBool,
+        is_free: impl Fn() -> bool,
+        reserve: impl Fn(String) -> Option<R>,
+    ) -> Result<Polled, NatsError> {
+        if self.rests_until.is_some_and(|until| Instant::now() < until) {
+            return Ok(Polled::Nothing);
+        }
+        let open = self.open()?;
+        for place in 0..open.len() {
+            if !is_free() {
+                return Ok(Polled::Nothing);
+            }
+            let turn = (self.next + place) % open.len();
+            let (info, class) = &open[turn];
+            match self.setup.nats.cells().take(&info.run, *class, TAKE) {
+                Ok(Some(taken)) => {
+                    self.next = turn + 1;
+                    let with = format!("the run of {}", made_printable(&info.driver));
+                    let Some(_reservation) = reserve(with) else {
+                        let_go(taken.give_back(Duration::ZERO))?;
+                        return Ok(Polled::Nothing);
+                    };
+                    return self.handle(info, taken, stop);
+                }
+                // A run that is being closed has no queue any more.
+                Ok(None) | Err(NatsError::Absent { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Polled::Nothing)
+    }
+
+    /// The classes of open runs that name this agent.
+    fn open(&self) -> Result<Vec<(RunInfo, u32)>, NatsError> {
+        let name = self.setup.card.name.as_str();
+        let mut open = Vec::new();
+        for (run, bytes) in self.setup.nats.runs().all()? {
+            // Runs of another version are for other agents.
+            let Ok(info) = decode::<RunInfo>(&String::from_utf8_lossy(&bytes)) else { continue };
+            if info.run != run {
+                continue;
+            }
+            let ours = info.classes.iter().filter(|class| class.agents.iter().any(|agent| agent == name));
+            let ours: Vec<u32> = ours.map(|class| class.number).collect();
+            open.extend(ours.into_iter().map(|class| (info.clone(), class)));
+        }
+        Ok(open)
+    }
+
+    /// Measures a unit that was taken.
+    fn handle(&mut self, info: &RunInfo, taken: Taken, stop: &AtomicBool) -> Result<Polled, NatsError> {
+        let driver = made_printable(&info.driver).into_owned();
+        let task = match task_of(&taken, info) {
+            Ok(task) => task,
+            Err(why) => {
+                let_go(taken.give_back(RETRY_AFTER))?;
+                return Ok(Polled::NotMeasured { what: format!("a unit of the run of {driver}"), why });
+            }
+        };
+        let what = format!("unit {} of the run of {driver}", task.unit);
+        let delivered = taken.delivered();
+        if let Some(why) = begun_too_often(delivered) {
+            return self.fail(&task, taken, what, why, false);
+        }
+        let halt = Halt::default();
+        let measure = || survived(|| self.measured(info, &task, &halt));
+        match (self.while_kept(&taken, info, stop, &halt, measure), halt.why.get()) {
+            (Ok(part), _) if self.is_closed(&task.run) => {
+                // Nobody would fetch it; what remains goes when it is 7 days old.
+                let _ = self.setup.nats.parts().delete(&part.object);
+                let_go(taken.give_back(Duration::ZERO))?;
+                Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() })
+            }
+            (Ok(part), _) => {
+                self.rested = None;
+                self.report(&task, Ok(part), delivered)?;
+                let_go(taken.done())?;
+                Ok(Polled::Measured { what })
+            }
+            (Err(_), Some(Halted::Stopped)) => {
+                let_go(taken.give_back(Duration::ZERO))?;
+                Ok(Polled::NotMeasured { what, why: "the agent ends; it goes back".to_owned() })
+            }
+            (Err(_), Some(Halted::Closed)) => {
+                let_go(taken.give_back(Duration::ZERO))?;
+                Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() })
+            }
+            (Err(error), None) => {
+                let why = made_printable(&with_causes(&error)).into_owned();
+                self.fail(&task, taken, what, why, is_of_machine(&error))
+            }
+        }
+    }
+
+    /// Whether a run was closed. Without a connection that is not known, and it counts as open.
+    fn is_closed(&self, run: &str) -> bool {
+        matches!(self.setup.nats.runs().get(run), Ok(None))
+    }
+
+    /// Reports that a unit was not measured, unless its run was closed: whether it is measured again, the driver decides.
+    /// `is_of_machine` says that this machine is the reason.
+    fn fail(
+        &mut self,
+        task: &UnitTask,
+        taken: Taken,
+        what: String,
+        why: String,
+        is_of_machine: bool,
+    ) -> Result<Polled, NatsError> {
+        let rest = rest_after(self.rested.filter(|_| is_of_machine));
+        self.rested = is_of_machine.then_some(rest);
+        self.rests_until = Some(Instant::now() + rest);
+        if self.is_closed(&task.run) {
+            let_go(taken.give_back(Duration::ZERO))?;
+            return Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() });
+        }
+        self.report(task, Err(why.clone()), taken.delivered())?;
+        let_go(taken.done())?;
+        Ok(Polled::NotMeasured { what, why })
+    }
+
+    /// Does `work` while the queue is told that the unit is being measured. `halt` is set when the agent is stopped or the run was
+    /// closed.
+    fn while_kept<T>(
+        &self,
+        taken: &Taken,
+        info: &RunInfo,
+        stop: &AtomicBool,
+        halt: &Halt,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let (over, is_over) = channel::<()>();
+        std::thread::scope(|scope| {
+            let watch = move || self.watch(taken, info, stop, halt, &is_over);
+            let watcher = std::thread::Builder::new().name("keep-unit".to_owned());
+            watcher.spawn_scoped(scope, watch).context("cannot start a thread")?;
+            let done = work();
+            drop(over); // the watcher ends with it
+            done
+        })
+    }
+
+    fn watch(&self, taken: &Taken, info: &RunInfo, stop: &AtomicBool, halt: &Halt, is_over: &Receiver<()>) {
+        let mut kept = Instant::now();
+        while is_over.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
+            if stop.load(Ordering::Relaxed) {
+                halt.set(Halted::Stopped);
+            }
+            if kept.elapsed() < KEEP_EVERY {
+                continue;
+            }
+            kept = Instant::now();
+            // Without a connection both fail, and the measurement goes on: the server may be back in time.
+            let _ = taken.keep();
+            if self.is_closed(&info.run) {
+                halt.set(Halted::Closed);
+            }
+        }
+    }
+
+    /// Measures the cells of a unit and stores them as a part.
+    fn measured(&self, info: &RunInfo, task: &UnitTask, halt: &Halt) -> Result<UnitPart> {
+        self.setup.permissions.check_unit(&info.scenario)?;
+        let plan = info.plan()?;
+        let cells = task.cells_of(&plan)?;
+        if cells.is_empty() || cells.iter().any(|cell| matches!(cell.target, Target::Url { .. })) {
+            bail!("it has cells that are not behind the emulated link, or none");
+        }
+        preflight::sysctls(&cells, &halt.flag)?;
+        let at = &self.setup.folder;
+        let temporary = tempfile::Builder::new().prefix("unit-").tempdir_in(at);
+        let temporary = temporary.with_context(|| format!("no folder can be made in {}", at.display()))?;
+        let (path, file) = (temporary.path().join("run"), temporary.path().join("part.tar"));
+        let run = begun(info, &cells[0]);
+        let folder = RunFolder::create(&path, &run)?;
+        let context = PlanContext { live: &Live::default(), stop: &halt.flag, own: None };
+        let run = execute_part(run, &cells, folder, &context, &mut Unobserved)?;
+        if run.interrupted {
+            bail!("it was stopped");
+        }
+        drop(run);
+        part::pack(&path, &file)?;
+        let size = std::fs::metadata(&file).context("the part cannot be read")?.len();
+        if size > part::MOST_BYTES {
+            bail!("it has {}, and a part at most {}", format_bytes(size), format_bytes(part::MOST_BYTES));
+        }
+        if self.is_closed(&task.run) {
+            halt.set(Halted::Closed);
+            bail!(CLOSED);
+        }
+        let measurement = random_id().context("there are no random numbers")?;
+        let object = unit_part(task.run.parse()?, task.unit, measurement, &self.setup.card.name);
+        let stored = self.setup.nats.parts().put(&object, &file)?;
+        Ok(UnitPart { object, bytes: stored.bytes, digest: stored.digest })
+    }
+
+    fn report(
+        &self,
+        task: &UnitTask,
+        outcome: Result<UnitPart, String>,
+        delivered: u64,
+    ) -> Result<(), NatsError> {
+        let card = &self.setup.card;
+        let report = UnitReport {
+            run: task.run.clone(),
+            unit: task.unit,
+            agent: card.name.to_string(),
+            machine: card.machine.clone(),
+            likeness: card.likeness(),
+            outcome,
+            delivered,
+        };
+        let line = encode(&report).expect("a report is plain data");
+        self.setup.nats.reports().add(&task.run, task.unit, card.name.as_str(), line.into_bytes())
+    }
+}
+
+/// Why a unit that is given to an agent for the `delivered`-th time is not begun any more, if that is so.
+fn begun_too_often(delivered: u64) -> Option<String> {
+    let begun = delivered.saturating_sub(1);
+    (begun >= MOST_BEGUN).then(|| format!("it was begun {begun} times, and no agent survived it"))
+}
+
+/// How long an agent rests after a failure, if it rested so long `before` for the same reason.
+fn rest_after(before: Option<Duration>) -> Duration {
+    before.map_or(RETRY_AFTER, |before| (before * 2).min(LONGEST_REST))
+}
+
+/// Whether this machine is why a unit was not measured: its disk, its memory, its rights.
+fn is_of_machine(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref().is_some_and(is_exhausted)
+            || matches!(cause.downcast_ref::<NatsError>(), Some(NatsError::Io { .. }))
+            || cause.downcast_ref().is_some_and(|failure: &Failure| failure.kind == FailureKind::Environment)
+    })
+}
+
+/// Does `work`, a panic of which is an error, too: the agent must live to report it.
+fn survived<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    caught(work).map_err(anyhow::Error::msg)?
+}
+
+/// A unit whose queue is gone, since its run was closed, is nobody's any more.
+fn let_go(acknowledged: Result<(), NatsError>) -> Result<(), NatsError> {
+    match acknowledged {
+        Err(NatsError::Absent { .. }) => Ok(()),
+        acknowledged => acknowledged,
+    }
+}
+
+/// The task of a unit that was taken from the queue of this run.
+fn task_of(taken: &Taken, info: &RunInfo) -> Result<UnitTask, String> {
+    let task: UnitTask =
+        decode(&String::from_utf8_lossy(taken.payload())).map_err(|error| error.to_string())?;
+    if task.run == info.run { Ok(task) } else { Err("it is a unit of another run".to_owned()) }
+}
+
+/// The record of a unit of which nothing was measured yet.
+fn begun(info: &RunInfo, first: &Cell) -> RunRecord {
+    RunRecord {
+        schema: SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        command: Vec::new(),
+        seed: first.seed,
+        machine: folder::machine(),
+        scenario: info.scenario.clone(),
+        repetitions: Vec::new(),
+        interrupted: false,
+        resumed: Vec::new(),
+    }
+}
+
+/// What ends a measurement before its end.
+#[derive(Debug, Default)]
+struct Halt {
+    flag: AtomicBool,
+    /// The first reason.
+    why: OnceLock<Halted>,
+}
+
+/// Why a measurement is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Halted {
+    /// The agent ends.
+    Stopped,
+    /// The run was closed.
+    Closed,
+}
+
+impl Halt {
+    fn set(&self, why: Halted) {
+        let _ = self.why.set(why); // the first one counts
+        self.flag.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Nobody looks at how a unit goes.
+struct Unobserved;
+
+impl RunObserver for Unobserved {
+    fn begins(&mut self, _: usize, _: usize, _: &Cell, _: u32) {}
+    fn progress(&mut self, _: &RepetitionProgress) {}
+    fn invalid(&mut self, _: &Cell, _: &[String]) {}
+    fn finished(&mut self, _: usize, _: &CellRecord) {}
+    fn failed(&mut self, _: &Cell, _: &Failure) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_reason_to_stop_a_measurement_counts() {
+        let halt = Halt::default();
+        assert!(!halt.flag.load(Ordering::Relaxed));
+        halt.set(Halted::Closed);
+        halt.set(Halted::Stopped);
+        assert_eq!((halt.flag.load(Ordering::Relaxed), halt.why.get()), (true, Some(&Halted::Closed)));
+    }
+
+    #[test]
+    fn a_unit_is_begun_ten_times_and_then_reported() {
+        assert_eq!([1, 2, 10].map(begun_too_often), [const { None }; 3]);
+        let why = begun_too_often(11).unwrap();
+        assert_eq!(why, "it was begun 10 times, and no agent survived it");
+        assert!(begun_too_often(u64::MAX).is_some());
+    }
+
+    #[test]
+    fn an_agent_whose_machine_is_at_fault_rests_twice_as_long_each_time_up_to_two_minutes() {
+        let rests = std::iter::successors(Some(rest_after(None)), |rest| Some(rest_after(Some(*rest))));
+        let rests: Vec<u64> = rests.take(6).map(|rest| rest.as_secs()).collect();
+        assert_eq!(rests, [10, 20, 40, 80, 120, 120]);
+        let full = std::io::Error::from(rustix::io::Errno::DQUOT);
+        assert!(is_of_machine(&anyhow::Error::new(full).context("cannot write samples.parquet")));
+        let failure = |kind| anyhow::Error::new(Failure { kind, message: "no".to_owned() });
+        assert!(is_of_machine(&failure(FailureKind::Environment)));
+        assert!(!is_of_machine(&failure(FailureKind::Unsupported)));
+        assert!(!is_of_machine(&anyhow::anyhow!("it has cells that are not in the plan")));
+    }
+
+    #[test]
+    fn a_panic_while_a_unit_is_measured_is_an_error_with_its_words() {
+        assert_eq!(survived(|| Ok(7)).unwrap(), 7);
+        let error = survived::<()>(|| bail!("nginx does not start")).unwrap_err().to_string();
+        assert_eq!(error, "nginx does not start");
+        let error = survived::<()>(|| panic!("no cell")).unwrap_err().to_string();
+        assert!(error.ends_with(": no cell"), "{error}");
+    }
+
+    #[test]
+    fn a_unit_whose_run_was_closed_is_let_go_and_any_other_error_remains_one() {
+        assert!(let_go(Err(NatsError::Absent { what: "such a unit".into() })).is_ok());
+        assert!(let_go(Ok(())).is_ok());
+        assert!(matches!(let_go(Err(NatsError::Gone)), Err(NatsError::Gone)));
+    }
+}

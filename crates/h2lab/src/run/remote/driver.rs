@@ -1,0 +1,454 @@
+//! The driver of a run by agents, from the first unit in the queue to the last one that is stored.
+
+mod missing;
+mod reported;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use h2lab_base::counts::plural;
+use h2lab_base::units::format_duration;
+use h2lab_model::fleet::messages::{decode, encode};
+use h2lab_model::fleet::queue::plan_digest;
+use h2lab_model::fleet::{AgentName, RunInfo};
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::Cell;
+use h2lab_nats::{Nats, NatsError};
+
+use self::missing::Missing;
+use self::reported::{Outage, Postponed};
+use super::failures::Failures;
+use super::queue::{JobState, Queue};
+use super::{ASK, KeptRun, ReadyRun, RemoteObserver, failed};
+use crate::run::agent::who;
+use crate::run::execute::unkept;
+use crate::run::fleet::driver as our_name;
+use crate::run::messages::{Failure, FailureKind};
+use crate::run::store::{self, RunFolder};
+
+/// How long a new report is waited for, before anything else is looked at.
+const READ: Duration = Duration::from_secs(1);
+/// How often it is asked who is there.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+/// A unit whose agent is not heard of for so long goes to another one.
+const ACK_WAIT: Duration = Duration::from_secs(30);
+/// An agent that does not answer for so long is named.
+const SILENT: Duration = Duration::from_secs(20);
+/// Without an answer of any agent that can measure what is left for so long, or of NATS, the run ends.
+const GONE: Duration = Duration::from_secs(60);
+
+/// A further measurement of the plan.
+struct FurtherRun {
+    run: RunRecord,
+    /// `None` if it was finished before.
+    folder: Option<RunFolder>,
+}
+
+/// An agent of the run.
+struct Heard {
+    /// When it answered last.
+    at: Instant,
+    /// Whether its silence was told.
+    is_told: bool,
+}
+
+/// See the module.
+pub(super) struct Driver<'a> {
+    nats: Nats,
+    plan: &'a [Cell],
+    queue: Queue,
+    /// The attempt of each job that counts.
+    attempts: Vec<u32>,
+    /// The class of agents that each job was given to last.
+    given: Vec<u32>,
+    /// Which agents have failed at each job: nothing could be used of what they have reported.
+    failures: Vec<Failures>,
+    run: RunRecord,
+    folder: RunFolder,
+    /// Those from the second one on.
+    copies: Vec<FurtherRun>,
+    reproduce: u32,
+    /// What is kept of the run; `None` before it has a number.
+    kept: Option<KeptRun>,
+    /// The agents of a resumed run when it was driven last: they may have reported since.
+    former: Vec<AgentName>,
+    /// Units, by number, with the agents that have reported them, and how many of these reports were of no use.
+    useless: BTreeMap<(u32, AgentName), u32>,
+    /// Reports whose parts do not come now.
+    postponed: VecDeque<Postponed>,
+    /// Whether NATS answers.
+    outage: Outage,
+    agents: BTreeMap<AgentName, Heard>,
+    /// What the machines of this run are; `None` if they may be unlike.
+    likeness: Option<String>,
+    /// That of the first agent.
+    first_likeness: String,
+    /// The last report that was read.
+    after: u64,
+    look_at: Instant,
+    /// Units that nobody will report.
+    missing: Missing,
+    /// Whether agents may measure, or have measured, for this run.
+    is_begun: bool,
+}
+
+/// How a run has ended.
+pub(super) struct Ended {
+    /// What is stored of it.
+    pub run: RunRecord,
+    /// Its folder.
+    pub folder: RunFolder,
+    /// What ended it early.
+    pub outcome: Result<()>,
+    /// Whether nothing is stored, and its agents may have measured: the folder is needed to find that again.
+    pub is_left_to_agents: bool,
+}
+
+impl<'a> Driver<'a> {
+    /// One that has not begun.
+    pub fn new(
+        ready: ReadyRun,
+        run: RunRecord,
+        plan: &'a [Cell],
+        folder: RunFolder,
+        kept: Option<KeptRun>,
+    ) -> Self {
+        let ReadyRun { nats, cards, queue, asked } = ready;
+        let now = Instant::now();
+        let first_likeness = cards.first().map(h2lab_model::fleet::AgentCard::likeness).unwrap_or_default();
+        let heard = |card: h2lab_model::fleet::AgentCard| (card.name, Heard { at: now, is_told: false });
+        Self {
+            nats,
+            plan,
+            attempts: vec![0; queue.jobs.len()],
+            given: queue.jobs.iter().map(|job| job.class).collect(),
+            failures: vec![Failures::default(); queue.jobs.len()],
+            queue,
+            run,
+            folder,
+            copies: Vec::new(),
+            reproduce: asked.reproduce.max(1),
+            former: kept.as_ref().map(|kept| kept.agents.clone()).unwrap_or_default(),
+            useless: BTreeMap::new(),
+            postponed: VecDeque::new(),
+            outage: Outage::default(),
+            is_begun: kept.is_some(),
+            kept,
+            agents: cards.into_iter().map(heard).collect(),
+            likeness: (!asked.may_be_unlike).then(|| first_likeness.clone()),
+            first_likeness,
+            after: 0,
+            look_at: now + ASK_EVERY,
+            missing: Missing::new(now),
+        }
+    }
+
+    /// Works until all units are stored or have failed, until the user's word, or until it cannot go on.
+    pub fn work(&mut self, stop: &AtomicBool, observer: &mut dyn RemoteObserver) -> Result<()> {
+        self.open_copies()?;
+        self.discard_incomplete(observer)?;
+        self.begin(observer)?;
+        while !self.queue.open().is_empty() {
+            if stop.load(Ordering::Relaxed) {
+                self.run.interrupted = true;
+                return Ok(());
+            }
+            self.read_reports(READ, observer)?;
+            if Instant::now() >= self.look_at {
+                self.look(observer)?;
+            }
+            self.look_for_missing(observer)?;
+            self.show(observer);
+        }
+        let failures = self.queue.failures();
+        let Some(first) = failures.first() else { return Ok(()) };
+        let all = plural(self.queue.jobs.len() as u64, "unit");
+        let message = format!("{} of {all} could not be measured: {first}", failures.len());
+        Err(Failure { kind: FailureKind::Environment, message }.into())
+    }
+
+    fn show(&self, observer: &mut dyn RemoteObserver) {
+        let count = |is_counted: &dyn Fn(&JobState) -> bool| {
+            let jobs = self.queue.jobs.iter().filter(|job| is_counted(&job.state));
+            jobs.map(|job| job.cells.len()).sum::<usize>()
+        };
+        observer.stands(count(&|state| *state == JobState::Stored), count(&|_| true));
+    }
+
+    /// The folders of further measurements.
+    fn open_copies(&mut self) -> Result<()> {
+        for copy in 1..self.reproduce {
+            let path = store::reproduction(self.folder.path(), copy);
+            let copy = if !path.join("run.json").exists() {
+                let run = self.without_repetitions();
+                let folder = RunFolder::create(&path, &run)?;
+                FurtherRun { run, folder: Some(folder) }
+            } else if store::read_heads(&path)?.interrupted {
+                let store::Reopened { folder, run, .. } = store::reopen(&path)?;
+                FurtherRun { run, folder: Some(folder) }
+            } else {
+                FurtherRun { run: store::read_heads(&path)?, folder: None }
+            };
+            self.copies.push(copy);
+        }
+        self.queue.note_stored(0, &self.run, self.plan);
+        for (number, copy) in (1..).zip(&self.copies) {
+            self.queue.note_stored(number, &copy.run, self.plan);
+        }
+        Ok(())
+    }
+
+    /// Discards what is there of units that are there in part, as after one of their repetitions was found damaged: what is missing
+    /// would be measured on another machine, or at least at another time, than what it is compared with.
+    fn discard_incomplete(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
+        for number in self.queue.open() {
+            let job = &self.queue.jobs[number];
+            let (run, folder) = home(job.copy, &mut self.run, &mut self.folder, &mut self.copies);
+            let Some(folder) = folder.filter(|_| job.is_begun(run)) else { continue };
+            let discarded = folder.discard_repetitions(&job.cells);
+            discarded.map_err(|error| unkept(folder.path(), &error))?;
+            run.repetitions.retain(|one| !job.has(&one.cell));
+            let why = "a repetition of its unit is missing or damaged; all of the unit is measured again";
+            observer.not_measured(self.first_cell(number), why);
+        }
+        Ok(())
+    }
+
+    fn without_repetitions(&self) -> RunRecord {
+        let run = &self.run;
+        RunRecord {
+            schema: run.schema,
+            version: run.version.clone(),
+            started: run.started.clone(),
+            command: run.command.clone(),
+            seed: run.seed,
+            machine: run.machine.clone(),
+            scenario: run.scenario.clone(),
+            repetitions: Vec::new(),
+            interrupted: false,
+            resumed: Vec::new(),
+        }
+    }
+
+    /// The number of the run.
+    fn id(&self) -> String {
+        self.kept.as_ref().map(|kept| kept.run.to_string()).unwrap_or_default()
+    }
+
+    /// Opens the run at NATS, and puts all units into the queue that are neither stored nor in it.
+    fn begin(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
+        let is_resumed = self.kept.is_some();
+        let run = match &self.kept {
+            Some(kept) => kept.run,
+            None => who::random_id().context("there are no random numbers")?,
+        };
+        let attempts = self.kept.as_ref().map_or(0, |kept| kept.attempts + 1);
+        let (agents, reproduce) = (self.agents.keys().cloned().collect(), self.reproduce);
+        self.attempts.fill(attempts);
+        self.keep(KeptRun { run, reproduce, attempts, agents })?;
+        self.nats.setup().map_err(failed)?;
+        let id = self.id();
+        let mut waiting = BTreeSet::new();
+        if is_resumed {
+            // What was measured while no driver was there.
+            while self.read_reports(Duration::ZERO, observer)? {}
+            // Units that were reported in vain are done, or are in a moment.
+            let spent: BTreeSet<u32> = self.useless.keys().map(|(unit, _)| *unit).collect();
+            let is_reassigned = self.exclude_measured(observer);
+            if !is_reassigned && self.is_open_for_the_same_agents(&id)? {
+                let numbers = self.nats.cells().waiting(&id).map_err(failed)?;
+                for number in numbers.into_iter().filter(|number| !spent.contains(number)) {
+                    if let Some(job) = self.queue.job_of(number) {
+                        self.attempts[job] = number / self.queue.jobs.len() as u32;
+                        waiting.insert(job);
+                    }
+                }
+            } else {
+                self.nats.cells().purge(&id).map_err(failed)?;
+            }
+        }
+        self.given = self.queue.jobs.iter().map(|job| job.class).collect();
+        self.announce()?;
+        self.is_begun = true;
+        for class in &self.queue.classes {
+            self.nats.cells().open_class(&id, class.number, ACK_WAIT).map_err(failed)?;
+        }
+        for job in self.queue.open() {
+            if !waiting.contains(&job) {
+                self.add(job)?;
+            }
+        }
+        self.show(observer);
+        Ok(())
+    }
+
+    /// Leaves no unit to an agent that has measured the same cells in another copy; whether any was.
+    fn exclude_measured(&mut self, observer: &mut dyn RemoteObserver) -> bool {
+        let mut runs = vec![&self.run];
+        runs.extend(self.copies.iter().map(|copy| &copy.run));
+        let changed = self.queue.exclude_measured(&runs);
+        for job in &changed {
+            if let JobState::Failed(why) = &self.queue.jobs[*job].state {
+                observer.not_measured(self.first_cell(*job), why);
+            }
+        }
+        !changed.is_empty()
+    }
+
+    /// Tells agents what they must know of the run.
+    fn announce(&self) -> Result<()> {
+        let id = self.id();
+        let line = encode(&self.info(&id)).context("cannot write a message")?;
+        self.nats.runs().put(&id, line.into_bytes()).map_err(failed)
+    }
+
+    /// Has these agents measure a job from now on.
+    fn give(&mut self, job: usize, agents: Vec<String>) -> Result<()> {
+        let (class, is_new) = self.queue.class_of(agents);
+        self.given[job] = class;
+        if is_new {
+            self.nats.cells().open_class(&self.id(), class, ACK_WAIT).map_err(failed)?;
+            self.announce()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the run is still open, with the same classes of agents: then its queue is as this driver would fill it.
+    fn is_open_for_the_same_agents(&self, id: &str) -> Result<bool> {
+        let Some(bytes) = self.nats.runs().get(id).map_err(failed)? else { return Ok(false) };
+        let info = decode::<RunInfo>(&String::from_utf8_lossy(&bytes));
+        Ok(info.is_ok_and(|info| info.classes == self.queue.classes))
+    }
+
+    fn info(&self, id: &str) -> RunInfo {
+        RunInfo {
+            run: id.to_owned(),
+            driver: our_name(),
+            started: self.run.started.clone(),
+            scenario: self.run.scenario.clone(),
+            plan_digest: plan_digest(self.plan),
+            agents: self.agents.keys().map(ToString::to_string).collect(),
+            classes: self.queue.classes.clone(),
+            units: self.queue.jobs.len() as u32,
+            likeness: self.first_likeness.clone(),
+        }
+    }
+
+    fn keep(&mut self, kept: KeptRun) -> Result<()> {
+        let written = self.folder.keep_agents(&kept);
+        written.map_err(|error| unkept(self.folder.path(), &error))?;
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    /// Puts a job into the queue.
+    fn add(&self, job: usize) -> Result<()> {
+        let task = self.queue.task(&self.id(), job, self.attempts[job]);
+        let line = encode(&task).context("cannot write a message")?;
+        let class = self.given[job];
+        self.nats.cells().add(&task.run, class, task.unit, line.into_bytes()).map_err(failed)
+    }
+
+    /// Asks who is there. Fails if no agent that can measure what is left has answered for long.
+    fn look(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
+        // Without a connection nobody answers.
+        let present = who::ask(&self.nats, ASK).unwrap_or_default();
+        let now = Instant::now();
+        self.look_at = now + ASK_EVERY;
+        for seen in present.agents {
+            if let Some(heard) = self.agents.get_mut(&seen.card.name) {
+                if std::mem::take(&mut heard.is_told) {
+                    observer.notes(&format!("agent {} answers again", seen.card.name));
+                }
+                heard.at = now;
+            }
+        }
+        for (name, heard) in &mut self.agents {
+            if !heard.is_told && now.duration_since(heard.at) >= SILENT {
+                heard.is_told = true;
+                let silent = format_duration(SILENT);
+                observer.notes(&format!(
+                    "agent {name} has not answered for {silent}; a unit that it has goes to another one"
+                ));
+            }
+        }
+        let is_gone = |name: &String| {
+            let heard = name.parse().ok().and_then(|name: AgentName| self.agents.get(&name));
+            heard.is_none_or(|heard| now.duration_since(heard.at) >= GONE)
+        };
+        let open = self.queue.open();
+        match open
+            .iter()
+            .map(|job| self.queue.agents_in(self.given[*job]))
+            .find(|able| able.iter().all(is_gone))
+        {
+            None => Ok(()),
+            Some(able) => {
+                let message = format!(
+                    "no agent that can measure what is left ({}) has answered for {}{}",
+                    able.join(", "),
+                    format_duration(GONE),
+                    if self.nats.is_connected() { "" } else { ": there is no connection to NATS" }
+                );
+                Err(Failure { kind: FailureKind::Environment, message }.into())
+            }
+        }
+    }
+
+    /// Closes the run at NATS, so that agents stop, and finishes the folders of further measurements.
+    pub fn end(self, outcome: Result<()>, observer: &mut dyn RemoteObserver) -> Ended {
+        let is_whole = outcome.is_ok() && !self.run.interrupted;
+        let has_measured = |run: &RunRecord| run.repetitions.iter().any(|one| one.unsupported.is_none());
+        let is_nothing = outcome.is_err() && !has_measured(&self.run);
+        let may_go_on =
+            !self.queue.open().is_empty() || self.copies.iter().any(|copy| has_measured(&copy.run));
+        let is_left_to_agents = is_nothing && self.is_begun && may_go_on;
+        // Nobody can resume a run whose folder is deleted.
+        let is_over = is_whole || (is_nothing && !is_left_to_agents);
+        if self.kept.is_some() {
+            let closed = close(&self.nats, &self.id(), is_over);
+            if let Err(error) = closed {
+                observer.notes(&format!(
+                    "the run cannot be closed at NATS, and agents may go on with it: {error}"
+                ));
+            }
+        }
+        let Self { run, folder, copies, .. } = self;
+        let path = folder.path().to_owned();
+        let mut finished = folder.clear_incoming();
+        for copy in copies.into_iter().filter_map(|copy| copy.folder) {
+            finished = finished.and(copy.finish(!is_whole));
+        }
+        let finished = finished.map_err(|error| unkept(&path, &error));
+        Ended { run, folder, outcome: outcome.and(finished), is_left_to_agents }
+    }
+}
+
+/// The run that the jobs of `copy` belong to, with its folder unless that was finished before: this one, or one of the `copies`.
+fn home<'r>(
+    copy: u32,
+    run: &'r mut RunRecord,
+    folder: &'r mut RunFolder,
+    copies: &'r mut [FurtherRun],
+) -> (&'r mut RunRecord, Option<&'r mut RunFolder>) {
+    match copy.checked_sub(1) {
+        None => (run, Some(folder)),
+        Some(place) => {
+            let copy = &mut copies[place as usize];
+            (&mut copy.run, copy.folder.as_mut())
+        }
+    }
+}
+
+/// Closes a run. Reports of one that is not over stay, for whoever resumes it.
+fn close(nats: &Nats, id: &str, is_over: bool) -> Result<(), NatsError> {
+    let closed = nats.runs().delete(id).and(nats.cells().purge(id));
+    if !is_over {
+        return closed;
+    }
+    let parts = nats.parts();
+    let left = parts.names(&format!("{id}."))?;
+    closed.and(nats.reports().purge(id)).and(left.iter().try_for_each(|name| parts.delete(name)))
+}

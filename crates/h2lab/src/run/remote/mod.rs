@@ -1,0 +1,300 @@
+//! A run whose cells agents on other machines measure: the driver.
+//!
+//! The driver puts the units of the plan into a queue of `JetStream`, reads the reports of agents, and takes over what they measured into
+//! its own run folder. It decides nothing that agents need while they work: it may be killed and resume the run, and finds what was
+//! measured meanwhile. The number of the run, by which all of this is found, is kept in the run folder.
+//!
+//! Nothing is counted twice: a unit is stored as a whole or not at all, and only if it is not there yet.
+
+mod driver;
+mod failures;
+mod import;
+mod queue;
+mod reports;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Result;
+use h2lab_model::fleet::{AgentCard, AgentName, RandomId};
+use h2lab_model::record::{CellRecord, RunRecord};
+use h2lab_model::scenario::Cell;
+use h2lab_nats::{Nats, NatsError};
+use serde::{Deserialize, Serialize};
+
+use super::agent::who::{self, Present};
+use super::execute::{self, Executed};
+use super::messages::{Failure, FailureKind};
+use super::store::{self, RunFolder};
+use driver::{Driver, Ended};
+use queue::Queue;
+
+/// How long agents may take to answer who is there.
+const ASK: Duration = Duration::from_secs(1);
+
+/// What a run folder keeps of the agents that make the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptRun {
+    /// Its number at NATS.
+    pub run: RandomId,
+    /// By how many machines each comparison is made.
+    pub reproduce: u32,
+    /// The highest attempt of a unit: see `Queue::number`.
+    pub attempts: u32,
+    /// The agents, as they were named last.
+    pub agents: Vec<AgentName>,
+}
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The agents that may measure.
+    pub agents: Vec<AgentName>,
+    /// By how many machines each comparison is to be made, 1 or more.
+    pub reproduce: u32,
+    /// Whether machines may be unlike.
+    pub may_be_unlike: bool,
+}
+
+/// Is notified of how the run goes; the command line shows it.
+pub trait RemoteObserver {
+    /// So many of all repetitions are stored here.
+    fn stands(&mut self, stored: usize, all: usize);
+    /// What an agent measured was taken over.
+    fn stored(&mut self, agent: &str, records: &[CellRecord]);
+    /// The unit with this cell was not measured.
+    fn not_measured(&mut self, cell: &Cell, why: &str);
+    /// Something else that the user should know.
+    fn notes(&mut self, words: &str);
+}
+
+/// A run that can begin: its agents are there, and each unit can be measured by at least one of them.
+pub struct ReadyRun {
+    nats: Nats,
+    cards: Vec<AgentCard>,
+    queue: Queue,
+    asked: Asked,
+}
+
+impl ReadyRun {
+    /// Finds the agents that were asked for. `measured` is what a run that is resumed has already.
+    pub fn find(
+        nats: Nats,
+        asked: Asked,
+        plan: &[Cell],
+        measured: &[CellRecord],
+        observer: &mut dyn RemoteObserver,
+    ) -> Result<Self> {
+        let Present { agents, doubts } = who::ask_for(&nats, &asked.agents)?;
+        for doubt in &doubts {
+            observer.notes(doubt);
+        }
+        let mut cards = Vec::new();
+        for name in &asked.agents {
+            match agents.iter().find(|seen| seen.card.name == *name) {
+                Some(seen) => cards.push(seen.card.clone()),
+                None => observer.notes(&format!("agent {name} does not answer; the others measure")),
+            }
+        }
+        check_versions(&cards)?;
+        if !asked.may_be_unlike {
+            check_likeness(&cards, measured)?;
+        }
+        if cards.is_empty() {
+            let message =
+                "none of these agents answers: `h2lab agents` lists those that are there".to_owned();
+            return Err(Failure { kind: FailureKind::Unreachable, message }.into());
+        }
+        let queue = Queue::new(plan, &cards, asked.reproduce)
+            .map_err(|refusal| Failure { kind: FailureKind::Environment, message: refusal.to_string() })?;
+        Ok(Self { nats, cards, queue, asked })
+    }
+
+    /// Agents that are there.
+    pub fn agents(&self) -> impl Iterator<Item = &AgentName> {
+        self.cards.iter().map(|card| &card.name)
+    }
+
+    /// Has agents measure what `run` lacks of `plan`, and adds it to `folder`. `kept` is what the folder of a resumed run has of its
+    /// agents. As [`execute::execute`], it fails if nothing could be measured, and else describes what ended the run early; the
+    /// folder stays where agents may have measured for it, since it says where that is found. It also
+    /// fails, and the folder stays as it is, if these machines are unlike those that have measured the plan a further time.
+    pub fn execute(
+        self,
+        run: RunRecord,
+        plan: &[Cell],
+        folder: RunFolder,
+        kept: Option<KeptRun>,
+        stop: &AtomicBool,
+        observer: &mut dyn RemoteObserver,
+    ) -> Result<Executed> {
+        if !self.asked.may_be_unlike {
+            check_likeness(&self.cards, &measured_further(folder.path(), self.asked.reproduce)?)?;
+        }
+        let mut driver = Driver::new(self, run, plan, folder, kept);
+        let ended = driver.work(stop, observer);
+        match driver.end(ended, observer) {
+            Ended { folder, outcome: Err(error), is_left_to_agents: true, .. } => {
+                let path = folder.path().to_owned();
+                let _ = folder.finish(true); // what ended the run matters more
+                let resume =
+                    format!("`h2lab run --resume {}` takes over what agents have measured", path.display());
+                Err(error.context(format!("nothing is stored here yet; {resume}")))
+            }
+            Ended { run, folder, outcome, .. } => execute::finish(run, folder, outcome),
+        }
+    }
+}
+
+/// What was measured further times of a plan that so many machines are to measure, without its bulk.
+fn measured_further(folder: &Path, reproduce: u32) -> Result<Vec<CellRecord>> {
+    let folders = (1..reproduce).map(|copy| store::reproduction(folder, copy));
+    let mut measured = Vec::new();
+    for folder in folders.filter(|folder| folder.join("run.json").exists()) {
+        measured.extend(store::read_heads(&folder)?.repetitions);
+    }
+    Ok(measured)
+}
+
+/// An error of NATS, with whose fault it is. A file of this machine is its own.
+fn failed(error: NatsError) -> anyhow::Error {
+    let kind = match error {
+        NatsError::Io { .. } => return error.into(),
+        NatsError::Unreachable { .. } | NatsError::Timeout { .. } | NatsError::Gone | NatsError::Full => {
+            FailureKind::Unreachable
+        }
+        _ => FailureKind::Environment,
+    };
+    Failure { kind, message: error.to_string() }.into()
+}
+
+/// Refuses agents of another version: they would measure other cells, or in another way.
+fn check_versions(cards: &[AgentCard]) -> Result<(), Failure> {
+    let own = env!("CARGO_PKG_VERSION");
+    match cards.iter().find(|card| card.version != own) {
+        Some(card) => Err(Failure {
+            kind: FailureKind::Environment,
+            message: format!(
+                "agent {} is h2lab {}, and this is {own}: install the same version at both",
+                card.name, card.version
+            ),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses machines whose figures may not be compared, with each other or with those that have `measured` before.
+fn check_likeness(cards: &[AgentCard], measured: &[CellRecord]) -> Result<(), Failure> {
+    let before = measured.iter().filter_map(|one| one.machine.as_ref());
+    let mut kinds: BTreeSet<(String, String)> =
+        before.map(|machine| (machine.likeness.clone(), machine.agent.clone())).collect();
+    kinds.extend(cards.iter().map(|card| (card.likeness(), card.name.to_string())));
+    let likenesses: BTreeSet<&String> = kinds.iter().map(|(likeness, _)| likeness).collect();
+    if likenesses.len() < 2 {
+        return Ok(());
+    }
+    let names = |kind: &String| {
+        let of_kind = kinds.iter().filter(|(likeness, _)| likeness == kind).map(|(_, agent)| agent.as_str());
+        format!("{} ({kind})", of_kind.collect::<Vec<_>>().join(", "))
+    };
+    let kinds: Vec<String> = likenesses.into_iter().map(names).collect();
+    Err(Failure {
+        kind: FailureKind::Usage,
+        message: format!(
+            "these machines are unlike: {}; name like ones, or give --unlike-machines (each comparison still stays on one \
+             machine)",
+            kinds.join("; ")
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::fleet::AgentLimits;
+    use h2lab_model::record::MeasuredOn;
+
+    fn card(name: &str, cpus: u32) -> AgentCard {
+        AgentCard {
+            name: name.parse().unwrap(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            agent: 7,
+            machine: "Linux".to_owned(),
+            kernel: "Linux 6.12".to_owned(),
+            cpu_model: "EPYC".to_owned(),
+            cpus,
+            memory: 1 << 34,
+            isolation: None,
+            realtime: true,
+            programs: Vec::new(),
+            congestion: Vec::new(),
+            limits: AgentLimits::default(),
+            allow: Vec::new(),
+            busy: None,
+            serves_s: 5,
+        }
+    }
+
+    #[test]
+    fn machines_that_are_unlike_are_refused_by_name_and_kind() {
+        assert!(check_likeness(&[card("a", 8), card("b", 8)], &[]).is_ok());
+        let refused = check_likeness(&[card("a", 8), card("b", 4), card("c", 8)], &[]).unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Usage);
+        for words in ["a, c (h2lab", "b (h2lab", "4 × EPYC", "--unlike-machines"] {
+            assert!(refused.message.contains(words), "{words}: {refused}");
+        }
+    }
+
+    /// A repetition that was measured by this machine.
+    fn before(card: &AgentCard) -> CellRecord {
+        let mut record = CellRecord::empty(h2lab_model::scenario::Scenario::default().plan()[0].clone());
+        record.machine = Some(MeasuredOn {
+            agent: card.name.to_string(),
+            machine: card.machine.clone(),
+            likeness: card.likeness(),
+        });
+        record
+    }
+
+    #[test]
+    fn a_run_that_is_resumed_goes_on_with_machines_like_those_before() {
+        assert!(check_likeness(&[card("b", 8)], &[before(&card("a", 8))]).is_ok());
+        assert!(check_likeness(&[card("b", 8)], &[before(&card("a", 4))]).is_err());
+    }
+
+    #[test]
+    fn machines_of_further_measurements_are_compared_with_those_that_go_on() {
+        let parent = tempfile::tempdir().unwrap();
+        assert!(measured_further(parent.path(), 3).unwrap().is_empty());
+        let run = h2lab_model::record::testing::run(Vec::new());
+        let mut folder = RunFolder::create(&store::reproduction(parent.path(), 2), &run).unwrap();
+        folder.add(&before(&card("a", 4))).unwrap();
+        drop(folder);
+        assert!(measured_further(parent.path(), 2).unwrap().is_empty(), "it is not of this run");
+        let measured = measured_further(parent.path(), 3).unwrap();
+        assert!(check_likeness(&[card("b", 4)], &measured).is_ok());
+        assert!(check_likeness(&[card("b", 8)], &measured).is_err());
+    }
+
+    #[test]
+    fn an_agent_of_another_version_is_refused() {
+        assert!(check_versions(&[card("a", 8)]).is_ok());
+        let old = AgentCard { version: "0.0.1".to_owned(), ..card("kek-2", 8) };
+        let refused = check_versions(&[card("a", 8), old]).unwrap_err().to_string();
+        assert!(refused.starts_with("agent kek-2 is h2lab 0.0.1, and this is "), "{refused}");
+    }
+
+    #[test]
+    fn what_a_folder_keeps_of_a_run_reads_back_as_it_was() {
+        let kept = KeptRun {
+            run: RandomId::new(7),
+            reproduce: 2,
+            attempts: 3,
+            agents: vec!["kek-1".parse().unwrap()],
+        };
+        let text = serde_json::to_string(&kept).unwrap();
+        assert_eq!(serde_json::from_str::<KeptRun>(&text).unwrap(), kept);
+    }
+}

@@ -1,0 +1,410 @@
+//! The units of a run, which agents may measure each, and what has become of them.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use h2lab_model::fleet::queue::{Class, Unit, UnitTask, UnmetNeeds, classes, units};
+use h2lab_model::fleet::{AgentCard, AgentName};
+use h2lab_model::record::RunRecord;
+use h2lab_model::scenario::Cell;
+
+/// Why a job has failed whose agents have all measured its cells in another copy.
+const NONE_LEFT: &str = "every agent that can measure it has measured the same cells in another copy, and the comparison \
+                         needs another machine: name one more with --agents";
+
+/// One unit, to be measured by one machine.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Its repetitions, by index of the cell and number of the repetition.
+    pub cells: Vec<(u32, u32)>,
+    /// Which measurement of these cells it is: 0, or n for the n-th reproduction.
+    pub copy: u32,
+    /// The class of agents that can measure it.
+    pub class: u32,
+    /// What has become of it.
+    pub state: JobState,
+}
+
+impl Job {
+    /// Whether this is one of its repetitions.
+    pub fn has(&self, cell: &Cell) -> bool {
+        self.cells.contains(&(cell.index, cell.repetition))
+    }
+
+    /// Whether `run` has any of its repetitions.
+    pub fn is_begun(&self, run: &RunRecord) -> bool {
+        run.repetitions.iter().any(|one| self.has(&one.cell))
+    }
+}
+
+/// What has become of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum JobState {
+    /// It is to be measured.
+    Open,
+    /// It was measured, and is stored here.
+    Stored,
+    /// It could not be measured, in words.
+    Failed(String),
+}
+
+/// All units of a run.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// By copy, then in the order of the plan.
+    pub jobs: Vec<Job>,
+    /// Which agents can measure what.
+    pub classes: Vec<Class>,
+}
+
+/// Why agents cannot make a run.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum QueueRefusal {
+    /// A unit is more than any of them can do.
+    #[error(transparent)]
+    Unmet(#[from] UnmetNeeds),
+    /// There are fewer agents than machines that each comparison is to be made by.
+    #[error("--reproduce {copies} needs {copies} agents, one for each measurement, and there are {agents}")]
+    TooFewAgents {
+        /// How often each comparison is measured.
+        copies: u32,
+        /// Agents.
+        agents: usize,
+    },
+}
+
+impl Queue {
+    /// The units of `plan`, each to be measured by so many machines, at least one, among these agents. Agents are divided among the
+    /// copies by their names, so that no machine measures a unit twice, in whatever order they are given.
+    pub fn new(plan: &[Cell], agents: &[AgentCard], copies: u32) -> Result<Self, QueueRefusal> {
+        let copies = copies.max(1);
+        if agents.len() < copies as usize {
+            return Err(QueueRefusal::TooFewAgents { copies, agents: agents.len() });
+        }
+        let mut agents = agents.to_vec();
+        agents.sort_by(|a, b| a.name.cmp(&b.name));
+        let units: Vec<Unit> = units(plan);
+        let mut queue = Self { jobs: Vec::with_capacity(units.len() * copies as usize), classes: Vec::new() };
+        for copy in 0..copies {
+            let group = agents.iter().skip(copy as usize).step_by(copies as usize);
+            let group: Vec<AgentCard> = group.cloned().collect();
+            let (of_group, of_units) = classes(&units, &group)?;
+            let first = queue.classes.len() as u32;
+            let renumbered =
+                of_group.into_iter().map(|class| Class { number: first + class.number, ..class });
+            queue.classes.extend(renumbered);
+            queue.jobs.extend(units.iter().zip(of_units).map(|(unit, class)| Job {
+                cells: unit.cells.clone(),
+                copy,
+                class: first + class,
+                state: JobState::Open,
+            }));
+        }
+        Ok(queue)
+    }
+
+    /// The number in the queue of a job's `attempt`, from 0 on. A job that is added again must have another number, since `JetStream`
+    /// drops a second message of one number.
+    pub fn number(&self, job: usize, attempt: u32) -> u32 {
+        attempt.wrapping_mul(self.jobs.len() as u32).wrapping_add(job as u32)
+    }
+
+    /// The job of a number in the queue.
+    pub fn job_of(&self, number: u32) -> Option<usize> {
+        let jobs = u32::try_from(self.jobs.len()).ok().filter(|jobs| *jobs > 0)?;
+        Some((number % jobs) as usize)
+    }
+
+    /// The task of a job's `attempt` in this run.
+    pub fn task(&self, run: &str, job: usize, attempt: u32) -> UnitTask {
+        let Job { cells, copy, .. } = &self.jobs[job];
+        UnitTask { run: run.to_owned(), unit: self.number(job, attempt), copy: *copy, cells: cells.clone() }
+    }
+
+    /// The agents that can measure a job.
+    pub fn agents_of(&self, job: usize) -> &[String] {
+        self.agents_in(self.jobs[job].class)
+    }
+
+    /// Whether this agent can measure a job.
+    pub fn is_for(&self, job: usize, agent: &AgentName) -> bool {
+        self.agents_of(job).iter().any(|able| able == agent.as_str())
+    }
+
+    /// The number of the class of these agents, and whether it is a new one.
+    pub fn class_of(&mut self, agents: Vec<String>) -> (u32, bool) {
+        if let Some(class) = self.classes.iter().find(|class| class.agents == agents) {
+            return (class.number, false);
+        }
+        let number = self.classes.len() as u32;
+        self.classes.push(Class { number, agents });
+        (number, true)
+    }
+
+    /// The agents of a class.
+    pub fn agents_in(&self, class: u32) -> &[String] {
+        let class = self.classes.iter().find(|known| known.number == class);
+        class.map_or(&[], |class| &class.agents)
+    }
+
+    /// Takes open jobs from agents that have measured the same cells in another copy: `runs` are the records of all copies, in
+    /// order. A job for which no agent is left has failed. Returns the jobs that other agents are to measure now, or none.
+    pub fn exclude_measured(&mut self, runs: &[&RunRecord]) -> Vec<usize> {
+        let mut changed = Vec::new();
+        for job in self.open() {
+            let measured = measured_in_other_copies(&self.jobs[job], runs.iter().copied());
+            if !self.agents_of(job).iter().any(|agent| measured.contains(agent.as_str())) {
+                continue;
+            }
+            changed.push(job);
+            let agents = self.agents_left(job, &measured);
+            if agents.is_empty() {
+                self.jobs[job].state = JobState::Failed(NONE_LEFT.to_owned());
+            } else {
+                self.jobs[job].class = self.class_of(agents).0;
+            }
+        }
+        changed
+    }
+
+    /// The agents of a job that have not `measured` its cells; if there are none, those of its other copies that have not, and that
+    /// are not to.
+    fn agents_left(&self, job: usize, measured: &BTreeSet<&str>) -> Vec<String> {
+        let is_left = |agent: &&String| !measured.contains(agent.as_str());
+        let own: Vec<String> = self.agents_of(job).iter().filter(is_left).cloned().collect();
+        if !own.is_empty() {
+            return own;
+        }
+        let is_same = |other: &usize| *other != job && self.jobs[*other].cells == self.jobs[job].cells;
+        let same: Vec<usize> = (0..self.jobs.len()).filter(is_same).collect();
+        let is_taken = |agent: &String| {
+            let mut open = same.iter().filter(|other| self.jobs[**other].state == JobState::Open);
+            open.any(|other| self.agents_of(*other).contains(agent))
+        };
+        let others: BTreeSet<&String> = same.iter().flat_map(|other| self.agents_of(*other)).collect();
+        others.into_iter().filter(is_left).filter(|agent| !is_taken(agent)).cloned().collect()
+    }
+
+    /// Jobs that are open.
+    pub fn open(&self) -> Vec<usize> {
+        let is_open = |job: &usize| self.jobs[*job].state == JobState::Open;
+        (0..self.jobs.len()).filter(is_open).collect()
+    }
+
+    /// Why each job failed that did.
+    pub fn failures(&self) -> Vec<&str> {
+        let failures = self.jobs.iter().filter_map(|job| match &job.state {
+            JobState::Failed(why) => Some(why.as_str()),
+            JobState::Open | JobState::Stored => None,
+        });
+        failures.collect()
+    }
+
+    /// Notes the jobs of `copy` whose repetitions `run` has.
+    pub fn note_stored(&mut self, copy: u32, run: &RunRecord, plan: &[Cell]) {
+        for job in self.jobs.iter_mut().filter(|job| job.copy == copy && job.state == JobState::Open) {
+            if lacking(&job.cells, run, plan).is_none() {
+                job.state = JobState::Stored;
+            }
+        }
+    }
+}
+
+/// The agents that have measured cells of a job in another copy: `runs` are the records of all copies, in order.
+pub(super) fn measured_in_other_copies<'r>(
+    job: &Job,
+    runs: impl Iterator<Item = &'r RunRecord>,
+) -> BTreeSet<&'r str> {
+    let others = (0..).zip(runs).filter(|(copy, _)| *copy != job.copy);
+    let records = others.flat_map(|(_, run)| &run.repetitions).filter(|one| job.has(&one.cell));
+    records.filter_map(|one| Some(one.machine.as_ref()?.agent.as_str())).collect()
+}
+
+/// The first of these repetitions that `run` has not and that is not known to be impossible.
+pub(super) fn lacking(cells: &[(u32, u32)], run: &RunRecord, plan: &[Cell]) -> Option<(u32, u32)> {
+    let has = |(index, repetition): (u32, u32)| {
+        let planned = plan.iter().find(|cell| (cell.index, cell.repetition) == (index, repetition));
+        planned.is_some_and(|cell| run.has(cell))
+    };
+    cells.iter().copied().find(|cell| !has(*cell))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use h2lab_model::fleet::AgentLimits;
+    use h2lab_model::record::{CellRecord, MeasuredOn};
+    use h2lab_model::scenario::Scenario;
+
+    /// Three links, which are three units, of two cells with two repetitions each.
+    fn plan() -> Vec<Cell> {
+        let text = "repetitions = 2\n[link]\ndelay = ['1ms', '5ms', '20ms']\n[matrix]\nprotocols = ['h1', 'h2c']\n\
+                    connections = 4";
+        Scenario::from_toml(text).unwrap().plan()
+    }
+
+    fn card(name: &str, allow: &[&str]) -> AgentCard {
+        AgentCard {
+            name: name.parse().unwrap(),
+            version: "0.1.0".to_owned(),
+            agent: 7,
+            machine: "Linux".to_owned(),
+            kernel: "Linux 6.12".to_owned(),
+            cpu_model: "EPYC".to_owned(),
+            cpus: 8,
+            memory: 1 << 34,
+            isolation: Some("full".to_owned()),
+            realtime: true,
+            programs: Vec::new(),
+            congestion: vec!["cubic".to_owned()],
+            limits: AgentLimits::default(),
+            allow: allow.iter().map(|&word| word.to_owned()).collect(),
+            busy: None,
+            serves_s: 5,
+        }
+    }
+
+    fn cards(names: &[&str]) -> Vec<AgentCard> {
+        names.iter().map(|name| card(name, &["lab"])).collect()
+    }
+
+    #[test]
+    fn each_unit_is_one_job_for_any_agent() {
+        let queue = Queue::new(&plan(), &cards(&["a", "b"]), 1).unwrap();
+        assert_eq!((queue.jobs.len(), queue.classes.len()), (3, 1));
+        assert_eq!(queue.agents_of(2), ["a", "b"]);
+        assert!(queue.is_for(0, &"b".parse().unwrap()) && !queue.is_for(0, &"c".parse().unwrap()));
+        assert_eq!(queue.open(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn copies_of_a_unit_are_for_agents_of_their_own() {
+        let queue = Queue::new(&plan(), &cards(&["a", "b", "c"]), 2).unwrap();
+        assert_eq!(queue.jobs.len(), 6);
+        let of: Vec<&[String]> = (0..6).map(|job| queue.agents_of(job)).collect();
+        assert_eq!((of[0], of[3]), (&["a".to_owned(), "c".to_owned()][..], &["b".to_owned()][..]));
+        assert_eq!((queue.jobs[2].copy, queue.jobs[3].copy), (0, 1));
+        assert_eq!(queue.jobs[0].cells, queue.jobs[3].cells);
+        let refused = Queue::new(&plan(), &cards(&["a"]), 2).unwrap_err();
+        assert_eq!(refused, QueueRefusal::TooFewAgents { copies: 2, agents: 1 });
+    }
+
+    /// A run in which this agent has measured all cells of a job.
+    fn measured_by(agent: &str, queue: &Queue, job: usize) -> RunRecord {
+        let record = |cell: &Cell| CellRecord {
+            machine: Some(MeasuredOn {
+                agent: agent.to_owned(),
+                machine: "Linux".to_owned(),
+                likeness: "alike".to_owned(),
+            }),
+            ..CellRecord::empty(cell.clone())
+        };
+        let plan = plan();
+        let cells = plan.iter().filter(|cell| queue.jobs[job].has(cell));
+        h2lab_model::record::testing::run(cells.map(record).collect())
+    }
+
+    #[test]
+    fn agents_have_the_same_copies_in_whatever_order_they_are_named() {
+        let of = |names: &[&str]| Queue::new(&plan(), &cards(names), 2).unwrap().classes;
+        assert_eq!(of(&["a", "b", "c"]), of(&["c", "a", "b"]));
+    }
+
+    #[test]
+    fn no_agent_measures_a_unit_again_in_another_copy() {
+        let plan = plan();
+        let none = h2lab_model::record::testing::run(Vec::new());
+        // Before the run was resumed, b has measured unit 0 for the run itself.
+        let mut queue = Queue::new(&plan, &cards(&["a", "b"]), 2).unwrap();
+        let run = measured_by("b", &queue, 0);
+        queue.note_stored(0, &run, &plan);
+        assert_eq!(queue.exclude_measured(&[&run, &none]), [3]);
+        assert_eq!((queue.agents_of(3), queue.agents_of(4)), (&["a".to_owned()][..], &["b".to_owned()][..]));
+        assert!(queue.exclude_measured(&[&run, &none]).is_empty(), "there is no more to do");
+        // With a third agent of that copy, that one goes on.
+        let mut queue = Queue::new(&plan, &cards(&["a", "b", "c", "d"]), 2).unwrap();
+        queue.note_stored(0, &run, &plan);
+        assert_eq!(queue.exclude_measured(&[&run, &none]), [3]);
+        assert_eq!(queue.agents_of(3), ["d"]);
+    }
+
+    #[test]
+    fn a_copy_that_only_agents_of_other_copies_could_measure_has_failed_in_words() {
+        let plan = plan();
+        let mut queue = Queue::new(&plan, &cards(&["a", "b"]), 2).unwrap();
+        let mut run = measured_by("b", &queue, 0);
+        run.repetitions[0].machine.as_mut().unwrap().agent = "a".to_owned();
+        queue.note_stored(0, &run, &plan);
+        let none = h2lab_model::record::testing::run(Vec::new());
+        assert_eq!(queue.exclude_measured(&[&run, &none]), [3]);
+        assert_eq!(queue.failures(), [NONE_LEFT]);
+    }
+
+    #[test]
+    fn a_unit_that_nobody_can_measure_is_refused_with_what_each_agent_lacks() {
+        let agents = [card("a", &["lab"]), card("b", &["serve"])];
+        assert_eq!(Queue::new(&plan(), &agents, 1).unwrap().agents_of(0), ["a"]);
+        let refused = Queue::new(&plan(), &agents, 2).unwrap_err().to_string();
+        assert!(refused.contains("b: its --allow has no `lab`"), "{refused}");
+    }
+
+    #[test]
+    fn a_job_that_is_added_again_has_another_number_and_is_the_same_job() {
+        let queue = Queue::new(&plan(), &cards(&["a", "b"]), 2).unwrap();
+        let mut numbers: Vec<u32> = (0..3)
+            .flat_map(|attempt| (0..6).map(move |job| (job, attempt)))
+            .map(|(job, attempt)| {
+                let number = queue.number(job, attempt);
+                assert_eq!(queue.job_of(number), Some(job));
+                let task = queue.task("run", job, attempt);
+                assert_eq!(
+                    (task.unit, task.copy, &task.cells),
+                    (number, queue.jobs[job].copy, &queue.jobs[job].cells)
+                );
+                number
+            })
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 18);
+    }
+
+    #[test]
+    fn a_job_is_stored_when_all_of_its_repetitions_are() {
+        let plan = plan();
+        let mut queue = Queue::new(&plan, &cards(&["a", "b"]), 2).unwrap();
+        let mut run = h2lab_model::record::testing::run(Vec::new());
+        let (last, others) = queue.jobs[1].cells.split_last().unwrap();
+        let (last, others) = (*last, others.to_vec());
+        let record = |key: (u32, u32)| {
+            CellRecord::empty(plan.iter().find(|cell| (cell.index, cell.repetition) == key).unwrap().clone())
+        };
+        run.repetitions = others.into_iter().map(record).collect();
+        queue.note_stored(0, &run, &plan);
+        assert_eq!(queue.open().len(), 6, "one repetition is missing");
+        assert_eq!(lacking(&queue.jobs[1].cells, &run, &plan), Some(last));
+        let begun = |run: &RunRecord| queue.jobs.iter().map(|job| job.is_begun(run)).collect::<Vec<_>>();
+        // Its copy has the same cells, and another run.
+        assert_eq!(begun(&run), [false, true, false, false, true, false]);
+        assert_eq!(begun(&h2lab_model::record::testing::run(Vec::new())), [false; 6]);
+        run.repetitions.push(record(last));
+        queue.note_stored(0, &run, &plan);
+        assert_eq!(queue.open(), [0, 2, 3, 4, 5], "its copy is another job");
+        queue.jobs[0].state = JobState::Failed("no".to_owned());
+        assert_eq!(queue.failures(), ["no"]);
+    }
+
+    #[test]
+    fn a_cell_that_its_server_does_not_speak_is_whole_with_one_record() {
+        let plan = plan();
+        let queue = Queue::new(&plan, &cards(&["a"]), 1).unwrap();
+        let mut run = h2lab_model::record::testing::run(Vec::new());
+        let indices: std::collections::BTreeSet<u32> =
+            queue.jobs[0].cells.iter().map(|(index, _)| *index).collect();
+        for index in indices {
+            let cell = plan.iter().find(|cell| cell.index == index).unwrap().clone();
+            run.repetitions.push(CellRecord::unsupported(cell, "no".to_owned()));
+        }
+        assert_eq!(lacking(&queue.jobs[0].cells, &run, &plan), None);
+    }
+}

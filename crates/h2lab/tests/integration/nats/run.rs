@@ -1,0 +1,194 @@
+//! Runs whose cells agents measure: each repetition is there once, whoever is killed on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use h2lab::run::remote::KeptRun;
+use h2lab::run::store;
+use h2lab_net::process::Child;
+
+use super::server::eventually;
+use super::{Hub, assert_measured};
+use crate::support::DEADLINE;
+
+/// The agents.
+const LAB: [&str; 2] = ["kek-1", "kek-2"];
+
+/// What they permit.
+const ALLOW: [&str; 2] = ["--allow", "lab"];
+
+/// Writes a scenario in which each delay is a unit, of two cells with a repetition of two seconds each.
+fn write_study(hub: &Hub, delays: &str) {
+    let text = format!(
+        "repetitions = 1\n[work]\nrate = 100\nwarmup = '100ms'\nmeasure = '2s'\ndrain = '60s'\n\
+         [link]\ndelay = [{delays}]\nloss = '0%'\n[matrix]\nprotocols = ['h1', 'h2c']\nconnections = 1\n"
+    );
+    fs::write(hub.path("study.toml"), text).expect("a temporary folder");
+}
+
+/// Starts a run by both agents, and waits until it has begun; its folder.
+#[track_caller]
+fn begin_run(hub: &Hub) -> (Child, String) {
+    for attempt in 1.. {
+        let out = format!("run-{attempt}");
+        let words = ["run", "study.toml", "--agents", "kek-1,kek-2", "-o", "run.json", "--out", &out];
+        let driver = Child::spawn(hub.command(&words), None).expect("the binary starts");
+        let begins = |line: &str| {
+            let is_begun = line.contains("repetitions by 2 agents (kek-1, kek-2)");
+            // On a machine that is busy an agent may answer late.
+            (is_begun || line.contains("does not answer")).then_some(is_begun)
+        };
+        let begun = driver.wait_for_line(DEADLINE, begins);
+        if begun.unwrap_or_else(|error| panic!("{error}: {}", driver.log())) {
+            return (driver, out);
+        }
+    }
+    unreachable!("it is tried until both answer")
+}
+
+/// The number of a run.
+#[track_caller]
+fn number(hub: &Hub, out: &str) -> String {
+    let kept: Option<KeptRun> = store::read_agents(&hub.path(out)).unwrap();
+    kept.expect("agents make it").run.to_string()
+}
+
+/// Fails unless a run folder has each repetition of so many units once, and those of a unit are of one agent. The agent of
+/// each repetition.
+#[track_caller]
+fn assert_whole(hub: &Hub, out: &str, units: usize) -> Vec<String> {
+    let run = store::read_heads(&hub.path(out)).unwrap();
+    assert!(!run.interrupted, "{out} is not whole");
+    let made: BTreeSet<(u32, u32)> =
+        run.repetitions.iter().map(|one| (one.cell.index, one.cell.repetition)).collect();
+    assert_eq!((made.len(), run.repetitions.len()), (2 * units, 2 * units), "each repetition once: {made:?}");
+    let mut of_groups: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    let mut all = Vec::new();
+    for one in &run.repetitions {
+        let agent = one.machine.as_ref().expect("an agent made it").agent.clone();
+        of_groups.entry(one.cell.group).or_default().insert(agent.clone());
+        all.push(agent);
+    }
+    assert!(
+        of_groups.values().all(|agents| agents.len() == 1),
+        "a comparison is one machine's: {of_groups:?}"
+    );
+    all
+}
+
+/// Whether an agent measures a unit now: then it has a folder for that.
+fn has_unit(hub: &Hub, agent: &str) -> bool {
+    let entries = |folder: PathBuf| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
+    };
+    let is_unit =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("unit-"));
+    entries(hub.path(agent)).into_iter().any(|own| entries(own).iter().any(is_unit))
+}
+
+#[test]
+fn two_agents_measure_each_repetition_once_and_nothing_is_left_at_the_server() {
+    let Some(hub) = Hub::start() else { return };
+    let _agents = hub.agents(LAB, &ALLOW);
+    write_study(&hub, "'1ms', '5ms'");
+    let finished =
+        hub.drive(&["run", "study.toml", "--json", "--quiet", "--agents", "kek-1,kek-2", "--out", "run"]);
+    finished.assert_measured();
+    let agents = assert_whole(&hub, "run", 2);
+    let document = finished.json();
+    assert!(
+        document["cells"].as_array().unwrap().iter().all(|cell| cell["repetitions"] == 1),
+        "{document:#}"
+    );
+    let mut named: Vec<&str> = Vec::new();
+    for machine in document["machines"].as_array().expect("machines are named") {
+        named.push(machine["agent"].as_str().unwrap());
+        assert!(!machine["groups"].as_array().unwrap().is_empty(), "{machine:#}");
+    }
+    let made: BTreeSet<&str> = agents.iter().map(String::as_str).collect();
+    assert_eq!(named.iter().copied().collect::<BTreeSet<_>>(), made, "{document:#}");
+
+    let (nats, run) = (hub.server.connect(), number(&hub, "run"));
+    assert!(nats.runs().all().unwrap().is_empty(), "no run is open");
+    assert_eq!(nats.cells().waiting(&run).unwrap(), [0_u32; 0]);
+    assert!(nats.reports().read(&run, 0, Duration::ZERO).unwrap().is_empty());
+    assert_eq!(nats.parts().names("").unwrap(), [""; 0]);
+    let text = hub.h2lab(&["report", "run"]);
+    text.assert_measured();
+    assert!(made.iter().all(|name| text.stdout.contains(name)), "{}", text.transcript());
+    let whole = hub.h2lab(&["run", "--resume", "run", "--agents", "kek-1"]);
+    assert!(whole.code == Some(2) && whole.stderr.contains("is complete"), "{}", whole.transcript());
+}
+
+#[test]
+fn agents_go_on_without_their_driver_and_the_run_is_resumed() {
+    let Some(hub) = Hub::start() else { return };
+    let _agents = hub.agents(LAB, &ALLOW);
+    write_study(&hub, "'1ms', '5ms'");
+    let (mut driver, out) = begin_run(&hub);
+    let nats = hub.server.connect();
+    let reports = |run: &str| nats.reports().read(run, 0, Duration::ZERO).map_or(0, |reports| reports.len());
+    eventually("the run is open", || nats.runs().all().is_ok_and(|runs| !runs.is_empty()));
+    let run = number(&hub, &out);
+    eventually("all units are in the queue", || {
+        nats.cells().waiting(&run).is_ok_and(|waiting| waiting.len() + reports(&run) >= 2)
+    });
+    driver.kill().unwrap();
+    eventually("a unit is measured", || reports(&run) > 0);
+    let alone = hub.h2lab(&["run", "--resume", &out]);
+    let told = alone.code == Some(2) && alone.stderr.contains("this run is made by agents");
+    assert!(told, "{}", alone.transcript());
+    let resumed = hub.drive(&["run", "--json", "--resume", &out, "--agents", "kek-1,kek-2"]);
+    resumed.assert_measured();
+    assert_whole(&hub, &out, 2);
+    assert_eq!(resumed.json()["resumed"].as_array().map(Vec::len), Some(1), "{}", resumed.transcript());
+    assert!(nats.runs().all().unwrap().is_empty(), "no run is open");
+}
+
+#[test]
+fn the_unit_of_an_agent_that_is_killed_goes_to_another_one() {
+    let Some(hub) = Hub::start() else { return };
+    let [mut killed, _other] = hub.agents(LAB, &ALLOW);
+    write_study(&hub, "'1ms', '5ms'");
+    let (mut driver, out) = begin_run(&hub);
+    eventually("kek-1 has a unit", || has_unit(&hub, "kek-1"));
+    killed.kill().unwrap();
+    // The queue waits 30 s for it; a class that is opened again takes another time.
+    let soon = Duration::from_secs(5);
+    hub.server.connect().cells().open_class(&number(&hub, &out), 0, soon).unwrap();
+    assert_measured(&mut driver);
+    assert_eq!(assert_whole(&hub, &out, 2), ["kek-2"; 4]);
+    let document = hub.document("run.json");
+    assert_eq!(document["interrupted"], false, "{document:#}");
+}
+
+#[test]
+fn a_comparison_is_reproduced_by_a_second_machine_and_not_pooled() {
+    let Some(hub) = Hub::start() else { return };
+    let _agents = hub.agents(LAB, &ALLOW);
+    write_study(&hub, "'1ms'");
+    let words = ["run", "study.toml", "--json", "--quiet", "--reproduce=2", "--out=run", "--agents"];
+    let alone = hub.h2lab_again(&[&words[..], &["kek-1"]].concat(), &["none of these agents answers"]);
+    let told = "--reproduce 2 needs 2 agents, one for each measurement, and there are 1";
+    assert!(alone.code == Some(4) && alone.stderr.contains(told), "{}", alone.transcript());
+    let finished = hub.drive(&[&words[..], &["kek-1,kek-2"]].concat());
+    finished.assert_measured();
+    assert_eq!(assert_whole(&hub, "run", 1), ["kek-1"; 2]);
+    let others = store::read_reproductions(&hub.path("run")).unwrap();
+    let [other] = &others[..] else { panic!("one further measurement") };
+    let agents: Vec<&str> =
+        other.repetitions.iter().filter_map(|one| Some(one.machine.as_ref()?.agent.as_str())).collect();
+    assert_eq!(agents, ["kek-2"; 2]);
+    if finished.is_busy() {
+        return; // an invalid cell may have no verdict
+    }
+    let document = finished.json();
+    let [reproduction] = &document["reproductions"].as_array().unwrap()[..] else {
+        panic!("one: {document:#}")
+    };
+    let found = reproduction["found"].as_array().unwrap();
+    assert!(found.iter().map(|one| one["agent"].as_str().unwrap()).eq(LAB), "{document:#}");
+}
