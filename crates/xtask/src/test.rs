@@ -23,7 +23,7 @@ pub struct Arguments {
 /// How many tests the test harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// With one integration test per CPU the suite takes twice as long: they mostly wait.
-const INTEGRATION_TESTS_PER_CPU: usize = 6;
+const INTEGRATION_TESTS_PER_CPU: usize = 4;
 
 /// Tests enable the schemas and the lints before them do not, so that both are compiled.
 const SCHEMA: &str = "--features=h2lab/schema";

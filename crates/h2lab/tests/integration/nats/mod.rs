@@ -31,6 +31,7 @@ mod server;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use h2lab_net::process::Child;
@@ -57,16 +58,23 @@ const TOO_FEW: &str = "agents, one for each measurement, and there are";
 /// What a driver says of an agent that still ends its work for the one before.
 const BUSY: &str = "it is busy with";
 
+/// Whose turn it is.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A server, and a folder in which drivers work. Agents and drivers are children of the test, and end with it.
 struct Hub {
     server: Server,
     folder: TempDir,
+    /// Of all hubs one at a time.
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Hub {
     /// `None` if `H2LAB_TEST_SKIP` names nats-server.
     fn start() -> Option<Self> {
-        Some(Self { server: Server::start()?, folder: folder() })
+        // Several at a time, each with agents that have real-time threads, leave too little of two CPUs to all other tests.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Self { server: Server::start()?, folder: folder(), _turn: turn })
     }
 
     fn url(&self) -> String {
