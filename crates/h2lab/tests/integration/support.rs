@@ -380,7 +380,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Lets everyone pass who waits or arrives later.
+    /// Releases all threads that wait, and those that arrive later.
     pub fn open(&self) {
         *self.is_open.lock().expect("no panic") = true;
         self.opened.notify_all();

@@ -224,7 +224,7 @@ impl Permissions {
         }
     }
 
-    /// Refuses a task of which nobody counts the bytes while it runs, if they are bounded.
+    /// With `--max-bytes`, refuses a task whose bytes are not counted while it runs.
     fn check_uncounted(&self, task: &'static str) -> Result<(), Refusal> {
         match self.limits.bytes {
             Some(most) => Err(Refusal::Uncounted { task, most: format_bytes(most) }),

@@ -1,4 +1,4 @@
-//! Work of several machines, without I/O: the messages of their agents, who does what, when an agent is given up, and the result.
+//! Work by several machines, without I/O: messages between drivers and agents, division of the work, lost agents, results.
 //!
 //! An *agent* runs on one machine, receives [`ToAgent`] and sends [`FromAgent`]; the role (`h2lab_roles::fleet`) transports these
 //! values, over a network that may lose them in a [`Session`]. Messages and the time go into a coordinator, messages come out: the

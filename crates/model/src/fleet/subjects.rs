@@ -62,8 +62,8 @@ impl fmt::Display for AgentName {
     }
 }
 
-/// The number of a session or of a run: 128 random bits, written as 32 hexadecimal digits in lower case. Who does not
-/// know it cannot guess it.
+/// The number of a session or of a run: 128 random bits, written as 32 hexadecimal digits in lower case, so
+/// that it cannot be guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RandomId(u128);

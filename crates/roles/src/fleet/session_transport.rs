@@ -229,7 +229,7 @@ struct Line {
     session: Session,
     datagrams: Box<dyn Datagrams>,
     inbox: Inbox,
-    /// When it is dropped although the agent does not know that it has ended, and who waits for that.
+    /// When the session is dropped although its end is not acknowledged, and the channel to the thread that ends it.
     closing: Option<(Time, Sender<()>)>,
 }
 

@@ -43,7 +43,7 @@ struct Who {
     session: RandomId,
 }
 
-/// The question in its envelope, of any version: by the answer, who asks learns that its version is another one.
+/// The question in an envelope of any version: the answer tells the driver that its version differs.
 #[derive(Debug, Deserialize)]
 struct Question {
     message: Who,
@@ -71,7 +71,7 @@ pub struct Seen {
     pub clock: Option<ClockOffset>,
 }
 
-/// Who has answered.
+/// The agents that have answered.
 #[derive(Debug, Default)]
 pub struct Present {
     /// By name; of two of one name the first that answered.

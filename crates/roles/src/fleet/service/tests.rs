@@ -276,7 +276,7 @@ fn a_second_driver_learns_who_has_the_agent() {
     assert!(service.busy().is_some_and(|with| with.starts_with("driver 0")));
 }
 
-/// An owner who does this when a server is asked for, and then refuses it.
+/// Permits that call `F` when a server is asked for, and then refuse it.
 struct OnServe<F>(F);
 
 impl<F> fmt::Debug for OnServe<F> {

@@ -65,7 +65,7 @@ pub fn strangers(h2lab: &H2lab) -> Result<ItemOutcome> {
     Ok(outcome)
 }
 
-/// The one who has the driver's password can do it all.
+/// A client with the driver's password can do all of it.
 fn honest(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, url: &str, password: &str) -> Result<()> {
     let (names, target) = (THREE[..2].join(","), fleet.url("/")?);
     let words = [

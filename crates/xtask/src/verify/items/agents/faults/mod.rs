@@ -84,7 +84,7 @@ pub fn items() -> Vec<Item> {
         ),
         item(
             "fault-two",
-            "two drivers at once: the second is refused with who has the agents, the first is whole",
+            "two drivers at once: the second is refused and told which driver has the agents; the first gets all its results",
             peers::two_drivers,
         ),
         item(
