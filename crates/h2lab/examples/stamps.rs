@@ -29,7 +29,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// How often the server checks whether standard input has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_PERIOD: Duration = Duration::from_millis(20);
 /// Bytes of a read.
 const READ: usize = 256 * 1024;
 /// Bytes of packets that may wait to be read; none may be lost.
@@ -243,7 +243,7 @@ impl Packets {
                 return Ok(arrivals);
             }
             // The socket queues them: waking for each packet would take CPU time from what is measured.
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_PERIOD);
         }
     }
 
@@ -284,7 +284,7 @@ struct Server {
 
 impl Server {
     fn turn(&mut self) -> std::io::Result<()> {
-        self.reactor.wait(self.clock.now() + LOOK)?;
+        self.reactor.wait(self.clock.now() + CHECK_PERIOD)?;
         while let Some(completion) = self.reactor.next_completion() {
             match completion {
                 Completion::Accepted { result: Ok(stream), .. } => {

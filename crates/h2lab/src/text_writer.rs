@@ -15,7 +15,7 @@ const MOST: usize = 1_024;
 /// How long [`Waiting::wait`] waits for a stream that accepts nothing.
 const LAST: Duration = Duration::from_secs(1);
 /// How often it checks whether all is written.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK_PERIOD: Duration = Duration::from_millis(1);
 
 /// A stream that is written by a thread of its own, which ends when all is written and this value is dropped.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Waiting {
     pub fn wait(&self) {
         let until = Instant::now() + LAST;
         while self.written.load(Ordering::Acquire) < self.given && Instant::now() < until {
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_PERIOD);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The queue of units: each is given to one agent, and to another if that one is not heard of any more.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,7 +28,10 @@ const MOST: u32 = 4096;
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// What tells the units that this process adds from those of others; no other process can guess it.
-static WORD: OnceLock<String> = OnceLock::new();
+static PROCESS_NONCE: OnceLock<String> = OnceLock::new();
+
+/// Purges by this process. The server still knows the identities of messages that it has purged.
+static PURGES: AtomicU64 = AtomicU64::new(0);
 
 /// The queue. Made by [`Nats::cells`].
 pub struct Cells {
@@ -57,29 +61,31 @@ impl Cells {
         Self { nats }
     }
 
-    /// Adds a unit. The same `run` and `unit` again within 10 minutes adds nothing, unless another process adds it.
+    /// Adds a unit. The same `run` and `unit` again within 10 minutes adds nothing, unless another process adds it, or the run was
+    /// purged meanwhile.
     ///
     /// Publishes to `h2lab.cells.<run>.<class>.<unit>`.
     pub fn add(&self, run: &str, class: u32, unit: u32, payload: Vec<u8>) -> Result<(), NatsError> {
         let subject = format!("h2lab.cells.{}.{class}.{unit}", tokens::token(run)?);
         // Two drivers of copies of one run folder give the same numbers to what they add: each must get its own units.
-        let id = format!("{run}.{unit}.{}", WORD.get_or_init(|| self.nats.unpredictable()));
+        let nonce = PROCESS_NONCE.get_or_init(|| self.nats.unpredictable());
+        let id = format!("{run}.{unit}.{nonce}.{}", PURGES.load(Ordering::Relaxed));
         self.nats.wait("to a unit for the queue", DEADLINE, |link| async move {
             link.store(&subject, Some(id), payload.into()).await
         })
     }
 
-    /// The units of a run that are not done, whether an agent has taken them or not; sorted.
+    /// The units of a run that are not done, whether an agent has taken them or not: (class, unit), sorted by unit.
     ///
     /// Publishes to `$JS.API.STREAM.INFO.H2LAB_CELLS`.
-    pub fn waiting(&self, run: &str) -> Result<Vec<u32>, NatsError> {
+    pub fn waiting(&self, run: &str) -> Result<Vec<(u32, u32)>, NatsError> {
         let filter = format!("h2lab.cells.{}.>", tokens::token(run)?);
         let subjects = self.nats.wait("to a request for the queue's units", DEADLINE, |link| async move {
             link.subjects(CELLS, &filter).await
         })?;
-        let unit = |subject: &String| subject.rsplit('.').next()?.parse().ok();
-        let mut units: Vec<u32> = subjects.iter().filter_map(unit).collect();
-        units.sort_unstable();
+        let units = subjects.iter().filter_map(|subject| class_and_unit(subject));
+        let mut units: Vec<(u32, u32)> = units.collect();
+        units.sort_unstable_by_key(|&(class, unit)| (unit, class));
         Ok(units)
     }
 
@@ -90,6 +96,7 @@ impl Cells {
     /// `$JS.API.CONSUMER.DELETE.H2LAB_CELLS.<run>-<class>`.
     pub fn purge(&self, run: &str) -> Result<(), NatsError> {
         let (filter, begin) = (format!("h2lab.cells.{}.>", tokens::token(run)?), format!("{run}-"));
+        PURGES.fetch_add(1, Ordering::Relaxed);
         self.nats.purge(CELLS, &filter)?;
         self.nats.wait("to a purge", DEADLINE, |link| async move {
             for name in consumers(&link, &begin).await? {
@@ -127,8 +134,8 @@ impl Cells {
         })
     }
 
-    /// Takes a unit of a class; waits at most `timeout` for one. [`NatsError::Absent`] says that the class was
-    /// deleted; servers before 2.10 do not say so, and then this is `None`.
+    /// Takes a unit of a class; waits for one for `timeout`, and 10 s more if the server does not answer.
+    /// [`NatsError::Absent`] says that the class was deleted; servers before 2.10 do not say so, and then this is `None`.
     ///
     /// Publishes to `$JS.API.CONSUMER.MSG.NEXT.H2LAB_CELLS.<run>-<class>`; what is taken, to `$JS.ACK.H2LAB_CELLS.>`.
     pub fn take(&self, run: &str, class: u32, timeout: Duration) -> Result<Option<Taken>, NatsError> {
@@ -266,6 +273,13 @@ async fn next_unit(
     }
 }
 
+/// The class and the number of a unit, of the subject that it was added on: `h2lab.cells.<run>.<class>.<unit>`.
+fn class_and_unit(subject: &str) -> Option<(u32, u32)> {
+    let mut tokens = subject.rsplit('.');
+    let unit = tokens.next()?.parse().ok()?;
+    Some((tokens.next()?.parse().ok()?, unit))
+}
+
 /// How often a message was delivered, of the subject on which it is acknowledged:
 /// `$JS.ACK.<stream>.<consumer>.<delivered>.…`, since 2.12 also
 /// `$JS.ACK.<domain>.<account>.<stream>.<consumer>.<delivered>.…`.
@@ -278,6 +292,14 @@ fn delivered(reply: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn class_and_number_of_a_unit_are_read_from_its_subject() {
+        assert_eq!(class_and_unit("h2lab.cells.r.3.17"), Some((3, 17)));
+        for bad in ["", "17", "h2lab.cells.r.17", "h2lab.cells.r.3.x", "h2lab.cells.r.-3.17"] {
+            assert_eq!(class_and_unit(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn deliveries_are_read_from_both_forms_of_the_subject() {

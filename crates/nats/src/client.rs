@@ -3,6 +3,7 @@
 use std::future::{Future, ready};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -20,7 +21,7 @@ use crate::{Cells, Event, NatsError, Parts, Reports, Runs, ServerOptions, outgoi
 /// How long an operation may take that is not given a time.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// How long [`Nats::server`] waits for a round trip.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two attempts to connect for the first time.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -34,6 +35,8 @@ pub struct Nats {
 struct Inner {
     link: Link,
     runtime: Runtime,
+    /// Whether a task sets the server up again after each further connection.
+    is_set_up_again: AtomicBool,
 }
 
 /// What a server tells of itself.
@@ -82,7 +85,7 @@ impl Nats {
         let (outgoing, queue) = outgoing::queue();
         runtime.spawn(queue.run(client.clone()));
         let link = Link { client, shared, outgoing };
-        let nats = Self { inner: Arc::new(Inner { link, runtime }) };
+        let nats = Self { inner: Arc::new(Inner { link, runtime, is_set_up_again: AtomicBool::new(false) }) };
         nats.receive_echoes()?;
         Ok(nats)
     }
@@ -178,17 +181,22 @@ impl Nats {
             name: info.server_name.as_str().into(),
             version: info.version.as_str().into(),
             max_payload: self.max_payload(),
-            round_trip: self.round_trip(PATIENCE).ok(),
+            round_trip: self.round_trip(ROUND_TRIP_TIMEOUT).ok(),
         }
     }
 
     /// Creates the streams, the bucket and the object store, if they are absent. Only drivers need this, and its
     /// permissions: `$JS.API.STREAM.INFO.*` and `$JS.API.STREAM.CREATE.*`. What an administrator created, with limits
-    /// of his own, is taken as it is, if it can serve.
+    /// of his own, is taken as it is, if it can serve. From then on this is done again after each further connection: the
+    /// server may come back without what it stored, and agents may not create streams.
     pub fn setup(&self) -> Result<(), NatsError> {
+        let connection = self.inner.link.shared.state.borrow().connections;
         for (stream, config) in crate::streams::configs() {
             let what = format!("to a request to create the stream {stream}");
             self.wait(&what, DEADLINE, |link| async move { link.set_up(stream, &config).await })?;
+        }
+        if !self.inner.is_set_up_again.swap(true, Ordering::Relaxed) {
+            self.inner.runtime.spawn(set_up_again(self.inner.link.clone(), connection));
         }
         Ok(())
     }
@@ -259,6 +267,20 @@ impl Nats {
                 }),
             }
         })
+    }
+}
+
+/// Sets the server up after each further connection than this one: see [`Nats::setup`]. An error is not reported here: whoever
+/// needs the stream gets one.
+async fn set_up_again(link: Link, mut connection: u64) {
+    let mut states = link.shared.state.subscribe();
+    loop {
+        let is_back = states.wait_for(|state| state.is_connected && state.connections != connection).await;
+        let Ok(state) = is_back.map(|state| *state) else { return };
+        connection = state.connections;
+        for (stream, config) in crate::streams::configs() {
+            let _: Result<_, _> = timeout(DEADLINE, link.set_up(stream, &config)).await;
+        }
     }
 }
 

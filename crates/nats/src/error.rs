@@ -102,7 +102,7 @@ pub enum NatsError {
         source: io::Error,
     },
     /// Ours: an option, a name or a subject that cannot be right.
-    #[error("`{what}` is no good for NATS: {reason}")]
+    #[error("`{what}` cannot be used for NATS: {reason}")]
     Invalid {
         /// The value.
         what: PeerText,
@@ -147,5 +147,7 @@ mod tests {
     fn what_the_server_says_is_printable_in_a_message() {
         let error = NatsError::Other { what: "a".into(), reason: "\u{1b}[2J".into() };
         assert_eq!(error.to_string(), "NATS refuses a: \\u{1b}[2J");
+        let error = NatsError::invalid("a b", "no blanks");
+        assert_eq!(error.to_string(), "`a b` cannot be used for NATS: no blanks");
     }
 }

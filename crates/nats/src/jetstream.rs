@@ -27,7 +27,7 @@ const PURGES_WHOLE: (i64, i64, i64) = (2, 10, 0);
 /// How a server says that a message to delete is not there: an earlier attempt, whose answer was lost, has deleted it.
 const NO_MESSAGE: [&str; 3] = ["no message found", "deleted message", "EOF"];
 /// After so many answers that nobody is there, it is believed: a server that starts may need a moment.
-const ABSENCES: u32 = 8;
+const MOST_NO_RESPONDERS: u32 = 8;
 
 /// An answer may be an error.
 #[derive(Deserialize)]
@@ -156,14 +156,15 @@ impl Link {
     /// Fails when nobody has subscribed to the subject for so often that it will not pass.
     pub(crate) fn believe(&self, absences: u32, subject: &str) -> Result<(), NatsError> {
         let has_jetstream = self.client.server_info().jetstream;
-        if absences < ABSENCES && has_jetstream {
+        if absences < MOST_NO_RESPONDERS && has_jetstream {
             return Ok(());
         }
         if !has_jetstream || subject.starts_with("$JS.API.STREAM.") {
             return Err(NatsError::NoJetStream);
         }
-        let what =
-            format!("anything that takes `{subject}`: a driver has to set up the server, or the run is over");
+        let what = format!(
+            "stream or consumer for `{subject}`: a driver has to set up the server, or the run is over"
+        );
         Err(NatsError::Absent { what: what.as_str().into() })
     }
 
@@ -278,15 +279,15 @@ impl Link {
     ) -> Result<Option<u64>, NatsError> {
         let (major, minor, patch) = PURGES_WHOLE;
         if !self.client.is_server_compatible(major, minor, patch) {
-            let Some(message) = self.next(stream, filter, from).await? else { return Ok(None) };
+            let Some(sequence) = self.sequence(stream, filter, from).await? else { return Ok(None) };
             let subject = format!("$JS.API.STREAM.MSG.DELETE.{stream}");
-            let body = json!({ "seq": message.sequence, "no_erase": true });
+            let body = json!({ "seq": sequence, "no_erase": true });
             match self.done(&subject, &body).await {
-                Ok(()) => return Ok(Some(message.sequence.saturating_add(1))),
+                Ok(()) => return Ok(Some(sequence.saturating_add(1))),
                 Err(NatsError::Other { reason, .. })
                     if NO_MESSAGE.iter().any(|words| reason.contains(words)) =>
                 {
-                    return Ok(Some(message.sequence.saturating_add(1)));
+                    return Ok(Some(sequence.saturating_add(1)));
                 }
                 // Its administrator may have forbidden to delete single messages. What is purged counts for the account, but is gone.
                 Err(NatsError::Other { .. }) => {}
@@ -295,6 +296,20 @@ impl Link {
         }
         self.done(&format!("$JS.API.STREAM.PURGE.{stream}"), &json!({ "filter": filter })).await?;
         Ok(None)
+    }
+
+    /// The sequence number of the message that [`Link::next`] gives. Those of parts come as bytes: there may be gigabytes, which
+    /// would be read again in base 64.
+    async fn sequence(&self, stream: &str, filter: &str, from: u64) -> Result<Option<u64>, NatsError> {
+        if stream != streams::PARTS_STREAM {
+            return Ok(self.next(stream, filter, from).await?.map(|message| message.sequence));
+        }
+        match self.direct(stream, filter, from).await {
+            Ok(message) => Ok(message.map(|(sequence, _)| sequence)),
+            // No such stream yet.
+            Err(NatsError::Absent { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Asks for something to be deleted. What is not there is deleted already.

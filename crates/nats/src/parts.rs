@@ -18,10 +18,13 @@ use crate::{Nats, NatsError, base64url, tokens};
 
 /// Bytes of a piece, unless the server takes less.
 const PIECE: usize = 256 * 1024;
+/// The fewest bytes of a piece that is not the last. Each is fetched by a request of its own: a part of pieces of one byte would
+/// take days.
+const LEAST_PIECE: usize = 16 * 1024;
 /// Of the largest message, what is left for its headers.
 const HEADROOM: usize = 1024;
 /// How long is tried to delete the pieces of a part that could not be stored whole.
-const CLEANING: Duration = Duration::from_secs(3);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The object store. Made by [`Nats::parts`].
 pub struct Parts {
@@ -60,29 +63,24 @@ impl Parts {
         Self { nats }
     }
 
-    /// Stores a file. Whatever had this name before is replaced. A piece that is not stored within 10 s is an error,
-    /// and so is a limit that is reached ([`NatsError::Quota`]); then the pieces are deleted, if that is permitted,
-    /// or go when they are 7 days old.
+    /// Stores a file. Whatever had this name before is replaced. A piece that is not stored within 10 s is sent again as
+    /// long as `is_wanted` says so, and for `timeout` since it was first sent: the connection may come back. What was stored
+    /// already is not stored twice. Then it is an error, and so is a limit that is reached ([`NatsError::Quota`]): the pieces
+    /// are deleted, if that is permitted, or go when they are 7 days old.
     ///
     /// Publishes to `$O.H2LAB_PARTS.C.<nuid>` and `$O.H2LAB_PARTS.M.<name>`; after an error, to
     /// `$JS.API.STREAM.PURGE.OBJ_H2LAB_PARTS` and what an older server needs instead, without which it works as well.
-    pub fn put(&self, name: &str, file: &Path) -> Result<StoredPart, NatsError> {
-        self.put_within(name, file, Duration::ZERO, &|| false)
-    }
-
-    /// The same, but a piece that is not stored within 10 s is sent again as long as `is_wanted` says so, and for
-    /// `patience` since it was first sent: the connection may come back. What was stored already is not stored twice.
     pub fn put_within(
         &self,
         name: &str,
         file: &Path,
-        patience: Duration,
+        timeout: Duration,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<StoredPart, NatsError> {
         tokens::part_name(name)?;
         let mut source = File::open(file).map_err(NatsError::io(file))?;
         let nuid = self.nats.unpredictable();
-        let again = Again { patience, is_wanted };
+        let again = Again { timeout, is_wanted };
         let stored = self.put_pieces(&nuid, file, &mut source, &again).and_then(|(bytes, chunks, digest)| {
             let info = PartInfo {
                 name: name.to_owned(),
@@ -99,9 +97,9 @@ impl Parts {
         if stored.is_err() {
             let pieces = pieces(&nuid);
             // The error that is told is the first.
-            let _: Result<(), _> = self
-                .nats
-                .wait("to a purge", CLEANING, |link| async move { link.purge(PARTS_STREAM, &pieces).await });
+            let _: Result<(), _> = self.nats.wait("to a purge", CLEANUP_TIMEOUT, |link| async move {
+                link.purge(PARTS_STREAM, &pieces).await
+            });
         }
         stored.map_err(|error| match error {
             // The subject names the part in base 64, or not at all.
@@ -121,7 +119,7 @@ impl Parts {
         source: &mut File,
         again: &Again<'_>,
     ) -> Result<(u64, u64, String), NatsError> {
-        let size = self.nats.max_payload().saturating_sub(HEADROOM).clamp(1, PIECE);
+        let size = self.nats.max_payload().saturating_sub(HEADROOM).clamp(LEAST_PIECE, PIECE);
         let mut digest = Sha256::new();
         let (mut bytes, mut chunks) = (0, 0);
         loop {
@@ -188,18 +186,18 @@ impl Parts {
     ) -> Result<StoredPart, NatsError> {
         let corrupt = |reason: &str| NatsError::Corrupt { what: what.into(), reason: reason.into() };
         let mut digest = Sha256::new();
-        let (mut bytes, mut after) = (0_u64, 0);
+        let (mut bytes, mut after) = (0_u64, 0_u64);
         while bytes < info.size {
             let filter = pieces(&info.nuid);
             let piece =
                 self.nats.wait("to a request for a piece of a part", DEADLINE, |link| async move {
-                    link.direct(PARTS_STREAM, &filter, after + 1).await
+                    link.direct(PARTS_STREAM, &filter, after.saturating_add(1)).await
                 })?;
             let Some((sequence, piece)) = piece else {
                 return Err(corrupt(&format!("only {bytes} of its {} bytes are stored", info.size)));
             };
             bytes += piece.len() as u64;
-            if piece.is_empty() || sequence <= after || bytes > info.size {
+            if sequence <= after || !may_be_piece(piece.len(), bytes, info.size) {
                 return Err(corrupt("its pieces are not those of its document"));
             }
             after = sequence;
@@ -216,7 +214,7 @@ impl Parts {
     /// Deletes a part, or does nothing if it is not there.
     ///
     /// Publishes to `$JS.API.STREAM.MSG.GET.OBJ_H2LAB_PARTS`, and to `$JS.API.STREAM.PURGE.OBJ_H2LAB_PARTS`, or before
-    /// nats-server 2.10 to `$JS.API.STREAM.MSG.DELETE.OBJ_H2LAB_PARTS`.
+    /// nats-server 2.10 to `$JS.API.DIRECT.GET.OBJ_H2LAB_PARTS` and `$JS.API.STREAM.MSG.DELETE.OBJ_H2LAB_PARTS`.
     pub fn delete(&self, name: &str) -> Result<(), NatsError> {
         tokens::part_name(name)?;
         // A document that cannot be read is deleted, too.
@@ -262,7 +260,7 @@ impl Parts {
 
 /// How long what was not stored in time is sent again.
 struct Again<'a> {
-    patience: Duration,
+    timeout: Duration,
     is_wanted: &'a dyn Fn() -> bool,
 }
 
@@ -272,8 +270,9 @@ impl Again<'_> {
         let begun = Instant::now();
         loop {
             match attempt() {
-                Err(NatsError::Unreachable { .. } | NatsError::Timeout { .. })
-                    if begun.elapsed() < self.patience && (self.is_wanted)() => {}
+                // Absent: a server that has lost its streams has none until the driver has set it up again.
+                Err(NatsError::Unreachable { .. } | NatsError::Timeout { .. } | NatsError::Absent { .. })
+                    if begun.elapsed() < self.timeout && (self.is_wanted)() => {}
                 ended => return ended,
             }
         }
@@ -294,6 +293,11 @@ fn read_info(name: &str, payload: &[u8]) -> Result<Option<PartInfo>, NatsError> 
         return Err(corrupt("its document does not name its pieces"));
     }
     Ok(Some(info))
+}
+
+/// Whether a part of `size` bytes may have a piece of `length`, with which `bytes` of it are there.
+const fn may_be_piece(length: usize, bytes: u64, size: u64) -> bool {
+    length > 0 && bytes <= size && (length >= LEAST_PIECE || bytes == size)
 }
 
 /// The subject of the pieces.
@@ -335,9 +339,9 @@ mod tests {
     fn what_may_pass_is_tried_again_as_long_as_it_is_wanted() {
         let attempts = std::cell::Cell::new(0);
         let long = Duration::from_secs(3600);
-        let count = |patience, most, error: fn() -> NatsError| {
+        let count = |timeout, most, error: fn() -> NatsError| {
             attempts.set(0);
-            let again = Again { patience, is_wanted: &|| attempts.get() < most };
+            let again = Again { timeout, is_wanted: &|| attempts.get() < most };
             let ended = again.until_done(|| {
                 attempts.set(attempts.get() + 1);
                 Err(error())
@@ -347,8 +351,19 @@ mod tests {
         };
         let passes = || NatsError::Timeout { what: String::new(), after: DEADLINE };
         assert_eq!(count(long, 3, passes), 3);
+        assert_eq!(count(long, 3, || NatsError::Absent { what: "a".into() }), 3);
         assert_eq!(count(Duration::ZERO, 3, passes), 1);
         assert_eq!(count(long, 3, || NatsError::NoJetStream), 1);
+    }
+
+    #[test]
+    fn pieces_are_not_so_short_that_a_part_would_take_days_to_fetch() {
+        let size = 1 << 20;
+        let least = LEAST_PIECE as u64;
+        assert!(may_be_piece(LEAST_PIECE, least, size) && !may_be_piece(LEAST_PIECE - 1, least - 1, size));
+        assert!(may_be_piece(1, size, size), "the last one");
+        assert!(!may_be_piece(1, size - 1, size) && !may_be_piece(PIECE, size + 1, size));
+        assert!(!may_be_piece(0, size, size));
     }
 
     #[test]

@@ -52,7 +52,8 @@ impl Reports {
     }
 
     /// The reports of a run with a sequence number above `after`, in their order, at most 64, or those that are read
-    /// within 5 s of the first; waits at most `timeout` until there is one. 0 reads from the first.
+    /// within 5 s of the first; waits for one for `timeout`, and 10 s more if the server does not answer. 0 reads from
+    /// the first.
     ///
     /// Publishes to `$JS.API.STREAM.MSG.GET.H2LAB_REPORTS`.
     pub fn read(&self, run: &str, after: u64, timeout: Duration) -> Result<Vec<StoredReport>, NatsError> {

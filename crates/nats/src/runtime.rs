@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_told_when_a_task_dies() {
+    fn a_caller_gets_an_error_when_its_task_panics() {
         let runtime = Runtime::start().unwrap();
         let die = |is_dying: bool| async move {
             assert!(!is_dying, "expected by this test");

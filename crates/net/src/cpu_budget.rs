@@ -21,7 +21,7 @@ pub const REST: Duration = Duration::from_micros(50);
 /// The largest balance, in nanoseconds: an idle thread must not accumulate a second of spinning.
 const MOST: u64 = 1_000_000;
 /// How often a busy thread checks its budget: reading its CPU time is a system call.
-const GLANCE: Duration = Duration::from_micros(100);
+const CHECK_PERIOD: Duration = Duration::from_micros(100);
 
 /// The shares of its CPU that a thread may use, in percent.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ impl CpuBudget {
 
     /// Whether it should be settled, also while there is work.
     pub fn is_old(&self, now: Time) -> bool {
-        now.since(self.settled) >= GLANCE
+        now.since(self.settled) >= CHECK_PERIOD
     }
 
     /// Updates the balance to `now`, when `cpu` nanoseconds have been used in all. It is never negative: work must be
@@ -147,7 +147,7 @@ mod tests {
         let mut budget = CpuBudget::new(PUMP, Time::ZERO, 0);
         let (mut now, mut cpu) = (Time::ZERO, Duration::ZERO);
         while now < Time::from_millis(1_000) {
-            (now, cpu) = (now + GLANCE, cpu + GLANCE);
+            (now, cpu) = (now + CHECK_PERIOD, cpu + CHECK_PERIOD);
             assert!(budget.is_old(now) && !budget.is_old(now - MICRO));
             budget.settle(now, nanos(cpu));
             if budget.is_overdrawn() {

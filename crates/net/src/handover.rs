@@ -37,7 +37,7 @@ const READY: &[u8] = b"ready\n";
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long it may take for the line after [`READY`], which is there already, and for each answer about sockets that it
 /// is given.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest line after [`READY`], in bytes.
 const LONGEST_LINE: usize = 64 * 1024;
 /// The longest description of the sockets of one message, in bytes.
@@ -146,8 +146,8 @@ impl Successor {
     }
 
     fn try_give(&mut self, sockets: &[BorrowedFd<'_>], words: &[u8]) -> io::Result<usize> {
-        self.0.set_write_timeout(Some(PATIENCE))?;
-        self.0.set_read_timeout(Some(PATIENCE))?;
+        self.0.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        self.0.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         let mut header = [0; 8];
         header[..4].copy_from_slice(&(sockets.len() as u32).to_be_bytes());
         header[4..].copy_from_slice(&(words.len() as u32).to_be_bytes());
@@ -226,7 +226,7 @@ fn line_behind(mut stream: &UnixStream) -> String {
     let mut line = Vec::new();
     let mut space = [0; 1024];
     while !line.contains(&b'\n') && line.len() <= LONGEST_LINE {
-        let read = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.read(&mut space));
+        let read = stream.set_read_timeout(Some(ANSWER_TIMEOUT)).and_then(|()| stream.read(&mut space));
         match read {
             Ok(n @ 1..) => line.extend_from_slice(&space[..n]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -192,14 +192,14 @@ impl Child {
         }
         let ended = wait4(self.pid)?;
         // Its last lines may still be in the pipe, and the log must have them.
-        self.log.wait_until_closed(Instant::now() + LAST_WORDS);
+        self.log.wait_until_closed(Instant::now() + LAST_OUTPUT_WAIT);
         Ok(ended)
     }
 }
 
 /// How long the pipe of an ended program is still read: a process that has left its process group may hold the pipe
 /// open for ever.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const LAST_OUTPUT_WAIT: Duration = Duration::from_millis(500);
 
 impl Drop for Child {
     fn drop(&mut self) {

@@ -373,19 +373,19 @@ impl AsFd for StreamSocket {
 }
 
 /// Whether anything listens at `address`: connects to it and closes at once. It blocks.
-pub fn knock(address: SocketAddr) -> io::Result<()> {
-    knock_with(&knocker(address)?, address)
+pub fn probe_port(address: SocketAddr) -> io::Result<()> {
+    probe_port_with(&probe_socket(address)?, address)
 }
 
-/// A socket for [`knock`].
-fn knocker(address: SocketAddr) -> io::Result<OwnedFd> {
+/// A socket for [`probe_port`].
+fn probe_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket_with(family_of(address), SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // A self-connection leaves its port in TIME-WAIT, and the awaited server could not bind it.
     sockopt::set_socket_reuseaddr(&fd, true)?;
     Ok(fd)
 }
 
-fn knock_with(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+fn probe_port_with(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
     match retry_on_intr(|| connect(socket, &address)) {
         // The interrupted connect has completed.
         Ok(()) | Err(Errno::ISCONN) => {}
@@ -566,7 +566,7 @@ mod tests {
         let listener = std::net::TcpListener::bind(any).unwrap();
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(!StreamSocket::from_fd(other.into()).unwrap().meets_itself());
-        assert!(knock(listener.local_addr().unwrap()).is_ok());
+        assert!(probe_port(listener.local_addr().unwrap()).is_ok());
     }
 
     #[test]
@@ -586,10 +586,10 @@ mod tests {
     #[test]
     fn a_server_gets_its_port_when_who_waits_for_it_has_met_himself_there() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let socket = knocker(any).unwrap();
+        let socket = probe_socket(any).unwrap();
         bind(&socket, &any).unwrap();
         let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
-        assert_eq!(knock_with(&socket, address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(probe_port_with(&socket, address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         drop(socket);
         assert!(Listener::bind(address).is_ok(), "TIME-WAIT holds the port");
     }
@@ -610,10 +610,10 @@ mod tests {
         assert_eq!(picky().bind(&any.into()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let elsewhere = std::net::TcpListener::bind(any).unwrap().local_addr().unwrap();
         assert_eq!(picky().connect(&elsewhere.into()).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
-        assert_eq!(knock(address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(probe_port(address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         let server = Listener::bind(address).unwrap();
         drop(reserved);
-        assert!(knock(address).is_ok() && server.accept().unwrap().is_some());
+        assert!(probe_port(address).is_ok() && server.accept().unwrap().is_some());
     }
 
     #[test]

@@ -68,8 +68,8 @@ pub(super) struct FleetParts {
     pub pairs: Table,
     /// A row for each server that reported.
     pub servers: Table,
-    /// What limited pairs, in sentences.
-    pub limits: Vec<String>,
+    /// What limited pairs, and what lifts it, in sentences.
+    pub limits: Vec<(String, Option<String>)>,
     /// What is not complete, with the reason.
     pub troubles: Vec<String>,
 }
@@ -87,10 +87,7 @@ pub(super) fn parts(record: &FleetRecord) -> FleetParts {
         lines: page.lines,
         pairs: (titles(&PAIRS), pair_rows(record, &summary)),
         servers: (titles(&server_columns(record.asked.direction)), server_rows(record)),
-        limits: limits_of(record)
-            .into_iter()
-            .map(|(limit, fix)| fix.map_or(limit.clone(), |fix| format!("{limit} Fix: {fix}")))
-            .collect(),
+        limits: limits_of(record),
         troubles: troubles_of(record),
     }
 }
@@ -426,7 +423,7 @@ fn troubles_of(record: &FleetRecord) -> Vec<String> {
         }
     }
     // An agent whose loss ended pairs is reported with these; a server that dies in the middle ends none of its pairs.
-    let lost = record.pairs.iter().filter(|pair| matches!(pair.end, PairEnd::Lost { .. }));
+    let lost = record.pairs.iter().filter(|pair| !matches!(pair.end, PairEnd::Reported(_)));
     let pairs: Vec<Pair> = lost.map(|pair| pair.pair).collect();
     let is_lost = |client: u32| record.clients.get(client as usize).is_some_and(|one| one.lost.is_some());
     let rendered =
@@ -456,6 +453,18 @@ mod tests {
     #[test]
     fn a_fleet_as_people_read_it() {
         insta::assert_snapshot!("fleet", fleet_text(&testing::record(), STYLE));
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for width in [60, 80] {
+            let style = TextStyle { width, ..STYLE };
+            let (text, plan) =
+                (fleet_text(&testing::record(), style), fleet_plan_text(&testing::job(2, 2), style));
+            for line in text.lines().chain(plan.lines()) {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
     }
 
     #[test]

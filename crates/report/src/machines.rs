@@ -5,9 +5,13 @@ use super::style::{Paint, TextStyle, painted, paragraph};
 use super::{Report, condition, sentences};
 use h2lab_analysis::stats::{Agreement, ComparedOn, Conclusion, OwnVerdict, Reproduction};
 use h2lab_base::text::made_printable;
+use h2lab_model::record::RunRecord;
 
 /// Of more lines a terminal gets only the first so many; JSON and the page have all.
 const MOST: usize = 12;
+
+/// Of more agents of like machines a citation names only the first so many.
+const NAMED: usize = 6;
 
 /// What a report says of machines.
 pub(super) struct Machines {
@@ -143,6 +147,39 @@ fn own(one: &OwnVerdict) -> String {
     format!("{agent}: {word}{tail}")
 }
 
+/// The agents that measured a run, with their machines, in words; empty if none did.
+pub(super) fn measured_on(run: &RunRecord) -> String {
+    let of_units = run.repetitions.iter().filter_map(|one| one.machine.as_ref());
+    let of_units = of_units.map(|on| (on.agent.as_str(), Some(on.machine.as_str())));
+    // The figures of a share that was lost are not among those of the load.
+    let shares = run.repetitions.iter().flat_map(|one| &one.agents).filter(|share| share.lost.is_none());
+    let shares = shares.map(|share| (share.agent.as_str(), share.machine.as_deref()));
+    in_words(of_units.chain(shares))
+}
+
+/// `kek-1, kek-2 (Linux 6.12, 4 CPUs), kek-3 (Linux 6.1, 8 CPUs)`: agents by their machines, as far as these are known.
+pub(super) fn in_words<'a>(agents: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
+    let mut machines: Vec<(Option<&str>, Vec<&str>)> = Vec::new();
+    for (agent, machine) in agents {
+        match machines.iter_mut().find(|(known, _)| *known == machine) {
+            Some((_, names)) if names.contains(&agent) => {}
+            Some((_, names)) => names.push(agent),
+            None => machines.push((machine, vec![agent])),
+        }
+    }
+    let words = |(machine, names): &(Option<&str>, Vec<&str>)| {
+        let more = names.len().saturating_sub(NAMED);
+        let named = names[..names.len() - more].join(", ");
+        let all = if more == 0 { named } else { format!("{named} and {more} more") };
+        match machine {
+            Some(machine) => format!("{all} ({machine})"),
+            None => all,
+        }
+    };
+    let machines: Vec<String> = machines.iter().map(words).collect();
+    made_printable(&machines.join(", ")).into_owned()
+}
+
 /// Appends both to a report for a terminal.
 pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let machines = of(report).map(|of| ("Machines", of.title, of.lines));
@@ -166,6 +203,7 @@ mod tests {
     use super::*;
     use h2lab_analysis::stats::analyse;
     use h2lab_model::record::MeasuredOn;
+    use h2lab_model::record::agents::{LostShare, ShareSummary};
 
     /// The fixture, of which the cells of each group were measured by the agent that `by` names, on a machine of that kind.
     fn measured(by: impl Fn(u32, u32) -> (&'static str, &'static str)) -> Fixture {
@@ -205,6 +243,48 @@ mod tests {
         let places: Vec<_> =
             document.machines.iter().map(|one| (one.agent.as_str(), one.groups.as_slice())).collect();
         assert_eq!(places, [("kek-1", &[0][..]), ("kek-2", &[1])]);
+    }
+
+    #[test]
+    fn a_page_names_the_machines_that_measured_and_the_one_that_drove() {
+        let page = |fixture: &Fixture| crate::html(&[fixture.report()]);
+        let here = page(&Fixture::new());
+        assert!(!here.contains("driven from") && here.contains("<th scope=\"row\">machine</th>"), "{here}");
+        let mut fixture = measured(|group, _| if group == 0 { ("kek-1", "x") } else { ("kek-2", "x") });
+        fixture.run.machine = "Linux 6.1, 2 CPUs".to_owned();
+        let there = page(&fixture);
+        let cited = ", on kek-1, kek-2 (Linux 6.12, 4 CPUs); driven from Linux 6.1, 2 CPUs.</pre>";
+        assert!(there.contains(cited), "{there}");
+        for fact in ["measured on</th><td>kek-1, kek-2 (", "driven from</th><td>Linux 6.1, 2 CPUs<"] {
+            assert!(there.contains(fact), "{fact}: {there}");
+        }
+    }
+
+    #[test]
+    fn a_load_was_measured_on_the_agents_whose_shares_are_there() {
+        let mut fixture = Fixture::new();
+        let share = |name: &str| ShareSummary::new(name, 0, 3);
+        let lost = Some(LostShare { why: "it was silent".to_owned(), progress: None });
+        fixture.run.repetitions[0].agents = vec![
+            ShareSummary { machine: Some("Linux 6.12".to_owned()), ..share("kek-1") },
+            ShareSummary { lost, ..share("kek-2") },
+            share("kek-3"),
+        ];
+        assert_eq!(measured_on(&fixture.run), "kek-1 (Linux 6.12), kek-3");
+        assert_eq!(measured_on(&Fixture::new().run), "");
+    }
+
+    #[test]
+    fn of_many_agents_a_citation_names_the_first_ones() {
+        let words = |n: usize| {
+            let names: Vec<String> = (0..n).map(|place| format!("k{place}")).collect();
+            // Each of them measured twice.
+            let twice = names.iter().chain(&names);
+            in_words(twice.map(|name| (name.as_str(), Some("Linux"))))
+        };
+        assert_eq!(words(0), "");
+        assert_eq!(words(NAMED), "k0, k1, k2, k3, k4, k5 (Linux)");
+        assert_eq!(words(NAMED + 2), "k0, k1, k2, k3, k4, k5 and 2 more (Linux)");
     }
 
     #[test]

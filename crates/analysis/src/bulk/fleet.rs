@@ -1,49 +1,69 @@
-//! What limited the pairs of a fleet, where their clients could not see it: with what was counted at our servers' end. What a
-//! client counted is in its own report; of uploads that is the sender's end.
+//! What limited the pairs of a fleet, by what was counted at both ends. A client alone sees only its own: of uploads the
+//! sender's TCP, of downloads when its windows were closed. Our servers count the CPU time of their thread, and of
+//! downloads what their TCP waited for on the connection that carried most.
 
 use h2lab_base::counters::TcpSummary;
 use h2lab_model::bulk::{
-    Binding, BindingKind, ConnectionFigures, ReceiverFigures, SenderFigures, TransferDirection,
+    Binding, BindingKind, Certainty, ConnectionFigures, ReceiverFigures, SenderFigures, TransferDirection,
 };
 use h2lab_model::fleet::{FleetRecord, PairEnd, PairFigures, ServerFigures};
 use std::time::Duration;
 
 use super::limits;
 
-/// Names the limit of pairs without one, if their server's end shows it: of downloads a full path above all, since a client does
-/// not see packets queue. A server without CPU time left is also named where its client saw only that the other end was slow.
+/// Names the limit of pairs again, with their server's end, where their client found none, guessed one, or could only say
+/// that it was at the other end: of downloads a full path above all, since only the sender sees packets queue.
 pub fn name_limits(record: &mut FleetRecord) {
     let seen = &*record;
     let servers = seen.servers.iter().enumerate();
-    let found: Vec<Option<Binding>> =
+    let ends: Vec<Option<ConnectionFigures>> =
         servers.map(|(place, server)| of_server(seen, place, server.served.as_ref()?)).collect();
     let direction = record.asked.direction;
     for pair in &mut record.pairs {
         let PairEnd::Reported(figures) = &mut pair.end else { continue };
-        if let Some(Some(binding)) = found.get(pair.pair.server as usize)
-            && explains(binding, figures.limit.as_ref(), direction)
-        {
-            figures.limit = Some(binding.clone());
+        let Some(Some(server)) = ends.get(pair.pair.server as usize) else { continue };
+        let found = of_both(server, figures.cpu);
+        if explains(&found, figures.limit.as_ref(), direction) {
+            figures.limit = Some(found);
         }
     }
 }
 
-/// Whether what the server's end shows says more than the limit that the client's end has found.
+/// Whether what both ends show says more than the limit that the client's end has found alone.
 fn explains(found: &Binding, limit: Option<&Binding>, direction: TransferDirection) -> bool {
-    let is_busy = found.kind == BindingKind::Cpu;
-    match limit.map(|limit| limit.kind) {
-        None | Some(BindingKind::Unknown) => true,
-        Some(BindingKind::Peer) => is_busy,
-        // A receiver that has no time to read closes its windows.
-        Some(BindingKind::ReceiveBuffer | BindingKind::StreamWindow | BindingKind::ConnectionWindow) => {
-            is_busy && direction == TransferDirection::Put
+    use BindingKind::{ConnectionWindow, Cpu, Link, Peer, ReceiveBuffer, SendBuffer, StreamWindow, Unknown};
+    use TransferDirection::{Get, Put};
+    if found.kind == Unknown {
+        return false;
+    }
+    let is_busy = found.kind == Cpu;
+    match limit.map(|limit| (limit.kind, direction, limit.certainty)) {
+        // A client that names the other end has found nothing at its own, and it knows no size of a buffer there.
+        None | Some((Unknown | Peer, ..) | (SendBuffer, Get, _)) => true,
+        // A window of which only the size is evidence.
+        Some((ReceiveBuffer | StreamWindow | ConnectionWindow, Get, Certainty::Guessed)) => {
+            is_busy || found.kind == Link
         }
+        // A receiver that has no time to read closes its windows.
+        Some((ReceiveBuffer | StreamWindow | ConnectionWindow, Put, _)) => is_busy,
         Some(_) => false,
     }
 }
 
-/// What limited the pairs of the server at this place, as its own end shows it.
-fn of_server(record: &FleetRecord, place: usize, served: &ServerFigures) -> Option<Binding> {
+/// What limited a pair with this end of its server, and a client whose thread had so much CPU time.
+fn of_both(server: &ConnectionFigures, cpu: Duration) -> Binding {
+    let mut both = server.clone();
+    let cpu = Some(cpu.min(both.wall));
+    if both.we_send {
+        both.sender.cpu = cpu;
+    } else {
+        both.receiver.cpu = cpu;
+    }
+    limits::binding(&both)
+}
+
+/// The server's end of the pairs of the server at this place; `None` if none of them has a result.
+fn of_server(record: &FleetRecord, place: usize, served: &ServerFigures) -> Option<ConnectionFigures> {
     let its = reported(record).filter(|(server, _)| *server == place);
     let wall = its.map(|(_, pair)| pair.meter.elapsed()).max()?;
     // It is counted from when the server listens, somewhat longer than its pairs take.
@@ -68,9 +88,7 @@ fn of_server(record: &FleetRecord, place: usize, served: &ServerFigures) -> Opti
             ..ConnectionFigures::default()
         },
     };
-    let is_clear = !record.protocol.is_tls();
-    let binding = limits::binding(&ConnectionFigures { is_clear, ..figures });
-    (binding.kind != BindingKind::Unknown).then_some(binding)
+    Some(ConnectionFigures { is_clear: !record.protocol.is_tls(), ..figures })
 }
 
 /// The pairs with a result, and the places of their servers.
@@ -110,11 +128,20 @@ fn sent(end: &TcpSummary, wall: Duration, of_all: u64) -> ConnectionFigures {
 mod tests {
     use super::*;
     use h2lab_base::counters::TcpLimits;
-    use h2lab_model::bulk::Certainty;
     use h2lab_model::fleet::testing;
+
+    /// A limit as a client has found it.
+    fn seen(kind: BindingKind, certainty: Certainty) -> Binding {
+        Binding { kind, cause: None, certainty, sentence: "as its client saw it".to_owned(), fix: None }
+    }
 
     /// The limits of the pairs that reported, after their servers' connections had this round trip instead of 10 ms.
     fn limits(rtt_us: u32, found: Option<&Binding>) -> Vec<Option<Binding>> {
+        limits_after(rtt_us, 0.0, found)
+    }
+
+    /// The same of servers whose send buffers were full for this share of the time.
+    fn limits_after(rtt_us: u32, sndbuf: f64, found: Option<&Binding>) -> Vec<Option<Binding>> {
         let mut record = testing::record();
         let elapsed = reported(&record).map(|(_, pair)| pair.meter.elapsed()).max().unwrap();
         let of_all: u64 = reported(&record).map(|(_, figures)| figures.bytes()).sum();
@@ -129,7 +156,7 @@ mod tests {
                 limits: Some(TcpLimits {
                     busy_us: elapsed.as_micros() as u64,
                     rwnd_limited_us: 0,
-                    sndbuf_limited_us: 0,
+                    sndbuf_limited_us: elapsed.mul_f64(sndbuf).as_micros() as u64,
                 }),
                 congestion_control: "cubic".to_owned(),
                 ..TcpSummary::default()
@@ -153,6 +180,36 @@ mod tests {
         assert!(binding.sentence.contains("the path is full at"), "{}", binding.sentence);
     }
 
+    #[test]
+    fn a_full_path_is_named_where_a_client_could_only_name_the_other_end_or_guess() {
+        let kinds = |rtt_us, sndbuf, (kind, certainty)| -> Vec<BindingKind> {
+            let limits = limits_after(rtt_us, sndbuf, Some(&seen(kind, certainty)));
+            limits.into_iter().flatten().map(|limit| limit.kind).collect()
+        };
+        for found in [
+            (BindingKind::Peer, Certainty::Likely),
+            (BindingKind::SendBuffer, Certainty::Guessed),
+            (BindingKind::StreamWindow, Certainty::Guessed),
+            (BindingKind::ReceiveBuffer, Certainty::Guessed),
+        ] {
+            // A full send buffer of the server only lengthens the queue.
+            for sndbuf in [0.0, 0.97] {
+                let kinds = kinds(40_000, sndbuf, found);
+                let is_named = !kinds.is_empty() && kinds.iter().all(|kind| *kind == BindingKind::Link);
+                assert!(is_named, "{found:?} {sndbuf}: {kinds:?}");
+            }
+        }
+        // What the client counted itself stays, and so does a guess that no counter contradicts.
+        for found in [(BindingKind::StreamWindow, Certainty::Likely), (BindingKind::Cpu, Certainty::Measured)]
+        {
+            assert!(kinds(40_000, 0.0, found).iter().all(|kind| *kind == found.0), "{found:?}");
+        }
+        let window = (BindingKind::StreamWindow, Certainty::Guessed);
+        assert!(kinds(10_000, 0.0, window).iter().all(|kind| *kind == BindingKind::StreamWindow));
+        let buffer = (BindingKind::Peer, Certainty::Likely);
+        assert!(kinds(10_000, 0.97, buffer).iter().all(|kind| *kind == BindingKind::SendBuffer));
+    }
+
     /// The kind and the sentence of the limits of pairs that go `direction`, after their servers were busy for this share of the
     /// time and their clients had found `kind`.
     fn of_busy_servers(
@@ -171,13 +228,7 @@ mod tests {
             let Some(served) = &mut record.servers[place].served else { continue };
             (served.cpu, served.received) = (cpu, 1_250_000_000);
         }
-        let limit = Binding {
-            kind,
-            cause: None,
-            certainty: Certainty::Likely,
-            sentence: "as its client saw it".to_owned(),
-            fix: None,
-        };
+        let limit = seen(kind, Certainty::Likely);
         for pair in &mut record.pairs {
             if let PairEnd::Reported(figures) = &mut pair.end {
                 figures.limit = Some(limit.clone());
@@ -224,13 +275,7 @@ mod tests {
             limits.into_iter().flatten().map(|binding| binding.kind).collect()
         };
         assert!(!kinds(limits(10_000, None)).contains(&BindingKind::Link));
-        let disk = Binding {
-            kind: BindingKind::Disk,
-            cause: None,
-            certainty: Certainty::Measured,
-            sentence: "the disk".to_owned(),
-            fix: None,
-        };
+        let disk = seen(BindingKind::Disk, Certainty::Measured);
         assert!(kinds(limits(40_000, Some(&disk))).iter().all(|kind| *kind == BindingKind::Disk));
     }
 }

@@ -45,6 +45,9 @@ pub const CWND_USED: f64 = 0.5;
 const OPENING: f64 = 2.0;
 /// A smoothed round-trip time of this many times the lowest one indicates a standing queue in the path.
 pub const QUEUE_STANDS: f64 = 1.5;
+/// Over round trips that are shorter than [`LEAST_RTT_US`], a smoothed one from this on indicates a standing queue: the
+/// processing at the ends takes less.
+const QUEUE_STANDS_FROM: Duration = Duration::from_millis(4);
 /// Shorter round trips are not a limit: the processing at the ends takes as long.
 pub const LEAST_RTT_US: u64 = 1_000;
 /// The largest send buffer that Linux auto-tunes to (`net.ipv4.tcp_wmem`), in bytes: assumed for an end whose settings
@@ -130,6 +133,10 @@ fn waited(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certa
         .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let certainty =
         if figures.we_send { certainty(share)? } else { seen_closed(kind, share, figures, speed)? };
+    if sender.tcp_busy.is_some() && is_path_full(figures) {
+        // What a larger window or buffer let in would only lengthen the queue.
+        return Some((BindingKind::Link, Certainty::Likely));
+    }
     let is_buffer = matches!(kind, BindingKind::SendBuffer | BindingKind::ReceiveBuffer);
     if is_buffer && figures.min_rtt.is_some() && !has_round_trip(figures) {
         // Data is not in flight for that long: one end waits for the other's processing.
@@ -167,6 +174,19 @@ fn seen_closed(kind: BindingKind, share: f64, figures: &ConnectionFigures, speed
 /// Whether this kind is a window of HTTP.
 const fn is_window(kind: BindingKind) -> bool {
     matches!(kind, BindingKind::StreamWindow | BindingKind::ConnectionWindow)
+}
+
+/// Whether packets queue in the path, as the smoothed round-trip time of the sender shows.
+fn is_queued(figures: &ConnectionFigures) -> bool {
+    let (Some(least), Some(rtt)) = (figures.min_rtt, figures.rtt) else { return false };
+    let from = if has_round_trip(figures) { least.mul_f64(QUEUE_STANDS) } else { QUEUE_STANDS_FROM };
+    rtt >= from
+}
+
+/// Whether a standing queue shows that the path is full. It is the only sign on a path that we do not emulate; of one that
+/// we do, the capacity is known.
+fn is_path_full(figures: &ConnectionFigures) -> bool {
+    figures.bandwidth.is_none() && is_queued(figures)
 }
 
 /// Whether the round trip is long enough for a limit of bytes per round trip.
@@ -235,7 +255,7 @@ pub(super) fn congestion_wait(figures: &ConnectionFigures) -> Option<Duration> {
 /// Whether the congestion window was larger than what was in flight, as far as that is known. Over a very short round
 /// trip, as on loopback, TCP is busy with its own processing, and slow start leaves a window that is never filled.
 fn has_room(figures: &ConnectionFigures) -> bool {
-    let is_short = figures.min_rtt.is_some() && !has_round_trip(figures);
+    let is_short = figures.min_rtt.is_some() && !has_round_trip(figures) && !is_queued(figures);
     let used = if is_short { AGREES_FROM } else { CWND_USED };
     let in_flight = round_trip(figures).map(|rtt| figures.rate() / 8.0 * rtt);
     in_flight.zip(figures.sender.cwnd_bytes).is_some_and(|(bytes, cwnd)| bytes < used * cwnd as f64)
@@ -258,16 +278,13 @@ fn round_trip(figures: &ConnectionFigures) -> Option<f64> {
 fn congested(figures: &ConnectionFigures, speed: f64) -> Option<(BindingKind, Certainty)> {
     let certainty = certainty(figures.share(congestion_wait(figures)))?;
     let rtt = round_trip(figures)?;
-    let queued = figures.min_rtt.is_some_and(|least| {
-        least.as_micros() >= LEAST_RTT_US.into() && rtt >= QUEUE_STANDS * least.as_secs_f64()
-    });
     let is_used = speed / 8.0 * rtt >= CWND_USED * figures.sender.cwnd_bytes? as f64 || is_opening(figures);
-    match figures.bandwidth {
-        _ if !is_used => None,
-        // On a link that we do not emulate a standing queue is the only sign that it is full.
-        None if queued => Some((BindingKind::Link, Certainty::Likely)),
-        _ => Some((BindingKind::CongestionWindow, certainty)),
-    }
+    let found = if is_path_full(figures) {
+        (BindingKind::Link, Certainty::Likely)
+    } else {
+        (BindingKind::CongestionWindow, certainty)
+    };
+    is_used.then_some(found)
 }
 
 /// Without counts: the smallest of the limits whose size matches the data in flight.

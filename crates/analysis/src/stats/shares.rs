@@ -14,6 +14,9 @@ use h2lab_model::workload::{Arrival, due_within};
 
 use super::tallied;
 
+/// The number of requests of a Poisson process is chance: by so many standard deviations it may differ from its mean.
+const DEVIATIONS: f64 = 5.0;
+
 /// A share may begin so late, besides the error of its clock.
 const SKEW: Duration = Duration::from_millis(1);
 
@@ -71,7 +74,8 @@ pub struct ShareTotals {
     pub clock_error: Option<Duration>,
     /// Requests that were due at the agents whose shares are in the sum, warm-up included.
     pub offered: u64,
-    /// How many the whole load would have had in the same time; `None` in closed loop, which offers what is answered.
+    /// How many the whole load would have had in the same time; `None` in closed loop, which offers what is answered. Of a
+    /// Poisson process that is a mean: where no share is missing and only chance is between them, it is what was offered.
     pub asked: Option<u64>,
 }
 
@@ -83,16 +87,22 @@ impl ShareTotals {
         let starts = || shares.iter().filter_map(|share| share.start_late_ns);
         let skew = starts().max().zip(starts().min()).filter(|_| starts().count() > 1);
         let clocks = shares.iter().filter_map(|share| share.clock);
+        let lost = in_state(ShareState::Lost);
+        let offered: u64 = shares.iter().filter(|share| share.lost.is_none()).map(|share| share.due).sum();
         let work = &repetition.cell.work;
-        let asked = due_within(work.arrival, work.phases.warmup + work.phases.measure);
+        let asked = due_within(work.arrival, work.phases.warmup + work.phases.measure).map(|mean| {
+            let is_chance = (offered as f64 - mean).abs() <= DEVIATIONS * mean.sqrt();
+            let is_poisson = matches!(work.arrival, Arrival::Poisson { .. });
+            if is_poisson && is_chance && lost == 0 { offered } else { mean.round() as u64 }
+        });
         Some(Self {
             all: u64::from(shares.first()?.of),
             late: in_state(ShareState::Late),
-            lost: in_state(ShareState::Lost),
+            lost,
             skew: skew.map(|(last, first)| Duration::from_nanos(last - first)),
             clock_error: clocks.map(|clock| Duration::from_nanos(clock.uncertainty_ns)).max(),
-            offered: shares.iter().filter(|share| share.lost.is_none()).map(|share| share.due).sum(),
-            asked: asked.map(|requests| requests.round() as u64),
+            offered,
+            asked,
         })
     }
 }
@@ -227,6 +237,30 @@ mod tests {
         assert_eq!(Ending::of(&analyse(&run(vec![load()]))).pop_first(), Some(Ending::Answered));
         let alone = CellRecord { agents: Vec::new(), ..load() };
         assert_eq!(ShareTotals::of(&alone), None);
+    }
+
+    #[test]
+    fn the_number_of_a_poisson_process_is_chance_and_no_requests_are_missing_for_it() {
+        let poisson = |due: u64| {
+            let mut record = load();
+            record.cell.work.arrival = Arrival::Poisson { rate: 1_000.0 };
+            record.agents[0].due = due;
+            record
+        };
+        let totals = |record: &CellRecord| {
+            let totals = ShareTotals::of(record).unwrap();
+            (totals.offered, totals.asked)
+        };
+        // The mean is 3,500, and five standard deviations are 295.8.
+        for (due, offered, asked) in
+            [(2_045, 3_795, 3_795), (2_046, 3_796, 3_500), (1_455, 3_205, 3_205), (1_454, 3_204, 3_500)]
+        {
+            assert_eq!(totals(&poisson(due)), (offered, Some(asked)));
+        }
+        assert_eq!(totals(&lost(poisson(3_450))), (3_450, Some(3_500)), "a share is missing");
+        let mut constant = load();
+        constant.agents[0].due += 3;
+        assert_eq!(totals(&constant), (3_503, Some(3_500)), "of a constant rate the number is exact");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use script::Draws;
 
 /// Timeout of reads and writes. A client that takes nothing for this long is gone or waits to be stopped itself: this
 /// server must not outlive it by much.
-const PATIENCE: Duration = Duration::from_secs(120);
+const IO_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is spoken to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -130,8 +130,8 @@ impl Plan {
     /// Serves one connection to its end.
     fn meet(&self, socket: TcpStream) -> io::Result<()> {
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(IO_TIMEOUT))?;
+        socket.set_write_timeout(Some(IO_TIMEOUT))?;
         let is_attacked = u64::from(self.accepted.fetch_add(1, Ordering::Relaxed)) < self.attacked;
         let handle = socket.try_clone()?;
         match &self.tls {

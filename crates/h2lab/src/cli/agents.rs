@@ -1,7 +1,7 @@
 //! `h2lab agents`: who is at a NATS server, and which runs are open there.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
@@ -9,19 +9,25 @@ use h2lab_base::units::millis_f64;
 use h2lab_model::fleet::messages::decode_printable;
 use h2lab_model::fleet::{RunInfo, UnitReport};
 use h2lab_nats::{Nats, NatsError, ServerFacts, StoredReport};
-use h2lab_report::{AgentsDocument, NatsServerDocument, OpenRunDocument, agent_card_document, agents_text};
+use h2lab_report::{
+    AgentsDocument, NatsServerDocument, OpenRunDocument, TextStyle, agent_card_document, agents_text,
+};
 
 use super::nats::{NatsArgs, OBSERVER, explained_cause};
 use super::values::duration;
 use super::{Exit, help, output, rights};
 use crate::run::agent::who;
+use crate::terminal::Terminal;
 use h2lab_net::privileges;
+
+/// How long the reports of one run are read: each is a question of its own, and there may be thousands.
+const READING: Duration = Duration::from_secs(30);
 
 /// List the agents at a NATS server, and the open runs
 ///
 /// Asks all agents who is there, and prints a line for each: whether it is free or with whom it is busy, its version, what
-/// its machine has, and how far its clock is ahead of this one's. Below them are the runs whose units agents still measure.
-/// Exits with 3 if no agent answers.
+/// its machine has, what it permits, and how far its clock is ahead of this one's. Below them are the runs whose units agents
+/// still measure. Exits with 3 if no agent answers.
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
@@ -64,9 +70,16 @@ pub fn main(args: &AgentsArgs) -> Result<Exit> {
     if args.json {
         output::print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
-        output::print(&agents_text(&document, output::style()))?;
+        output::print(&agents_text(&document, style()))?;
     }
     Ok(if document.agents.is_empty() { Exit::Unreachable } else { Exit::Done })
+}
+
+/// The style of the list: narrower than that of a report where the terminal is.
+fn style() -> TextStyle {
+    let style = output::style();
+    let columns = Terminal::stdout().columns.unwrap_or(style.width);
+    TextStyle { width: columns.min(style.width), ..style }
 }
 
 fn server_document(facts: &ServerFacts) -> NatsServerDocument {
@@ -100,19 +113,71 @@ fn open_runs(nats: &Nats) -> Result<Vec<OpenRunDocument>, NatsError> {
     Ok(open)
 }
 
-/// Of how many of a run's `units` an agent has reported in its own name. The number of one that was added again is so many
-/// higher.
+/// Of how many of a run's `units` an agent has reported in its own name.
 fn reported(nats: &Nats, run: &str, units: u32) -> Result<u32, NatsError> {
-    let of = units.max(1);
+    counted(units, READING, |after| nats.reports().read(run, after, Duration::ZERO))
+}
+
+/// The same of reports that `read` gives: those behind a number. The number of a unit that was added again is so many higher.
+/// Fails after `time`: reports may come as fast as they are read.
+fn counted(
+    units: u32,
+    time: Duration,
+    mut read: impl FnMut(u64) -> Result<Vec<StoredReport>, NatsError>,
+) -> Result<u32, NatsError> {
+    let (of, began) = (units.max(1), Instant::now());
     let (mut reported, mut after) = (BTreeSet::new(), 0);
     loop {
-        let reports = nats.reports().read(run, after, Duration::ZERO)?;
+        let reports = read(after)?;
         let Some(last) = reports.last() else { return Ok(reported.len() as u32) };
+        if began.elapsed() >= time {
+            return Err(NatsError::Timeout { what: "to a request for all reports".to_owned(), after: time });
+        }
         after = last.sequence;
         let unit = |stored: &StoredReport| {
             let report: UnitReport = decode_printable(&String::from_utf8_lossy(&stored.payload)).ok()?;
             (report.agent == stored.agent).then_some(report.unit % of)
         };
         reported.extend(reports.iter().filter_map(unit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_model::fleet::messages::encode;
+
+    use super::*;
+
+    /// The report `sequence`, of this unit, published in the name of kek-1.
+    fn stored(sequence: u64, unit: u32, agent: &str) -> StoredReport {
+        let report = UnitReport {
+            run: "run".to_owned(),
+            unit,
+            agent: agent.to_owned(),
+            machine: "Linux".to_owned(),
+            likeness: "alike".to_owned(),
+            outcome: Err("nginx does not start".to_owned()),
+            delivered: 1,
+        };
+        let payload = encode(&report).unwrap().into_bytes();
+        StoredReport { sequence, agent: "kek-1".to_owned(), payload }
+    }
+
+    #[test]
+    fn a_unit_counts_as_reported_once_however_often_it_was_added_and_only_in_its_agents_own_name() {
+        let reports =
+            [stored(1, 0, "kek-1"), stored(2, 4, "kek-1"), stored(3, 1, "kek-2"), stored(4, 7, "kek-1")];
+        let behind = |after: u64| -> Result<Vec<StoredReport>, NatsError> {
+            Ok(reports.iter().filter(|one| one.sequence > after).take(2).cloned().collect())
+        };
+        assert_eq!(counted(4, Duration::from_secs(3600), behind).unwrap(), 2);
+    }
+
+    #[test]
+    fn reports_that_never_end_are_read_for_some_time_only() {
+        let endless = |after: u64| Ok(vec![stored(after + 1, 0, "kek-1")]);
+        let error = counted(4, Duration::ZERO, endless).unwrap_err();
+        assert!(matches!(error, NatsError::Timeout { .. }), "{error}");
+        assert_eq!(counted(4, Duration::ZERO, |_| Ok(Vec::new())).unwrap(), 0, "there are none");
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, Command};
-use h2lab_base::secrets::without_url_secrets;
+use h2lab_base::secrets::{HIDDEN, without_url_secrets};
 
 use super::capture::CaptureArgs;
 use super::client::ClientArgs;
@@ -130,6 +130,7 @@ pub fn doubtful_threads(threads: u32, cpus: usize) -> Option<String> {
 /// `error` with what to type instead, if that is known.
 pub fn explained(mut error: clap::Error, command: &Command, args: &[OsString]) -> clap::Error {
     keep_shown(&mut error, own(command, args));
+    hide_login(&mut error);
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.split([' ', '=']).next().unwrap_or_default().to_owned(),
         _ => String::new(),
@@ -188,6 +189,16 @@ fn keep_shown(error: &mut clap::Error, own: &Command) {
     };
     if matches!(error.get(ContextKind::SuggestedArg), Some(ContextValue::String(flag)) if is_hidden(flag)) {
         error.remove(ContextKind::SuggestedArg);
+    }
+}
+
+/// Hides a server of `--nats` that has something before an `@`: a password, or the end of one that has a comma.
+fn hide_login(error: &mut clap::Error) {
+    let is = |kind, test: fn(&str) -> bool| matches!(error.get(kind), Some(ContextValue::String(text)) if test(text));
+    if is(ContextKind::InvalidArg, |flag| flag.starts_with("--nats "))
+        && is(ContextKind::InvalidValue, |value| value.contains('@'))
+    {
+        error.insert(ContextKind::InvalidValue, ContextValue::String(HIDDEN.to_owned()));
     }
 }
 

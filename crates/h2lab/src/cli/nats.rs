@@ -82,6 +82,15 @@ impl NatsArgs {
         }
     }
 
+    /// The command line with the servers, where only `H2LAB_NATS` named them: who repeats it may not have the variable.
+    pub fn added_to(&self, mut command_line: Vec<String>) -> Vec<String> {
+        let is_there = command_line.iter().any(|word| word.split('=').next() == Some("--nats"));
+        if self.is_given() && !is_there {
+            command_line.extend(["--nats".to_owned(), self.nats.join(",")]);
+        }
+        command_line
+    }
+
     /// The servers, as they are shown.
     pub fn servers(&self) -> String {
         self.nats.join(", ")
@@ -190,22 +199,13 @@ fn server(text: &str) -> Result<String, String> {
 pub fn explained(error: NatsError, servers: &str) -> anyhow::Error {
     let words = error.to_string();
     let words = if words.contains(servers) { words } else { format!("NATS at {servers}: {words}") };
-    match error {
-        NatsError::Refused { .. }
-        | NatsError::Tls { .. }
-        | NatsError::Denied { .. }
-        | NatsError::NoJetStream
-        | NatsError::Quota { .. } => MissingRequirement(words).into(),
-        NatsError::Invalid { .. } => Usage(words).into(),
-        NatsError::TooLarge { .. } | NatsError::Corrupt { .. } => failure(FailureKind::Invalid, words),
+    match exit_of(&error) {
         // A file of this machine: what the system says of it decides the code.
-        NatsError::Io { .. } => error.into(),
-        NatsError::Unreachable { .. }
-        | NatsError::Absent { .. }
-        | NatsError::Full
-        | NatsError::Timeout { .. }
-        | NatsError::Other { .. }
-        | NatsError::Gone => failure(FailureKind::Unreachable, words),
+        None => error.into(),
+        Some(Exit::Environment) => MissingRequirement(words).into(),
+        Some(Exit::Usage) => Usage(words).into(),
+        Some(Exit::Invalid) => failure(FailureKind::Invalid, words),
+        Some(_) => failure(FailureKind::Unreachable, words),
     }
 }
 
@@ -335,11 +335,30 @@ mod tests {
     }
 
     #[test]
+    fn an_error_has_the_same_exit_code_before_and_after_it_is_explained() {
+        let errors: [fn() -> NatsError; 7] = [
+            || NatsError::NoJetStream,
+            || NatsError::Full,
+            || NatsError::Gone,
+            || NatsError::Absent { what: "a".into() },
+            || NatsError::Quota { what: "a".into(), reason: "b".into() },
+            || NatsError::TooLarge { what: "a".into(), bytes: 2, most: 1 },
+            || NatsError::Invalid { what: "a".into(), reason: "b" },
+        ];
+        for error in errors {
+            let explained = explained(error(), "nats://a");
+            assert_eq!(exit_of(&error()), Some(exit_of_all(&explained)), "{explained}");
+        }
+    }
+
+    #[test]
     fn what_the_server_refuses_is_a_matter_of_rights_and_its_absence_is_not() {
         let code = |error| exit_of_all(&explained(error, "nats://a"));
         assert_eq!(code(NatsError::NoJetStream), Exit::Environment);
         assert_eq!(code(NatsError::Denied { subject: "h2lab.who".into() }), Exit::Environment);
         assert_eq!(code(NatsError::Gone), Exit::Unreachable);
+        assert_eq!(code(NatsError::Invalid { what: "a b".into(), reason: "no blanks" }), Exit::Usage);
+        assert_eq!(code(NatsError::Corrupt { what: "a".into(), reason: "b".into() }), Exit::Invalid);
         let file =
             |kind: std::io::ErrorKind| NatsError::Io { path: "agent.creds".into(), source: kind.into() };
         assert_eq!(code(file(std::io::ErrorKind::PermissionDenied)), Exit::Environment);

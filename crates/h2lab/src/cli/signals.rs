@@ -7,9 +7,29 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 
-/// A flag that the signals set. A further Ctrl-C removes what is drawn and ends the program at once. A further SIGTERM
-/// or SIGHUP does not: `timeout` sends its signal twice, to the program and to its group. To end the program at once,
-/// use SIGKILL.
+/// Whether a driver has sessions with agents, which would wait for a minute for one that is gone.
+static HAS_SESSIONS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a further Ctrl-C came meanwhile.
+static MUST_LEAVE: AtomicBool = AtomicBool::new(false);
+
+/// Does `work`, in which a driver has sessions with agents. A further Ctrl-C does not end the program meanwhile, but makes
+/// `must_leave` true, so that `work` tells the agents. The next one ends the program at once.
+pub fn in_sessions<T>(work: impl FnOnce() -> T) -> T {
+    HAS_SESSIONS.store(true, Ordering::Relaxed);
+    let done = work();
+    HAS_SESSIONS.store(false, Ordering::Relaxed);
+    done
+}
+
+/// Whether a driver is to end its sessions, and then the program, without waiting for results.
+pub fn must_leave() -> bool {
+    MUST_LEAVE.load(Ordering::Relaxed)
+}
+
+/// A flag that the signals set. A further Ctrl-C removes what is drawn and ends the program at once; of a driver, see
+/// `in_sessions`. A further SIGTERM or SIGHUP does not: `timeout` sends its signal twice, to the program and to its
+/// group. To end the program at once, use SIGKILL.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = interrupted()?;
     signal_hook::flag::register(SIGHUP, Arc::clone(&stop)).context("cannot catch signals")?;
@@ -46,16 +66,17 @@ pub fn serving() -> Result<(Arc<AtomicBool>, [Arc<AtomicBool>; 2])> {
 fn interrupted() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let repeated = Arc::clone(&stop);
-    let erase = move || {
-        if repeated.load(Ordering::Relaxed) {
-            crate::stderr::erase();
+    let further = move || {
+        let is_first = !repeated.load(Ordering::Relaxed);
+        if is_first || (HAS_SESSIONS.load(Ordering::Relaxed) && !MUST_LEAVE.swap(true, Ordering::Relaxed)) {
+            return;
         }
+        crate::stderr::erase();
+        signal_hook::low_level::exit(130);
     };
-    // SAFETY: it loads atomics and writes to stderr: it takes no lock and allocates nothing.
-    unsafe { signal_hook::low_level::register(SIGINT, erase) }.context("cannot catch signals")?;
     // First: if the flag is set already, exit. Then: set it. In this order the first signal only sets the flag.
-    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
-        .context("cannot catch signals")?;
+    // SAFETY: it uses atomics, writes to stderr and ends the process by _exit(2): it takes no lock and allocates nothing.
+    unsafe { signal_hook::low_level::register(SIGINT, further) }.context("cannot catch signals")?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot catch signals")?;
     }

@@ -10,7 +10,7 @@ use h2lab_net::clock::Clock;
 use h2lab_net::process::descendants;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::commands::{Detached, GLANCE};
+use super::commands::{CHECK_PERIOD, Detached};
 
 /// Runs a command that has our terminal, and so its signals. Of one that only the process outside got, it is told here.
 pub(super) fn attached(
@@ -52,7 +52,7 @@ impl Detached {
                 let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
                 return Ok((child.wait().context("cannot wait for the client's command")?, ran_out));
             }
-            sleep(GLANCE);
+            sleep(CHECK_PERIOD);
         }
     }
 }

@@ -30,7 +30,7 @@ use h2lab_net::process::cpu_of_children;
 /// How long a server may take to end after it was asked to.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often to check whether a server listens or has ended.
-pub(super) const GLANCE: Duration = Duration::from_millis(5);
+pub(super) const CHECK_PERIOD: Duration = Duration::from_millis(5);
 
 /// What is to be run, and over which link. Commands are the shell's: `sh -c`.
 #[derive(Debug)]
@@ -298,7 +298,7 @@ impl Server {
             if clock.now().since(began) >= timeout {
                 return Ok(timeout.is_zero());
             }
-            sleep(GLANCE);
+            sleep(CHECK_PERIOD);
         }
     }
 
@@ -336,7 +336,7 @@ impl Server {
         while !is_over().context("cannot wait for the server's command")?
             && clock.now().since(asked) < TIMEOUT
         {
-            sleep(GLANCE);
+            sleep(CHECK_PERIOD);
         }
         let _ = kill_process_group(group, Signal::KILL);
         self.child.wait().context("cannot wait for the server's command")?;

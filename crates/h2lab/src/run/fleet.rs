@@ -9,7 +9,7 @@ use h2lab_model::fleet::AgentName;
 use h2lab_model::fleet::subjects;
 use h2lab_nats::{Nats, NatsError};
 use h2lab_roles::fleet::TransportKind;
-use h2lab_roles::fleet::session_transport::{Inlet, SessionLine, Sessions};
+use h2lab_roles::fleet::session_transport::{PacketSender, SessionLine, Sessions};
 
 use super::agent::who::random_id;
 
@@ -21,12 +21,12 @@ pub fn transports(nats: &Nats, names: &[AgentName]) -> Result<Vec<TransportKind>
     let session = random_id().context("there are no random numbers")?;
     let sessions = Sessions::start(driver()).context("cannot start a thread for the sessions of agents")?;
     let lines: Vec<(&AgentName, SessionLine)> = names.iter().map(|name| (name, sessions.line())).collect();
-    let inlets: BTreeMap<AgentName, Inlet> =
-        lines.iter().map(|(name, line)| ((*name).clone(), line.inlet())).collect();
+    let inlets: BTreeMap<AgentName, PacketSender> =
+        lines.iter().map(|(name, line)| ((*name).clone(), line.sender())).collect();
     let deliver = move |subject: &str, packet: &[u8]| {
-        let inlet = subjects::of_session(subject).and_then(|(name, _)| inlets.get(&name));
-        if let Some(inlet) = inlet {
-            inlet.put(packet.to_vec());
+        let sender = subjects::of_session(subject).and_then(|(name, _)| inlets.get(&name));
+        if let Some(sender) = sender {
+            sender.put(packet.to_vec());
         }
     };
     let subscription = Arc::new(nats.subscribe(&subjects::from_all_agents(session), deliver)?);
@@ -56,7 +56,8 @@ pub(super) fn driver() -> String {
     let user = user.ok().filter(|user| !user.is_empty()).unwrap_or_else(|| {
         let uid = rustix::process::getuid().as_raw();
         let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-        account(&accounts, uid).map_or_else(|| format!("user {uid}"), str::to_owned)
+        account(&accounts, uid)
+            .map_or_else(|| if uid == 0 { "root".to_owned() } else { format!("uid {uid}") }, str::to_owned)
     });
     format!("{user} at {}", rustix::system::uname().nodename().to_string_lossy())
 }

@@ -329,7 +329,7 @@ impl ServerNamespace for LabSide<'_> {
     }
 
     fn reach(&self, address: SocketAddr) -> std::io::Result<()> {
-        let connected = self.namespaces.within(self.side, || tcp::knock(address));
+        let connected = self.namespaces.within(self.side, || tcp::probe_port(address));
         connected.map_err(std::io::Error::other)?
     }
 

@@ -1,8 +1,8 @@
 //! A part: a run folder as one file, on its way from the agent that measured it to the driver.
 //!
 //! The file is a tar archive with what [`store`](super::store) writes: `run.json`, the tables, captured packets. Who unpacks one trusts
-//! nothing in it: only regular files with plain names are made, only in an empty folder, and no more of them, nor more bytes or
-//! rows, than were agreed.
+//! nothing in it: only regular files with plain names are made, only in an empty folder, and no more of them, nor more bytes,
+//! rows or text, than were agreed.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -23,6 +23,9 @@ const HEAD: &str = "run.json";
 const MOST_HEAD: u64 = 256 << 20;
 /// The most rows of all tables of a part, for the same reason.
 const MOST_ROWS: u64 = 100_000_000;
+/// The most bytes of text in all tables of a part once they are decoded, for the same reason: 4 GiB. Names, of which most rows have
+/// one to three, are 30 bytes a row; histograms, which are text as well, are of slices of time and not of requests.
+const MOST_TEXT: u64 = 4 << 30;
 /// The longest name in a part; ustar has no room for a longer one without extensions, which are refused.
 const LONGEST_NAME: usize = 100;
 /// Bytes that are written or read at once.
@@ -94,7 +97,7 @@ pub fn unpack(part: &Path, into: &Path, most: u64) -> Result<()> {
     let file = File::open(part).with_context(|| format!("cannot open {}", part.display()))?;
     let mut archive = Archive::new(BufReader::with_capacity(PIECE, file));
     let damaged = || format!("the part {} is damaged", part.display());
-    let (mut left, mut rows) = (most, 0);
+    let (mut left, mut rows, mut text) = (most, 0, 0);
     // Raw: names of any length and other attributes are entries of their own, and refused as such.
     for (n, entry) in archive.entries().with_context(damaged)?.raw(true).enumerate() {
         let mut entry = entry.with_context(damaged)?;
@@ -121,6 +124,7 @@ pub fn unpack(part: &Path, into: &Path, most: u64) -> Result<()> {
         ensure!(copied == size, "{}: {name} ends after {copied} of {size} bytes", damaged());
         if path.extension().is_some_and(|ending| ending == "parquet") {
             rows = with_rows_of(&path, rows)?;
+            text = with_text_of(&path, text)?;
         }
     }
     ensure!(into.join(HEAD).is_file(), "{}: it has no {HEAD}", damaged());
@@ -132,6 +136,13 @@ fn with_rows_of(path: &Path, others: u64) -> Result<u64> {
     let rows = others.saturating_add(table::count_rows(path)?);
     ensure!(rows <= MOST_ROWS, "the part has more than {MOST_ROWS} rows in its tables");
     Ok(rows)
+}
+
+/// The bytes of text in the table `path`, and `others`, if a part may have so many.
+fn with_text_of(path: &Path, others: u64) -> Result<u64> {
+    let bytes = others.saturating_add(table::count_text(path, MOST_TEXT.saturating_sub(others))?);
+    ensure!(bytes <= MOST_TEXT, "the part has more than {} of text in its tables", format_bytes(MOST_TEXT));
+    Ok(bytes)
 }
 
 /// Name and size of an entry, if it is a regular file below the folder.
@@ -302,6 +313,20 @@ mod tests {
         let error = with_rows_of(&file, MOST_ROWS - 2).unwrap_err().to_string();
         assert_eq!(error, "the part has more than 100000000 rows in its tables");
         assert!(with_rows_of(&file, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn text_of_all_tables_together_is_bounded_as_it_is_decoded_and_not_as_it_is_stored() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("samples.parquet");
+        write_table(&file, 100_000);
+        let name = Sample::due(Time::from_millis(1), true).outcome.name();
+        let bytes = 100_000 * name.len() as u64;
+        assert!(fs::metadata(&file).unwrap().len() < bytes, "the name is stored once");
+        assert_eq!(with_text_of(&file, 0).unwrap(), bytes);
+        assert_eq!(with_text_of(&file, MOST_TEXT - bytes).unwrap(), MOST_TEXT);
+        let error = with_text_of(&file, MOST_TEXT - bytes + 1).unwrap_err().to_string();
+        assert!(error.contains("of text in its tables"), "{error}");
     }
 
     #[test]

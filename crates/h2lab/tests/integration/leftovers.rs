@@ -22,7 +22,7 @@ use crate::support::{DEADLINE, binary, folder, may_open_tun, need, on_a_hardened
 const CLEARING: Duration = Duration::from_secs(60);
 
 /// How often the processes of a run are listed.
-const GLANCE: Duration = Duration::from_millis(10);
+const CHECK_PERIOD: Duration = Duration::from_millis(10);
 
 /// The environment variable that marks the processes of one run, also those that no listing found.
 const MARK: &str = "H2LAB_TEST_MARK";
@@ -147,7 +147,7 @@ impl Watched {
         let until = Instant::now() + moment;
         while Instant::now() < until && self.child.try_wait().expect("our child").is_none() {
             self.glance();
-            thread::sleep(GLANCE); // polling interval, not a wait for something to happen
+            thread::sleep(CHECK_PERIOD); // polling interval, not a wait for something to happen
         }
     }
 
@@ -160,7 +160,7 @@ impl Watched {
                 self.child.try_wait().expect("our child").is_none(),
                 "the run ended before it made a lab"
             );
-            self.look_for(GLANCE);
+            self.look_for(CHECK_PERIOD);
         }
     }
 
@@ -179,7 +179,7 @@ impl Watched {
                 return status.code();
             }
             assert!(Instant::now() < until, "the run did not end within {DEADLINE:?}");
-            self.look_for(GLANCE);
+            self.look_for(CHECK_PERIOD);
         }
     }
 
@@ -220,7 +220,7 @@ impl Watched {
                 return;
             }
             assert!(Instant::now() < until, "left behind: {remains:?}");
-            thread::sleep(GLANCE); // polling interval
+            thread::sleep(CHECK_PERIOD); // polling interval
         }
     }
 }
@@ -368,7 +368,7 @@ fn no_secrets_are_left(arguments: &[&str], folder: &Path, signal: Signal, expect
     let until = Instant::now() + DEADLINE;
     while files(folder, is_key_log).is_empty() {
         assert!(Instant::now() < until, "no key log was made within {DEADLINE:?}");
-        run.look_for(GLANCE);
+        run.look_for(CHECK_PERIOD);
     }
     run.signal(signal);
     assert_eq!(run.wait(), expected, "{signal:?}");

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{DEADLINE, SHORT_COMPARE, binary, folder, is_root, need, run_program};
 
 /// How often the processes of a run are listed.
-const GLANCE: Duration = Duration::from_millis(10);
+const CHECK_PERIOD: Duration = Duration::from_millis(10);
 /// `CAP_KILL` (linux/capability.h): a lab keeps it, to end a server that has changed its user.
 const KILL: u64 = 1 << 5;
 /// `CAP_SETGID`: servers that set their groups although they remain root.
@@ -120,7 +120,7 @@ impl Run {
             if expected.iter().all(is_reduced) {
                 return;
             }
-            thread::sleep(GLANCE); // polling interval
+            thread::sleep(CHECK_PERIOD); // polling interval
         }
     }
 }
@@ -277,7 +277,7 @@ fn a_run_that_is_interrupted_under_sudo_is_the_callers_and_is_resumed_there() {
     let until = Instant::now() + DEADLINE;
     while !fs::read_to_string(out.join("run.json")).is_ok_and(|text| text.contains("\"attempt\"")) {
         assert!(Instant::now() < until, "no repetition was stored");
-        thread::sleep(GLANCE); // polling interval
+        thread::sleep(CHECK_PERIOD); // polling interval
     }
     assert_eq!(fs::metadata(&out).unwrap().uid(), 0, "root's, while root's processes write in it");
     Run::signal(run.0.id(), Signal::INT);

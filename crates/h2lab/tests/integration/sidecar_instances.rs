@@ -38,7 +38,7 @@ const AT_ONCE: usize = 12;
 const TIMES: &str = "timeouts = { connect = '1s', response = '1s', stream = '1s', request = '3s' }\n";
 /// How long a client of such a service waits at most: thirty times as long as it may take, and less than the two
 /// minutes after which a hostile server ends a connection itself. Such an end would not be the sidecar's.
-const PATIENCE: Duration = Duration::from_secs(90);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How a server may answer, as its row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -214,7 +214,7 @@ fn instances_that_attack_keep_no_client_waiting_and_disturb_nobody_else() {
             let next = left.lock().expect("no panic").pop_front();
             let Some(Attack { name, answers, .. }) = next else { break };
             let path = format!("/{name}");
-            let patience = if *answers == Answers::None { PATIENCE } else { DEADLINE };
+            let patience = if *answers == Answers::None { CLIENT_TIMEOUT } else { DEADLINE };
             for ask in [over_http1, over_http2] {
                 let told = ask(sidecar.clear, &path, patience);
                 if !told.is_right(*answers) {

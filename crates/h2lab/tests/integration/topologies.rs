@@ -7,13 +7,13 @@ use serde_json::Value;
 use crate::support::{DEADLINE, DRAIN, Finished, binary, folder, h2lab, need};
 
 /// Requests over a clean link. At 200/s and a round trip of 40 ms eight are in flight at a time.
-const LOOK: [&str; 8] =
+const REQUESTS: [&str; 8] =
     ["compare", "--json", "--loss=0%", "--delay=20ms", "-q=200", "-z=400ms", "--repetitions=1", DRAIN];
 
 /// The cells of a look with `more` arguments, by label.
 #[track_caller]
 fn look(more: &[&str]) -> Vec<Value> {
-    let finished = h2lab(&[&LOOK[..], more].concat());
+    let finished = h2lab(&[&REQUESTS[..], more].concat());
     cells(&finished)
 }
 
@@ -176,7 +176,7 @@ fn what_a_sidecar_cannot_is_unsupported_with_the_reason_and_the_rest_is_measured
 
 /// h2lab on a machine with nothing installed but what every Debian has.
 fn on_a_bare_machine(arguments: &[&str]) -> Finished {
-    let (folder, arguments) = (folder(), [&LOOK[..], arguments].concat());
+    let (folder, arguments) = (folder(), [&REQUESTS[..], arguments].concat());
     let mut command = assert_cmd::Command::new(binary());
     command.current_dir(folder.path()).args(arguments).timeout(DEADLINE);
     command.env("PATH", "/usr/bin:/bin").env("HOME", folder.path());

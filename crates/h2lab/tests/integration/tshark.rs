@@ -75,7 +75,7 @@ impl Capture {
         let capture = Self { tshark, child, file };
         // What it prints before it captures differs from version to version: the first packet that it shows is proof.
         let until = Instant::now() + DEADLINE;
-        while !capture.knock(1, Duration::from_millis(200)) {
+        while !capture.probe_port(1, Duration::from_millis(200)) {
             assert!(Instant::now() < until, "it captures nothing: {}", capture.child.log());
         }
         Some(capture)
@@ -90,7 +90,7 @@ impl Capture {
     }
 
     /// Connects to a port where nothing listens, and returns whether tshark shows that within `timeout`.
-    fn knock(&self, port: u16, timeout: Duration) -> bool {
+    fn probe_port(&self, port: u16, timeout: Duration) -> bool {
         let mut command = self.inside(Path::new("bash"));
         let refused = command.arg("-c").arg(format!("exec 3<>/dev/tcp/127.0.0.1/{port}")).output();
         assert!(!refused.expect("bash starts").status.success(), "nobody listens there");
@@ -124,7 +124,7 @@ impl Capture {
         keys: &Path,
         columns: &[&str],
     ) -> Vec<Vec<String>> {
-        assert!(self.knock(2, DEADLINE), "packets come in their order: {}", self.child.log());
+        assert!(self.probe_port(2, DEADLINE), "packets come in their order: {}", self.child.log());
         self.child.stop(Signal::INT, DEADLINE).expect("it was running");
         let mut command = Command::new(&self.tshark);
         let below = if protocol.is_tls() { "tls" } else { "http2" };

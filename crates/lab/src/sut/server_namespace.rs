@@ -32,7 +32,7 @@ impl<F: Fn(&Path) -> Command> ServerNamespace for F {
     }
 
     fn reach(&self, address: SocketAddr) -> io::Result<()> {
-        tcp::knock(address)
+        tcp::probe_port(address)
     }
 
     fn is_shared(&self) -> bool {
@@ -41,7 +41,7 @@ impl<F: Fn(&Path) -> Command> ServerNamespace for F {
 }
 
 /// How long to wait on a silent server's log, which ends with the server, before the next connection attempt.
-const KNOCK: Duration = Duration::from_millis(2);
+const PROBE_PERIOD: Duration = Duration::from_millis(2);
 
 /// Returns when `sut` accepts connections on all of its endpoints.
 pub(super) fn wait_until_ready(
@@ -55,13 +55,13 @@ pub(super) fn wait_until_ready(
         Ready::Addresses(says) => {
             child.wait_for_line(START_TIMEOUT, |line| says(line, endpoints).then_some(()))
         }
-        Ready::Silent => knock(sut, child, endpoints, place)?,
+        Ready::Silent => probe_port(sut, child, endpoints, place)?,
     };
     ready.map_err(|why| SutError::NotStarted { server: sut.name(), why, said: child.log() })
 }
 
 /// Tries to connect to every endpoint of a silent server until each has accepted.
-fn knock(
+fn probe_port(
     sut: &dyn Sut,
     child: &Child,
     endpoints: &Endpoints,
@@ -74,7 +74,7 @@ fn knock(
             if error.kind() != io::ErrorKind::ConnectionRefused {
                 return Err(SutError::Io { server: sut.name(), source: error });
             }
-            match child.wait_for_line(KNOCK, |_| None::<()>) {
+            match child.wait_for_line(PROBE_PERIOD, |_| None::<()>) {
                 Err(WaitError::Timeout) if Instant::now() < deadline => {}
                 ended_or_late => return Ok(ended_or_late),
             }

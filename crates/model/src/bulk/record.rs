@@ -94,7 +94,7 @@ pub struct BulkRecord {
 }
 
 /// An end that did not run for more than this share of its time has no figures. A smaller share is a warning.
-pub(crate) const VOID: f64 = 0.1;
+pub(crate) const MOST_PAUSED_SHARE: f64 = 0.1;
 
 /// Whether `time` is more than this share of `all`.
 pub(crate) fn exceeds(time: Duration, share: f64, all: Duration) -> bool {
@@ -129,7 +129,7 @@ impl BulkRecord {
 
     /// Whether this end did not run for so much of the time that the rate says nothing of the server.
     pub fn is_void(&self) -> bool {
-        exceeds(self.paused, VOID, self.elapsed())
+        exceeds(self.paused, MOST_PAUSED_SHARE, self.elapsed())
     }
 
     /// The fixed time of a run that lasted until it was over; `None` for any other run.

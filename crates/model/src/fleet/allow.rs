@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use super::{FetchTask, Reach, ServeTask};
-use crate::scenario::{Scenario, Target};
+use crate::scenario::{Cell, Target};
 use crate::workload::Protocol;
 use h2lab_base::units::{ParseQuantityError, format_bytes};
 use pattern::{Host, UrlPattern, is_tls};
@@ -148,7 +148,7 @@ impl Permissions {
     pub fn check_load(&self, load: &LoadRequest<'_>) -> Result<(), Refusal> {
         self.check_server(load.url, load.reach, load.protocol)?;
         check_congestion(load.congestion)?;
-        self.limits.check(&load.demand)
+        self.limits.check(&load.demand, limits::TIME_OF_LOAD)
     }
 
     /// Refuses transfers that are not permitted, and those that no agent makes: they come as a message. All that run at
@@ -163,7 +163,7 @@ impl Permissions {
         }
         let connections = tasks.iter().fold(0_u32, |sum, task| sum.saturating_add(task.connections));
         let time = tasks.iter().map(|task| task.duration).max().unwrap_or_default();
-        self.limits.check(&Demand { rate: None, connections, time })
+        self.limits.check(&Demand { rate: None, connections, time }, limits::TIME_OF_TRANSFERS)
     }
 
     /// Refuses a server of bytes that is not permitted.
@@ -178,18 +178,17 @@ impl Permissions {
         }
     }
 
-    /// Refuses the cells of a scenario that are not permitted, after the checks that a file has: it may have come as
-    /// a message.
-    pub fn check_unit(&self, scenario: &Scenario) -> Result<(), Refusal> {
-        let plan = scenario.as_received()?.plan();
-        // Repetitions of a cell ask for the same.
-        for cell in plan.iter().filter(|cell| cell.repetition == 0) {
+    /// Refuses a unit with a cell that is not permitted. These must be all cells that are measured, of a plan that has the
+    /// checks of a file ([`RunInfo::plan`](super::RunInfo::plan)): it has come as a message. Cells of other units of the
+    /// same run are for agents that permit those.
+    pub fn check_unit(&self, cells: &[Cell]) -> Result<(), Refusal> {
+        for cell in cells {
             match &cell.target {
                 Target::Url { url } => self.check_server(url, &Reach::default(), cell.protocol)?,
                 Target::Origin | Target::Sut { .. } => self.check_role(&Permitted::Lab)?,
             }
             check_congestion(cell.congestion.as_deref())?;
-            self.limits.check(&Demand::of_cell(cell, 1))?;
+            self.limits.check(&Demand::of_cell(cell, 1), limits::TIME_OF_CELL)?;
         }
         self.check_uncounted("a unit of a study")
     }

@@ -8,7 +8,8 @@
 
 mod closing;
 
-use super::gathering::{Agent, Gathering, Readiness, busy};
+use super::agent_set::{AgentSet, Decider, Readiness, busy};
+use super::figures::MOST_COUNT;
 use super::messages::{FromAgent, ToAgent};
 use super::record::FleetAsked;
 use super::{
@@ -20,7 +21,7 @@ use h2lab_base::units::{Time, format_duration};
 
 /// A pair as the coordinator sees it.
 #[derive(Debug)]
-struct Course {
+struct PairProgress {
     end: Option<PairEnd>,
     /// Bytes by progress reports.
     meter: ByteMeter,
@@ -28,8 +29,8 @@ struct Course {
     began: Option<Time>,
 }
 
-/// The most bytes accepted for one pair: an exabyte.
-const MOST_BYTES: u64 = 1 << 60;
+/// Why there are no figures of a pair that nobody waits for any more.
+const ABANDONED: &str = "it was abandoned";
 
 /// See the module.
 #[derive(Debug)]
@@ -37,12 +38,12 @@ pub struct Coordinator {
     job: FleetJob,
     stage: Stage,
     /// Clients come first, then servers.
-    gathering: Gathering,
+    set: AgentSet,
     /// By agent: the index of its server, if it is one.
     server_of: Vec<Option<usize>>,
     /// By server: those without an agent are ready from the start.
     servers: Vec<AgentRecord>,
-    pairs: Vec<Course>,
+    pairs: Vec<PairProgress>,
     start_at: Time,
     /// When servers are sent Stop, also if pairs are open; [`Time::NEVER`] once they were.
     stop_servers_at: Time,
@@ -66,14 +67,14 @@ impl Coordinator {
             };
             servers.push(AgentRecord { url, ..AgentRecord::new(&server.name) });
         }
-        let gathering = Gathering::new(names);
-        let course = |_| Course { end: None, meter: ByteMeter::new(now), reported: 0, began: None };
+        let set = AgentSet::new(names);
+        let course = |_| PairProgress { end: None, meter: ByteMeter::new(now), reported: 0, began: None };
         let pairs = (0..job.plan.pairs.len()).map(course).collect();
-        let stage = Stage::Waking(now + job.waits.setup);
+        let stage = Stage::Comparing(now + job.waits.setup);
         Self {
             job,
             stage,
-            gathering,
+            set,
             server_of,
             servers,
             pairs,
@@ -99,11 +100,6 @@ impl Coordinator {
         self.stage
     }
 
-    /// Whether no useful message can come any more.
-    pub const fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over)
-    }
-
     /// Bytes that are known to have come, and pairs that are over.
     pub fn progress(&self) -> (u64, usize) {
         let over = self.pairs.iter().filter(|course| course.end.is_some()).count();
@@ -115,47 +111,55 @@ impl Coordinator {
         self.pairs.get(pair).map_or(0, |course| course.reported)
     }
 
-    /// The next message, and the agent that it is for.
-    pub fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
-        self.gathering.poll_message()
+    /// Ends the drive at once: nothing is waited for any more, and pairs that are not over by now are lost.
+    pub fn abandon(&mut self) {
+        self.interrupted = true;
+        self.end_the_rest(ABANDONED);
+        self.stage = Stage::Over;
+    }
+}
+
+impl Decider for Coordinator {
+    fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
+        self.set.poll_message()
     }
 
-    /// When [`Coordinator::handle_timeout`] wants to be called, unless something happens before.
-    pub fn poll_timeout(&self) -> Time {
+    fn poll_timeout(&self) -> Time {
         match self.stage {
-            Stage::Waking(until) | Stage::Planning(until) | Stage::Closing(until) => until,
+            Stage::Comparing(until) | Stage::Planning(until) | Stage::Closing(until) => until,
             Stage::Running { stop, until, .. } => stop.min(self.stop_servers_at).min(until),
             Stage::Over => Time::NEVER,
         }
     }
 
-    /// An agent sent a message.
-    pub fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
-        if !self.gathering.is_present(agent) {
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
+        if !self.set.is_present(agent) {
             return;
         }
         match message {
-            FromAgent::Ready { version, machine, card } => {
-                self.gathering.wake(now, agent, version, machine, card);
-            }
-            FromAgent::Pong { number, at } => match self.gathering.compare(now, agent, number, at) {
+            FromAgent::Ready { version, machine } => self.set.note_ready(now, agent, version, machine),
+            FromAgent::Pong { number, at } => match self.set.compare(now, agent, number, at) {
                 Ok(true) => self.open(agent),
                 Ok(false) => {}
                 Err(why) => self.lose(agent, why),
             },
             FromAgent::Serving { address } => {
                 if let (Some(server), Readiness::Opening) =
-                    (self.server_of[agent], self.gathering.agents[agent].readiness)
+                    (self.server_of[agent], self.set.agents[agent].readiness)
                 {
                     self.servers[server].url = Some(self.job.url(server, address));
-                    self.gathering.agents[agent].readiness = Readiness::Ready;
+                    self.set.agents[agent].readiness = Readiness::Ready;
                 }
             }
-            FromAgent::Planned => self.gathering.note_planned(agent),
-            FromAgent::Refused { why } => self.lose(agent, &why),
-            FromAgent::Busy { with } => self.lose(agent, &busy(&with)),
-            FromAgent::Progress { at, bytes } => self.note(agent, at, &bytes),
-            FromAgent::Result { pair, began, figures } => self.conclude(agent, pair, began, figures),
+            FromAgent::Planned => self.set.note_planned(agent),
+            FromAgent::Refused { why } => self.refuse(agent, &why),
+            FromAgent::Busy { with } => self.refuse(agent, &busy(&with)),
+            FromAgent::Progress { at, bytes } => self.note(now, agent, at, &bytes),
+            FromAgent::Result { pair, began, figures } => self.conclude(now, agent, pair, began, figures),
             FromAgent::Served(figures) => self.note_served(agent, figures),
             // Those of loads.
             FromAgent::Loading(_) | FromAgent::Part(_) => {}
@@ -163,16 +167,14 @@ impl Coordinator {
         self.advance(now);
     }
 
-    /// An agent's transport has ended, or delivered an invalid message.
-    pub fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
-        if self.gathering.is_present(agent) {
+    fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
+        if self.set.is_present(agent) {
             self.lose(agent, why);
             self.advance(now);
         }
     }
 
-    /// Interrupts the run: the results so far are collected.
-    pub fn handle_interrupt(&mut self, now: Time) {
+    fn handle_interrupt(&mut self, now: Time) {
         if self.interrupted || self.is_over() {
             return;
         }
@@ -190,17 +192,20 @@ impl Coordinator {
         self.advance(now);
     }
 
-    /// Handles all deadlines up to `now`.
-    pub fn handle_timeout(&mut self, now: Time) {
+    fn handle_timeout(&mut self, now: Time) {
         match self.stage {
-            Stage::Waking(until) if now >= until => {
+            Stage::Comparing(until) if now >= until => {
                 let late = format!("it was not ready within {}", format_duration(self.job.waits.setup));
-                self.lose_those(&late, |agent| agent.readiness != Readiness::Ready);
+                for place in self.set.those(|agent| agent.readiness != Readiness::Ready) {
+                    self.lose(place, &late);
+                }
             }
             Stage::Planning(until) if now >= until => {
                 let late =
                     format!("it did not accept its plan within {}", format_duration(self.job.waits.setup));
-                self.lose_those(&late, |agent| agent.readiness == Readiness::Reading);
+                for place in self.set.those(|agent| agent.readiness == Readiness::Reading) {
+                    self.lose(place, &late);
+                }
             }
             Stage::Running { until, .. } if now >= until => {
                 let after = format_duration(self.job.duration + self.job.waits.grace);
@@ -225,12 +230,14 @@ impl Coordinator {
         }
         self.advance(now);
     }
+}
 
+impl Coordinator {
     /// An agent is ready: a server is asked to serve.
     fn open(&mut self, agent: usize) {
         if let Some(task) = self.server_of[agent].and_then(|server| self.job.serve_task(server)) {
-            self.gathering.agents[agent].readiness = Readiness::Opening;
-            self.gathering.send(agent, ToAgent::Serve(task));
+            self.set.agents[agent].readiness = Readiness::Opening;
+            self.set.send(agent, ToAgent::Serve(task));
         }
     }
 
@@ -240,10 +247,10 @@ impl Coordinator {
             self.stage = self.after_pairs(now);
         }
         match self.stage {
-            Stage::Waking(_) if self.gathering.all(|readiness| readiness == Readiness::Ready) => {
-                self.brief(now);
+            Stage::Comparing(_) if self.set.all(|readiness| readiness == Readiness::Ready) => {
+                self.send_tasks(now);
             }
-            Stage::Planning(_) if self.gathering.all(|readiness| readiness != Readiness::Reading) => {
+            Stage::Planning(_) if self.set.all(|readiness| readiness != Readiness::Reading) => {
                 self.start(now);
             }
             _ => {}
@@ -251,7 +258,7 @@ impl Coordinator {
     }
 
     /// Sends clients their tasks.
-    fn brief(&mut self, now: Time) {
+    fn send_tasks(&mut self, now: Time) {
         self.stage = Stage::Planning(now + self.job.waits.setup);
         for client in 0..self.job.clients.len() {
             let open = self.job.plan.of_client(client as u32).filter(|&pair| self.pairs[pair].end.is_none());
@@ -261,8 +268,8 @@ impl Coordinator {
             };
             let tasks: Vec<_> = open.filter_map(task).collect();
             if !tasks.is_empty() {
-                self.gathering.agents[client].readiness = Readiness::Reading;
-                self.gathering.send(client, ToAgent::FleetPlan(tasks));
+                self.set.agents[client].readiness = Readiness::Reading;
+                self.set.send(client, ToAgent::FleetPlan(tasks));
             }
         }
         self.advance(now);
@@ -270,43 +277,59 @@ impl Coordinator {
 
     /// Gives all clients one instant.
     fn start(&mut self, now: Time) {
-        let start = self.gathering.start(now);
+        let start = self.set.start(now);
         let end = start + self.job.duration;
         let grace = self.job.waits.grace;
         self.start_at = start;
         self.run_until(start, end + grace / 2, end + grace);
     }
 
-    /// Records an agent's progress report on its pairs.
-    fn note(&mut self, agent: usize, at: Time, bytes: &[(u32, u64)]) {
-        let Some(offset) = self.gathering.agents[agent].record.offset else { return };
+    /// Records an agent's progress report on its pairs. Nothing can have come before the start, or after now.
+    fn note(&mut self, now: Time, agent: usize, at: Time, bytes: &[(u32, u64)]) {
+        let is_running = matches!(self.stage, Stage::Running { .. });
+        let (true, Some(offset)) = (is_running, self.set.agents[agent].record.offset) else { return };
         for &(pair, bytes) in bytes {
             let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { continue };
-            let fresh = bytes.min(MOST_BYTES).saturating_sub(course.reported);
+            let fresh = bytes.min(MOST_COUNT).saturating_sub(course.reported);
             if course.reported == 0 {
                 // A lost pair's time begins with the common instant: the time of its first request is unknown.
                 course.meter = ByteMeter::new(self.start_at);
             }
-            course.meter.add(offset.to_us(at), fresh);
+            course.meter.add(offset.to_us(at).min(now), fresh);
             course.reported += fresh;
         }
     }
 
     /// A pair is over.
-    fn conclude(&mut self, agent: usize, pair: u32, began: Time, figures: Result<Box<PairFigures>, String>) {
-        let Some(offset) = self.gathering.agents[agent].record.offset else { return };
+    fn conclude(
+        &mut self,
+        now: Time,
+        agent: usize,
+        pair: u32,
+        began: Time,
+        figures: Result<Box<PairFigures>, String>,
+    ) {
+        let Some(offset) = self.set.agents[agent].record.offset else { return };
         let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { return };
-        course.began = began.happened().then(|| offset.to_us(began));
+        course.began = began.happened().then(|| offset.to_us(began).min(now));
+        // All bytes are added up on one clock: those of another time would make the sum last for years. The uncertainty is
+        // bounded, since it comes of what the agent says.
+        let (start, grace) = (self.start_at, self.job.waits.grace);
+        let waits = grace + offset.uncertainty.min(grace);
+        let is_of_this_time = |meter: &ByteMeter| {
+            let [first, last] = [meter.began(), meter.ended()].map(|time| offset.to_us(time));
+            start.since(first) <= waits && last.since(start) <= self.job.duration + waits
+        };
         course.end = Some(match figures {
-            Ok(figures) if figures.is_sound() => {
+            Ok(figures) if figures.is_sound() && is_of_this_time(&figures.meter) => {
                 course.reported = figures.bytes();
                 course.meter = ByteMeter::new(offset.to_us(figures.meter.began()));
                 course.meter.add_all(&figures.meter, |time| offset.to_us(time));
                 PairEnd::Reported(figures)
             }
-            Ok(_) => {
-                PairEnd::Lost { why: "its client reports figures that are too large to add up".to_owned() }
-            }
+            Ok(_) => PairEnd::Lost {
+                why: "its client reports figures that are too large to add up, or of another time".to_owned(),
+            },
             Err(why) => PairEnd::Failed { why },
         });
     }
@@ -314,22 +337,30 @@ impl Coordinator {
     fn stop_all(&mut self) {
         for client in 0..self.job.clients.len() {
             if self.job.plan.of_client(client as u32).any(|pair| self.pairs[pair].end.is_none()) {
-                self.gathering.send(client, ToAgent::Stop);
+                self.set.send(client, ToAgent::Stop);
             }
         }
     }
 
-    fn lose_those(&mut self, why: &str, whom: impl Fn(&Agent) -> bool) {
-        for place in self.gathering.those(whom) {
-            self.lose(place, why);
+    /// An agent has refused what it was asked for. Before the start its pairs have failed, for nothing was lost.
+    fn refuse(&mut self, agent: usize, why: &str) {
+        match self.stage {
+            Stage::Comparing(_) | Stage::Planning(_) => {
+                self.give_up(agent, why, |name| PairEnd::Failed { why: format!("{name} refused: {why}") });
+            }
+            _ => self.lose(agent, why),
         }
     }
 
     /// Gives an agent up, and the pairs that need it.
     fn lose(&mut self, agent: usize, why: &str) {
-        let record = &mut self.gathering.agents[agent].record;
-        record.lost = Some(why.to_owned());
-        let (server, name) = (self.server_of[agent], record.name.clone());
+        self.give_up(agent, why, |name| PairEnd::Lost { why: format!("{name}: {why}") });
+    }
+
+    /// No message of this agent is taken any more, and pairs that need it end in this way, given its name.
+    fn give_up(&mut self, agent: usize, why: &str, end: impl Fn(&str) -> PairEnd) {
+        self.set.lose(agent, why);
+        let (server, name) = (self.server_of[agent], self.set.agents[agent].record.name.clone());
         // Once started, a client itself reports a dead server, and what it got until then.
         let is_running = matches!(self.stage, Stage::Running { .. });
         for (course, pair) in self.pairs.iter_mut().zip(&self.job.plan.pairs) {
@@ -338,7 +369,7 @@ impl Coordinator {
                 Some(server) => pair.server as usize == server && !is_running,
             };
             if needs_it && course.end.is_none() {
-                course.end = Some(PairEnd::Lost { why: format!("{name}: {why}") });
+                course.end = Some(end(&name));
             }
         }
     }
@@ -351,10 +382,10 @@ impl Coordinator {
 
     /// The record; the role adds what only it knows.
     pub fn into_record(mut self) -> FleetRecord {
-        self.end_the_rest("it was abandoned");
-        let Self { job, gathering, server_of, mut servers, pairs, start_at, interrupted, .. } = self;
+        self.end_the_rest(ABANDONED);
+        let Self { job, set, server_of, mut servers, pairs, start_at, interrupted, .. } = self;
         let mut clients = Vec::new();
-        for (agent, server) in gathering.agents.into_iter().zip(server_of) {
+        for (agent, server) in set.agents.into_iter().zip(server_of) {
             match server {
                 None => clients.push(agent.record),
                 Some(place) => {
@@ -396,7 +427,12 @@ impl Coordinator {
 }
 
 /// The pair of this number, if it is of that client and not over.
-fn course_of<'a>(job: &FleetJob, pairs: &'a mut [Course], agent: usize, pair: u32) -> Option<&'a mut Course> {
+fn course_of<'a>(
+    job: &FleetJob,
+    pairs: &'a mut [PairProgress],
+    agent: usize,
+    pair: u32,
+) -> Option<&'a mut PairProgress> {
     let planned = job.plan.pairs.get(pair as usize)?;
     let course = pairs.get_mut(pair as usize)?;
     (planned.client as usize == agent && course.end.is_none()).then_some(course)

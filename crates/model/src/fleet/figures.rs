@@ -9,8 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::bulk::rate::cpu_per_gb;
 use crate::bulk::{Binding, ByteMeter, FrameFigures, RateSpread, TransferOutcome};
 
-/// The largest sound value: an exabyte, or 36 years in nanoseconds.
-const MOST: u128 = 1 << 60;
+/// The largest sound count: a pebibyte, which takes a day at 100 Gbit/s. Ten thousand of them can be added up.
+pub(super) const MOST_COUNT: u64 = 1 << 50;
+
+/// The longest sound time, in nanoseconds: 36 years.
+const MOST_NANOS: u128 = 1 << 60;
 
 /// Files that ended in the same way. Every file is counted in one of these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -59,16 +62,16 @@ impl PairFigures {
         self.endings.iter().map(|ending| ending.bytes).sum()
     }
 
-    /// Whether its numbers can be added up: they come from another machine. More than an exabyte (2^60 bytes) is refused.
+    /// Whether its numbers can be added up, also with those of other pairs: they come from another machine. More than a pebibyte
+    /// (2^50 bytes) is refused.
     pub fn is_sound(&self) -> bool {
         let files = self.endings.iter().map(|ending| u128::from(ending.files.max(ending.bytes)));
         let intervals = self.meter.intervals().iter().map(|&bytes| u128::from(bytes));
         let frames =
             [self.frames.data, self.frames.data_bytes, self.frames.updates, self.frames.update_bytes];
         let frames = frames.into_iter().map(u128::from);
-        [files.sum::<u128>(), intervals.sum(), frames.sum(), self.cpu.as_nanos()]
-            .iter()
-            .all(|sum| *sum <= MOST)
+        [files.sum::<u128>(), intervals.sum(), frames.sum()].iter().all(|sum| *sum <= u128::from(MOST_COUNT))
+            && self.cpu.as_nanos() <= MOST_NANOS
     }
 
     /// Whether something went wrong: a file failed, or nothing came.
@@ -114,15 +117,14 @@ impl ServerFigures {
     pub fn is_sound(&self) -> bool {
         /// Four times the maximum of Linux (`TCP_CA_NAME_MAX`).
         const LONGEST_NAME: usize = 64;
-        let numbers =
-            [self.sent, self.received, self.connections, self.retransmits.unwrap_or(0)].map(u128::from);
+        let numbers = [self.sent, self.received, self.connections, self.retransmits.unwrap_or(0)];
         let is_name =
             |name: &String| name.len() <= LONGEST_NAME && name.chars().all(|c| c.is_ascii_graphic());
         let busiest = self.busiest.as_ref();
-        numbers.iter().chain([&self.cpu.as_nanos()]).all(|number| *number <= MOST)
+        numbers.iter().all(|number| *number <= MOST_COUNT)
+            && self.cpu.as_nanos() <= MOST_NANOS
             && self.congestion.as_ref().is_none_or(is_name)
-            && busiest
-                .is_none_or(|end| is_name(&end.congestion_control) && u128::from(end.bytes_acked) <= MOST)
+            && busiest.is_none_or(|end| is_name(&end.congestion_control) && end.bytes_acked <= MOST_COUNT)
     }
 }
 
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(ServerFigures { sent: 0, ..figures.clone() }.cpu_per_gb(), None);
         let taken = ServerFigures { sent: 0, received: figures.sent, ..figures.clone() };
         assert_eq!(taken.cpu_per_gb(), Some(0.5));
-        let most = 1 << 60;
+        let most = MOST_COUNT;
         assert!(ServerFigures { sent: most, retransmits: Some(most), ..figures.clone() }.is_sound());
         for wrong in [
             ServerFigures { sent: most + 1, ..figures.clone() },
@@ -160,5 +162,20 @@ mod tests {
         ] {
             assert!(!wrong.is_sound(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn what_is_sound_of_each_pair_can_be_added_up_over_all() {
+        let with = |bytes: u64, cpu: Duration| {
+            let mut figures = fleet::figures(0, 0, 1);
+            figures.endings[0].bytes = bytes;
+            PairFigures { cpu, ..figures }
+        };
+        // The other ending has one file and no byte: the larger of both counts.
+        let (most, longest) = (MOST_COUNT - 1, Duration::from_nanos(1 << 60));
+        assert!(with(most, longest).is_sound());
+        assert!(!with(most + 1, longest).is_sound());
+        assert!(!with(most, longest + Duration::from_nanos(1)).is_sound());
+        assert!(MOST_COUNT.checked_mul(10_000).is_some());
     }
 }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_servers_that_we_started_are_believed_without_a_look() {
+    fn certificates_of_servers_that_we_started_are_not_verified() {
         let mut job = testing::job(1, 1);
         assert!(job.fetch_task(0, "https://a").unwrap().trust.insecure);
         job.servers[0].place = ServerPlace::Url("https://a".to_owned());

@@ -9,15 +9,18 @@
 
 use std::time::Duration;
 
-use super::gathering::{Agent, Gathering, Readiness, Stage, busy};
+use super::agent_set::{Agent, AgentSet, Decider, Readiness, Stage, busy};
 use super::load_job::{LoadJob, LoadOutcome, ShareEnd, ShareRecord};
 use super::messages::{FromAgent, PartReport, ShareProgress, ToAgent};
 use crate::record::Histogram;
 use h2lab_base::units::{Time, format_duration};
 
+/// Why there is no part of a share that nobody waits for any more.
+const ABANDONED: &str = "it was abandoned";
+
 /// A share as the coordinator sees it.
 #[derive(Debug, Default)]
-struct Course {
+struct ShareStatus {
     end: Option<ShareEnd>,
     /// What its agent reported last, without response times.
     newest: Option<Box<ShareProgress>>,
@@ -29,9 +32,9 @@ struct Course {
 pub struct LoadCoordinator {
     job: LoadJob,
     stage: Stage,
-    gathering: Gathering,
+    set: AgentSet,
     /// By agent.
-    shares: Vec<Course>,
+    shares: Vec<ShareStatus>,
     /// Response times that were reported since they were last asked for.
     recent: Histogram,
     start_at: Time,
@@ -41,13 +44,13 @@ pub struct LoadCoordinator {
 impl LoadCoordinator {
     /// Begins `now` with a job whose agents are being started.
     pub fn new(job: LoadJob, now: Time) -> Self {
-        let gathering = Gathering::new(job.agents.iter().map(String::as_str));
-        let shares = job.agents.iter().map(|_| Course::default()).collect();
-        let stage = if job.agents.is_empty() { Stage::Over } else { Stage::Waking(now + job.waits.setup) };
+        let set = AgentSet::new(job.agents.iter().map(String::as_str));
+        let shares = job.agents.iter().map(|_| ShareStatus::default()).collect();
+        let stage = if job.agents.is_empty() { Stage::Over } else { Stage::Comparing(now + job.waits.setup) };
         Self {
             job,
             stage,
-            gathering,
+            set,
             shares,
             recent: Histogram::default(),
             start_at: Time::NEVER,
@@ -63,11 +66,6 @@ impl LoadCoordinator {
     /// The current stage.
     pub const fn stage(&self) -> Stage {
         self.stage
-    }
-
-    /// Whether no useful message can come any more.
-    pub const fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over)
     }
 
     /// What all agents have reported: sums of their newest reports, those of lost agents and of shares that are over among them.
@@ -88,41 +86,49 @@ impl LoadCoordinator {
 
     /// Names of the agents that are lost until now, by place, and why.
     pub fn lost(&self) -> impl Iterator<Item = (usize, &str, &str)> {
-        let agents = self.gathering.agents.iter().enumerate();
+        let agents = self.set.agents.iter().enumerate();
         agents.filter_map(|(place, Agent { record, .. })| {
             Some((place, record.name.as_str(), record.lost.as_deref()?))
         })
     }
 
-    /// The next message, and the agent that it is for.
-    pub fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
-        self.gathering.poll_message()
+    /// Ends the load at once: nothing is waited for any more, and shares that are not stored by now are lost.
+    pub fn abandon(&mut self) {
+        self.interrupted = true;
+        self.end_the_rest(ABANDONED);
+        self.stage = Stage::Over;
+    }
+}
+
+impl Decider for LoadCoordinator {
+    fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
+        self.set.poll_message()
     }
 
-    /// When [`LoadCoordinator::handle_timeout`] wants to be called, unless something happens before.
-    pub fn poll_timeout(&self) -> Time {
+    fn poll_timeout(&self) -> Time {
         match self.stage {
-            Stage::Waking(until) | Stage::Planning(until) | Stage::Closing(until) => until,
+            Stage::Comparing(until) | Stage::Planning(until) | Stage::Closing(until) => until,
             Stage::Running { stop, until, .. } => stop.min(until),
             Stage::Over => Time::NEVER,
         }
     }
 
-    /// An agent sent a message.
-    pub fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
-        if !self.gathering.is_present(agent) {
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
+        if !self.set.is_present(agent) {
             return;
         }
         match message {
-            FromAgent::Ready { version, machine, card } => {
-                self.gathering.wake(now, agent, version, machine, card);
-            }
+            FromAgent::Ready { version, machine } => self.set.note_ready(now, agent, version, machine),
             FromAgent::Pong { number, at } => {
-                if let Err(why) = self.gathering.compare(now, agent, number, at) {
+                if let Err(why) = self.set.compare(now, agent, number, at) {
                     self.lose(agent, why);
                 }
             }
-            FromAgent::Planned => self.gathering.note_planned(agent),
+            FromAgent::Planned => self.set.note_planned(agent),
             FromAgent::Refused { why } => self.refuse(agent, &why),
             FromAgent::Busy { with } => self.refuse(agent, &busy(&with)),
             FromAgent::Loading(progress) => self.note(agent, progress),
@@ -136,16 +142,14 @@ impl LoadCoordinator {
         self.advance(now);
     }
 
-    /// An agent's transport has ended, or delivered an invalid message.
-    pub fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
-        if self.gathering.is_present(agent) {
+    fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
+        if self.set.is_present(agent) {
             self.lose(agent, why);
             self.advance(now);
         }
     }
 
-    /// Interrupts the load: what was measured until now is collected.
-    pub fn handle_interrupt(&mut self, now: Time) {
+    fn handle_interrupt(&mut self, now: Time) {
         if self.interrupted || self.is_over() {
             return;
         }
@@ -159,17 +163,20 @@ impl LoadCoordinator {
         self.advance(now);
     }
 
-    /// Handles all deadlines up to `now`.
-    pub fn handle_timeout(&mut self, now: Time) {
+    fn handle_timeout(&mut self, now: Time) {
         let setup = self.job.waits.setup;
         match self.stage {
-            Stage::Waking(until) if now >= until => {
+            Stage::Comparing(until) if now >= until => {
                 let late = format!("it was not ready within {}", format_duration(setup));
-                self.lose_those(&late, |agent| agent.readiness != Readiness::Ready);
+                for place in self.set.those(|agent| agent.readiness != Readiness::Ready) {
+                    self.lose(place, &late);
+                }
             }
             Stage::Planning(until) if now >= until => {
                 let late = format!("its connections were not up within {}", format_duration(setup));
-                self.lose_those(&late, |agent| agent.readiness == Readiness::Reading);
+                for place in self.set.those(|agent| agent.readiness == Readiness::Reading) {
+                    self.lose(place, &late);
+                }
             }
             Stage::Running { until, .. } if now >= until => {
                 let grace = self.job.waits.grace;
@@ -194,22 +201,24 @@ impl LoadCoordinator {
         }
         self.advance(now);
     }
+}
 
+impl LoadCoordinator {
     /// Enters the next stage if nothing is left to wait for.
     fn advance(&mut self, now: Time) {
         if self.shares.iter().all(|share| share.end.is_some()) {
             self.stage = Stage::Over;
         }
         match self.stage {
-            Stage::Waking(_) if self.gathering.all(|readiness| readiness == Readiness::Ready) => {
+            Stage::Comparing(_) if self.set.all(|readiness| readiness == Readiness::Ready) => {
                 self.stage = Stage::Planning(now + self.job.waits.setup);
                 for place in self.open() {
-                    self.gathering.agents[place].readiness = Readiness::Reading;
-                    self.gathering.send(place, ToAgent::Load(Box::new(self.job.task(place))));
+                    self.set.agents[place].readiness = Readiness::Reading;
+                    self.set.send(place, ToAgent::Load(Box::new(self.job.task(place))));
                 }
             }
-            Stage::Planning(_) if self.gathering.all(|readiness| readiness == Readiness::Briefed) => {
-                let start = self.gathering.start(now);
+            Stage::Planning(_) if self.set.all(|readiness| readiness == Readiness::Accepted) => {
+                let start = self.set.start(now);
                 let end = start + self.job.duration;
                 let grace = self.job.waits.grace;
                 self.start_at = start;
@@ -227,8 +236,7 @@ impl LoadCoordinator {
     /// An agent's progress. What goes backwards, or comes twice, is older than what is known.
     fn note(&mut self, agent: usize, mut progress: Box<ShareProgress>) {
         let share = &mut self.shares[agent];
-        let has_task =
-            matches!(self.gathering.agents[agent].readiness, Readiness::Reading | Readiness::Briefed);
+        let has_task = matches!(self.set.agents[agent].readiness, Readiness::Reading | Readiness::Accepted);
         let is_newer = share.newest.as_ref().is_none_or(|known| progress.follows(known));
         if has_task && share.end.is_none() && is_newer && progress.is_sound() {
             self.recent.merge(&std::mem::take(&mut progress.recent));
@@ -238,7 +246,7 @@ impl LoadCoordinator {
 
     /// An agent's records are stored. Before the start there are none, and a second report is one too many.
     fn conclude(&mut self, agent: usize, report: PartReport) {
-        let record = &self.gathering.agents[agent].record;
+        let record = &self.set.agents[agent].record;
         let is_running = matches!(self.stage, Stage::Running { .. });
         let (true, None, Some(offset)) = (is_running, &self.shares[agent].end, record.offset) else { return };
         // The name of a part is its agent's own, so that no two shares can have one part.
@@ -259,24 +267,18 @@ impl LoadCoordinator {
 
     /// An agent has said that it cannot make its share, or cannot go on. Before the common instant is set, the load is not begun.
     fn refuse(&mut self, agent: usize, why: &str) {
-        if !matches!(self.stage, Stage::Waking(_) | Stage::Planning(_)) {
+        if !matches!(self.stage, Stage::Comparing(_) | Stage::Planning(_)) {
             self.lose(agent, why);
             return;
         }
         self.shares[agent].end = Some(ShareEnd::Failed { why: why.to_owned() });
-        self.gathering.agents[agent].record.lost = Some(why.to_owned());
+        self.set.lose(agent, why);
         self.end_the_rest("the load was not begun");
     }
 
     fn stop_all(&mut self) {
         for place in self.open() {
-            self.gathering.send(place, ToAgent::Stop);
-        }
-    }
-
-    fn lose_those(&mut self, why: &str, whom: impl Fn(&Agent) -> bool) {
-        for place in self.gathering.those(whom) {
-            self.lose(place, why);
+            self.set.send(place, ToAgent::Stop);
         }
     }
 
@@ -285,7 +287,7 @@ impl LoadCoordinator {
         if matches!(self.shares[agent].end, Some(ShareEnd::Reported(_))) {
             return;
         }
-        self.gathering.agents[agent].record.lost = Some(why.to_owned());
+        self.set.lose(agent, why);
         self.end(agent, why);
     }
 
@@ -305,18 +307,15 @@ impl LoadCoordinator {
 
     /// What became of the load.
     pub fn into_result(mut self) -> LoadOutcome {
-        self.end_the_rest("it was abandoned");
-        let Self { job, gathering, shares, start_at, interrupted, .. } = self;
-        let shares = gathering.agents.into_iter().zip(shares).enumerate().map(|(place, (agent, course))| {
-            ShareRecord {
+        self.end_the_rest(ABANDONED);
+        let Self { job, set, shares, start_at, interrupted, .. } = self;
+        let shares =
+            set.agents.into_iter().zip(shares).enumerate().map(|(place, (agent, course))| ShareRecord {
                 share: job.share(place),
                 end: course.end.unwrap_or(ShareEnd::Lost { why: String::new(), progress: None }),
                 late: course.late,
-                uncertainty: agent.record.offset.map(|offset| offset.uncertainty),
                 agent: agent.record,
-                card: agent.card,
-            }
-        });
+            });
         LoadOutcome { start_at, interrupted, shares: shares.collect() }
     }
 }

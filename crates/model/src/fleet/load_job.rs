@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentCard, AgentRecord, FleetTimeouts, LoadTask, PartReport, ShareProgress};
+use super::{AgentRecord, FleetTimeouts, LoadTask, PartReport, ShareProgress};
 use crate::workload::Share;
 use h2lab_base::units::Time;
 
@@ -58,8 +58,6 @@ pub enum ShareEnd {
 pub struct ShareRecord {
     /// Its agent.
     pub agent: AgentRecord,
-    /// What its agent's machine can do, if that was said.
-    pub card: Option<Box<AgentCard>>,
     /// Which share it is.
     pub share: Share,
     /// How it ended.
@@ -67,8 +65,6 @@ pub struct ShareRecord {
     /// How late its first request was sent: the time from the common instant to the beginning of its schedule, and from when that
     /// request was due until it was sent. `None` if that was not reported.
     pub late: Option<Duration>,
-    /// The largest error of the agent's clock against the driver's, and so of `late`; `None` if they were not compared.
-    pub uncertainty: Option<Duration>,
 }
 
 /// What became of a load.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::messages::{decode, decode_printable, encode};
 use super::session::Session;
 use super::testing::{load_job, part_report};
-use super::{FromAgent, LoadCoordinator, LoadOutcome, PartReport, ShareEnd, ShareProgress, Stage, ToAgent};
+use super::{
+    Decider, FromAgent, LoadCoordinator, LoadOutcome, PartReport, ShareEnd, ShareProgress, Stage, ToAgent,
+};
 use crate::record::Histogram;
 use h2lab_base::random::Counter;
 use h2lab_base::units::Time;
@@ -16,7 +18,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// How often the driver sends PINGs, so that no session is silent.
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// A session that is silent for so long has ended.
-const DESERTED: Duration = Duration::from_secs(60);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Phases of the load, as in [`load_job`].
 const LOAD: Duration = Duration::from_secs(11);
 
@@ -228,7 +230,7 @@ impl World {
             Event::Report => {
                 let progress = self.peers[agent].progress(self.now, &mut self.random);
                 let line = encode(&FromAgent::Loading(Box::new(progress))).unwrap();
-                self.peers[agent].agent.tell(line);
+                self.peers[agent].agent.send_once(line);
                 self.flush(agent, End::Agent);
                 self.at(self.now + PERIOD, agent, Event::Report);
             }
@@ -250,7 +252,7 @@ impl World {
 
     fn ping(&mut self) {
         for agent in 0..self.peers.len() {
-            if self.now.since(self.peers[agent].driver.heard_at()) >= DESERTED {
+            if self.now.since(self.peers[agent].driver.heard_at()) >= SILENCE_TIMEOUT {
                 self.coordinator.handle_gone(self.now, agent, "nothing was heard of it");
             } else {
                 self.order(agent, &ToAgent::Ping { number: u32::MAX });
@@ -264,7 +266,7 @@ impl World {
         match message {
             ToAgent::Open { .. } => {
                 let (version, machine) = ("0.1.0".to_owned(), "Linux 6.12.0 x86_64, 4 CPUs".to_owned());
-                self.say(agent, &FromAgent::Ready { version, machine, card: None });
+                self.say(agent, &FromAgent::Ready { version, machine });
             }
             ToAgent::Ping { number } => self.say(agent, &FromAgent::Pong { number, at: clock }),
             ToAgent::Load(_) => self.after(Duration::from_millis(100), agent, Event::Connected),
@@ -276,6 +278,7 @@ impl World {
                 self.after(PERIOD, agent, Event::Report);
             }
             ToAgent::Stop => self.store(agent),
+            ToAgent::Bye => {}
             other => panic!("not of loads: {other:?}"),
         }
     }

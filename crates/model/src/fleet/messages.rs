@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 pub(in crate::fleet) use load::is_part_of;
 pub use load::{LoadTask, LoadTaskError, PartReport, ShareProgress};
 
-use super::{AgentCard, PairFigures, Reach, ServerFigures, Trust};
+use super::{PairFigures, Reach, ServerFigures, Trust};
 use crate::bulk::TransferDirection;
 use crate::foreign;
 use crate::workload::{EngineSettings, Protocol};
 use h2lab_base::text::{PeerText, made_printable};
-use h2lab_base::units::Time;
+use h2lab_base::units::{Time, format_bytes};
 
 /// Version of the messages. It stands in each of them, since a transport need not have sessions; another one is refused.
 pub const AGENT_VERSION: u32 = 7;
@@ -69,9 +69,6 @@ pub enum FromAgent {
         version: String,
         /// Kernel and machine.
         machine: String,
-        /// What its machine can do; `None` of an agent that serves one driver and ends with it.
-        #[serde(default)]
-        card: Option<Box<AgentCard>>,
     },
     /// It serves another driver; it sends nothing more.
     Busy {
@@ -209,6 +206,35 @@ pub fn encode(message: &impl Serialize) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Envelope { agent: AGENT_VERSION, message })
 }
 
+/// Why there is no line of a message that an agent could read.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    /// It cannot be written.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// Its line is longer than [`LONGEST_LINE`].
+    #[error(
+        "the message with the task has {}, and agents read {} at most",
+        format_bytes(*.bytes),
+        format_bytes(LONGEST_LINE as u64)
+    )]
+    TooLong {
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+/// The line of a message to an agent, without its end of line. With that it is shorter than [`LONGEST_LINE`], so that the agent
+/// reads it over every transport.
+pub fn encode_order(message: &ToAgent) -> Result<String, OrderError> {
+    let line = encode(message)?;
+    if line.len() + 1 < LONGEST_LINE {
+        Ok(line)
+    } else {
+        Err(OrderError::TooLong { bytes: line.len() as u64 })
+    }
+}
+
 /// The message of a line, with its texts as they are.
 pub fn decode<T: DeserializeOwned>(line: &str) -> Result<T, MessageError> {
     decode_with(line, |line| serde_json::from_str(line))
@@ -272,7 +298,7 @@ mod tests {
     fn what_an_agent_reports_reads_back_as_it_was() {
         let result = |figures| FromAgent::Result { pair: 1, began: Time::from_millis(5), figures };
         for message in [
-            FromAgent::Ready { version: "0.1.0".to_owned(), machine: "Linux".to_owned(), card: None },
+            FromAgent::Ready { version: "0.1.0".to_owned(), machine: "Linux".to_owned() },
             FromAgent::Busy { with: "ann at desk".to_owned() },
             FromAgent::Loading(Box::new(testing::share_progress(3))),
             FromAgent::Part(testing::part_report("kek-1")),
@@ -298,10 +324,19 @@ mod tests {
         task.as_object_mut().unwrap().remove("direction");
         let task: FetchTask = serde_json::from_value(task).unwrap();
         assert_eq!(task.direction, TransferDirection::Get);
-        let ready = format!(
-            r#"{{"agent":{AGENT_VERSION},"message":{{"ready":{{"version":"0.1.0","machine":"Linux"}}}}}}"#
-        );
-        assert!(matches!(decode::<FromAgent>(&ready).unwrap(), FromAgent::Ready { card: None, .. }));
+    }
+
+    #[test]
+    fn a_message_that_an_agent_would_not_read_to_its_end_is_not_written() {
+        let with = |bytes: usize| {
+            let fields = vec![("x".to_owned(), "a".repeat(bytes))];
+            encode_order(&ToAgent::FleetPlan(vec![FetchTask { fields, ..testing::fetch_task(0) }]))
+        };
+        let room = LONGEST_LINE - 2 - with(0).unwrap().len();
+        assert_eq!(with(room).unwrap().len(), LONGEST_LINE - 2);
+        let error = with(room + 1).unwrap_err();
+        assert!(matches!(error, OrderError::TooLong { .. }), "{error}");
+        assert!(error.to_string().contains("and agents read 4"), "{error}");
     }
 
     #[test]

@@ -5,11 +5,11 @@
 //! [`Coordinator`] executes a [`FleetPlan`] of bulk transfers, whose result is a [`FleetRecord`]; the [`LoadCoordinator`] makes a
 //! load of shares, whose result is a [`LoadOutcome`]. The cells of a run wait in a queue instead, as [`Unit`]s.
 
+mod agent_set;
 pub mod allow;
 pub mod card;
 pub mod coordinator;
 pub mod figures;
-mod gathering;
 pub mod job;
 pub mod load_coordinator;
 pub mod load_job;
@@ -27,11 +27,11 @@ pub mod summary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use agent_set::{Decider, Stage};
 pub use allow::{AgentLimits, AllowEntry, AllowList, Demand, LoadRequest, Permissions, Refusal};
 pub use card::AgentCard;
 pub use coordinator::Coordinator;
 pub use figures::{Ending, PairFigures, ServerFigures};
-pub use gathering::Stage;
 pub use job::{FleetJob, FleetTimeouts, Server, ServerPlace};
 pub use load_coordinator::LoadCoordinator;
 pub use load_job::{LoadJob, LoadOutcome, ShareEnd, ShareRecord};

@@ -32,7 +32,7 @@ impl ClockOffset {
     pub fn of(round_trips: &[RoundTrip]) -> Option<Self> {
         let least = round_trips.iter().map(|trip| difference(trip.sent, trip.theirs)).max()?;
         let most = round_trips.iter().map(|trip| difference(trip.received, trip.theirs)).min()?;
-        // Bounds that contradict each other by less than a clock's resolution count as equal.
+        // Bounds that contradict each other, as after a clock's step, bound the error instead.
         let (least, most) = (least.min(most), least.max(most));
         let middle = i128::midpoint(least, most);
         let nanos = i64::try_from(middle).ok()?;

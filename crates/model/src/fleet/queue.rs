@@ -5,7 +5,6 @@
 //! agents can measure them. What is here is sent with [`super::messages::encode`], so that another version is recognised.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,11 +12,10 @@ use super::messages::is_part_of;
 use super::{AgentCard, Demand};
 use crate::scenario::{Cell, Scenario, ScenarioError, Sysctls, Target};
 use crate::workload::{Arrival, DialPolicy, EngineSettings, H2cMode, Protocol};
-use h2lab_base::units::format_duration;
 use h2lab_transfer::{Algorithm, Digest};
 
 /// Cells that one agent measures.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
     /// Its place in the run, from 0 on.
     pub number: u32,
@@ -27,8 +25,8 @@ pub struct Unit {
     pub needs: Needs,
 }
 
-/// What a machine must have.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// What a machine must have, and how much its agent must do.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Needs {
     /// Servers under test, by the names of scenarios.
     pub programs: BTreeSet<String>,
@@ -36,8 +34,8 @@ pub struct Needs {
     pub congestion: BTreeSet<String>,
     /// Whether it must be able, and willing, to emulate a link.
     pub lab: bool,
-    /// How long its longest cell behind the emulated link takes: warm-up, measurement and drain.
-    pub time: Duration,
+    /// The most that its cells behind the emulated link ask for, each for itself; `None` if it has no such cell.
+    pub demand: Option<Demand>,
 }
 
 impl Needs {
@@ -49,12 +47,12 @@ impl Needs {
         let sidecar = |cell: &&Cell| cell.sidecar.as_ref().map(|sidecar| sidecar.name.clone());
         let servers = cells.iter().filter_map(server);
         let is_lab = |cell: &&&Cell| !matches!(cell.target, Target::Url { .. });
-        let times = cells.iter().filter(is_lab).map(|cell| Demand::of_cell(cell, 1).time);
+        let demands = cells.iter().filter(is_lab).map(|cell| Demand::of_cell(cell, 1));
         Self {
             programs: servers.chain(cells.iter().filter_map(sidecar)).collect(),
             congestion: cells.iter().filter_map(|cell| cell.congestion.clone()).collect(),
             lab: cells.iter().any(|cell| is_lab(&cell)),
-            time: times.max().unwrap_or_default(),
+            demand: most(demands),
         }
     }
 
@@ -71,16 +69,23 @@ impl Needs {
         if self.lab && agent.limits.bytes.is_some() {
             lacks.push("it has --max-bytes, and the bytes of a cell are not counted".to_owned());
         }
-        if let Some(most) = agent.limits.time.filter(|most| *most < self.time) {
-            let (most, time) = (format_duration(most), format_duration(self.time));
-            lacks.push(format!("its --max-time is {most}, and a cell takes {time}"));
-        }
+        lacks.extend(self.demand.iter().flat_map(|demand| agent.limits.above_in_words(demand)));
         let programs = self.programs.iter().filter(|name| !has_program(name));
         lacks.extend(programs.map(|name| format!("{name} is not installed")));
         let congestion = self.congestion.iter().filter(|name| !agent.congestion.contains(name));
         lacks.extend(congestion.map(|name| format!("its kernel has no congestion control {name}")));
         if lacks.is_empty() { Ok(()) } else { Err(lacks.join(", ")) }
     }
+}
+
+/// What is within the bounds of an agent if each of these is, and only then.
+fn most(demands: impl Iterator<Item = Demand>) -> Option<Demand> {
+    demands.reduce(|one, other| Demand {
+        // A cell without a rate is within no bound of rates, whatever the others have.
+        rate: one.rate.zip(other.rate).map(|(one, other)| one.max(other)),
+        connections: one.connections.max(other.connections),
+        time: one.time.max(other.time),
+    })
 }
 
 /// The units of a plan, in the order in which it first has a cell of each.
@@ -190,6 +195,11 @@ pub fn plan_digest(plan: &[Cell]) -> String {
     digest.checksum().map(|sum| sum.hex()).unwrap_or_default()
 }
 
+/// How people are told of a run: by the beginning of its number, which tells it from others of one driver.
+pub fn run_title(run: &str) -> String {
+    format!("run {}", run.chars().take(8).collect::<String>())
+}
+
 /// What is known of a run while it is open. Its texts are as the driver wrote them: make them printable before they are shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
@@ -209,8 +219,6 @@ pub struct RunInfo {
     pub classes: Vec<Class>,
     /// How many units there are, copies among them.
     pub units: u32,
-    /// [`AgentCard::likeness`] of the machines whose figures belong together.
-    pub likeness: String,
 }
 
 /// Why an agent cannot measure what it was given.
@@ -258,8 +266,6 @@ pub struct UnitTask {
     pub run: String,
     /// The unit.
     pub unit: u32,
-    /// 0, or n for the n-th further measurement of the same cells, on another machine: a reproduction.
-    pub copy: u32,
     /// See [`Unit::cells`].
     pub cells: Vec<(u32, u32)>,
 }

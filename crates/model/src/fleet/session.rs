@@ -58,7 +58,7 @@ pub enum SessionError {
     )]
     Restarted,
     /// A line is longer than any message. The session cannot go on.
-    #[error("the other end sends a line of more than {LONGEST_LINE} bytes, which no h2lab does: end it")]
+    #[error("a line of the other end has more than {LONGEST_LINE} bytes, and no more are read")]
     TooLong,
     /// A packet that no h2lab of this version sends.
     #[error("a packet that no h2lab of this version sends: it {why}")]
@@ -97,7 +97,7 @@ enum Carried {
         last: bool,
     },
     /// A line that is sent once.
-    Told {
+    Once {
         /// Counts these lines from 1.
         number: u64,
         /// The number of the next fragment: the line has its place before it.
@@ -145,8 +145,8 @@ pub struct Session {
     /// The number of the next fragment.
     next: u64,
     /// What is sent once, if it was not sent yet, and how many such lines there were.
-    told: Option<String>,
-    told_count: u64,
+    once: Option<String>,
+    once_count: u64,
     /// The first number that has not arrived.
     expected: u64,
     held: BTreeMap<u64, Held>,
@@ -154,9 +154,9 @@ pub struct Session {
     /// The line whose last fragment has not arrived.
     unfinished: String,
     /// The number of the newest line of the other end that it sent once.
-    heard_told: u64,
+    once_received: u64,
     /// Whether the other end must be told what has arrived, or our epoch.
-    owes_answer: bool,
+    must_acknowledge: bool,
     /// The latest time that was given.
     now: Time,
     heard_at: Time,
@@ -174,14 +174,14 @@ impl Session {
             in_flight: BTreeMap::new(),
             in_flight_bytes: 0,
             next: 0,
-            told: None,
-            told_count: 0,
+            once: None,
+            once_count: 0,
             expected: 0,
             held: BTreeMap::new(),
             held_bytes: 0,
             unfinished: String::new(),
-            heard_told: 0,
-            owes_answer: false,
+            once_received: 0,
+            must_acknowledge: false,
             now,
             heard_at: now,
         }
@@ -196,9 +196,9 @@ impl Session {
     /// Sends a line once, in place of an earlier one that was not sent yet: for progress, of which only the newest
     /// counts. It arrives in its place among the other lines, or not at all. One that does not fit a packet goes as
     /// any other line, if nothing else is on its way; else it is dropped.
-    pub fn tell(&mut self, line: String) {
+    pub fn send_once(&mut self, line: String) {
         if first_fragment(&line) == line.len() {
-            self.told = Some(line);
+            self.once = Some(line);
         } else if self.is_delivered() {
             self.push(line);
         }
@@ -226,13 +226,13 @@ impl Session {
         if to.is_some_and(|to| to != self.epoch) {
             // The other end learns of it by our epoch. It does not answer that, so that there is no end to answers
             // otherwise.
-            self.owes_answer = true;
+            self.must_acknowledge = true;
             return Err(SessionError::Restarted);
         }
         if ack > self.next {
             return Err(SessionError::Invalid { why: "acknowledges what was not sent" });
         }
-        if let Some(Carried::Fragment { text, .. } | Carried::Told { text, .. }) = &carries
+        if let Some(Carried::Fragment { text, .. } | Carried::Once { text, .. }) = &carries
             && text.len() > FRAGMENT
         {
             return Err(SessionError::Invalid { why: "carries too much" });
@@ -246,11 +246,11 @@ impl Session {
         match carries.filter(|_| self.queued <= MOST_QUEUED) {
             None => Ok(Vec::new()),
             Some(Carried::Fragment { number, text, last }) => self.arrived(number, Held { text, last }),
-            Some(Carried::Told { number, after, text }) => {
-                if number <= self.heard_told || after != self.expected {
+            Some(Carried::Once { number, after, text }) => {
+                if number <= self.once_received || after != self.expected {
                     return Ok(Vec::new());
                 }
-                self.heard_told = number;
+                self.once_received = number;
                 Ok(vec![text])
             }
         }
@@ -259,11 +259,11 @@ impl Session {
     /// The next packet to send; `None` if there is none now.
     pub fn poll_packet(&mut self, now: Time) -> Option<Vec<u8>> {
         self.now = self.now.max(now);
-        let carries = self.repeated().or_else(|| self.next_fragment()).or_else(|| self.next_told());
-        if carries.is_none() && !self.owes_answer {
+        let carries = self.repeated().or_else(|| self.next_fragment()).or_else(|| self.next_once());
+        if carries.is_none() && !self.must_acknowledge {
             return None;
         }
-        self.owes_answer = false;
+        self.must_acknowledge = false;
         let held = self.held.keys().fold(0, |bits, number| bits | 1_u64 << (number - self.expected - 1));
         let packet = Packet { from: self.epoch, to: self.peer, ack: self.expected, held, carries };
         Some(encode(&packet).expect("a packet is numbers and texts").into_bytes())
@@ -273,8 +273,8 @@ impl Session {
     /// only another call can make it have one.
     pub fn poll_timeout(&self) -> Time {
         let has_fragment = !self.queue.is_empty() && self.has_room();
-        let has_told = self.told.is_some() && self.queue.is_empty();
-        if self.owes_answer || has_fragment || has_told {
+        let has_once = self.once.is_some() && self.queue.is_empty();
+        if self.must_acknowledge || has_fragment || has_once {
             return self.now;
         }
         let waiting = self.in_flight.values().filter(|fragment| !fragment.has_arrived);
@@ -336,13 +336,13 @@ impl Session {
     }
 
     /// What is sent once goes after all lines before it.
-    fn next_told(&mut self) -> Option<Carried> {
+    fn next_once(&mut self) -> Option<Carried> {
         if !self.queue.is_empty() {
             return None;
         }
-        let text = self.told.take()?;
-        self.told_count += 1;
-        Some(Carried::Told { number: self.told_count, after: self.next, text })
+        let text = self.once.take()?;
+        self.once_count += 1;
+        Some(Carried::Once { number: self.once_count, after: self.next, text })
     }
 
     /// What has arrived at the other end. It counts as on its way until all before it has arrived, too: the other end
@@ -362,7 +362,7 @@ impl Session {
 
     /// Takes a fragment. What is too early to be kept is dropped, and will come again.
     fn arrived(&mut self, number: u64, fragment: Held) -> Result<Vec<String>, SessionError> {
-        self.owes_answer = true;
+        self.must_acknowledge = true;
         let is_wanted = number.checked_sub(self.expected).is_some_and(|ahead| ahead < WINDOW);
         let fits = number == self.expected || self.held_bytes + fragment.text.len() <= HELD_BYTES;
         if !is_wanted || !fits || self.held.contains_key(&number) {

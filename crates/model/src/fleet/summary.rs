@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentRecord, FleetRecord, PairEnd, PairRecord};
 use crate::bulk::rate::{bits_per_second, cpu_per_gb};
-use crate::bulk::record::{SILENCE, VOID, exceeds};
+use crate::bulk::record::{MOST_PAUSED_SHARE, SILENCE, exceeds};
 use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferDirection, TransferOutcome, TransferTally};
 
 /// What became of a pair.
@@ -75,7 +75,9 @@ impl PairRecord {
             PairEnd::Failed { .. } => PairState::Failed,
             PairEnd::Reported(figures) if figures.interrupted => PairState::Partial,
             PairEnd::Reported(figures) if figures.is_failed() => PairState::Failed,
-            PairEnd::Reported(figures) if exceeds(figures.paused, VOID, figures.meter.elapsed()) => {
+            PairEnd::Reported(figures)
+                if exceeds(figures.paused, MOST_PAUSED_SHARE, figures.meter.elapsed()) =>
+            {
                 PairState::Invalid
             }
             PairEnd::Reported(_) => PairState::Complete,
@@ -254,7 +256,7 @@ impl FleetSummary {
     pub fn is_void(&self, record: &FleetRecord) -> bool {
         let paused =
             |server: &AgentRecord| server.served.as_ref().map_or(Duration::ZERO, |served| served.paused);
-        record.servers.iter().any(|server| exceeds(paused(server), VOID, record.asked.duration))
+        record.servers.iter().any(|server| exceeds(paused(server), MOST_PAUSED_SHARE, record.asked.duration))
     }
 }
 

@@ -87,11 +87,13 @@ impl Histogram {
         Some((Duration::from_nanos(self.min_ns), Duration::from_nanos(self.max_ns)))
     }
 
-    /// Whether it is one, if it comes from another machine: rising buckets whose counts are its number, extremes in
-    /// their order, and a sum that so many durations can have.
+    /// Whether it is one, if it comes from another machine: rising buckets, none of them empty, whose counts are its number,
+    /// extremes in their order, and a sum that so many durations can have.
     pub(crate) fn adds_up(&self) -> bool {
         let counted: u128 = self.buckets.iter().map(|(_, count)| u128::from(*count)).sum();
+        let is_bucket = |&(ns, count): &(u64, u64)| count > 0 && lowest_of(bucket_of(ns)) == ns;
         self.buckets.is_sorted_by(|(one, _), (next, _)| one < next)
+            && self.buckets.iter().all(is_bucket)
             && counted == u128::from(self.n)
             && self.extremes().is_none_or(|(least, most)| least <= most)
             && self.sum_ns <= u128::from(self.n) * u128::from(u64::MAX)
@@ -149,7 +151,8 @@ impl Histogram {
                 rank if passed < rank => self.max_ns,
                 _ => highest_like(self.buckets[next - 1].0),
             };
-            Duration::from_nanos(ns.clamp(self.min_ns, self.max_ns))
+            // `clamp` panics if the extremes contradict each other, as those of another machine may.
+            Duration::from_nanos(ns.min(self.max_ns).max(self.min_ns))
         })
     }
 }
@@ -308,12 +311,23 @@ mod tests {
             (&[(1, u64::MAX), (5, 1)], 0, 0),
             (&[(5, 1), (1, 1)], 2, 6),
             (&[(1, 1), (1, 1)], 2, 2),
+            (&[(1, 2), (5, 0)], 2, 2),
+            (&[(2049, 2)], 2, 4098),
         ];
         for (buckets, n, sum_ns) in wrong {
             assert!(!claimed(buckets, n, sum_ns).adds_up(), "{buckets:?}, {n}, {sum_ns}");
         }
+        for lowest in [2047, 2048, 2050] {
+            assert!(claimed(&[(lowest, 2)], 2, 2).adds_up(), "a bucket begins at {lowest}");
+        }
         let extremes = |min_ns, max_ns| Histogram { min_ns, max_ns, ..claimed(&[(1, 2)], 2, 2) };
         assert!(extremes(1, 1).adds_up() && !extremes(9, 1).adds_up());
+    }
+
+    #[test]
+    fn ranks_of_extremes_that_contradict_each_other_do_not_panic() {
+        let wrong = Histogram { min_ns: 9, max_ns: 1, ..claimed(&[(5, 3)], 3, 15) };
+        assert!(wrong.at_ranks(0..=4).skip(1).all(|duration| duration == Duration::from_nanos(9)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use h2lab_nats::{Event, Nats, NatsError, PARTS, ServerOptions};
 
-use crate::host::{DEADLINE, Server, refused};
+use crate::host::{DEADLINE, Server, put, refused};
 use crate::received;
 
 /// A driver who may do everything, and the agent `kek-1` with the permissions that docs/agents.md names.
@@ -49,7 +49,7 @@ fn an_agent_needs_the_documented_permissions_only() {
     taken.keep().unwrap();
     let path = server.file("part");
     std::fs::write(&path, b"measured").unwrap();
-    let stored = agent.parts().put("r.1.kek-1", &path).unwrap();
+    let stored = put(&agent.parts(), "r.1.kek-1", &path).unwrap();
     agent.reports().add("r", 1, "kek-1", b"report".to_vec()).unwrap();
     taken.done().unwrap();
     agent.flush(DEADLINE).unwrap();
@@ -143,7 +143,7 @@ fn a_server_without_jetstream_says_so() {
         nats.runs().all().map(drop),
         nats.reports().add("r", 1, "kek-1", Vec::new()),
         nats.cells().take("r", 0, DEADLINE).map(drop),
-        nats.parts().put("a", &path).map(drop),
+        put(&nats.parts(), "a", &path).map(drop),
     ];
     for result in results {
         assert!(matches!(result, Err(NatsError::NoJetStream)), "{result:?}");

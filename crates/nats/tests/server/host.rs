@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use h2lab_nats::{Nats, NatsError, ServerOptions};
+use h2lab_nats::{Nats, NatsError, Parts, ServerOptions, StoredPart};
 use h2lab_net::process::Child;
 use rustix::process::Signal;
 
@@ -139,6 +139,11 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what}: not within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Stores a part, for which one attempt is enough.
+pub fn put(parts: &Parts, name: &str, file: &Path) -> Result<StoredPart, NatsError> {
+    parts.put_within(name, file, Duration::ZERO, &|| false)
 }
 
 /// The error of a connection that must not come about.

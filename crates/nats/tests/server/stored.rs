@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use h2lab_nats::{CELLS, Nats, NatsError, PARTS, REPORTS, RUNS};
 
-use crate::host::{DEADLINE, Server, eventually};
+use crate::host::{DEADLINE, Server, eventually, put};
 
 /// Longer than any test: nothing is redelivered because the machine is busy.
 const LONG: Duration = Duration::from_secs(600);
@@ -62,7 +62,7 @@ fn a_part_comes_back_as_it_was_stored_and_is_gone_when_it_is_deleted() {
     let parts = nats.parts();
     for (name, bytes) in [("r.1.a.kek-1", 1_000_003), ("r.2.b.kek-1", 256 * 1024), ("other.kek-2", 0)] {
         let path = file(&server, name, bytes);
-        let stored = parts.put(name, &path).unwrap();
+        let stored = put(&parts, name, &path).unwrap();
         assert_eq!(stored.bytes, bytes as u64);
         let back = server.file(&format!("{name}.back"));
         assert_eq!(parts.get(name, &back, bytes as u64).unwrap(), stored);
@@ -80,8 +80,8 @@ fn a_part_comes_back_as_it_was_stored_and_is_gone_when_it_is_deleted() {
 fn a_part_that_is_stored_again_is_the_newer_one() {
     let Some(server) = Server::start() else { return };
     let parts = server.set_up().parts();
-    parts.put("a", &file(&server, "long", 300_000)).unwrap();
-    let newer = parts.put("a", &file(&server, "short", 5)).unwrap();
+    put(&parts, "a", &file(&server, "long", 300_000)).unwrap();
+    let newer = put(&parts, "a", &file(&server, "short", 5)).unwrap();
     assert_eq!(parts.get("a", &server.file("back"), 5).unwrap(), newer);
     assert_eq!(parts.names("").unwrap(), ["a"]);
 }
@@ -90,7 +90,7 @@ fn a_part_that_is_stored_again_is_the_newer_one() {
 fn a_part_of_one_byte_more_than_is_allowed_is_not_fetched() {
     let Some(server) = Server::start() else { return };
     let parts = server.set_up().parts();
-    parts.put("a", &file(&server, "a", 1000)).unwrap();
+    put(&parts, "a", &file(&server, "a", 1000)).unwrap();
     let back = server.file("back");
     let error = parts.get("a", &back, 999).unwrap_err();
     assert!(matches!(error, NatsError::TooLarge { bytes: 1000, most: 999, .. }), "{error}");
@@ -102,7 +102,7 @@ fn a_part_of_one_byte_more_than_is_allowed_is_not_fetched() {
 fn a_file_that_is_there_is_not_overwritten() {
     let Some(server) = Server::start() else { return };
     let parts = server.set_up().parts();
-    parts.put("a", &file(&server, "a", 10)).unwrap();
+    put(&parts, "a", &file(&server, "a", 10)).unwrap();
     let other = file(&server, "other", 3);
     let error = parts.get("a", &other, 10).unwrap_err();
     assert!(matches!(error, NatsError::Io { .. }), "{error}");
@@ -154,9 +154,9 @@ fn a_store_that_is_full_says_so_and_keeps_no_pieces_of_what_did_not_fit() {
     );
     publish(&nats, &format!("$JS.API.STREAM.CREATE.OBJ_{PARTS}"), &config);
     nats.setup().unwrap();
-    let error = nats.parts().put("big", &file(&server, "big", 700_000)).unwrap_err();
+    let error = put(&nats.parts(), "big", &file(&server, "big", 700_000)).unwrap_err();
     assert!(matches!(error, NatsError::Quota { .. }), "{error}");
-    let small = nats.parts().put("small", &file(&server, "small", 500_000)).unwrap();
+    let small = put(&nats.parts(), "small", &file(&server, "small", 500_000)).unwrap();
     assert_eq!(small.bytes, 500_000);
     assert_eq!(nats.parts().names("").unwrap(), ["small"]);
 }
@@ -166,7 +166,7 @@ fn a_limit_of_the_account_says_so() {
     let config = "jetstream { store_dir: \"FOLDER/store\", max_file_store: 400KB }";
     let Some(server) = Server::with(config) else { return };
     let nats = server.set_up();
-    let error = nats.parts().put("big", &file(&server, "big", 2_000_000)).unwrap_err();
+    let error = put(&nats.parts(), "big", &file(&server, "big", 2_000_000)).unwrap_err();
     assert!(matches!(error, NatsError::Quota { .. }), "{error}");
 }
 
@@ -178,7 +178,7 @@ fn a_limit_of_the_account_counts_nothing_that_was_deleted() {
     let path = file(&server, "part", 50_000);
     for number in 0..20 {
         let name = format!("{number}.kek-1");
-        let stored = parts.put(&name, &path);
+        let stored = put(&parts, &name, &path);
         assert!(stored.is_ok(), "part {number}: {stored:?}");
         parts.delete(&name).unwrap();
     }
@@ -189,8 +189,8 @@ fn a_limit_of_the_account_counts_nothing_that_was_deleted() {
 fn a_limit_of_the_account_names_the_stream_and_the_part() {
     let config = "jetstream { store_dir: \"FOLDER/store\", max_file_store: 300KB }";
     let Some(server) = Server::with(config) else { return };
-    let error =
-        server.set_up().parts().put("1.kek-1", &file(&server, "part", 1_000_000)).unwrap_err().to_string();
+    let parts = server.set_up().parts();
+    let error = put(&parts, "1.kek-1", &file(&server, "part", 1_000_000)).unwrap_err().to_string();
     assert!(error.contains("the stream OBJ_H2LAB_PARTS, part `1.kek-1`"), "{error}");
 }
 
@@ -203,7 +203,7 @@ fn a_unit_is_given_to_one_agent_until_it_is_done() {
     cells.add("r", 0, 7, b"seven".to_vec()).unwrap();
     cells.add("r", 1, 8, b"eight".to_vec()).unwrap();
     cells.add("other", 0, 9, b"nine".to_vec()).unwrap();
-    assert_eq!(cells.waiting("r").unwrap(), [7, 8]);
+    assert_eq!(cells.waiting("r").unwrap(), [(0, 7), (1, 8)]);
     cells.open_class("r", 0, LONG).unwrap();
     cells.open_class("r", 1, LONG).unwrap();
     let taken = cells.take("r", 0, DEADLINE).unwrap().unwrap();
@@ -211,9 +211,9 @@ fn a_unit_is_given_to_one_agent_until_it_is_done() {
     taken.keep().unwrap();
     assert!(cells.take("r", 0, Duration::ZERO).unwrap().is_none());
     // It is still in the queue: a driver that comes back sees it.
-    assert_eq!(cells.waiting("r").unwrap(), [7, 8]);
+    assert_eq!(cells.waiting("r").unwrap(), [(0, 7), (1, 8)]);
     taken.done().unwrap();
-    eventually("the unit is gone", || cells.waiting("r").unwrap() == [8]);
+    eventually("the unit is gone", || cells.waiting("r").unwrap() == [(1, 8)]);
     let other = cells.take("r", 1, DEADLINE).unwrap().unwrap();
     assert_eq!(other.payload(), b"eight");
 }
@@ -290,6 +290,9 @@ fn a_run_that_is_purged_has_no_units_and_no_classes_and_others_keep_theirs() {
     cells.purge("r").unwrap();
     cells.purge("r").unwrap();
     assert!(cells.waiting("r").unwrap().is_empty());
+    cells.add("r", 0, 1, Vec::new()).unwrap();
+    assert_eq!(cells.waiting("r").unwrap(), [(0, 1)], "it can be added again");
+    cells.purge("r").unwrap();
     let taken = cells.take("r", 0, Duration::from_millis(100));
     assert!(matches!(taken, Ok(None) | Err(NatsError::Absent { .. })));
     assert!(cells.take("other", 0, DEADLINE).unwrap().is_some());
@@ -377,11 +380,21 @@ fn a_name_with_a_wildcard_is_refused_everywhere() {
         nats.reports().add("r", 1, "*", Vec::new()),
         nats.runs().delete(">"),
         nats.parts().delete("*"),
-        nats.parts().put("../a", &path).map(drop),
+        put(&nats.parts(), "../a", &path).map(drop),
         nats.parts().get("..", &server.file("b"), 1).map(drop),
         nats.publish("a.*", Vec::new()),
     ];
     for result in results {
         assert!(matches!(result, Err(NatsError::Invalid { .. })), "{result:?}");
     }
+}
+
+#[test]
+fn a_server_that_comes_back_without_its_streams_is_set_up_again() {
+    let Some(mut server) = Server::start() else { return };
+    let nats = server.set_up();
+    server.stop();
+    fs::remove_dir_all(server.file("store")).unwrap();
+    server.start_again();
+    eventually("the streams are there again", || nats.runs().put("r", b"x".to_vec()).is_ok());
 }

@@ -90,7 +90,7 @@ fn parse(text: &str) -> Option<(Duration, Duration)> {
 mod tests {
     use super::*;
 
-    const LOOK: Duration = Duration::from_millis(20);
+    const CHECK_PERIOD: Duration = Duration::from_millis(20);
 
     /// Looks of 20 ms: what each thread had run and waited by then, in milliseconds.
     fn after(looks: &[&[(u64, u64)]]) -> [u64; 3] {
@@ -98,7 +98,7 @@ mod tests {
         for look in looks {
             let ms = Duration::from_millis;
             let now = look.iter().zip(1..).map(|(&(ran, waited), n)| ((1, n), ms(ran), ms(waited)));
-            threads.count(&now.collect::<Vec<_>>(), LOOK);
+            threads.count(&now.collect::<Vec<_>>(), CHECK_PERIOD);
         }
         let CpuUse { ran, waited, longest } = threads.sum;
         [ran, waited, longest].map(|time| time.as_millis() as u64)

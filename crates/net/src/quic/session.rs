@@ -71,7 +71,7 @@ pub struct QuicSession {
     pub(super) end: End,
     congestion: Congestion,
     /// The handshake was found to be complete.
-    is_shaken: bool,
+    is_handshake_done: bool,
     /// Whether our control stream is open.
     pub(super) greeted: bool,
     /// Streams that may have something to read.
@@ -137,7 +137,7 @@ impl QuicSession {
             proto,
             end,
             congestion,
-            is_shaken: false,
+            is_handshake_done: false,
             greeted: false,
             readable: BTreeSet::new(),
             turn_after: None,
@@ -200,7 +200,7 @@ impl QuicSession {
 
     /// Whether [`QuicSession::handshake`] has not yet reported how the handshake ended.
     pub const fn is_handshaking(&self) -> bool {
-        !self.is_shaken
+        !self.is_handshake_done
     }
 
     /// Whether it is to be closed, and waits for what was written to arrive.
@@ -266,7 +266,7 @@ impl QuicSession {
             while let Some(event) = self.proto.poll() {
                 match event {
                     Event::Connected => {
-                        self.is_shaken = true;
+                        self.is_handshake_done = true;
                         return self.flush(now).map(|_| true);
                     }
                     Event::ConnectionLost { reason } => {
@@ -281,7 +281,7 @@ impl QuicSession {
             }
             self.flush(now)?;
             if read? == 0 {
-                return Ok(self.is_shaken);
+                return Ok(self.is_handshake_done);
             }
         }
     }

@@ -6,7 +6,7 @@ use super::session::QuicSession;
 use super::settings::SEND_WINDOW;
 
 /// The precision, in bytes, with which their number is determined.
-const GRAIN: u64 = 16 * 1024;
+const PRECISION_BYTES: u64 = 16 * 1024;
 
 /// What is known of them.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ impl QuicSession {
     pub fn unacknowledged(&mut self) -> u64 {
         let as_of = self.acknowledgements();
         let known = self.unacknowledged;
-        if known.most <= GRAIN || !self.greeted || (known.as_of == as_of && !known.is_less) {
+        if known.most <= PRECISION_BYTES || !self.greeted || (known.as_of == as_of && !known.is_less) {
             return known.most;
         }
         let control = self.control();
@@ -76,7 +76,7 @@ fn held(proto: &mut Connection, control: StreamId, most: u64) -> Option<u64> {
         return None;
     }
     let (mut least, mut most) = (0, most);
-    while most - least > GRAIN {
+    while most - least > PRECISION_BYTES {
         let middle = least.midpoint(most);
         *(if takes(middle) { &mut most } else { &mut least }) = middle;
     }

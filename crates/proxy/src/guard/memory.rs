@@ -31,9 +31,9 @@ pub enum Pressure {
 }
 
 /// Percent from which on buffers shrink.
-const TIGHT: u64 = 50;
+const SHRINK_FROM_PERCENT: u64 = 50;
 /// Percent from which on new requests are refused.
-const SHED: u64 = 80;
+const REFUSE_FROM_PERCENT: u64 = 80;
 /// Percent from which on new connections are refused.
 const FULL: u64 = 95;
 /// Each level ends this many percent below where it begins.
@@ -58,9 +58,9 @@ impl Memory {
         let least = |level: Pressure, n: u64| if self.pressure >= level { n - HYSTERESIS } else { n };
         self.pressure = if held > percent(least(Pressure::Full, FULL)) {
             Pressure::Full
-        } else if held > percent(least(Pressure::Shed, SHED)) {
+        } else if held > percent(least(Pressure::Shed, REFUSE_FROM_PERCENT)) {
             Pressure::Shed
-        } else if held > percent(least(Pressure::Tight, TIGHT)) {
+        } else if held > percent(least(Pressure::Tight, SHRINK_FROM_PERCENT)) {
             Pressure::Tight
         } else {
             Pressure::None
@@ -86,7 +86,7 @@ impl Memory {
 
     /// Bytes that must be given up until the pressure is no longer at this level, [`Pressure::Shed`] or [`Pressure::Full`].
     pub const fn excess(&self, held: u64, level: Pressure) -> u64 {
-        let from = if matches!(level, Pressure::Full) { FULL } else { SHED };
+        let from = if matches!(level, Pressure::Full) { FULL } else { REFUSE_FROM_PERCENT };
         held.saturating_sub(self.bytes / 100 * (from - HYSTERESIS))
     }
 }

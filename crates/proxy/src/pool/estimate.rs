@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     const RTT: Duration = Duration::from_millis(25);
-    const LOOK: Duration = Duration::from_millis(100);
+    const CHECK_PERIOD: Duration = Duration::from_millis(100);
 
     fn look(estimate: &mut Estimate, now: &mut Time, seconds: f64, loss: f64) -> Vec<u32> {
         look_at(estimate, now, seconds, (loss, RTT))
@@ -270,8 +270,8 @@ mod tests {
     ) -> Vec<u32> {
         let mut wanted = Vec::new();
         let mut owed = 0.0;
-        for _ in 0..(seconds / LOOK.as_secs_f64()) as u32 {
-            *now += LOOK;
+        for _ in 0..(seconds / CHECK_PERIOD.as_secs_f64()) as u32 {
+            *now += CHECK_PERIOD;
             owed += 100.0 * loss;
             let now_lost = owed as u64;
             owed -= now_lost as f64;
@@ -320,7 +320,7 @@ mod tests {
         };
         let mut before = reading(0, 0);
         for look in 1..=600 {
-            now += LOOK;
+            now += CHECK_PERIOD;
             let after = reading(look * 20, if look % 2 == 1 { 2 } else { 0 });
             let mut interval = Interval::default();
             interval.add(&before, &after);
@@ -344,7 +344,7 @@ mod tests {
                 ..PathReading::default()
             };
             for _ in 0..200 {
-                now += LOOK;
+                now += CHECK_PERIOD;
                 let mut interval = Interval::default();
                 interval.add(&reading(sent), &reading(sent + per_look));
                 wanted = estimate.look(now, interval, 64);
@@ -373,7 +373,7 @@ mod tests {
         let (mut now, mut estimate) = (Time::from_millis(1), Estimate::new(Time::ZERO));
         let before = PathReading::default();
         let mut look = |unsent: u32| {
-            now += LOOK;
+            now += CHECK_PERIOD;
             let after = PathReading {
                 min_rtt: RTT,
                 window: 10,

@@ -16,7 +16,7 @@ use crate::world::World;
 const CHANGES: usize = 6;
 /// Looks until averages of eight seconds have something to say.
 const BEGINNING: usize = 100;
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 const MINUTE: usize = 600;
 
 /// Changes in each minute after the beginning.
@@ -32,7 +32,7 @@ fn wanted(rate: f64, rtt_ms: u64, loss: f64, seconds: u64, seed: u64) -> Vec<u32
     let rtt = Duration::from_millis(rtt_ms);
     let before = PathReading { min_rtt: rtt, rtt, window: 10, ..PathReading::default() };
     let mut look = |_| {
-        now += LOOK;
+        now += CHECK_PERIOD;
         let mut after = before;
         while due < now.since(Time::ZERO).as_secs_f64() {
             due += -(1.0 - arrivals.next_f64()).ln() / rate;

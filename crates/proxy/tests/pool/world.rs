@@ -25,7 +25,7 @@ use crate::plan::{Kind, Plan, Server, Step};
 use crate::wire::{Connection, End, GOAWAY, PING, PONG, REQUEST, RESPONSE, SMALL};
 
 /// How often the pool looks, and where it probes.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 const LOSSY: f64 = 0.002;
 /// A reading is this old at most when a request is placed by it.
 const FRESH: Duration = Duration::from_millis(5);
@@ -225,7 +225,7 @@ impl World {
             Event::Look => {
                 (0..self.instances.len()).for_each(|instance| self.look(instance));
                 self.note_numbers();
-                self.at(now + LOOK, Event::Look);
+                self.at(now + CHECK_PERIOD, Event::Look);
             }
             Event::Segment { connection, to_client, segment } => {
                 if self.connections[connection].is_gone {

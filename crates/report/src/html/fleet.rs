@@ -1,20 +1,29 @@
 //! The transfers of a fleet as a page: what all carried together, each pair, what limited them.
 
+use serde::Serialize;
+
 use super::axis::{Scale, Unit};
 use super::bulk::{RateCurve, rates_over_time};
 use super::form::{Form, Rows, both};
 use super::parts;
 use super::shell::{Repeat, Section, Shell};
 use super::svg::Svg;
+use super::template::render;
 use super::ways::Way;
 use crate::bulk_cells::rates;
-use crate::fleet_text;
-use h2lab_model::fleet::{FleetRecord, FleetSummary, PairRecord, PairState};
+use crate::{fleet_text, machines};
+use h2lab_model::fleet::{AgentRecord, FleetRecord, FleetSummary, PairRecord, PairState};
 
 /// Points of the rate over time.
 const POINTS: usize = 120;
 /// What is listed without being asked for.
 const SHOWN: usize = 10;
+
+/// What limited pairs, and what lifts each limit.
+#[derive(Serialize)]
+struct Limits<'a> {
+    limits: &'a [(String, Option<String>)],
+}
 
 /// The transfers of a fleet as a page that loads nothing.
 pub fn fleet_page(record: &FleetRecord) -> String {
@@ -34,11 +43,12 @@ pub fn fleet_page(record: &FleetRecord) -> String {
         parts::table(&of.pairs)
     );
     sections.push(Section::new("pairs", "Each pair", pairs));
-    let listed = [("limits", "What limited them", &of.limits), ("troubles", "Not complete", &of.troubles)];
-    for (id, title, items) in listed {
-        if !items.is_empty() {
-            sections.push(Section::new(id, title, parts::list(items, SHOWN, "")));
-        }
+    if !of.limits.is_empty() {
+        let limits = render(include_str!("fleet_limits.html"), &Limits { limits: &of.limits });
+        sections.push(Section::new("limits", "What limited them", limits));
+    }
+    if !of.troubles.is_empty() {
+        sections.push(Section::new("troubles", "Not complete", parts::list(&of.troubles, SHOWN, "")));
     }
     if !of.servers.1.is_empty() {
         sections.push(Section::new("servers", "Each server, as it reported", parts::table(&of.servers)));
@@ -55,11 +65,27 @@ pub fn fleet_page(record: &FleetRecord) -> String {
             version: record.version.clone(),
             started: record.started.clone(),
             machine: record.machine.clone(),
+            agents: agents(record),
             ..Repeat::default()
         },
         ..Shell::default()
     }
     .render()
+}
+
+/// The agents with their machines, in words; empty if all of them were on the driver's machine.
+fn agents(record: &FleetRecord) -> String {
+    let agents = record.clients.iter().chain(&record.servers);
+    let known: Vec<&AgentRecord> = agents.filter(|agent| agent.machine.is_some()).collect();
+    if known.iter().all(|agent| is_here(&agent.name)) {
+        return String::new();
+    }
+    machines::in_words(known.iter().map(|agent| (agent.name.as_str(), agent.machine.as_deref())))
+}
+
+/// Whether it is the name of a place on the driver's machine: `local`, the second one `local#2`, and `netns:NAME`.
+fn is_here(name: &str) -> bool {
+    name.starts_with("netns:") || name.split('#').next() == Some("local")
 }
 
 /// A bar for each pair, on a linear axis.
@@ -94,7 +120,46 @@ fn picture(record: &FleetRecord, form: Form) -> String {
 mod tests {
     use super::super::tests::assert_sound;
     use super::*;
-    use h2lab_model::fleet::testing;
+    use h2lab_model::bulk::{Binding, BindingKind, Certainty};
+    use h2lab_model::fleet::{PairEnd, testing};
+
+    #[test]
+    fn what_lifts_a_limit_has_a_line_of_its_own() {
+        let mut record = testing::record();
+        let PairEnd::Reported(figures) = &mut record.pairs[0].end else { panic!("it has figures") };
+        figures.limit = Some(Binding {
+            kind: BindingKind::StreamWindow,
+            cause: None,
+            certainty: Certainty::Guessed,
+            sentence: "its window is small.".to_owned(),
+            fix: Some("-w 16M".to_owned()),
+        });
+        let page = fleet_page(&record);
+        assert_sound(&page);
+        assert!(page.contains("its window is small.\n<br><b>Fix:</b> -w 16M\n</li>"), "{page}");
+    }
+
+    #[test]
+    fn a_citation_names_the_machines_of_agents_unless_all_are_on_the_drivers() {
+        let mut record = testing::record();
+        let cited = |record: &FleetRecord| {
+            let page = fleet_page(record);
+            page.rsplit_once("To cite it:").expect("it is there").1.to_owned()
+        };
+        let there = cited(&record);
+        let machines =
+            "on ssh:kek-1, ssh:kek-2, ssh:lyon-1, ssh:lyon-2 (Linux 6.12.0 x86_64, 4 CPUs); driven from";
+        assert!(there.contains(machines), "{there}");
+        let names = ["local", "local#2", "netns:a", "netns:b"];
+        for (agent, name) in record.clients.iter_mut().chain(&mut record.servers).zip(names) {
+            name.clone_into(&mut agent.name);
+        }
+        let here = cited(&record);
+        assert!(
+            here.contains(", on Linux 6.12.0 x86_64, 2 CPUs.") && !here.contains("driven from"),
+            "{here}"
+        );
+    }
 
     #[test]
     fn a_page_of_a_fleet_has_each_pair_and_what_is_not_complete() {

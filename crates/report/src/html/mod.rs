@@ -179,6 +179,7 @@ fn whole(report: &Report<'_>) -> Shell {
             version: report.run.version.clone(),
             started: report.run.started.clone(),
             machine: report.run.machine.clone(),
+            agents: machines::measured_on(report.run),
             folder: report.folder.map_or_else(String::new, |_| report.short_name().to_owned()),
         },
         ..Shell::default()
@@ -417,9 +418,12 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
         ("seed", run.seed.to_string()),
         ("h2lab", run.version.clone()),
         ("started", run.started.clone()),
-        ("machine", run.machine.clone()),
-        ("run folder", report.folder.unwrap_or("not kept").to_owned()),
     ];
+    match machines::measured_on(run) {
+        agents if agents.is_empty() => facts.push(("machine", run.machine.clone())),
+        agents => facts.extend([("measured on", agents), ("driven from", run.machine.clone())]),
+    }
+    facts.push(("run folder", report.folder.unwrap_or("not kept").to_owned()));
     if let Some(repetition) = run.repetitions.first() {
         let environment = &repetition.environment;
         if repetition.link.is_some() {

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::template::render;
-use crate::format::shell_word;
+use crate::format::{shell_word, without_flags};
 use h2lab_base::units::base64;
 use h2lab_transfer::{Algorithm, Digest};
 
@@ -73,19 +73,22 @@ pub(super) struct Repeat {
     pub version: String,
     /// When it began, RFC 3339; empty if that is not known.
     pub started: String,
-    /// Its machine; empty if that is not known.
+    /// The machine that made it, or had agents make it; empty if that is not known.
     pub machine: String,
+    /// The agents that made it, with their machines; empty if there were none.
+    pub agents: String,
     /// The name of its folder; empty if there is none.
     pub folder: String,
 }
 
 impl Repeat {
-    /// The command line for a shell, with the seed that was drawn.
+    /// The command line for a shell, with the seed that was drawn and without the folder, which would be there already.
     fn command_line(&self) -> String {
         let has_seed = self.command.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
         // The folder of the program is of no use elsewhere.
         let program = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-        let words = self.command.iter().enumerate();
+        let command = without_flags(&self.command, &["--out"]);
+        let words = command.iter().enumerate();
         let words = words.map(|(n, word)| if n == 0 { program(word) } else { shell_word(word) });
         let seed = self.seed.filter(|_| !has_seed && !self.command.is_empty());
         words.chain(seed.map(|seed| format!("--seed {seed}"))).collect::<Vec<_>>().join(" ")
@@ -95,11 +98,17 @@ impl Repeat {
     fn citation(&self, answer: &str) -> String {
         let year = self.started.get(..4).unwrap_or_default();
         let year = if year.is_empty() { String::new() } else { format!(" ({year})") };
+        let on = match (self.agents.as_str(), self.machine.as_str()) {
+            ("", "") => None,
+            ("", machine) => Some(format!("on {machine}")),
+            (agents, "") => Some(format!("on {agents}")),
+            (agents, machine) => Some(format!("on {agents}; driven from {machine}")),
+        };
         let of = [
             (!self.folder.is_empty()).then(|| format!("Run {}", self.folder)),
             self.seed.map(|seed| format!("seed {seed}")),
             (!self.started.is_empty()).then(|| format!("measured {}", self.started)),
-            (!self.machine.is_empty()).then(|| format!("on {}", self.machine)),
+            on,
         ];
         let of = of.into_iter().flatten().collect::<Vec<_>>().join(", ");
         let of = if of.is_empty() { of } else { format!(" {of}.") };
@@ -182,6 +191,16 @@ mod tests {
     }
 
     #[test]
+    fn a_command_line_does_not_name_the_folder_of_the_run_that_is_to_be_repeated() {
+        for words in ["--out there", "--out=there"] {
+            let line = format!("h2lab load --output a.html {words} --agents a,b http://a/");
+            let command = line.split(' ').map(str::to_owned).collect();
+            let repeat = Repeat { command, ..Repeat::default() };
+            assert_eq!(repeat.command_line(), "h2lab load --output a.html --agents a,b http://a/");
+        }
+    }
+
+    #[test]
     fn a_citation_names_what_is_known() {
         let repeat = Repeat {
             seed: Some(7),
@@ -194,6 +213,9 @@ mod tests {
         let whole =
             "h2lab 1.0.0 (2026). “It is slow.” Run runs/a, seed 7, measured 2026-11-26T03:00:00Z, on Linux.";
         assert_eq!(repeat.citation("It is slow."), whole);
+        let by_agents = Repeat { agents: "kek-1, kek-2 (Linux 6)".to_owned(), ..repeat };
+        let cited = by_agents.citation("It is slow.");
+        assert!(cited.ends_with("Z, on kek-1, kek-2 (Linux 6); driven from Linux."), "{cited}");
         let bare = Repeat { version: "1.0.0".to_owned(), ..Repeat::default() };
         assert_eq!(bare.citation("It is slow."), "h2lab 1.0.0. “It is slow.”");
     }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use h2lab_base::units::Time;
-use h2lab_model::bulk::ByteMeter;
+use h2lab_model::bulk::{ByteMeter, TransferDirection};
 use h2lab_model::record::{ConnectionRecord, Outcome};
 
 use super::attempts::Attempts;
+use super::byte_count::ByteCount;
 use super::fetch::FetchError;
 use super::transfers::{Doomed, Outbox, Transfers};
 use crate::client::{Change, ConnectError, DialTarget, Slots};
@@ -18,6 +19,13 @@ use h2lab_net::clock::Clock;
 
 /// How often `stop` is checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How often the kernel is asked what of an upload the server's kernel has acknowledged.
+const ACKNOWLEDGED_EVERY: Duration = Duration::from_millis(20);
+
+/// With many connections it is asked after so long for each of them, since an answer takes about a microsecond; but at
+/// least every [`TICK`], the interval of a meter.
+const FOR_EACH_CONNECTION: Duration = Duration::from_micros(100);
 
 /// The shortest pause of this process that is counted: shorter ones say little about a transfer.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -47,7 +55,7 @@ pub struct Traffic<'a> {
 pub struct BulkProgress<'a> {
     /// Now.
     pub now: Time,
-    /// How many bytes arrived when.
+    /// How many bytes arrived when; of uploads, when the server's kernel had acknowledged them.
     pub meter: &'a ByteMeter,
     /// The files.
     pub transfers: &'a Transfers,
@@ -61,7 +69,9 @@ pub struct Driver<'a> {
     slots: Slots<Time>,
     transfers: Transfers,
     outbox: Outbox<'a>,
-    meter: ByteMeter,
+    byte_count: ByteCount,
+    /// When an upload is counted next.
+    count_at: Time,
     has_begun: bool,
     attempts: Attempts,
     /// Whether a connection has worked.
@@ -90,7 +100,8 @@ impl<'a> Driver<'a> {
             slots: Slots::new(target, traffic.connections, clock)?,
             transfers,
             outbox,
-            meter: ByteMeter::new(now),
+            byte_count: ByteCount::new(now),
+            count_at: now,
             has_begun: false,
             attempts: Attempts::new(traffic.connections as usize),
             proven: false,
@@ -108,16 +119,18 @@ impl<'a> Driver<'a> {
             self.transfers.give_up(|| FetchError::Vanished(error.to_string()));
         }
         let now = self.clock.now();
-        self.count(now);
-        progress(&BulkProgress { now, meter: &self.meter, transfers: &self.transfers });
+        // What has not left us was taken back, so that all that is left has moved.
+        self.note_moved();
+        self.byte_count.settle(now, 0);
+        progress(&BulkProgress { now, meter: self.byte_count.meter(), transfers: &self.transfers });
         self.transfers.keep();
         let (records, open) = self.slots.close(now);
         for mut session in open {
             session.close_gracefully(now);
         }
         let calls = self.slots.calls();
-        let Self { transfers, meter, interrupted, pulse, paused_before, .. } = self;
-        let paused = pulse.stop().saturating_sub(paused_before);
+        let Self { transfers, byte_count, interrupted, pulse, paused_before, .. } = self;
+        let (meter, paused) = (byte_count.into_meter(), pulse.stop().saturating_sub(paused_before));
         done.map(|()| BulkResult { transfers, meter, records, calls, interrupted, paused })
     }
 
@@ -136,14 +149,14 @@ impl<'a> Driver<'a> {
                 self.look(now);
                 self.end_early(now);
                 self.judge_silence(now);
-                progress(&BulkProgress { now, meter: &self.meter, transfers: &self.transfers });
+                progress(&BulkProgress { now, meter: self.byte_count.meter(), transfers: &self.transfers });
                 tick_at = now + TICK;
             }
             if now >= save_at {
                 self.transfers.save();
                 save_at = now + SAVE_EVERY;
             }
-            self.wait(tick_at)?;
+            self.wait(if self.is_upload() { tick_at.min(self.count_at) } else { tick_at })?;
         }
         Ok(())
     }
@@ -188,22 +201,36 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Counts the bytes moved since the last call.
+    /// Counts the bytes moved since the last call. Of uploads over TCP those that the server's kernel has acknowledged.
+    /// QUIC takes no more than it may send, so that what the engine has passed on counts. With TLS what is on its way may
+    /// count, too: kernels count encrypted bytes.
     fn count(&mut self, now: Time) {
+        self.note_moved();
+        if !self.is_upload() {
+            self.byte_count.settle(now, 0);
+        } else if now >= self.count_at {
+            let each = FOR_EACH_CONNECTION * self.traffic.connections;
+            self.count_at = now + each.clamp(ACKNOWLEDGED_EVERY, TICK);
+            let behind: u64 = self.slots.sessions().map(|(_, session, _)| session.left_behind()).sum();
+            self.byte_count.settle(now, behind);
+        }
+    }
+
+    /// Takes over what was handed to the engines, or arrived, since the last call.
+    fn note_moved(&mut self) {
         let (fresh, back) = self.transfers.take_fresh();
-        if fresh > 0 {
-            self.meter.add(now, fresh);
-        }
-        if back > 0 {
-            self.meter.take_back(back);
-        }
+        self.byte_count.note(fresh, back);
+    }
+
+    const fn is_upload(&self) -> bool {
+        matches!(self.transfers.direction(), TransferDirection::Put)
     }
 
     /// Gives up a server whose connections do not work or that has gone.
     fn look_after_the_server(&mut self, now: Time) -> Result<(), RunError> {
         let is_alone = (0..self.slots.count()).all(|slot| self.slots.is_vacant(slot));
-        let is_hopeless = is_alone && (!self.proven || self.attempts.are_hopeless());
-        if let Some(why) = self.slots.last_error.take_if(|_| is_hopeless) {
+        let is_unreachable = is_alone && (!self.proven || self.attempts.are_hopeless());
+        if let Some(why) = self.slots.last_error.take_if(|_| is_unreachable) {
             if !self.proven {
                 return Err(RunError::Unreachable(why));
             }
@@ -218,7 +245,7 @@ impl<'a> Driver<'a> {
         for (slot, session, _) in self.slots.sessions() {
             self.transfers.taken(slot as usize, session.index(), || session.bytes_taken());
         }
-        if let Some(silence) = self.transfers.doom_silent(self.traffic.timeout) {
+        if let Some(silence) = self.transfers.fail_silent(self.traffic.timeout) {
             let why =
                 format!("{} for {}", self.transfers.silence(), h2lab_base::units::measured_time(silence));
             self.cut(|| FetchError::Vanished(why.clone()));
@@ -249,7 +276,8 @@ impl<'a> Driver<'a> {
             self.interrupted = true;
             self.cut(|| FetchError::Interrupted);
         }
-        if self.has_begun && self.traffic.until.is_some_and(|until| now.since(self.meter.began()) >= until) {
+        let passed = now.since(self.byte_count.meter().began());
+        if self.has_begun && self.traffic.until.is_some_and(|until| passed >= until) {
             self.traffic.until = None;
             self.cut(|| FetchError::Deadline);
         }
@@ -316,7 +344,7 @@ impl<'a> Driver<'a> {
         let Some(number) = self.transfers.next(now) else { return false };
         if !self.has_begun {
             // Time counts from the first request.
-            (self.has_begun, self.meter) = (true, ByteMeter::new(now));
+            (self.has_begun, self.byte_count) = (true, ByteCount::new(now));
             self.paused_before = self.pulse.paused();
         }
         self.outbox.prepare(&self.transfers, number);
@@ -360,7 +388,7 @@ impl<'a> Driver<'a> {
 pub struct BulkResult {
     /// The files.
     pub transfers: Transfers,
-    /// How many bytes arrived when.
+    /// How many bytes arrived when; of uploads, when the server's kernel had acknowledged them.
     pub meter: ByteMeter,
     /// The connections, by index.
     pub records: Vec<ConnectionRecord>,

@@ -5,6 +5,7 @@
 //! is a [`h2lab_model::bulk::BulkRecord`]. Serving is done by the origin ([`crate::origin::Bulk`]).
 
 mod attempts;
+mod byte_count;
 mod driver;
 pub mod fetch;
 pub mod job;

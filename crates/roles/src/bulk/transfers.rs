@@ -257,6 +257,11 @@ impl Transfers {
         }
     }
 
+    /// Which way the bytes go.
+    pub const fn direction(&self) -> TransferDirection {
+        self.options.direction
+    }
+
     /// The error text for a silent server.
     pub const fn silence(&self) -> &'static str {
         match self.options.direction {
@@ -269,7 +274,7 @@ impl Transfers {
     /// are repeated. While anything arrives over its connection, no request counts as silent, since many servers send
     /// one stream after the other. The exception is a request that waits for a checksum: only its own answer counts.
     /// Returns how long nothing arrived at all, if that is too long: the server has gone.
-    pub fn doom_silent(&mut self, timeout: Duration) -> Option<Duration> {
+    pub fn fail_silent(&mut self, timeout: Duration) -> Option<Duration> {
         if !self.is_busy() {
             self.awaited_since = self.now;
             return None;

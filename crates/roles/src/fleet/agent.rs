@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use h2lab_base::units::{Time, format_duration};
-use h2lab_model::fleet::{AgentCard, FetchTask, FromAgent, LoadTask, ServeTask, ShareProgress, ToAgent};
+use h2lab_model::fleet::{FetchTask, FromAgent, LoadTask, ServeTask, ShareProgress, ToAgent};
 
 use super::event::{AgentEvent, Summarize};
 use super::fetch::{ByteBudget, Fetcher};
@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 
 /// An agent in another process that receives nothing for so long gives up: the path to its driver may have broken without a word.
 /// A driver sends something every few seconds.
-pub const DESERTED: Duration = Duration::from_secs(60);
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long before its start a task is at most: what is ready meanwhile, such as connections, is kept for it. A driver sets the start
 /// seconds ahead.
@@ -37,8 +37,6 @@ pub struct AgentSetup {
     pub shares: Option<Arc<dyn Shares>>,
     /// What it may do; `None` is everything: whoever started it has all rights of this user anyway.
     pub permits: Option<Arc<dyn Permits>>,
-    /// What it says of its machine to a driver that did not start it.
-    pub card: Option<Box<AgentCard>>,
     /// It ends if it receives nothing for so long.
     pub timeout: Duration,
 }
@@ -46,7 +44,7 @@ pub struct AgentSetup {
 impl AgentSetup {
     /// That of an agent which its own driver starts, for transfers only.
     pub fn of_driver(summarize: Summarize, timeout: Duration) -> Self {
-        Self { summarize, shares: None, permits: None, card: None, timeout }
+        Self { summarize, shares: None, permits: None, timeout }
     }
 }
 
@@ -69,12 +67,8 @@ pub fn work(
     say: &mut dyn FnMut(FromAgent) -> bool,
 ) {
     let mut agent = Agent::new(own, setup);
-    let ready = FromAgent::Ready {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: machine(),
-        card: setup.card.clone(),
-    };
-    let mut is_connected = say(ready);
+    let mut is_connected =
+        say(FromAgent::Ready { version: env!("CARGO_PKG_VERSION").to_owned(), machine: machine() });
     let mut reported_at = agent.clock.now();
     let mut received_at = reported_at;
     while is_connected {
@@ -88,13 +82,15 @@ pub fn work(
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
         };
-        if let Some(AgentEvent::Message(_)) = event {
-            received_at = agent.clock.now();
-        }
+        let is_message = matches!(event, Some(AgentEvent::Message(_)));
         if let Some(answer) = event.and_then(|event| agent.handle(event)) {
             is_connected = say(answer);
         }
         let now = agent.clock.now();
+        if is_message {
+            // What an order takes, above all to resolve names, is not a silence of the driver.
+            received_at = now;
+        }
         if now.since(received_at) >= setup.timeout {
             let timeout = format_duration(setup.timeout);
             say(FromAgent::Refused { why: format!("no message from the driver for {timeout}") });
@@ -185,16 +181,16 @@ impl<'a> Agent<'a> {
         answer.unwrap_or_else(|why| Some(FromAgent::Refused { why }))
     }
 
-    /// Whether the owner of this machine permits a task.
+    /// Whether the owner of this machine permits a task. It is asked last: what is permitted begins, as the log says.
     fn permit(&self, check: impl FnOnce(&dyn Permits) -> Result<(), String>) -> Result<(), String> {
         self.setup.permits.as_deref().map_or(Ok(()), check)
     }
 
     fn serve(&mut self, task: &ServeTask) -> Result<(), String> {
-        self.permit(|permits| permits.serve(task))?;
         if self.serves_until.is_some() {
             return Err("it is already serving".to_owned());
         }
+        self.permit(|permits| permits.serve(task))?;
         let time = self.setup.permits.as_ref().and_then(|permits| permits.time());
         self.serves_until = Some(time.map_or(Time::NEVER, |time| self.clock.now() + time));
         let thread = serve::start(task, self.own.clone(), Arc::clone(&self.stop), thread_cpu_ns)?;
@@ -211,10 +207,10 @@ impl<'a> Agent<'a> {
 
     /// Prepares what is to be transferred: names are resolved before the start, so that no resolver delays it.
     fn plan(&mut self, tasks: Vec<FetchTask>) -> Result<(), String> {
-        self.permit(|permits| permits.fetch(&tasks))?;
         if self.share.is_some() || !self.under_way.is_empty() {
             return Err("it has another task already".to_owned());
         }
+        self.permit(|permits| permits.fetch(&tasks))?;
         let fetcher = |task| Fetcher::new(task, Arc::clone(&self.budget));
         self.fetchers = tasks.into_iter().map(fetcher).collect::<Result<_, _>>()?;
         Ok(())
@@ -222,12 +218,12 @@ impl<'a> Agent<'a> {
 
     /// Begins to dial for a share of a load; it is planned when its connections are up.
     fn load(&mut self, task: LoadTask) -> Result<(), String> {
-        self.permit(|permits| permits.load(&task))?;
         if self.share.is_some() || !self.fetchers.is_empty() || !self.under_way.is_empty() {
             return Err("it has another task already".to_owned());
         }
         let none = "it makes no shares of loads: start it with `h2lab agent --nats`";
         let shares = self.setup.shares.as_ref().ok_or(none)?;
+        self.permit(|permits| permits.load(&task))?;
         self.share = Some(shares.start(task, ShareEvents::new(self.own.clone(), self.clock))?);
         Ok(())
     }

@@ -16,7 +16,7 @@ use std::{io, thread};
 
 use h2lab_base::text::printable;
 use h2lab_base::units::Time;
-use h2lab_model::fleet::messages::{decode_printable, encode};
+use h2lab_model::fleet::messages::{decode_printable, encode_order};
 use h2lab_model::fleet::{FromAgent, ToAgent};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -110,14 +110,15 @@ impl AgentTransport {
         }
     }
 
-    /// Sends a message, or queues it; an error means that the agent is gone.
+    /// Sends a message, or queues it; an error means that the agent is gone, or would not read it.
     pub fn send(&self, message: ToAgent) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         match self {
             Self::Thread(agent) => agent.events.send(AgentEvent::Message(message)).map_err(|_| gone()),
             Self::Child(piped) => {
                 let lines = piped.lines.as_ref().ok_or_else(gone)?;
-                lines.send(encode(&message)? + "\n").map_err(|_| gone())
+                let line = encode_order(&message).map_err(io::Error::other)?;
+                lines.send(line + "\n").map_err(|_| gone())
             }
             Self::Session(session) => session.send(&message),
         }
@@ -165,7 +166,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const EXIT_REASON_WAIT: Duration = Duration::from_millis(200);
 
 /// How often to check whether it has.
-const GLANCE: Duration = Duration::from_millis(5);
+const CHECK_PERIOD: Duration = Duration::from_millis(5);
 
 /// A child process and its pipes.
 #[derive(Debug)]
@@ -211,7 +212,7 @@ fn wait(child: &Mutex<Child>, timeout: Duration) -> Option<ExitStatus> {
         match ended {
             Ok(Some(status)) => return Some(status),
             // std has no wait with a timeout; a pidfd would be one more descriptor for what takes some milliseconds, once.
-            Ok(None) if Instant::now() < until => thread::sleep(GLANCE),
+            Ok(None) if Instant::now() < until => thread::sleep(CHECK_PERIOD),
             Ok(None) | Err(_) => return None,
         }
     }
@@ -234,7 +235,7 @@ impl ExitReason {
         // Standard error is read to its end if there is one: a grandchild may hold the pipe open.
         let until = Instant::now() + EXIT_REASON_WAIT;
         while !self.words.is_finished() && Instant::now() < until {
-            thread::sleep(GLANCE);
+            thread::sleep(CHECK_PERIOD);
         }
         let words = lock(&self.last_words).clone();
         if words.is_empty() { ended } else { format!("{ended}: {words}") }

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use h2lab_base::units::Time;
 use h2lab_model::fleet::{
-    Coordinator, FleetJob, FleetRecord, FromAgent, LoadCoordinator, LoadJob, LoadOutcome, ToAgent,
+    Coordinator, Decider, FleetJob, FleetRecord, LoadCoordinator, LoadJob, LoadOutcome, ToAgent,
 };
 
 use super::agent_transport::{AgentTransport, Inbox, IncomingEvent, TransportKind};
 use h2lab_net::clock::Clock;
 
-/// How often `stop` is checked, and `watch` is called with the progress.
+/// How often `stop` is checked at least, and `watch` is called with the progress.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often agents get a PING: one that receives nothing for long ends ([`super::agent::DESERTED`]).
+/// How often agents get a PING: one that receives nothing for long ends ([`super::agent::SILENCE_TIMEOUT`]).
 const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// The number of such a PING, which the coordinator ignores.
@@ -32,68 +32,18 @@ pub struct DriveError {
     pub given: usize,
 }
 
-/// What decides in a job. It has no I/O: messages and the time go in, messages come out.
-trait Decider {
-    fn poll_message(&mut self) -> Option<(usize, ToAgent)>;
-    fn poll_timeout(&self) -> Time;
-    fn is_over(&self) -> bool;
-    fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent);
-    fn handle_gone(&mut self, now: Time, agent: usize, why: &str);
-    fn handle_interrupt(&mut self, now: Time);
-    fn handle_timeout(&mut self, now: Time);
-}
-
-/// A coordinator has methods of these names.
-macro_rules! decide {
-    ($coordinator:ty) => {
-        impl Decider for $coordinator {
-            fn poll_message(&mut self) -> Option<(usize, ToAgent)> {
-                <$coordinator>::poll_message(self)
-            }
-
-            fn poll_timeout(&self) -> Time {
-                <$coordinator>::poll_timeout(self)
-            }
-
-            fn is_over(&self) -> bool {
-                <$coordinator>::is_over(self)
-            }
-
-            fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent) {
-                <$coordinator>::handle_message(self, now, agent, message);
-            }
-
-            fn handle_gone(&mut self, now: Time, agent: usize, why: &str) {
-                <$coordinator>::handle_gone(self, now, agent, why);
-            }
-
-            fn handle_interrupt(&mut self, now: Time) {
-                <$coordinator>::handle_interrupt(self, now);
-            }
-
-            fn handle_timeout(&mut self, now: Time) {
-                <$coordinator>::handle_timeout(self, now);
-            }
-        }
-    };
-}
-
-decide!(Coordinator);
-decide!(LoadCoordinator);
-
 /// Does a job of bulk transfers with the agents at the end of these transports: those of clients first, then those of servers that
 /// do not run already. That one cannot be started, dies or falls silent is reported with its pairs in the record. No agent is left
-/// when it returns. `stop` is checked ten times per second, and as often `watch` is called with the progress.
+/// when it returns. `stop` is checked ten times per second at least; `watch` is called as often, and after each message.
 pub fn drive(
     job: FleetJob,
     transport_kinds: Vec<TransportKind>,
     stop: &AtomicBool,
-    watch: &mut dyn FnMut(&Coordinator, Time),
+    watch: &mut dyn FnMut(&mut Coordinator, Time),
 ) -> Result<FleetRecord, DriveError> {
     let needed = Coordinator::agents_of(&job);
     let clock = Clock::start();
     let coordinator = Coordinator::new(job, clock.now());
-    let watch = &mut |coordinator: &mut Coordinator, now| watch(coordinator, now);
     Ok(decide(coordinator, needed, clock, transport_kinds, stop, watch)?.into_record())
 }
 

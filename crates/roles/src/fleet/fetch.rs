@@ -23,7 +23,7 @@ use h2lab_net::tls::TlsOptions;
 const FILLER: &str = "/bytes/";
 
 /// How often a wait for the start checks whether it is still wanted.
-const GLANCE: Duration = Duration::from_millis(20);
+const CHECK_PERIOD: Duration = Duration::from_millis(20);
 
 /// How much the transfers of an agent may still move together, whatever its driver asks for.
 #[derive(Debug)]
@@ -89,11 +89,15 @@ impl Fetcher {
         let (began, cpu_before) = (clock.now(), thread_cpu_ns());
         let mut error = "its server has no address".to_owned();
         for endpoint in &self.endpoints {
+            let mut moved = 0;
             let got = run(&self.job(clock, endpoint, stop), &mut |progress| {
-                let before = bytes.swap(progress.meter.total(), Ordering::Relaxed);
-                if self.budget.exceeds(progress.meter.total().saturating_sub(before)) {
+                bytes.store(progress.meter.total(), Ordering::Relaxed);
+                // Of an upload what is on its way counts, too: it may arrive after the end.
+                let now_moved = progress.transfers.amount().0;
+                if self.budget.exceeds(now_moved.saturating_sub(moved)) {
                     stop.store(true, Ordering::Relaxed);
                 }
+                moved = moved.max(now_moved);
             });
             let may_be_elsewhere = match got {
                 Ok(got) if got.record.transfers.is_empty() => {
@@ -180,7 +184,7 @@ fn wait_until(clock: Clock, at: Time, stop: &AtomicBool) -> bool {
         if stop.load(Ordering::Relaxed) {
             return false;
         }
-        sleep(left.min(GLANCE));
+        sleep(left.min(CHECK_PERIOD));
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use h2lab_base::units::Time;
@@ -33,7 +33,12 @@ use worker::Worker;
 const LINGER: Duration = Duration::from_secs(10);
 
 /// How long the end of the service waits for what it still has to say.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the end of the service waits, [`CLOSE_TIMEOUT`] included, until what it did has let go: a share that is being stored must
+/// not write into a folder that is removed meanwhile. A piece of a part may take 10 s. With 60 s of draining before it, this is
+/// within the 75 s that a service manager waits for the process (packaging/systemd).
+const LET_GO: Duration = Duration::from_secs(10);
 
 /// The most sessions at a time. All but one are of drivers that are being refused: beyond, the one that would end first is dropped.
 const MOST_SESSIONS: usize = 64;
@@ -48,20 +53,21 @@ const UNKNOWN: &str = "an unknown driver";
 const PANICKED: &str = "its agent panicked; its log has the reason";
 
 /// What a service has around it.
-pub struct Surroundings {
+pub struct ServiceIo {
     /// Sends a packet of the session with this number, or queues it; it must not wait. A packet that it drops is sent again later.
     pub send: Box<dyn Fn(RandomId, Vec<u8>) + Send>,
     /// Takes an event for the log, in one sentence. It quotes what drivers say as it is, and must be made printable.
     pub log: Box<dyn Fn(&str) + Send>,
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for ServiceIo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").finish_non_exhaustive()
+        f.debug_struct("ServiceIo").finish_non_exhaustive()
     }
 }
 
-/// An agent that works for one driver after the other. Dropping it ends what it does for one, who is told.
+/// An agent that works for one driver after the other. Dropping it ends what it does for one, who is told, and waits until that is
+/// over, for 10 s at most.
 #[derive(Debug)]
 pub struct Service {
     orders: Sender<Order>,
@@ -72,12 +78,12 @@ pub struct Service {
 
 /// Where the packets of all sessions are put.
 #[derive(Debug, Clone)]
-pub struct ServiceInlet {
+pub struct ServiceSender {
     orders: Sender<Order>,
     room: Room,
 }
 
-impl ServiceInlet {
+impl ServiceSender {
     /// Takes a packet that came for this session; it never waits. One for which there is no room is dropped: sessions
     /// send again what was not acknowledged.
     pub fn put(&self, session: RandomId, packet: &[u8]) {
@@ -90,12 +96,12 @@ impl ServiceInlet {
 
 impl Service {
     /// Works for whoever opens a session.
-    pub fn start(setup: AgentSetup, surroundings: Surroundings) -> io::Result<Self> {
+    pub fn start(setup: AgentSetup, io: ServiceIo) -> io::Result<Self> {
         let ((orders, taken), occupancy) = (channel(), Occupancy::new());
         let pump = Pump {
             clock: Clock::start(),
             setup: Arc::new(setup),
-            surroundings,
+            io,
             occupancy: Arc::clone(&occupancy),
             orders: orders.clone(),
             peers: BTreeMap::new(),
@@ -106,8 +112,8 @@ impl Service {
     }
 
     /// Where packets are put.
-    pub fn inlet(&self) -> ServiceInlet {
-        ServiceInlet { orders: self.orders.clone(), room: self.room.clone() }
+    pub fn sender(&self) -> ServiceSender {
+        ServiceSender { orders: self.orders.clone(), room: self.room.clone() }
     }
 
     /// For whom it works, and for how long already; `None` if it is free.
@@ -134,6 +140,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        let until = Instant::now() + LET_GO;
         self.occupancy.drain();
         if self.orders.send(Order::End).is_ok()
             && let Some(thread) = self.thread.take()
@@ -141,6 +148,8 @@ impl Drop for Service {
             // A panic of it has ended all sessions: their drivers notice the silence.
             let _ = thread.join();
         }
+        // The sessions are given up sooner than that may take.
+        self.occupancy.wait_until_free(until.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -183,7 +192,7 @@ impl fmt::Debug for Peer {
 struct Pump {
     clock: Clock,
     setup: Arc<AgentSetup>,
-    surroundings: Surroundings,
+    io: ServiceIo,
     occupancy: Arc<Occupancy>,
     /// To itself.
     orders: Sender<Order>,
@@ -225,7 +234,7 @@ impl Pump {
         let now = self.clock.now();
         for (id, peer) in &mut self.peers {
             while let Some(packet) = peer.session.poll_packet(now) {
-                (self.surroundings.send)(*id, packet);
+                (self.io.send)(*id, packet);
             }
         }
         self.peers.retain(|_, peer| peer.worker.is_some() || now < peer.until);
@@ -288,13 +297,14 @@ impl Pump {
     fn open(&mut self, id: RandomId, driver: &str) {
         let driver: String = driver.chars().take(LONGEST_NAME).collect();
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        if peer.driver.replace(driver.clone()).is_some() {
+        if peer.driver.is_some() {
             return;
         }
+        peer.driver = Some(driver.clone());
         let refusal = match self.occupancy.take(driver.clone()) {
             Ok(reservation) => match self.work(id, reservation) {
                 Ok(()) => {
-                    (self.surroundings.log)(&format!("works for {driver}"));
+                    (self.io.log)(&format!("works for {driver}"));
                     return;
                 }
                 Err(error) => FromAgent::Refused { why: format!("it cannot start a thread: {error}") },
@@ -325,7 +335,7 @@ impl Pump {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.has_begun = true;
         let driver = peer.driver.as_deref().unwrap_or(UNKNOWN);
-        (self.surroundings.log)(&format!("begins for {driver}: {what}"));
+        (self.io.log)(&format!("begins for {driver}: {what}"));
     }
 
     /// Says something to the driver of a session: progress once, since newer is better, and all else for certain.
@@ -334,13 +344,13 @@ impl Pump {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let driver = peer.driver.as_deref().unwrap_or(UNKNOWN);
         if let Some(words) = tasks::said(message, driver, peer.has_begun) {
-            (self.surroundings.log)(&words);
+            (self.io.log)(&words);
         }
         match (encode(message), message) {
-            (Ok(line), FromAgent::Progress { .. } | FromAgent::Loading(_)) => peer.session.tell(line),
+            (Ok(line), FromAgent::Progress { .. } | FromAgent::Loading(_)) => peer.session.send_once(line),
             (Ok(line), _) => peer.session.send(now, line),
             (Err(error), _) => {
-                (self.surroundings.log)(&format!("cannot write a message to {driver}: {error}"));
+                (self.io.log)(&format!("cannot write a message to {driver}: {error}"));
             }
         }
     }
@@ -376,12 +386,12 @@ impl Pump {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         (peer.worker, peer.until) = (None, now + LINGER);
         let driver = peer.driver.as_deref().unwrap_or(UNKNOWN);
-        (self.surroundings.log)(&format!("no longer works for {driver}"));
+        (self.io.log)(&format!("no longer works for {driver}"));
     }
 
     /// The service ends.
     fn end(&mut self) {
-        self.ends_at = Some(self.clock.now() + FAREWELL);
+        self.ends_at = Some(self.clock.now() + CLOSE_TIMEOUT);
         let now = self.clock.now();
         self.peers.values_mut().for_each(|peer| peer.session.send_again(now));
         let ids: Vec<RandomId> = self.peers.keys().copied().collect();

@@ -10,18 +10,18 @@ use std::time::Duration;
 use std::{fmt, io, thread};
 
 use h2lab_base::units::{Time, format_duration};
-use h2lab_model::fleet::messages::{decode_printable, encode};
+use h2lab_model::fleet::messages::{decode_printable, encode, encode_order};
 use h2lab_model::fleet::session::{Session, SessionError};
 use h2lab_model::fleet::{FromAgent, MessageError, ToAgent};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::agent::DESERTED;
+use super::agent::SILENCE_TIMEOUT;
 use super::agent_transport::{Inbox, IncomingEvent, TransportKind};
 use super::service::waiting::{Place, Room};
 use h2lab_net::clock::Clock;
 
-/// How long the end of a session waits until the agent has acknowledged it. An agent that does not ends by itself ([`DESERTED`]).
-const FAREWELL: Duration = Duration::from_secs(3);
+/// How long the end of a session waits until the agent has acknowledged it. An agent that does not ends by itself ([`SILENCE_TIMEOUT`]).
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Takes packets to one agent.
 pub trait Datagrams: Send {
@@ -45,16 +45,13 @@ enum SessionLoss {
     /// The session broke: the agent's process was started again, above all.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// It works for another driver.
-    #[error("it is busy with {with}; `h2lab agents` shows when it is free")]
-    Busy {
-        /// With whom, and since when.
-        with: String,
-    },
+    /// It works for another driver, and was heard to say so.
+    #[error("it works for another driver")]
+    Busy,
     /// Nothing came from it.
     #[error(
         "nothing was heard from it for {}: it has ended, or the network is interrupted",
-        format_duration(DESERTED)
+        format_duration(SILENCE_TIMEOUT)
     )]
     Silent,
     /// Its packets cannot be sent.
@@ -101,8 +98,8 @@ pub struct SessionLine {
 
 impl SessionLine {
     /// Where packets of the agent are put.
-    pub fn inlet(&self) -> Inlet {
-        Inlet { line: self.line, orders: self.orders.clone(), room: self.room.clone() }
+    pub fn sender(&self) -> PacketSender {
+        PacketSender { line: self.line, orders: self.orders.clone(), room: self.room.clone() }
     }
 
     /// The agent to which `datagrams` takes packets. They are dropped with the session.
@@ -113,13 +110,13 @@ impl SessionLine {
 
 /// Where the packets of one agent are put.
 #[derive(Debug, Clone)]
-pub struct Inlet {
+pub struct PacketSender {
     line: usize,
     orders: Sender<Order>,
     room: Room,
 }
 
-impl Inlet {
+impl PacketSender {
     /// Takes a packet that came; it never waits. What comes before the session is opened, or after its end, is dropped,
     /// and so is what there is no room for: sessions send again what was not acknowledged.
     pub fn put(&self, packet: Vec<u8>) {
@@ -166,7 +163,7 @@ enum Order {
         line: usize,
         message: String,
     },
-    /// The driver needs it no more; the sender is dropped when the agent knows, or after [`FAREWELL`].
+    /// The driver needs it no more; the sender is dropped when the agent knows, or after [`CLOSE_TIMEOUT`].
     Close {
         line: usize,
         done: Sender<()>,
@@ -196,9 +193,10 @@ impl SessionTransport {
         Ok(transport)
     }
 
-    /// Queues a message.
+    /// Queues a message. One that the agent would not read is an error.
     pub fn send(&self, message: &ToAgent) -> io::Result<()> {
-        self.order(Order::Say { line: self.line, message: encode(message)? })
+        let message = encode_order(message).map_err(io::Error::other)?;
+        self.order(Order::Say { line: self.line, message })
     }
 
     /// Ends the session, without waiting for it: dropping waits.
@@ -219,7 +217,7 @@ impl Drop for SessionTransport {
         self.close();
         if let Some(closing) = self.closing.take() {
             // Nothing is ever sent: it ends with the session. Longer than that may take.
-            let _ = closing.recv_timeout(FAREWELL * 2);
+            let _ = closing.recv_timeout(CLOSE_TIMEOUT * 2);
         }
     }
 }
@@ -244,7 +242,7 @@ impl Line {
     fn poll_timeout(&self) -> Time {
         let ends = match &self.closing {
             Some((until, _)) => *until,
-            None => self.session.heard_at() + DESERTED,
+            None => self.session.heard_at() + SILENCE_TIMEOUT,
         };
         self.session.poll_timeout().min(ends)
     }
@@ -252,10 +250,12 @@ impl Line {
     /// A packet has come.
     fn receive(&mut self, now: Time, packet: &[u8]) -> Result<(), SessionLoss> {
         for line in self.session.handle(now, packet)? {
-            match decode_printable::<FromAgent>(&line)? {
-                FromAgent::Busy { with } => return Err(SessionLoss::Busy { with }),
-                // Nobody reads any more if the drive has ended.
-                message => _ = self.inbox.put(IncomingEvent::Message(Box::new(message))),
+            let message = decode_printable::<FromAgent>(&line)?;
+            let is_busy = matches!(message, FromAgent::Busy { .. });
+            // Nobody reads any more if the drive has ended. That it is busy is a refusal, which a loss of the session is not.
+            let _ = self.inbox.put(IncomingEvent::Message(Box::new(message)));
+            if is_busy {
+                return Err(SessionLoss::Busy);
             }
         }
         Ok(())
@@ -263,7 +263,7 @@ impl Line {
 
     /// The driver needs the agent no more.
     fn close(&mut self, now: Time, done: Sender<()>) -> Result<(), SessionLoss> {
-        self.closing = Some((now + FAREWELL, done));
+        self.closing = Some((now + CLOSE_TIMEOUT, done));
         // What is before it must arrive first, and may have been on its way for long.
         self.session.send_again(now);
         self.session.send(now, encode(&ToAgent::Bye).map_err(io::Error::from)?);
@@ -281,7 +281,7 @@ impl Line {
         if let Some((until, _)) = &self.closing {
             return Ok(now < *until && !self.session.is_delivered());
         }
-        if now.since(self.session.heard_at()) >= DESERTED {
+        if now.since(self.session.heard_at()) >= SILENCE_TIMEOUT {
             return Err(SessionLoss::Silent);
         }
         Ok(true)
@@ -381,7 +381,7 @@ mod tests {
         let (orders, taken) = channel();
         let sessions =
             Sessions { driver: String::new(), clock: Clock::start(), orders, lines: AtomicUsize::new(0) };
-        let [one, other] = [sessions.line().inlet(), sessions.line().inlet()];
+        let [one, other] = [sessions.line().sender(), sessions.line().sender()];
         let packets = || (0..5).for_each(|_| one.put(vec![0; MOST_BYTES / 4]));
         packets();
         other.put(vec![0; MOST_BYTES]);
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn an_agent_of_which_nothing_is_heard_is_lost_after_a_minute_and_not_before() {
         let (mut line, _, mail) = line();
-        let last = Time::ZERO + DESERTED;
+        let last = Time::ZERO + SILENCE_TIMEOUT;
         assert!(line.advance(last - Duration::from_nanos(1)).unwrap());
         let advanced = line.advance(last);
         assert!(matches!(advanced, Err(SessionLoss::Silent)), "{advanced:?}");
@@ -418,11 +418,26 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_that_is_busy_has_refused_before_its_session_is_lost() {
+        let (mut line, _, mail) = line();
+        let mut agent = Session::new(Time::ZERO, 2);
+        agent.send(Time::ZERO, encode(&FromAgent::Busy { with: "ann at desk, 3 s".to_owned() }).unwrap());
+        let packet = agent.poll_packet(Time::ZERO).unwrap();
+        let received = line.receive(Time::ZERO, &packet).map(|()| true);
+        assert!(!line.keeps(received), "it sends nothing more");
+        let told: Vec<_> = mail.try_iter().map(|(_, _, told)| told).collect();
+        let [IncomingEvent::Message(message), IncomingEvent::Closed(_)] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert!(matches!(&**message, FromAgent::Busy { with } if with == "ann at desk, 3 s"), "{message:?}");
+    }
+
+    #[test]
     fn the_end_of_a_session_is_waited_for_three_seconds_and_no_longer() {
         let (mut line, _, mail) = line();
         let (done, closing) = channel();
         line.close(Time::ZERO, done).unwrap();
-        let until = Time::ZERO + FAREWELL;
+        let until = Time::ZERO + CLOSE_TIMEOUT;
         assert_eq!(until, Time::from_millis(3000));
         assert!(line.advance(until - Duration::from_nanos(1)).unwrap(), "the agent may answer still");
         assert!(!line.advance(until).unwrap());

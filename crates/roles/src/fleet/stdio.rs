@@ -23,7 +23,7 @@ pub fn work(summarize: Summarize) -> io::Result<()> {
     // In a thread of its own: an agent must find out that it is deserted although nobody reads what it says.
     let ((lines, said), (done, is_done)) = (channel(), channel());
     std::thread::Builder::new().name("stdout".to_owned()).spawn(move || report(&said, done))?;
-    let setup = AgentSetup::of_driver(summarize, agent::DESERTED);
+    let setup = AgentSetup::of_driver(summarize, agent::SILENCE_TIMEOUT);
     agent::work(&events, own, &setup, &mut |message| {
         encode(&message).is_ok_and(|line| lines.send(line).is_ok())
     });
@@ -114,6 +114,9 @@ mod tests {
     fn a_line_without_end_fills_no_memory() {
         let mut input = BufReader::new(io::repeat(b'x'));
         assert!(matches!(read::<ToAgent>(&mut input, decode), Err(ReadError::TooLong)));
+        let longest = "x".repeat(LONGEST_LINE - 2) + "\n";
+        let read_whole = read::<ToAgent>(&mut longest.as_bytes(), decode);
+        assert!(matches!(read_whole, Err(ReadError::Message(_))), "it is read, and no message");
         let mut binary = &[0xff, 0xfe, b'\n'][..];
         assert!(matches!(read::<ToAgent>(&mut binary, decode), Err(ReadError::Message(_))));
     }

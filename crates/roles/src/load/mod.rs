@@ -85,14 +85,14 @@ pub fn preflight(spec: &LoadSpec<'_>) -> Result<SingleAnswer, LoadError> {
 }
 
 /// How long a server may take for the single response of a preflight, even if the work has a shorter timeout.
-const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+const LEAST_PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// As [`preflight`], and then keeps the connection as a pool does, until the server closes it or `linger` has passed: this also
 /// shows what a server does with an idle connection.
 pub fn ask_once(spec: &LoadSpec<'_>, linger: Duration) -> Result<SingleAnswer, LoadError> {
     let mut spec = spec.clone();
     // A first response may take longer than those that follow, which the users' timeout is for.
-    let timeout = spec.cell.work.timeout.clamp(LEAST_PATIENCE, defaults::FIRST_BYTE_TIMEOUT);
+    let timeout = spec.cell.work.timeout.clamp(LEAST_PREFLIGHT_TIMEOUT, defaults::FIRST_BYTE_TIMEOUT);
     spec.requests = Some(1);
     spec.threads = 1;
     spec.start = None;

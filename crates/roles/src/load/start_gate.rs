@@ -8,7 +8,7 @@ use h2lab_net::lock::lock;
 
 /// What a load waits at between the end of dialling and its first request. Meanwhile it serves its connections: it answers what the
 /// server asks, and dials again what the server closes. It waits for as long as it takes; [`LoadSpec::stop`](super::LoadSpec::stop)
-/// ends that, and then nothing is sent. Whoever has a bound for it waits beside it, with [`StartGate::wait_told`].
+/// ends that, and then nothing is sent. Whoever has a bound for it waits beside it, with [`StartGate::wait_for_instant`].
 ///
 /// A gate is for one load. The load runs in a thread of its own; whoever decides the instant has another.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl StartGate {
     }
 
     /// Waits until the load was told when to begin, or until it has ended, for `timeout` at most; `false` if neither is so by then.
-    pub fn wait_told(&self, timeout: Duration) -> bool {
+    pub fn wait_for_instant(&self, timeout: Duration) -> bool {
         let is_untold = |state: &mut State| state.instant.is_none() && !state.has_ended;
         let waited = self.changed.wait_timeout_while(lock(&self.state), timeout, is_untold);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
@@ -131,16 +131,16 @@ mod tests {
     #[test]
     fn whoever_waits_for_the_instant_of_a_load_is_told_when_it_is_known_or_when_it_is_needed_no_more() {
         let gate = StartGate::new();
-        assert!(!gate.wait_told(Duration::ZERO));
-        assert!(!gate.wait_told(Duration::from_millis(1)));
+        assert!(!gate.wait_for_instant(Duration::ZERO));
+        assert!(!gate.wait_for_instant(Duration::from_millis(1)));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| gate.wait_told(DEADLINE));
+            let waiting = scope.spawn(|| gate.wait_for_instant(DEADLINE));
             gate.begin_at(Time::ZERO);
             assert!(waiting.join().unwrap());
         });
         let ended = StartGate::new();
         drop(ended.open(1));
-        assert!(ended.wait_told(Duration::ZERO));
+        assert!(ended.wait_for_instant(Duration::ZERO));
     }
 
     #[test]

@@ -64,9 +64,8 @@ fn even_share(total: u32, number: u32, of: u32) -> u32 {
 }
 
 /// How many of a load's number of requests part `number` of `of` makes. An open loop is divided by phase, whatever connections its
-/// parts have: so is the number, and of a constant rate and a ramp the parts together make the first requests of the schedule.
-/// Poisson processes are independent of each other: their parts make as many each, and end when each of them has. A closed loop is
-/// divided as its connections are.
+/// parts have: so is the number, and the parts together make the first requests of the schedule. A closed loop is divided as its
+/// connections are.
 fn requests_of(requests: usize, arrival: Arrival, connections: u32, number: u32, of: u32) -> usize {
     match arrival {
         Arrival::Closed { .. } => share(requests as u64, connections, number, of) as usize,
@@ -290,14 +289,12 @@ mod tests {
         let ramp = Arrival::Ramp { from: 10.0, to: 500.0, over: Duration::from_secs(1), steps: 0 };
         // Three parts of four connections: the first one has two of them.
         for (requests, connections, of) in [(600, 4, 3), (600, 3, 2), (601, 4, 3), (2, 4, 3), (0, 4, 3)] {
-            for arrival in [constant, ramp] {
+            for arrival in [constant, ramp, Arrival::Poisson { rate: 300.0 }] {
                 let mut one = Schedule::new(arrival, Time::from_millis(3), 7);
                 let first: Vec<Time> = (0..requests).map(|_| one.advance()).collect();
                 let all = in_order(&made(arrival, requests, connections, of));
                 assert_eq!(all, first, "{arrival:?}: {requests} over {connections} for {of}");
             }
-            let parts = made(Arrival::Poisson { rate: 300.0 }, requests, connections, of);
-            assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), requests);
         }
         assert_eq!(made(constant, 600, 4, 3).iter().map(Vec::len).collect::<Vec<_>>(), [200; 3]);
     }
@@ -316,23 +313,16 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_due_when_one_generator_of_as_many_threads_is() {
+    fn shares_are_due_when_one_generator_is_whatever_threads_they_have() {
         let (over, until) = (Duration::from_secs(1), Time::from_millis(2_003));
         let poisson = Arrival::Poisson { rate: 3_000.0 };
         let constant = Arrival::Constant { rate: 3_000.0 };
         let ramp = |steps| Arrival::Ramp { from: 10.0, to: 5_000.0, over, steps };
         for arrival in [constant, poisson, ramp(0), ramp(4)] {
             for (shares, threads) in [(1, 1), (1, 6), (6, 1), (3, 2), (7, 5)] {
-                let parts = shares * threads;
-                let one = in_order(
-                    &(0..parts).map(|number| dues(arrival, number, parts, until)).collect::<Vec<_>>(),
-                );
                 let all = in_order(&dues_of_shares(arrival, shares, threads, until));
+                let one = dues(arrival, 0, 1, until);
                 assert_eq!(all, one, "{arrival:?}, {shares} shares of {threads} threads");
-                if arrival != poisson {
-                    // Of these schedules a single thread's is the same, too.
-                    assert_eq!(all, dues(arrival, 0, 1, until), "{arrival:?}");
-                }
             }
         }
     }
@@ -344,12 +334,15 @@ mod tests {
         let constant = dues_of_shares(Arrival::Constant { rate }, 300, 1, until);
         assert!(constant.iter().all(|share| share.len() == 500), "100/s for five seconds");
         assert_eq!(in_order(&constant), dues(Arrival::Constant { rate }, 0, 1, until));
-        let poisson = dues_of_shares(Arrival::Poisson { rate }, 300, 4, until);
-        let sent = poisson.iter().map(Vec::len).sum::<usize>() as f64;
+        let soon = Time::from_millis(103);
+        let poisson = |until| in_order(&dues_of_shares(Arrival::Poisson { rate }, 300, 4, until));
+        assert_eq!(poisson(soon), dues(Arrival::Poisson { rate }, 0, 1, soon));
+        let poisson = dues(Arrival::Poisson { rate }, 0, 1, until);
+        let sent = poisson.len() as f64;
         assert!((sent - 150_000.0).abs() < 5.0 * 150_000_f64.sqrt(), "{sent}");
         // Of a Poisson process the variance of the counts is their mean, however many make it together.
         let mut counts = vec![0_u32; 5_000];
-        for due in poisson.iter().flatten() {
+        for due in &poisson {
             counts[(due.nanos_since(Time::from_millis(3)) / 1_000_000) as usize] += 1;
         }
         let variance = counts.iter().map(|n| (f64::from(*n) - 30.0).powi(2)).sum::<f64>() / 5_000.0;

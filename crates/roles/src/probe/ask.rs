@@ -27,7 +27,7 @@ const KEPT: usize = 1 << 20;
 const SEVERAL: usize = 100;
 
 /// The most bytes that our GOAWAY takes, without a text.
-const GOODBYE: usize = 32;
+const GOAWAY_BYTES: usize = 32;
 
 /// A request for the host's path, to be answered.
 #[derive(Debug, Clone, Default)]
@@ -370,7 +370,7 @@ impl Asking<'_> {
         let refusal = if self.slots.target.protocol.is_quic() { refusal.in_http3() } else { refusal };
         let Some(mut session) = self.slots.close(now).1.pop() else { return self.read.answer };
         // If the budget has no room for this, the answer stays the same.
-        if self.prober.may_send(session.unsent() + GOODBYE).is_ok() {
+        if self.prober.may_send(session.unsent() + GOAWAY_BYTES).is_ok() {
             session.close_gracefully(now);
         }
         let (record, end) = session.into_record();

@@ -113,7 +113,7 @@ pub const fn distrusts(error: &ConnectError) -> bool {
 pub const MOST_READ: u64 = (8 << 20) + 1;
 
 /// How often a wait checks whether the user stopped us.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_PERIOD: Duration = Duration::from_millis(50);
 
 /// When a wait for the host is over. A probe of a host waits by the clock; one of a server in our own process can ask it whether
 /// it has something to act on, so that a busy machine is not taken for a silent host.
@@ -208,7 +208,7 @@ impl Prober {
             if wait.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(wait.min(LOOK)); // keeps the rate that was promised; nothing is polled
+            std::thread::sleep(wait.min(CHECK_PERIOD)); // keeps the rate that was promised; nothing is polled
             self.check_stop()?;
         }
     }

@@ -22,7 +22,7 @@ const MOST_UNPROVEN: usize = 1_000;
 /// System calls that read from one UDP port before it is the others' turn.
 const READS_PER_TURN: usize = 32;
 /// How often clients that wait for long responses are checked.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
 /// A client that waits for a response and has sent nothing for so long is asked whether it is there. Otherwise the idle
 /// timeouts of QUIC, often 30 seconds, would end its connection.
 const ASK_AFTER: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ impl Sidecar<'_> {
             }
         }
         if now >= self.udp.look_at {
-            self.udp.look_at = now + LOOK;
+            self.udp.look_at = now + CHECK_PERIOD;
             self.ask_waiting(now);
         }
     }
@@ -179,7 +179,7 @@ impl Sidecar<'_> {
     }
 
     /// A handshake is over.
-    pub(super) fn is_shaken(&mut self, slot: u32) {
+    pub(super) fn note_handshake_done(&mut self, slot: u32) {
         self.udp.handshaking.remove(&slot);
     }
 

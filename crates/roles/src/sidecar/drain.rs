@@ -2,7 +2,7 @@
 //!
 //! HTTP/2 clients are notified in two steps (RFC 9113 §6.8): GOAWAY with the highest stream number, then, a round trip
 //! later, with that of the last stream that was taken. HTTP/1.1 has one step: the next response says
-//! `Connection: close`. A connection without a request stays open for [`LAST_CALL`], so that a request under way does
+//! `Connection: close`. A connection without a request stays open for [`LAST_REQUEST_WAIT`], so that a request under way does
 //! not find it closed. If a successor continues a connection ([`super::handover`]), it does not end.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::side::Peer;
 use super::{STOP_PERIOD, Sidecar, SidecarError, Slot, mark};
 
 /// How long clients that have no request under way may still send one over HTTP/1.1.
-const LAST_CALL: Duration = Duration::from_secs(1);
+const LAST_REQUEST_WAIT: Duration = Duration::from_secs(1);
 /// The reason that clients get.
 pub(super) const WHY: &[u8] = b"the proxy is shutting down";
 
@@ -42,7 +42,8 @@ impl Sidecar<'_> {
         let begun = self.now;
         let drain = self.config.file.timeouts.drain;
         // If another process has taken over, nobody waits for this one to end.
-        let last_call = begun + if self.config.sockets.are_handed_on() { drain / 8 * 7 } else { LAST_CALL };
+        let last_call =
+            begun + if self.config.sockets.are_handed_on() { drain / 8 * 7 } else { LAST_REQUEST_WAIT };
         let until = begun + drain;
         let mut is_called = false;
         loop {

@@ -77,7 +77,7 @@ impl Sidecar<'_> {
                 Event::Response { stream, head, end_stream } => {
                     self.note_spoken(&side.peer, side.version);
                     if self.answered(&side.peer, side.streams.get(stream), (&head, end_stream), now) {
-                        self.forsake(side, stream, end_stream, now);
+                        self.drop_stream(side, stream, end_stream, now);
                         continue;
                     }
                     self.change((&side.streams, side.version), stream, |exchange, version, own| {
@@ -230,7 +230,7 @@ impl Sidecar<'_> {
     }
 
     /// What still comes on a stream is of no use.
-    pub(super) fn forsake(&mut self, side: &mut Side, stream: StreamId, is_over: bool, now: Time) {
+    pub(super) fn drop_stream(&mut self, side: &mut Side, stream: StreamId, is_over: bool, now: Time) {
         side.streams.remove(stream);
         side.used_at = now;
         if !is_over {

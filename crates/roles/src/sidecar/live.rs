@@ -182,7 +182,7 @@ impl Live {
     /// that have no address yet. `report` takes a line about what went wrong, or has changed, while the sidecar runs.
     pub fn new(config: SidecarConfig, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let mut told = Vec::new();
-        let state = State::new(config, None, names::PATIENCE, &mut told);
+        let state = State::new(config, None, names::LOOKUP_TIMEOUT, &mut told);
         for line in &told {
             report(line);
         }
@@ -244,7 +244,7 @@ impl Live {
         let listeners = listeners(&config.file, &before)?;
         before.sockets.reserve(listeners);
         let mut told = Vec::new();
-        let next = State::new(config, Some(&state), names::LONG_PATIENCE, &mut told);
+        let next = State::new(config, Some(&state), names::LONG_LOOKUP_TIMEOUT, &mut told);
         for line in &told {
             self.report(line);
         }

@@ -15,7 +15,7 @@ use super::side::{Peer, Side};
 use super::{Sidecar, Slot, mark};
 
 /// How often connections are looked at.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 
 impl Sidecar<'_> {
     /// Checks every connection to an instance, before requests are placed: so no request gets one that is about to be
@@ -24,7 +24,7 @@ impl Sidecar<'_> {
         if now < self.check_at {
             return;
         }
-        self.check_at = now + LOOK;
+        self.check_at = now + CHECK_PERIOD;
         let Timeouts { idle, ping, .. } = self.config.file.timeouts;
         let idle = if idle.is_zero() { Duration::MAX } else { idle };
         for slot in 0..self.slots.len() as u32 {

@@ -432,7 +432,7 @@ impl<'a> Sidecar<'a> {
     /// A client speaks this from now on.
     fn begin(&mut self, slot: u32, opening: Opening, engine: Connection, version: Version) {
         let now = self.now;
-        self.is_shaken(slot);
+        self.note_handshake_done(slot);
         let Opening { transport, listener, client, named, assignment, intercepted, .. } = opening;
         let address = client.ip().to_canonical().to_string().into();
         let mut side = Side::new(transport, engine, version, Peer::Client { listener, address });

@@ -17,9 +17,9 @@ use super::config::SidecarConfig;
 use super::live::{Live, Resolved};
 
 /// How long names are waited for at the start, as the first answers of registries are.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same at a further attempt: as long as resolvers commonly take to give up (resolv.conf(5)).
-pub const LONG_PATIENCE: Duration = Duration::from_secs(15);
+pub const LONG_LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 /// The pause until a name is tried again; doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest.
@@ -97,7 +97,7 @@ fn run(live: &Live, config: &Arc<SidecarConfig>) {
             return;
         }
         let members = unresolved.iter().map(|(_, one)| one.member.clone()).collect();
-        for ((service, one), result) in unresolved.iter().zip(resolve(members, LONG_PATIENCE)) {
+        for ((service, one), result) in unresolved.iter().zip(resolve(members, LONG_LOOKUP_TIMEOUT)) {
             live.take_name(config, service, &one.member, result);
         }
     }

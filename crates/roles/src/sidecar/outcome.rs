@@ -140,7 +140,7 @@ impl Sidecar<'_> {
         now: Time,
     ) {
         let id = side.streams.get(stream);
-        self.forsake(side, stream, is_over, now);
+        self.drop_stream(side, stream, is_over, now);
         let (Peer::Instance(instance), Some(id)) = (&side.peer, id) else { return };
         let why = Malformed::Head(why).to_string();
         self.observer.malformed(*instance, &why, now);

@@ -18,13 +18,13 @@ use super::side::{Peer, Side};
 use super::{Sidecar, Slot, http3, mark, side};
 
 /// How often connections are checked.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// How old a reading may be when a request is placed by it.
 const FRESH: Duration = Duration::from_millis(5);
 /// Paths that lose more than this share of their packets are probed.
 const LOSSY: f64 = 0.002;
 /// The factor that is applied to counts of losses at each look: half is left after five seconds.
-const FADES: f64 = 0.986;
+const LOSS_DECAY: f64 = 0.986;
 
 /// What is known of the path of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -95,8 +95,8 @@ impl Path {
     fn look(&mut self) -> (PathReading, PathReading) {
         let before = std::mem::replace(&mut self.before, self.now);
         let [sent, lost] = &mut self.recent;
-        *sent = *sent * FADES + self.now.sent.saturating_sub(before.sent) as f64;
-        *lost = (*lost * FADES + self.now.lost_since(&before) as f64).max(0.0);
+        *sent = *sent * LOSS_DECAY + self.now.sent.saturating_sub(before.sent) as f64;
+        *lost = (*lost * LOSS_DECAY + self.now.lost_since(&before) as f64).max(0.0);
         self.is_probed = *lost > LOSSY * *sent;
         (before, self.now)
     }
@@ -174,7 +174,7 @@ impl Sidecar<'_> {
         if now < self.look_at {
             return;
         }
-        self.look_at = now + LOOK;
+        self.look_at = now + CHECK_PERIOD;
         for slot in &mut self.slots {
             if let Slot::Open(side) = slot
                 && side.version != Version::H1

@@ -28,7 +28,7 @@ use h2lab_proxy::retry::Fate;
 use super::after_handshake;
 use super::exchange::Refusal;
 use super::fallback::Spoken;
-use super::guard::{COME_AGAIN, Standing};
+use super::guard::{DEFAULT_RETRY_AFTER, Standing};
 use super::members::{Group, Part};
 use super::side::{Peer, Side};
 use super::{Sidecar, Slot};
@@ -364,7 +364,7 @@ impl Sidecar<'_> {
             Refusal::new(503, "the service has no instances: their names do not resolve yet")
                 .because(ProxyError::DnsError)
                 .with_detail(unresolved.join("; "))
-                .come_again_after(COME_AGAIN)
+                .come_again_after(DEFAULT_RETRY_AFTER)
         };
         self.exchanges.get(id).refusal = Some(refusal);
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::Sidecar;
 use super::exchange::Refusal;
-use super::guard::{COME_AGAIN, NOTE_PERIOD};
+use super::guard::{DEFAULT_RETRY_AFTER, NOTE_PERIOD};
 use crate::client::connect::ConnectError;
 
 /// What has run out.
@@ -84,7 +84,7 @@ impl Scarce {
         Refusal::new(503, format!("service {service} is unreachable: the proxy is out of {what}"))
             .because(ProxyError::ConnectionLimitReached)
             .with_detail(format!("cannot connect to {instance}: out of {what}; {}", self.advice()))
-            .come_again_after(COME_AGAIN)
+            .come_again_after(DEFAULT_RETRY_AFTER)
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
         ] {
             let refusal = scarce.refusal("users", "h2c://10.0.0.7:80");
             let detail = refusal.detail.expect("the operator is told");
-            assert!((refusal.status, refusal.retry_after) == (503, Some(COME_AGAIN)));
+            assert!((refusal.status, refusal.retry_after) == (503, Some(DEFAULT_RETRY_AFTER)));
             assert!(
                 refusal.why.contains(scarce.what()) && !refusal.why.contains("10.0.0.7"),
                 "{}",

@@ -39,7 +39,7 @@ const LITTLE_UNSENT: usize = 8 * 1024;
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A peer that acknowledges nothing for so long is no longer there: see [`Side::close_timeout`].
-const LAST_WORD: Duration = Duration::from_secs(1);
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whose connection it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -430,7 +430,7 @@ impl Side {
         // Over QUIC the last bytes are sent again and again meanwhile, and a peer that is still there acknowledges them
         // by itself.
         let owes_nothing = self.transport.quic().is_some_and(QuicSession::owes_only_the_end);
-        if owes_nothing { LAST_WORD } else { LINGER }
+        if owes_nothing { UNACKNOWLEDGED_TIMEOUT } else { LINGER }
     }
 
     /// Ends with a reset: what a tunnel carries has no end of its own, and would seem complete.

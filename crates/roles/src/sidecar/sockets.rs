@@ -18,7 +18,7 @@ use rustix::net::{SocketType, sockopt};
 use super::handover::Passing;
 
 /// How long the loop may take to leave the UDP sockets.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Listening sockets. Clones are of the same ones.
 #[derive(Debug, Clone, Default)]
@@ -204,7 +204,7 @@ impl Sockets {
             held.datagrams = Datagrams::Asked;
             let (_, signal) = &*self.0;
             let is_asked = |held: &mut Held| held.datagrams == Datagrams::Asked;
-            let waited = signal.wait_timeout_while(held, PATIENCE, is_asked);
+            let waited = signal.wait_timeout_while(held, LEAVE_TIMEOUT, is_asked);
             let (after, result) = waited.unwrap_or_else(PoisonError::into_inner);
             if result.timed_out() {
                 return Err(io::Error::from(io::ErrorKind::TimedOut));

@@ -98,11 +98,15 @@ fn congestion(figures: &ConnectionFigures) -> String {
             "a connection that is kept for several files, since its window stays open, or {more}"
         );
     }
+    // A short queue, or bbr, fills a path without a round trip that shows it.
+    let no_gain = if figures.bandwidth.is_none() { "; no gain if the path is full already" } else { "" };
     match figures.sender.congestion_control.as_deref() {
-        Some("bbr") => more,
+        Some("bbr") => more + no_gain,
         _ => {
             let flag = line(&ours(), Knob::CongestionControl, Role::Kernel, None);
-            format!("bbr at the sender, which does not treat a loss as congestion ({flag}), or {more}")
+            format!(
+                "bbr at the sender, which does not treat a loss as congestion ({flag}), or {more}{no_gain}"
+            )
         }
     }
 }

@@ -1,3 +1,4 @@
+mod full_path;
 mod slow_start;
 
 use std::time::Duration;
@@ -292,7 +293,11 @@ fn a_full_congestion_window_binds_where_no_buffer_does() {
     figures.sender.cwnd_bytes = Some(3_125_000);
     assert!(binding(&figures).fix.unwrap().starts_with("bbr"));
     figures.sender.congestion_control = Some("bbr".to_owned());
-    assert!(binding(&figures).fix.unwrap().starts_with("more connections"));
+    let fix = binding(&figures).fix.unwrap();
+    let no_gain = "; no gain if the path is full already";
+    assert!(fix.starts_with("more connections") && fix.ends_with(no_gain), "{fix}");
+    let of_a_link = binding(&gigabit(figures)).fix.unwrap();
+    assert!(!of_a_link.contains(no_gain), "its capacity is known: {of_a_link}");
 }
 
 #[test]

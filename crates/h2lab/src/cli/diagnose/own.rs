@@ -17,7 +17,7 @@ use crate::run::execute::{Live, PlanContext, execute};
 use crate::run::messages::Failure;
 
 /// How long a server is measured if the question is only whether it starts.
-const GLANCE: Duration = Duration::from_millis(100);
+const START_CHECK: Duration = Duration::from_millis(100);
 
 impl DiagnoseArgs {
     /// The configuration of `--config`, read and adapted.
@@ -77,7 +77,7 @@ pub(super) fn compare_what_it_speaks(
 
 /// Starts the server with this configuration, and fails if that fails.
 fn started(mut scenario: Scenario, own: &OwnConfig) -> Result<()> {
-    scenario.work.measure = Axis::one(GLANCE);
+    scenario.work.measure = Axis::one(START_CHECK);
     let mut cells = scenario.plan();
     cells.truncate(1);
     put_into(&mut cells, Some(own));

@@ -31,7 +31,7 @@ const OWN: [&str; 3] = ["50..500/4s/4", "800..2000/4s/4", "3000..6000/4s/4"];
 /// be the limit.
 pub(super) const OWN_CONNECTIONS: u32 = 100;
 /// Experiments need a rate that is carried in each of their repetitions, also when the server is slower.
-const BELOW_THE_KNEE: f64 = 0.7;
+const EXPERIMENT_RATE_SHARE: f64 = 0.7;
 
 /// A step of a ramp takes a second, and shows nothing about responses that take longer than this.
 const LONG: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ const MOST: f64 = 50.0;
 /// The rate for responses that take too long for a ramp: what this many connections carry, with one response after the
 /// other on each.
 pub(super) fn of_long(takes: Duration, connections: u32) -> Option<f64> {
-    let carried = f64::from(connections) / takes.as_secs_f64() * BELOW_THE_KNEE;
+    let carried = f64::from(connections) / takes.as_secs_f64() * EXPERIMENT_RATE_SHARE;
     (takes >= LONG).then(|| ((carried * 10.0).floor() / 10.0).clamp(0.1, MOST))
 }
 
@@ -207,7 +207,8 @@ fn found(run: &RunRecord) -> Option<Found> {
         }
         if let Some(knee) = steps.knee() {
             let before = steps.last_carried().map(|step| step.offered_rps);
-            let rate = before.or(carried.as_ref().map(|it| it.rate)).unwrap_or(lowest / 2.0) * BELOW_THE_KNEE;
+            let rate =
+                before.or(carried.as_ref().map(|it| it.rate)).unwrap_or(lowest / 2.0) * EXPERIMENT_RATE_SHARE;
             return Some(Found {
                 rate: rate.round().max(1.0),
                 overloaded_at: Some(knee.offered_rps),

@@ -23,7 +23,7 @@ use super::{DiagnoseArgs, observed};
 use crate::run::messages::{Failure, FailureKind};
 
 /// How long the admin listener may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// More bytes than a sidecar keeps.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -200,9 +200,9 @@ fn split(response: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn get(address: &str, path: &str) -> std::io::Result<Vec<u8>> {
     let resolved = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
-    let mut stream = TcpStream::connect_timeout(&resolved, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&resolved, ANSWER_TIMEOUT)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
     let mut response = Vec::new();
     stream.take(MOST_BYTES).read_to_end(&mut response)?;

@@ -16,9 +16,10 @@ use clap::Args;
 use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
 use h2lab_base::units::Time;
+use h2lab_model::fleet::messages::{OrderError, encode_order};
 use h2lab_model::fleet::{
-    AgentName, FleetTimeouts, LoadCoordinator, LoadJob, LoadOutcome, LoadTask, ShareEnd, ShareProgress,
-    ShareRecord, Stage,
+    AgentCard, AgentName, FleetTimeouts, LoadCoordinator, LoadJob, LoadOutcome, LoadTask, ShareEnd,
+    ShareProgress, ShareRecord, Stage, ToAgent,
 };
 use h2lab_model::record::Level;
 use h2lab_model::workload::{Arrival, Protocol, Share, due_within};
@@ -37,10 +38,14 @@ use super::plan::{self, LoadPlan};
 use super::requests::{self, Requests};
 use super::run::{Begun, Loaded, sentence, shown, usual_threads};
 use super::view::LoadView;
-use crate::run::agent::who::{self, Present};
+use crate::run::agent::free::{self, Purpose};
+use crate::run::agent::who::Present;
 use crate::run::fleet;
 use crate::run::messages::{Failure, FailureKind};
 use parts::{Collected, collect};
+
+/// What the agents are needed for.
+const PURPOSE: Purpose = Purpose { flags: "--agents", what: "load" };
 
 /// How often the sum is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
@@ -94,19 +99,33 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     rights::reduce(privileges::NONE)?;
     let nats = args.agents.nats.connect(DRIVER)?;
     nats.setup().map_err(|error| explained(error, &args.agents.nats.servers()))?;
-    let cpus = least_cpus(&args.agents.agents, &who::ask_for(&nats, &args.agents.agents)?)?;
+    let agents = &args.agents.agents;
+    let mut waits = |words: &str| {
+        if !args.quiet {
+            note(&words);
+        }
+    };
+    let cpus = least_cpus(agents, &free::await_free(&nats, PURPOSE, agents, &mut waits)?);
     let is_open = !matches!(plan.cell.work.arrival, Arrival::Closed { .. });
     job.task.threads = threads(args.load.threads, cpus, is_open)?;
     let stop = signals::stop_flag()?;
-    let begun = Begun::now(args, command_line)?;
+    let begun = Begun::now(args, args.agents.nats.added_to(command_line))?;
     let load = || -> Result<Loaded> {
         let transports = fleet::transports(&nats, &args.agents.agents)?;
         let view = LoadView::start(shown(args), &plan);
         let mut watch = Watch::new(&view, sentence_of_agents(args, &requests, &plan), args.quiet);
         let clock = Clock::start();
-        let outcome =
-            drive_load(job, clock, transports, &stop, &mut |coordinator, now| watch.look(coordinator, now))?;
+        let mut look = |coordinator: &mut LoadCoordinator, now| {
+            if signals::must_leave() {
+                coordinator.abandon();
+            }
+            watch.look(coordinator, now);
+        };
+        let outcome = signals::in_sessions(|| drive_load(job, clock, transports, &stop, &mut look))?;
         drop(view);
+        if signals::must_leave() {
+            return Err(left().into());
+        }
         if let Some(failure) = not_begun(&outcome, &protocols) {
             return Err(failure.into());
         }
@@ -160,20 +179,11 @@ fn check_shares(agents: u32, plan: &LoadPlan) -> Result<(), Usage> {
 }
 
 /// The CPUs of that of these agents which has the fewest: all have as many threads, since requests are dealt out to the threads of
-/// all. An agent that is not there is refused before anything is sent to the server: its name is probably mistyped.
-fn least_cpus(agents: &[AgentName], present: &Present) -> Result<usize, Failure> {
-    let card =
-        |name: &AgentName| present.agents.iter().map(|seen| &seen.card).find(|card| card.name == *name);
-    let missing: Vec<String> =
-        agents.iter().filter(|name| card(name).is_none()).map(ToString::to_string).collect();
-    if missing.is_empty() {
-        return Ok(agents.iter().filter_map(card).map(|card| card.cpus as usize).min().unwrap_or(1));
-    }
-    let there: Vec<String> = present.agents.iter().map(|seen| seen.card.name.to_string()).collect();
-    let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-    let doubts = present.doubts.iter().fold(String::new(), |text, doubt| text + "; " + doubt);
-    let message = format!("--agents: {} did not answer (there: {there}){doubts}", missing.join(", "));
-    Err(Failure { kind: FailureKind::Unreachable, message })
+/// all.
+fn least_cpus(agents: &[AgentName], present: &Present) -> usize {
+    let is_named = |card: &&AgentCard| agents.contains(&card.name);
+    let cards = present.agents.iter().map(|seen| &seen.card).filter(is_named);
+    cards.map(|card| card.cpus as usize).min().unwrap_or(1)
 }
 
 /// Threads of each agent, where the smallest has so many CPUs. An agent would take no more than are usual for its CPUs, and all must
@@ -190,10 +200,11 @@ fn threads(asked: Option<u32>, cpus: usize, is_open: bool) -> Result<u32, Usage>
     }
 }
 
-/// The load as agents receive it. How many threads they have is known only once they have answered.
+/// The load as agents receive it; refused if it is too long for a message. How many threads they have is known only once they have
+/// answered.
 fn job(args: &LoadArgs, requests: &Requests, plan: &LoadPlan) -> Result<LoadJob, Usage> {
     let phases = plan.cell.work.phases;
-    Ok(LoadJob {
+    let job = LoadJob {
         agents: args.agents.agents.iter().map(ToString::to_string).collect(),
         task: LoadTask {
             scenario: plan.scenario.clone(),
@@ -210,7 +221,16 @@ fn job(args: &LoadArgs, requests: &Requests, plan: &LoadPlan) -> Result<LoadJob,
         },
         duration: phases.warmup + phases.measure + phases.drain,
         waits: FleetTimeouts { setup: args.agents.setup_timeout, grace: args.agents.grace },
-    })
+    };
+    // The numbers of a share make a few bytes of difference.
+    match encode_order(&ToAgent::Load(Box::new(job.task.clone()))) {
+        Ok(_) => Ok(job),
+        Err(error @ OrderError::TooLong { .. }) => Err(Usage(format!(
+            "--agents: {error}: give less with -d or --urls-file, or use --body-bytes (of -d, what is not UTF-8 \
+             takes four times its size)"
+        ))),
+        Err(OrderError::Json(error)) => Err(Usage(format!("--agents: {error}"))),
+    }
 }
 
 /// What all agents record, where nothing was said: one level for all, since what one only counts cannot be kept of the
@@ -276,7 +296,7 @@ impl<'a> Watch<'a> {
     /// Called after each message; shows something when a stage begins, and then about as often as agents report.
     fn look(&mut self, coordinator: &mut LoadCoordinator, now: Time) {
         let step = match coordinator.stage() {
-            Stage::Waking(_) => Step::Comparing,
+            Stage::Comparing(_) => Step::Comparing,
             Stage::Planning(_) => Step::Dialling,
             Stage::Running { .. } | Stage::Closing(_) => Step::Loading,
             Stage::Over => return,
@@ -325,6 +345,12 @@ fn shown_progress(sum: ShareProgress) -> LoadProgress {
         opened: sum.opened,
         recent: sum.recent,
     }
+}
+
+/// The error after a second Ctrl-C: the parts of the interrupted load were not waited for.
+fn left() -> Failure {
+    let message = "the load was ended without results; its agents stop";
+    Failure { kind: FailureKind::Interrupted, message: message.to_owned() }
 }
 
 /// Why a load was not begun that an agent has refused; `None` if none has.

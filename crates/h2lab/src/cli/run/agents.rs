@@ -1,5 +1,6 @@
 //! `h2lab run --agents`: the cells are measured by agents on other machines.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -81,7 +82,11 @@ pub(super) fn run(checked: CheckedScenario<'_>, args: &RunAgentsArgs, output: &O
     let measured = unfinished.as_ref().map_or(&[][..], Unfinished::measured);
     let ready = ReadyRun::find(nats, asked, &plan, measured, &mut progress)
         .map_err(|error| explained_cause(error, &args.nats.servers()))?;
-    let (folder, run) = open(scenario, out, unfinished, command_line, &plan)?;
+    if unfinished.is_none() && stop.load(Ordering::Relaxed) {
+        say!("nothing was measured");
+        return Ok(Exit::Interrupted);
+    }
+    let (folder, run) = open(scenario, out, unfinished, args.nats.added_to(command_line), &plan)?;
     if !quiet {
         let agents: Vec<&str> = ready.agents().map(AgentName::as_str).collect();
         let (n, names) = (plural(agents.len() as u64, "agent"), agents.join(", "));
@@ -106,6 +111,7 @@ fn copies(asked: Option<u32>, kept: Option<&KeptRun>) -> Result<u32, Usage> {
 /// How far a run by agents is: a bar on a terminal, a line for each unit when piped.
 struct RemoteProgress {
     shown: ProgressLine,
+    is_quiet: bool,
     has_lines: bool,
     clock: Clock,
     /// Repetitions that were stored when it began.
@@ -116,7 +122,7 @@ impl RemoteProgress {
     fn new(is_quiet: bool) -> Self {
         let shown = ProgressLine::new(is_quiet);
         let has_lines = shown.is_hidden() && !is_quiet;
-        Self { shown, has_lines, clock: Clock::start(), first: None }
+        Self { shown, is_quiet, has_lines, clock: Clock::start(), first: None }
     }
 }
 
@@ -148,6 +154,16 @@ impl RemoteObserver for RemoteProgress {
 
     fn notes(&mut self, words: &str) {
         note(&words);
+    }
+
+    fn waits(&mut self, words: &str) {
+        if !self.is_quiet {
+            note(&words);
+        }
+    }
+
+    fn describe(&self, cell: &Cell) -> String {
+        describe(cell)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an agent over NATS is and does: its card, who is there, its share of a load, units of runs.
 
 pub mod card;
+pub mod free;
 pub mod share;
 pub mod units;
 pub mod who;
@@ -8,7 +9,12 @@ pub mod who;
 use std::time::Duration;
 
 use h2lab_model::fleet::{Demand, FetchTask, LoadRequest, LoadTask, Permissions, Refusal, ServeTask};
+use h2lab_roles::fleet::agent::SILENCE_TIMEOUT;
 use h2lab_roles::fleet::permits::Permits;
+
+/// How long what was measured is tried to be stored and reported while the NATS server is away: as long as one end waits for the
+/// other.
+const STORE_TIMEOUT: Duration = SILENCE_TIMEOUT;
 
 /// What the owner of the machine permits, as the agent's threads ask for it.
 #[derive(Debug)]

@@ -3,6 +3,9 @@
 //! The folder is a temporary one, so that a share is stored whole or not at all: what fails on the way, a full disk too, is what the
 //! driver is told.
 
+mod start_wait;
+mod watched;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,16 +13,19 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use h2lab_analysis::stats::requests_due;
 use h2lab_base::units::{Time, format_bytes, format_duration};
 use h2lab_model::fleet::subjects::share_part;
 use h2lab_model::fleet::{AgentLimits, AgentName, LoadTask, PartReport, ShareProgress};
-use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION, Sample};
+use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::Arrival;
 use h2lab_nats::Nats;
 
+use self::start_wait::{StartWait, longest_wait};
+use self::watched::Watched;
+use super::STORE_TIMEOUT;
 use super::who::random_id;
 use crate::run::messages::{Failure, with_causes};
 use crate::run::store::RunFolder;
@@ -31,16 +37,9 @@ use h2lab_net::resources;
 use h2lab_net::tcp::{Endpoint, StreamSocket};
 use h2lab_roles::client::reach::{endpoints, tls_options};
 use h2lab_roles::client::url::Url;
-use h2lab_roles::fleet::agent::{DESERTED, LONGEST_WAIT};
 use h2lab_roles::fleet::shares::{Share, ShareEvents, Shares, caught};
-use h2lab_roles::load::{
-    self, LoadError, LoadProgress, LoadResult, LoadSpec, Readiness, SampleListener, StartGate,
-};
+use h2lab_roles::load::{self, LoadError, LoadProgress, LoadResult, LoadSpec, SampleListener, StartGate};
 
-/// How often a load that is dialling is looked at, should it end without a word.
-const GLANCE: Duration = Duration::from_millis(100);
-/// How long a part is tried to be stored while the NATS server is away: as long as drivers are waited for.
-const PATIENCE: Duration = DESERTED;
 /// Open files that this process needs besides the connections of a share.
 const OTHER_FILES: u64 = 64;
 
@@ -85,7 +84,7 @@ impl Shares for AgentShares {
         if let Some(name) = task.congestion.as_deref().filter(|_| !cell.protocol.is_quic()) {
             check_congestion(name)?;
         }
-        let course = Arc::new(Course::default());
+        let course = Arc::new(RunningShare::default());
         let work = ShareWork { agent: self.clone(), task, cell, url, events, course: Arc::clone(&course) };
         let thread = std::thread::Builder::new().name("share".to_owned()).spawn(move || work.run());
         let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -120,7 +119,7 @@ fn check_congestion(name: &str) -> Result<(), String> {
 
 /// How a share goes, as its agent's threads see it.
 #[derive(Debug, Default)]
-struct Course {
+struct RunningShare {
     start: Mutex<Start>,
     stop: AtomicBool,
     /// Nobody waits for its result any more.
@@ -140,7 +139,7 @@ struct Start {
     at: Option<Time>,
 }
 
-impl Course {
+impl RunningShare {
     /// The first request is due at `at`.
     fn begin(&self, at: Time) {
         let mut start = lock(&self.start);
@@ -159,6 +158,12 @@ impl Course {
         gate
     }
 
+    /// Fails if nobody waits for the result any more.
+    fn check_wanted(&self) -> Result<()> {
+        ensure!(!self.is_dropped.load(Ordering::Relaxed), "its driver is gone");
+        Ok(())
+    }
+
     /// Ends the load because of a limit of this agent's.
     fn end(&self, why: impl FnOnce() -> String) {
         let _ = self.limit.get_or_init(why); // the first one counts
@@ -169,7 +174,7 @@ impl Course {
 /// A share under way.
 #[derive(Debug)]
 struct UnderWay {
-    course: Arc<Course>,
+    course: Arc<RunningShare>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -201,7 +206,7 @@ struct ShareWork {
     cell: Cell,
     url: Url,
     events: ShareEvents,
-    course: Arc<Course>,
+    course: Arc<RunningShare>,
 }
 
 /// What a generator gave.
@@ -245,9 +250,7 @@ impl ShareWork {
     fn made(&self) -> Result<PartReport> {
         let started = SystemTime::now();
         let generated = self.loaded()?;
-        if self.course.is_dropped.load(Ordering::Relaxed) {
-            bail!("its driver is gone");
-        }
+        self.course.check_wanted()?;
         let Generated { result, priority, late, last } = generated;
         let (started_at, cpu) = (result.started_at, Duration::from_nanos(result.generator.cpu_ns));
         let interrupted = result.interrupted;
@@ -378,58 +381,22 @@ impl ShareWork {
         let (folder, file) = (temporary.path().join("run"), temporary.path().join("part.tar"));
         keep(&folder, &run)?;
         drop(run);
+        // What follows takes minutes where there are gigabytes.
+        self.course.check_wanted()?;
         part::pack(&folder, &file)?;
         let size = std::fs::metadata(&file).context("the part cannot be read")?.len();
         if size > part::MOST_BYTES {
             let most = format_bytes(part::MOST_BYTES);
             bail!("it has {}, and a part at most {most}: give --record tail", format_bytes(size));
         }
-        let is_wanted = || !self.course.is_dropped.load(Ordering::Relaxed);
-        Ok(self.agent.nats.parts().put_within(object, &file, PATIENCE, &is_wanted)?)
+        let is_wanted = || self.course.check_wanted().is_ok();
+        Ok(self.agent.nats.parts().put_within(object, &file, STORE_TIMEOUT, &is_wanted)?)
     }
 }
 
 /// What came of a share; why nothing did, in words.
 fn outcome<T>(made: impl FnOnce() -> Result<T>) -> Result<T, String> {
     caught(made)?.map_err(|error| with_causes(&error))
-}
-
-/// How long the connections of a share may be dialled and kept before it begins, where a task may take `most`.
-fn longest_wait(most: Option<Duration>) -> Duration {
-    most.map_or(LONGEST_WAIT, |most| most.min(LONGEST_WAIT))
-}
-
-/// The time before a share begins, over all attempts.
-#[derive(Debug)]
-struct StartWait {
-    since: Instant,
-    most: Duration,
-}
-
-impl StartWait {
-    /// Follows a load until it is told when to begin, or `is_over`; `planned` is called when its connections are up. One that takes
-    /// longer is ended: its driver may never say when.
-    fn attend(&self, gate: &StartGate, course: &Course, is_over: impl Fn() -> bool, planned: impl FnOnce()) {
-        let left = || self.most.saturating_sub(self.since.elapsed());
-        let is_told = loop {
-            match gate.wait_ready(GLANCE.min(left())) {
-                Readiness::Ready => {
-                    planned();
-                    break gate.wait_told(left());
-                }
-                Readiness::Ended => return,
-                Readiness::Dialling if is_over() => return,
-                Readiness::Dialling if left().is_zero() => break false,
-                Readiness::Dialling => {}
-            }
-        };
-        if !is_told {
-            course.end(|| {
-                let (time, most) = (format_duration(self.most), format_duration(LONGEST_WAIT));
-                format!("it had not begun within {time}: an agent waits {most} at most, or --max-time")
-            });
-        }
-    }
 }
 
 /// Threads of a share, of those that the driver asks for at most: no more than CPUs. Threads of an open loop run before others, so
@@ -462,99 +429,29 @@ fn share_progress(progress: &LoadProgress) -> ShareProgress {
     }
 }
 
-/// Adds up the bytes of a share, and remembers its first request.
-#[derive(Debug)]
-struct Watched {
-    course: Arc<Course>,
-    /// The most bytes that it may move.
-    most: Option<u64>,
-    /// When the first request was due, in nanoseconds.
-    earliest: AtomicU64,
-    /// When it was due, and when it was sent.
-    first: Mutex<Option<(Time, Time)>>,
-}
-
-impl Watched {
-    fn new(course: &Arc<Course>, most: Option<u64>) -> Self {
-        let course = Arc::clone(course);
-        Self { course, most, earliest: AtomicU64::new(u64::MAX), first: Mutex::new(None) }
-    }
-
-    /// How long after it was due the first request was sent; zero if none was.
-    fn late(&self) -> Duration {
-        let first = lock(&self.first).filter(|(_, sent)| sent.happened());
-        first.map_or(Duration::ZERO, |(due, sent)| sent.since(due))
-    }
-}
-
-impl SampleListener for Watched {
-    fn ended(&self, _: u32, sample: &Sample) {
-        let due = sample.scheduled_at.as_nanos();
-        // Seldom: of the first requests, some may end before the very first.
-        if due < self.earliest.load(Ordering::Relaxed) {
-            let mut first = lock(&self.first);
-            if first.is_none_or(|(earliest, _)| sample.scheduled_at < earliest) {
-                *first = Some((sample.scheduled_at, sample.sent_at));
-                self.earliest.store(due, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn moved(&self, bytes: u64) {
-        let Some(most) = self.most else { return };
-        let before = self.course.moved.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > most {
-            self.course.end(|| format!("--max-bytes {} are used up", format_bytes(most)));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use h2lab_model::record::testing::{Model, cell, one_repetition};
     use h2lab_model::workload::Protocol;
 
-    fn sample(due: u64, sent: u64) -> Sample {
-        Sample { sent_at: Time::from_millis(sent), ..Sample::due(Time::from_millis(due), true) }
-    }
-
-    #[test]
-    fn a_share_is_as_late_as_its_first_request_and_not_as_the_one_that_ends_first() {
-        let watched = Watched::new(&Arc::default(), None);
-        assert_eq!(watched.late(), Duration::ZERO);
-        watched.ended(0, &sample(5, 5));
-        watched.ended(1, &sample(2, 5));
-        watched.ended(0, &sample(7, 99));
-        assert_eq!(watched.late(), Duration::from_millis(3));
-    }
-
-    /// Why a share has ended that may move `most` bytes, and has moved these: each attempt has a listener of its own.
-    fn ended_by(most: Option<u64>, moved: &[u64]) -> Option<String> {
-        let course = Arc::<Course>::default();
-        for bytes in moved {
-            Watched::new(&course, most).moved(*bytes);
-        }
-        let why = course.limit.get().cloned();
-        assert_eq!(course.stop.load(Ordering::Relaxed), why.is_some());
-        why
-    }
-
-    #[test]
-    fn a_share_ends_with_the_first_byte_above_what_the_agent_may_move() {
-        assert_eq!(ended_by(Some(1_000), &[400, 600]), None);
-        let why = ended_by(Some(1_000), &[400, 601, u64::MAX]).unwrap();
-        assert_eq!(why, "--max-bytes 1000 B are used up");
-        assert_eq!(ended_by(None, &[u64::MAX, 1]), None);
-    }
-
     #[test]
     fn a_later_attempt_begins_when_the_share_was_told_to() {
-        let course = Course::default();
-        assert!(!course.next_gate().wait_told(Duration::ZERO));
+        let course = RunningShare::default();
+        assert!(!course.next_gate().wait_for_instant(Duration::ZERO));
         course.begin(Time::from_millis(7));
-        assert!(lock(&course.start).gate.wait_told(Duration::ZERO), "the one of this attempt");
-        assert!(course.next_gate().wait_told(Duration::ZERO));
+        assert!(lock(&course.start).gate.wait_for_instant(Duration::ZERO), "the one of this attempt");
+        assert!(course.next_gate().wait_for_instant(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_share_is_wanted_until_it_is_dropped() {
+        let course = Arc::<RunningShare>::default();
+        let share = UnderWay { course: Arc::clone(&course), thread: None };
+        share.stop();
+        assert!(course.check_wanted().is_ok(), "what it has measured is");
+        drop(share);
+        assert_eq!(course.check_wanted().unwrap_err().to_string(), "its driver is gone");
     }
 
     #[test]
@@ -563,68 +460,6 @@ mod tests {
         assert_eq!(outcome::<()>(|| bail!("why")), Err("why".to_owned()));
         let panics = outcome::<()>(|| panic!("what broke")).unwrap_err();
         assert!(panics.contains("what broke"), "{panics}");
-    }
-
-    #[test]
-    fn a_share_waits_for_its_start_as_long_as_a_task_may_take_and_ten_minutes_at_most() {
-        let minutes = |n: u64| Duration::from_secs(60 * n);
-        assert_eq!(longest_wait(None), minutes(10));
-        assert_eq!([9, 10, 11].map(|n| longest_wait(Some(minutes(n)))), [9, 10, 10].map(minutes));
-    }
-
-    /// Whether a share is ended that has waited for as long as it may, and whether it was planned.
-    fn waited(gate: &StartGate, course: &Course, is_over: bool) -> (bool, bool) {
-        let wait = StartWait { since: Instant::now(), most: Duration::ZERO };
-        let mut is_planned = false;
-        wait.attend(gate, course, || is_over, || is_planned = true);
-        (course.limit.get().is_some(), is_planned)
-    }
-
-    #[test]
-    fn connections_that_are_not_up_in_time_are_not_waited_for() {
-        assert_eq!(waited(&StartGate::new(), &Course::default(), false), (true, false));
-        assert_eq!(waited(&StartGate::new(), &Course::default(), true), (false, false));
-    }
-
-    #[test]
-    fn connections_are_not_kept_for_a_driver_that_never_says_when_to_begin() {
-        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        for is_told in [false, true] {
-            let course = Course::default();
-            let gate = course.next_gate();
-            let mut cell = cell(0, 0, Protocol::H1, 1, 0.0);
-            (cell.connections, cell.max_connections) = (1, 1);
-            let spec = LoadSpec {
-                cell,
-                address: server.local_addr().unwrap().into(),
-                authority: "localhost".to_owned(),
-                server_name: "localhost".to_owned(),
-                tls: tls_options(&h2lab_model::fleet::Trust::default()),
-                clock_origin_ns: h2lab_net::clock::Clock::start().origin_ns(),
-                // One that begins ends at once.
-                requests: Some(0),
-                threads: 1,
-                record: Some(h2lab_model::record::Level::Hist),
-                tap: false,
-                on_thread: None,
-                sharp: false,
-                share: h2lab_model::workload::Share::default(),
-                start: Some(&gate),
-                stop: Some(&course.stop),
-            };
-            std::thread::scope(|scope| {
-                let loading = scope.spawn(|| load::run(&spec, &mut |_| ()));
-                assert_eq!(gate.wait_ready(Duration::from_secs(60)), Readiness::Ready);
-                if is_told {
-                    course.begin(Time::ZERO);
-                }
-                // One that was told may have ended by now.
-                let (is_ended, is_planned) = waited(&gate, &course, false);
-                assert!(is_ended != is_told && (is_planned || is_told));
-                let result = loading.join().unwrap().unwrap().close();
-                assert_eq!(result.interrupted, !is_told);
-            });
-        }
     }
 
     #[test]

@@ -14,12 +14,14 @@ use anyhow::{Context as _, Result, bail};
 use h2lab_base::text::made_printable;
 use h2lab_base::units::format_bytes;
 use h2lab_model::fleet::messages::{decode, encode};
+use h2lab_model::fleet::queue::run_title;
 use h2lab_model::fleet::subjects::unit_part;
 use h2lab_model::fleet::{AgentCard, Permissions, RunInfo, UnitPart, UnitReport, UnitTask};
 use h2lab_model::record::{CellRecord, RunRecord, SCHEMA_VERSION};
 use h2lab_model::scenario::{Cell, Target};
 use h2lab_nats::{Nats, NatsError, Taken};
 
+use super::STORE_TIMEOUT;
 use super::who::random_id;
 use crate::run::execute::{Live, PlanContext, RunObserver, execute_part};
 use crate::run::messages::{Failure, FailureKind, RepetitionProgress, is_exhausted, with_causes};
@@ -32,14 +34,15 @@ const TAKE: Duration = Duration::from_millis(100);
 /// How often the queue is told that a unit is being measured; it gives one to another agent that was not heard of for 30 s.
 const KEEP_EVERY: Duration = Duration::from_secs(10);
 /// How often the watcher looks whether it is to stop.
-const GLANCE: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// How long an agent takes no unit after one that it could not measure: the driver adds that one again, and another agent may do
-/// better. The time is doubled while its own machine is the reason, as with a full disk. What is no unit stays so long in the queue before it is taken again.
+/// better. The time is doubled while its own machine is the reason, as with a full disk. A message that is no unit is given back for
+/// this time.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The longest such time.
 const LONGEST_REST: Duration = Duration::from_secs(120);
-/// A unit that agents have begun so often, and that none has reported, is reported as failed.
-const MOST_BEGUN: u64 = 10;
+/// A unit that was given to agents so often, and that none has reported, is reported as failed.
+const MOST_GIVEN: u64 = 10;
 
 /// Why a unit of a run that was closed is let go.
 const CLOSED: &str = "the run was closed";
@@ -62,7 +65,7 @@ pub struct Units {
     /// Which of the open runs is asked first: each has its turn.
     next: usize,
     /// Until then no unit is taken.
-    rests_until: Option<Instant>,
+    paused_until: Option<Instant>,
     /// How long the agent rested last, if its own machine was the reason and it has measured nothing since.
     rested: Option<Duration>,
 }
@@ -89,7 +92,7 @@ pub enum Polled {
 impl Units {
     /// An agent that has measured none yet.
     pub const fn new(setup: UnitsSetup) -> Self {
-        Self { setup, next: 0, rests_until: None, rested: None }
+        Self { setup, next: 0, paused_until: None, rested: None }
     }
 
     /// Takes at most one unit, measures it and reports it. `is_free` tells whether the agent works for nobody: one that is busy
@@ -103,7 +106,7 @@ impl Units {
         is_free: impl Fn() -> bool,
         reserve: impl Fn(String) -> Option<R>,
     ) -> Result<Polled, NatsError> {
-        if self.rests_until.is_some_and(|until| Instant::now() < until) {
+        if self.paused_until.is_some_and(|until| Instant::now() < until) {
             return Ok(Polled::Nothing);
         }
         let open = self.open()?;
@@ -116,9 +119,9 @@ impl Units {
             match self.setup.nats.cells().take(&info.run, *class, TAKE) {
                 Ok(Some(taken)) => {
                     self.next = turn + 1;
-                    let with = format!("the run of {}", made_printable(&info.driver));
-                    let Some(_reservation) = reserve(with) else {
-                        let_go(taken.give_back(Duration::ZERO))?;
+                    let with = format!("{} of {}", run_title(&info.run), info.driver);
+                    let Some(_reservation) = reserve(made_printable(&with).into_owned()) else {
+                        ignore_absent(taken.give_back(Duration::ZERO))?;
                         return Ok(Polled::Nothing);
                     };
                     return self.handle(info, taken, stop);
@@ -154,41 +157,41 @@ impl Units {
         let task = match task_of(&taken, info) {
             Ok(task) => task,
             Err(why) => {
-                let_go(taken.give_back(RETRY_AFTER))?;
+                ignore_absent(taken.give_back(RETRY_AFTER))?;
                 return Ok(Polled::NotMeasured { what: format!("a unit of the run of {driver}"), why });
             }
         };
         let what = format!("unit {} of the run of {driver}", task.unit);
         let delivered = taken.delivered();
-        if let Some(why) = begun_too_often(delivered) {
-            return self.fail(&task, taken, what, why, false);
+        if let Some(why) = given_too_often(delivered) {
+            return self.fail(&task, taken, what, why, false, stop);
         }
         let halt = Halt::default();
-        let measure = || survived(|| self.measured(info, &task, &halt));
-        match (self.while_kept(&taken, info, stop, &halt, measure), halt.why.get()) {
+        let measure = || panic_as_error(|| self.measured(info, &task, &halt));
+        match (self.with_keepalive(&taken, info, stop, &halt, measure), halt.why.get()) {
             (Ok(part), _) if self.is_closed(&task.run) => {
                 // Nobody would fetch it; what remains goes when it is 7 days old.
                 let _ = self.setup.nats.parts().delete(&part.object);
-                let_go(taken.give_back(Duration::ZERO))?;
+                ignore_absent(taken.give_back(Duration::ZERO))?;
                 Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() })
             }
             (Ok(part), _) => {
                 self.rested = None;
-                self.report(&task, Ok(part), delivered)?;
-                let_go(taken.done())?;
+                self.report(&task, Ok(part), &taken, stop)?;
+                ignore_absent(taken.done())?;
                 Ok(Polled::Measured { what })
             }
             (Err(_), Some(Halted::Stopped)) => {
-                let_go(taken.give_back(Duration::ZERO))?;
+                ignore_absent(taken.give_back(Duration::ZERO))?;
                 Ok(Polled::NotMeasured { what, why: "the agent ends; it goes back".to_owned() })
             }
             (Err(_), Some(Halted::Closed)) => {
-                let_go(taken.give_back(Duration::ZERO))?;
+                ignore_absent(taken.give_back(Duration::ZERO))?;
                 Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() })
             }
             (Err(error), None) => {
                 let why = made_printable(&with_causes(&error)).into_owned();
-                self.fail(&task, taken, what, why, is_of_machine(&error))
+                self.fail(&task, taken, what, why, is_of_machine(&error), stop)
             }
         }
     }
@@ -207,22 +210,23 @@ impl Units {
         what: String,
         why: String,
         is_of_machine: bool,
+        stop: &AtomicBool,
     ) -> Result<Polled, NatsError> {
         let rest = rest_after(self.rested.filter(|_| is_of_machine));
         self.rested = is_of_machine.then_some(rest);
-        self.rests_until = Some(Instant::now() + rest);
+        self.paused_until = Some(Instant::now() + rest);
         if self.is_closed(&task.run) {
-            let_go(taken.give_back(Duration::ZERO))?;
+            ignore_absent(taken.give_back(Duration::ZERO))?;
             return Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() });
         }
-        self.report(task, Err(why.clone()), taken.delivered())?;
-        let_go(taken.done())?;
+        self.report(task, Err(why.clone()), &taken, stop)?;
+        ignore_absent(taken.done())?;
         Ok(Polled::NotMeasured { what, why })
     }
 
     /// Does `work` while the queue is told that the unit is being measured. `halt` is set when the agent is stopped or the run was
     /// closed.
-    fn while_kept<T>(
+    fn with_keepalive<T>(
         &self,
         taken: &Taken,
         info: &RunInfo,
@@ -243,7 +247,7 @@ impl Units {
 
     fn watch(&self, taken: &Taken, info: &RunInfo, stop: &AtomicBool, halt: &Halt, is_over: &Receiver<()>) {
         let mut kept = Instant::now();
-        while is_over.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
+        while is_over.recv_timeout(CHECK_PERIOD) == Err(RecvTimeoutError::Timeout) {
             if stop.load(Ordering::Relaxed) {
                 halt.set(Halted::Stopped);
             }
@@ -261,9 +265,10 @@ impl Units {
 
     /// Measures the cells of a unit and stores them as a part.
     fn measured(&self, info: &RunInfo, task: &UnitTask, halt: &Halt) -> Result<UnitPart> {
-        self.setup.permissions.check_unit(&info.scenario)?;
         let plan = info.plan()?;
+        // What is measured, and nothing else of the scenario is: servers, sysctls and all else are those of these cells.
         let cells = task.cells_of(&plan)?;
+        self.setup.permissions.check_unit(&cells)?;
         if cells.is_empty() || cells.iter().any(|cell| matches!(cell.target, Target::Url { .. })) {
             bail!("it has cells that are not behind the emulated link, or none");
         }
@@ -291,15 +296,18 @@ impl Units {
         }
         let measurement = random_id().context("there are no random numbers")?;
         let object = unit_part(task.run.parse()?, task.unit, measurement, &self.setup.card.name);
-        let stored = self.setup.nats.parts().put(&object, &file)?;
+        let is_wanted = || !halt.flag.load(Ordering::Relaxed);
+        let stored = self.setup.nats.parts().put_within(&object, &file, STORE_TIMEOUT, &is_wanted)?;
         Ok(UnitPart { object, bytes: stored.bytes, digest: stored.digest })
     }
 
+    /// Reports what came of a unit. What was stored is worth as much as the report of it: both are tried for the same time.
     fn report(
         &self,
         task: &UnitTask,
         outcome: Result<UnitPart, String>,
-        delivered: u64,
+        taken: &Taken,
+        stop: &AtomicBool,
     ) -> Result<(), NatsError> {
         let card = &self.setup.card;
         let report = UnitReport {
@@ -309,17 +317,43 @@ impl Units {
             machine: card.machine.clone(),
             likeness: card.likeness(),
             outcome,
-            delivered,
+            delivered: taken.delivered(),
         };
-        let line = encode(&report).expect("a report is plain data");
-        self.setup.nats.reports().add(&task.run, task.unit, card.name.as_str(), line.into_bytes())
+        let line = encode(&report).expect("a report is plain data").into_bytes();
+        let reports = self.setup.nats.reports();
+        until_reported(STORE_TIMEOUT, stop, || {
+            let added = reports.add(&task.run, task.unit, card.name.as_str(), line.clone());
+            if added.is_err() {
+                // Meanwhile no other agent should get it; where this fails as well, one may.
+                let _ = taken.keep();
+            }
+            added
+        })
+    }
+}
+
+/// Tries again what fails for a reason that may pass: for `timeout`, and until the agent is stopped. Each attempt takes its time by
+/// itself.
+fn until_reported(
+    timeout: Duration,
+    stop: &AtomicBool,
+    mut attempt: impl FnMut() -> Result<(), NatsError>,
+) -> Result<(), NatsError> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            // Absent: a server that has lost its streams has none until the driver has set it up again.
+            Err(NatsError::Unreachable { .. } | NatsError::Timeout { .. } | NatsError::Absent { .. })
+                if begun.elapsed() < timeout && !stop.load(Ordering::Relaxed) => {}
+            ended => return ended,
+        }
     }
 }
 
 /// Why a unit that is given to an agent for the `delivered`-th time is not begun any more, if that is so.
-fn begun_too_often(delivered: u64) -> Option<String> {
-    let begun = delivered.saturating_sub(1);
-    (begun >= MOST_BEGUN).then(|| format!("it was begun {begun} times, and no agent survived it"))
+fn given_too_often(delivered: u64) -> Option<String> {
+    let given = delivered.saturating_sub(1);
+    (given >= MOST_GIVEN).then(|| format!("it was given to agents {given} times, and none has reported it"))
 }
 
 /// How long an agent rests after a failure, if it rested so long `before` for the same reason.
@@ -337,12 +371,12 @@ fn is_of_machine(error: &anyhow::Error) -> bool {
 }
 
 /// Does `work`, a panic of which is an error, too: the agent must live to report it.
-fn survived<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn panic_as_error<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     caught(work).map_err(anyhow::Error::msg)?
 }
 
 /// A unit whose queue is gone, since its run was closed, is nobody's any more.
-fn let_go(acknowledged: Result<(), NatsError>) -> Result<(), NatsError> {
+fn ignore_absent(acknowledged: Result<(), NatsError>) -> Result<(), NatsError> {
     match acknowledged {
         Err(NatsError::Absent { .. }) => Ok(()),
         acknowledged => acknowledged,
@@ -421,11 +455,33 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_begun_ten_times_and_then_reported() {
-        assert_eq!([1, 2, 10].map(begun_too_often), [const { None }; 3]);
-        let why = begun_too_often(11).unwrap();
-        assert_eq!(why, "it was begun 10 times, and no agent survived it");
-        assert!(begun_too_often(u64::MAX).is_some());
+    fn a_unit_is_given_to_agents_ten_times_and_then_reported() {
+        assert_eq!([1, 2, 10].map(given_too_often), [const { None }; 3]);
+        let why = given_too_often(11).unwrap();
+        assert_eq!(why, "it was given to agents 10 times, and none has reported it");
+        assert!(given_too_often(u64::MAX).is_some());
+    }
+
+    #[test]
+    fn a_report_is_tried_again_while_what_fails_may_pass_and_the_agent_is_not_stopped() {
+        let long = Duration::from_secs(3600);
+        // How often it is tried if the agent is stopped in the third attempt.
+        let attempts = |timeout, error: fn() -> NatsError| {
+            let (stop, mut attempts) = (AtomicBool::new(false), 0);
+            let ended = until_reported(timeout, &stop, || {
+                attempts += 1;
+                stop.store(attempts == 3, Ordering::Relaxed);
+                Err(error())
+            });
+            assert!(ended.is_err());
+            attempts
+        };
+        let passes = || NatsError::Timeout { what: String::new(), after: Duration::from_secs(10) };
+        assert_eq!(attempts(long, passes), 3);
+        assert_eq!(attempts(long, || NatsError::Absent { what: "a".into() }), 3);
+        assert_eq!(attempts(Duration::ZERO, passes), 1);
+        assert_eq!(attempts(long, || NatsError::NoJetStream), 1);
+        assert!(until_reported(long, &AtomicBool::new(true), || Ok(())).is_ok());
     }
 
     #[test]
@@ -443,17 +499,17 @@ mod tests {
 
     #[test]
     fn a_panic_while_a_unit_is_measured_is_an_error_with_its_words() {
-        assert_eq!(survived(|| Ok(7)).unwrap(), 7);
-        let error = survived::<()>(|| bail!("nginx does not start")).unwrap_err().to_string();
+        assert_eq!(panic_as_error(|| Ok(7)).unwrap(), 7);
+        let error = panic_as_error::<()>(|| bail!("nginx does not start")).unwrap_err().to_string();
         assert_eq!(error, "nginx does not start");
-        let error = survived::<()>(|| panic!("no cell")).unwrap_err().to_string();
+        let error = panic_as_error::<()>(|| panic!("no cell")).unwrap_err().to_string();
         assert!(error.ends_with(": no cell"), "{error}");
     }
 
     #[test]
     fn a_unit_whose_run_was_closed_is_let_go_and_any_other_error_remains_one() {
-        assert!(let_go(Err(NatsError::Absent { what: "such a unit".into() })).is_ok());
-        assert!(let_go(Ok(())).is_ok());
-        assert!(matches!(let_go(Err(NatsError::Gone)), Err(NatsError::Gone)));
+        assert!(ignore_absent(Err(NatsError::Absent { what: "such a unit".into() })).is_ok());
+        assert!(ignore_absent(Ok(())).is_ok());
+        assert!(matches!(ignore_absent(Err(NatsError::Gone)), Err(NatsError::Gone)));
     }
 }

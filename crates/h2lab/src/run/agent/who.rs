@@ -1,11 +1,12 @@
 //! Who is there: drivers ask all agents at once, and each answers with its card and its clock.
 //!
 //! Two agents must not have one name, since both would follow the orders for it. So an agent asks for its own name, too, at
-//! a subject that no other agent may use: when it begins, and after each interruption of its connection.
+//! a subject that no other agent may use: when it begins, after each interruption of its connection, and when another one of
+//! its name has asked whose question does not decide which of both must end.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,6 +42,18 @@ const LONGEST: usize = 256;
 struct Who {
     /// Where the answer goes.
     session: RandomId,
+    /// Who asks, if it is an agent that asks for its own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asker: Option<Served>,
+}
+
+/// A process of an agent, and for how long it has served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Served {
+    /// A random number of its process.
+    instance: u64,
+    /// In nanoseconds.
+    serves_ns: u64,
 }
 
 /// The question in an envelope of any version: the answer tells the driver that its version differs.
@@ -51,7 +64,7 @@ struct Question {
 
 /// The answer of an agent.
 #[derive(Debug, Serialize, Deserialize)]
-struct Here {
+struct WhoAnswer {
     /// What it is.
     card: AgentCard,
     /// A random number of its process.
@@ -123,7 +136,7 @@ struct Answer {
 /// What is known of those that have answered.
 #[derive(Default)]
 struct Gathered {
-    agents: BTreeMap<AgentName, (Here, Vec<RoundTrip>)>,
+    agents: BTreeMap<AgentName, (WhoAnswer, Vec<RoundTrip>)>,
     doubts: Vec<String>,
 }
 
@@ -148,8 +161,10 @@ impl Gathered {
         // Each round may have had the same ones.
         self.doubts.sort();
         self.doubts.dedup();
-        let seen =
-            |(here, trips): (Here, Vec<RoundTrip>)| Seen { card: here.card, clock: ClockOffset::of(&trips) };
+        let seen = |(here, trips): (WhoAnswer, Vec<RoundTrip>)| Seen {
+            card: here.card,
+            clock: ClockOffset::of(&trips),
+        };
         Present { agents: self.agents.into_values().map(seen).collect(), doubts: self.doubts }
     }
 }
@@ -160,7 +175,7 @@ fn ask_once(nats: &Nats, wait: Duration, enough: usize) -> Result<(Vec<Answer>, 
     let (sender, receiver) = sync_channel(enough);
     let _subscription = nats.subscribe(&subjects::from_all_agents(session), keep_answers(sender))?;
     let sent = time_of_day();
-    nats.publish(subjects::WHO, question(session)?)?;
+    nats.publish(subjects::WHO, question(session, None)?)?;
     let until = Instant::now() + wait;
     let mut answers = Vec::new();
     while answers.len() < enough {
@@ -188,14 +203,14 @@ fn keep_answers(sender: SyncSender<Answer>) -> impl FnMut(&str, &[u8]) + Send + 
     }
 }
 
-fn question(session: RandomId) -> Result<Vec<u8>> {
-    Ok(encode(&Who { session }).context("cannot write a message")?.into_bytes())
+fn question(session: RandomId, asker: Option<Served>) -> Result<Vec<u8>> {
+    Ok(encode(&Who { session, asker }).context("cannot write a message")?.into_bytes())
 }
 
 /// What an answer says, if it is one of the agent whose subject it has: what the server permits goes by subjects.
-fn read(answer: &Answer) -> Result<Here, String> {
+fn read(answer: &Answer) -> Result<WhoAnswer, String> {
     let (name, _) = subjects::of_session(&answer.subject).ok_or("an answer came at a subject of no agent")?;
-    let here: Here = decode_printable(&answer.text).map_err(|error| format!("{name}: {error}"))?;
+    let here: WhoAnswer = decode_printable(&answer.text).map_err(|error| format!("{name}: {error}"))?;
     if here.card.name == name { Ok(here) } else { Err(format!("{name}: it calls itself {}", here.card.name)) }
 }
 
@@ -213,6 +228,8 @@ struct Answering {
     /// Where answers to its own questions go.
     own: RandomId,
     since: Instant,
+    /// For how long it had served when it asked last.
+    asked_ns: AtomicU64,
     busy: Box<dyn Fn() -> Option<String> + Send + Sync>,
     is_double: AtomicBool,
 }
@@ -235,6 +252,7 @@ impl Presence {
             instance: u64::from_ne_bytes(instance),
             own: random_id()?,
             since: Instant::now(),
+            asked_ns: AtomicU64::new(0),
             busy: Box::new(busy),
             is_double: AtomicBool::new(false),
         });
@@ -255,11 +273,10 @@ impl Presence {
 
     /// Asks whether another agent has this name: one may have begun, or have been reached again.
     pub fn ask_for_doubles(&self) -> Result<()> {
-        let Answering { nats, card, own, .. } = &*self.answering;
-        Ok(nats.publish(&who_of(&card.name), question(*own)?)?)
+        self.answering.ask()
     }
 
-    /// Whether another agent of this name has answered that was there before this one.
+    /// Whether this one must end, since another agent of its name was there before.
     pub fn is_double(&self) -> bool {
         self.answering.is_double.load(Ordering::Relaxed)
     }
@@ -284,23 +301,45 @@ fn who_of(name: &AgentName) -> String {
 
 /// Handles questions. A subscription must not keep its own connection.
 fn answers(answering: Weak<Answering>) -> impl FnMut(&str, &[u8]) + Send + 'static {
-    move |_, question| {
+    move |subject, question| {
         if let Some(answering) = answering.upgrade() {
-            answering.answer(question);
+            answering.answer(subject, question);
         }
     }
 }
 
 impl Answering {
-    /// Answers a question; anything else is ignored.
-    fn answer(&self, question: &[u8]) {
-        let Some(session) = asked(question) else { return };
+    /// Answers a question that came at `subject`; anything else is ignored.
+    fn answer(&self, subject: &str, question: &[u8]) {
+        let Some(Who { session, asker }) = asked(question) else { return };
         let since = self.since.elapsed();
         let card = AgentCard { busy: (self.busy)(), serves_s: since.as_secs(), ..self.card.clone() };
-        let here = Here { card, instance: self.instance, serves_ns: nanos(since), at: time_of_day() };
+        let here = WhoAnswer { card, instance: self.instance, serves_ns: nanos(since), at: time_of_day() };
         if let Ok(line) = encode(&here) {
             // Fails if too much waits to be sent: who needs the answer asks again.
             let _ = self.nats.publish(&subjects::from_agent(&self.card.name, session), line.into_bytes());
+        }
+        // Drivers may ask all agents, and must not end one.
+        let Some(asker) = asker.filter(|_| subject != subjects::WHO) else { return };
+        let ours = Served { instance: self.instance, serves_ns: nanos(since) };
+        self.end_if(must_end(asker, ours));
+        if asker.instance > self.instance {
+            // That question decides nothing; ours does. The other one does not ask again then.
+            let _ = self.ask();
+        }
+    }
+
+    /// Asks for other agents of this name.
+    fn ask(&self) -> Result<()> {
+        let ours = Served { instance: self.instance, serves_ns: nanos(self.since.elapsed()) };
+        self.asked_ns.store(ours.serves_ns, Ordering::Relaxed);
+        Ok(self.nats.publish(&who_of(&self.card.name), question(self.own, Some(ours))?)?)
+    }
+
+    /// Notes which of two agents must end.
+    fn end_if(&self, instance: Option<u64>) {
+        if instance == Some(self.instance) {
+            self.is_double.store(true, Ordering::Relaxed);
         }
     }
 
@@ -309,26 +348,30 @@ impl Answering {
         if answer.len() > LONGEST_ANSWER {
             return;
         }
-        let Ok(other) = decode_printable::<Here>(&String::from_utf8_lossy(answer)) else { return };
-        let ours = (nanos(self.since.elapsed()), self.instance);
-        if must_end(ours, (other.serves_ns, other.instance)) {
-            self.is_double.store(true, Ordering::Relaxed);
-        }
+        let Ok(other) = decode_printable::<WhoAnswer>(&String::from_utf8_lossy(answer)) else { return };
+        // What the other one has read in the question.
+        let ours = Served { instance: self.instance, serves_ns: self.asked_ns.load(Ordering::Relaxed) };
+        self.end_if(must_end(ours, Served { instance: other.instance, serves_ns: other.serves_ns }));
     }
 }
 
-/// Where the answer to a question goes.
-fn asked(question: &[u8]) -> Option<RandomId> {
+/// Who asks, and where the answer goes.
+fn asked(question: &[u8]) -> Option<Who> {
     if question.len() > LONGEST {
         return None;
     }
-    serde_json::from_slice::<Question>(question).ok().map(|question| question.message.session)
+    serde_json::from_slice::<Question>(question).ok().map(|question| question.message)
 }
 
-/// Whether of two agents of one name the first must end, each given by the time for which it has served and the number of
-/// its process: the later one must, so that exactly one is left.
-const fn must_end(ours: (u64, u64), other: (u64, u64)) -> bool {
-    ours.1 != other.1 && (ours.0 < other.0 || (ours.0 == other.0 && ours.1 < other.1))
+/// Which of two agents of one name must end, the one that has asked or the one that answers: the later one. Both find the same, for
+/// both have these two figures, so that exactly one is left: had each compared what it hears with its own age at that time, two
+/// that begin within the time of a message would both stay. `None` if this question decides nothing, since only those of the one
+/// with the lower number do, or since it is its own.
+const fn must_end(asker: Served, answerer: Served) -> Option<u64> {
+    if asker.instance >= answerer.instance {
+        return None;
+    }
+    Some(if asker.serves_ns < answerer.serves_ns { asker.instance } else { answerer.instance })
 }
 
 /// The number of a session, a run or a part: nobody can guess it.
@@ -349,7 +392,7 @@ mod tests {
 
     use super::*;
 
-    fn here(name: &str, instance: u64, at: Time) -> Here {
+    fn here(name: &str, instance: u64, at: Time) -> WhoAnswer {
         let card = AgentCard {
             name: name.parse().unwrap(),
             version: "0.1.0".to_owned(),
@@ -368,7 +411,7 @@ mod tests {
             busy: None,
             serves_s: 0,
         };
-        Here { card, instance, serves_ns: 0, at }
+        WhoAnswer { card, instance, serves_ns: 0, at }
     }
 
     /// An answer that came at the subject of an agent, 20 ms after it was asked at 1 s.
@@ -451,22 +494,40 @@ mod tests {
     #[test]
     fn a_question_of_another_version_has_an_answer_and_what_is_none_has_not() {
         let session = RandomId::new(7);
-        assert_eq!(asked(&question(session).unwrap()), Some(session));
+        let of = |question: &[u8]| asked(question).map(|who| (who.session, who.asker));
+        assert_eq!(of(&question(session, None).unwrap()), Some((session, None)));
+        let longest = Some(served(u64::MAX, u64::MAX));
+        assert_eq!(of(&question(session, longest).unwrap()), Some((session, longest)));
         assert_eq!(
-            asked(format!(r#"{{"agent":1,"message":{{"session":"{session}"}}}}"#).as_bytes()),
-            Some(session)
+            of(format!(r#"{{"agent":1,"message":{{"session":"{session}"}}}}"#).as_bytes()),
+            Some((session, None))
         );
         let long = format!(r#"{{"message":{{"session":"{session}"}},"x":"{}"}}"#, "x".repeat(LONGEST));
         for bad in ["", "{}", r#"{"message":{"session":"h2lab.who"}}"#, &long] {
-            assert_eq!(asked(bad.as_bytes()), None, "{bad}");
+            assert_eq!(of(bad.as_bytes()), None, "{bad}");
         }
     }
 
+    const fn served(instance: u64, serves_ns: u64) -> Served {
+        Served { instance, serves_ns }
+    }
+
     #[test]
-    fn of_two_agents_of_one_name_the_later_one_ends_and_never_both() {
-        for (one, other) in [((5, 1), (9, 2)), ((9, 2), (9, 3))] {
-            assert!(must_end(one, other) && !must_end(other, one));
+    fn of_two_agents_of_one_name_the_later_one_ends_whichever_has_the_lower_number() {
+        assert_eq!(must_end(served(1, 5), served(2, 9)), Some(1));
+        assert_eq!(must_end(served(1, 9), served(2, 5)), Some(2));
+        assert_eq!(must_end(served(1, 5), served(1, 9)), None, "its own question");
+    }
+
+    #[test]
+    fn of_two_agents_that_begin_at_the_same_time_exactly_one_ends() {
+        // Both ask at once, and each hears the other's question, and the answer to its own, one delay of 7 later.
+        for (first, second) in [(0, 0), (0, 7), (7, 0)] {
+            let (one, two) = (served(1, first), served(2, second));
+            let later = |agent: Served| served(agent.instance, agent.serves_ns + 7);
+            let verdicts = [must_end(one, later(two)), must_end(two, later(one))];
+            let ends: Vec<u64> = verdicts.into_iter().flatten().collect();
+            assert_eq!(ends.len(), 1, "{one:?}, {two:?}: {ends:?}");
         }
-        assert!(!must_end((5, 1), (9, 1)), "its own answer");
     }
 }

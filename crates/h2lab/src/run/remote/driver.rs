@@ -2,6 +2,7 @@
 
 mod missing;
 mod reported;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +17,12 @@ use h2lab_model::fleet::{AgentName, RunInfo};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::Cell;
 use h2lab_nats::{Nats, NatsError};
+use h2lab_roles::fleet::agent::SILENCE_TIMEOUT;
 
 use self::missing::Missing;
 use self::reported::{Outage, Postponed};
-use super::failures::Failures;
+use self::waiting::Waiting;
+use super::failures::{Failures, ReportedReasons, grouped};
 use super::queue::{JobState, Queue};
 use super::{ASK, KeptRun, ReadyRun, RemoteObserver, failed};
 use crate::run::agent::who;
@@ -37,7 +40,7 @@ const ACK_WAIT: Duration = Duration::from_secs(30);
 /// An agent that does not answer for so long is named.
 const SILENT: Duration = Duration::from_secs(20);
 /// Without an answer of any agent that can measure what is left for so long, or of NATS, the run ends.
-const GONE: Duration = Duration::from_secs(60);
+const GONE: Duration = SILENCE_TIMEOUT;
 
 /// A further measurement of the plan.
 struct FurtherRun {
@@ -47,11 +50,13 @@ struct FurtherRun {
 }
 
 /// An agent of the run.
-struct Heard {
+struct AgentContact {
     /// When it answered last.
     at: Instant,
     /// Whether its silence was told.
     is_told: bool,
+    /// With whom it was busy then.
+    busy: Option<String>,
 }
 
 /// See the module.
@@ -65,6 +70,10 @@ pub(super) struct Driver<'a> {
     given: Vec<u32>,
     /// Which agents have failed at each job: nothing could be used of what they have reported.
     failures: Vec<Failures>,
+    /// Why units were not measured, as far as the user knows.
+    told: ReportedReasons,
+    /// Whether the user knows that units wait.
+    waiting: Waiting,
     run: RunRecord,
     folder: RunFolder,
     /// Those from the second one on.
@@ -80,11 +89,9 @@ pub(super) struct Driver<'a> {
     postponed: VecDeque<Postponed>,
     /// Whether NATS answers.
     outage: Outage,
-    agents: BTreeMap<AgentName, Heard>,
+    agents: BTreeMap<AgentName, AgentContact>,
     /// What the machines of this run are; `None` if they may be unlike.
     likeness: Option<String>,
-    /// That of the first agent.
-    first_likeness: String,
     /// The last report that was read.
     after: u64,
     look_at: Instant,
@@ -104,6 +111,8 @@ pub(super) struct Ended {
     pub outcome: Result<()>,
     /// Whether nothing is stored, and its agents may have measured: the folder is needed to find that again.
     pub is_left_to_agents: bool,
+    /// Whether the user has ended it before anything was measured: there is nothing to report, here or at NATS.
+    pub is_empty: bool,
 }
 
 impl<'a> Driver<'a> {
@@ -117,14 +126,18 @@ impl<'a> Driver<'a> {
     ) -> Self {
         let ReadyRun { nats, cards, queue, asked } = ready;
         let now = Instant::now();
-        let first_likeness = cards.first().map(h2lab_model::fleet::AgentCard::likeness).unwrap_or_default();
-        let heard = |card: h2lab_model::fleet::AgentCard| (card.name, Heard { at: now, is_told: false });
+        let likeness = cards.first().map(h2lab_model::fleet::AgentCard::likeness).unwrap_or_default();
+        let heard = |card: h2lab_model::fleet::AgentCard| {
+            (card.name, AgentContact { at: now, is_told: false, busy: card.busy })
+        };
         Self {
             nats,
             plan,
             attempts: vec![0; queue.jobs.len()],
             given: queue.jobs.iter().map(|job| job.class).collect(),
             failures: vec![Failures::default(); queue.jobs.len()],
+            told: ReportedReasons::default(),
+            waiting: Waiting::default(),
             queue,
             run,
             folder,
@@ -137,8 +150,7 @@ impl<'a> Driver<'a> {
             is_begun: kept.is_some(),
             kept,
             agents: cards.into_iter().map(heard).collect(),
-            likeness: (!asked.may_be_unlike).then(|| first_likeness.clone()),
-            first_likeness,
+            likeness: (!asked.may_be_unlike).then_some(likeness),
             after: 0,
             look_at: now + ASK_EVERY,
             missing: Missing::new(now),
@@ -149,23 +161,26 @@ impl<'a> Driver<'a> {
     pub fn work(&mut self, stop: &AtomicBool, observer: &mut dyn RemoteObserver) -> Result<()> {
         self.open_copies()?;
         self.discard_incomplete(observer)?;
-        self.begin(observer)?;
+        self.begin(stop, observer)?;
         while !self.queue.open().is_empty() {
             if stop.load(Ordering::Relaxed) {
                 self.run.interrupted = true;
                 return Ok(());
             }
-            self.read_reports(READ, observer)?;
+            self.read_reports(READ, stop, observer)?;
             if Instant::now() >= self.look_at {
                 self.look(observer)?;
             }
-            self.look_for_missing(observer)?;
+            self.look_for_missing(stop, observer)?;
             self.show(observer);
         }
         let failures = self.queue.failures();
-        let Some(first) = failures.first() else { return Ok(()) };
+        if failures.is_empty() {
+            return Ok(());
+        }
         let all = plural(self.queue.jobs.len() as u64, "unit");
-        let message = format!("{} of {all} could not be measured: {first}", failures.len());
+        let named = failures.iter().map(|(job, why)| (observer.describe(self.first_cell(*job)), *why));
+        let message = format!("{} of {all} could not be measured: {}", failures.len(), grouped(named));
         Err(Failure { kind: FailureKind::Environment, message }.into())
     }
 
@@ -210,8 +225,10 @@ impl<'a> Driver<'a> {
             let discarded = folder.discard_repetitions(&job.cells);
             discarded.map_err(|error| unkept(folder.path(), &error))?;
             run.repetitions.retain(|one| !job.has(&one.cell));
-            let why = "a repetition of its unit is missing or damaged; all of the unit is measured again";
-            observer.not_measured(self.first_cell(number), why);
+            let why = self
+                .told
+                .brief("a repetition of its unit is missing or damaged; all of the unit is measured again");
+            observer.not_measured(self.first_cell(number), &why);
         }
         Ok(())
     }
@@ -237,8 +254,8 @@ impl<'a> Driver<'a> {
         self.kept.as_ref().map(|kept| kept.run.to_string()).unwrap_or_default()
     }
 
-    /// Opens the run at NATS, and puts all units into the queue that are neither stored nor in it.
-    fn begin(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
+    /// Opens the run at NATS, and puts all units into the queue that are neither stored nor in it, unless it is to stop.
+    fn begin(&mut self, stop: &AtomicBool, observer: &mut dyn RemoteObserver) -> Result<()> {
         let is_resumed = self.kept.is_some();
         let run = match &self.kept {
             Some(kept) => kept.run,
@@ -250,33 +267,34 @@ impl<'a> Driver<'a> {
         self.keep(KeptRun { run, reproduce, attempts, agents })?;
         self.nats.setup().map_err(failed)?;
         let id = self.id();
-        let mut waiting = BTreeSet::new();
+        let mut waiting = BTreeMap::new();
         if is_resumed {
             // What was measured while no driver was there.
-            while self.read_reports(Duration::ZERO, observer)? {}
+            while self.read_reports(Duration::ZERO, stop, observer)? {}
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             // Units that were reported in vain are done, or are in a moment.
             let spent: BTreeSet<u32> = self.useless.keys().map(|(unit, _)| *unit).collect();
             let is_reassigned = self.exclude_measured(observer);
             if !is_reassigned && self.is_open_for_the_same_agents(&id)? {
-                let numbers = self.nats.cells().waiting(&id).map_err(failed)?;
-                for number in numbers.into_iter().filter(|number| !spent.contains(number)) {
-                    if let Some(job) = self.queue.job_of(number) {
-                        self.attempts[job] = number / self.queue.jobs.len() as u32;
-                        waiting.insert(job);
-                    }
-                }
+                let units = self.nats.cells().waiting(&id).map_err(failed)?;
+                waiting = self.queue.waiting(units.into_iter().filter(|(_, number)| !spent.contains(number)));
             } else {
                 self.nats.cells().purge(&id).map_err(failed)?;
             }
         }
         self.given = self.queue.jobs.iter().map(|job| job.class).collect();
+        for (&job, &(attempt, class)) in &waiting {
+            (self.attempts[job], self.given[job]) = (attempt, class);
+        }
         self.announce()?;
         self.is_begun = true;
         for class in &self.queue.classes {
             self.nats.cells().open_class(&id, class.number, ACK_WAIT).map_err(failed)?;
         }
         for job in self.queue.open() {
-            if !waiting.contains(&job) {
+            if !waiting.contains_key(&job) {
                 self.add(job)?;
             }
         }
@@ -291,7 +309,8 @@ impl<'a> Driver<'a> {
         let changed = self.queue.exclude_measured(&runs);
         for job in &changed {
             if let JobState::Failed(why) = &self.queue.jobs[*job].state {
-                observer.not_measured(self.first_cell(*job), why);
+                let why = self.told.brief(why);
+                observer.not_measured(self.first_cell(*job), &why);
             }
         }
         !changed.is_empty()
@@ -332,7 +351,6 @@ impl<'a> Driver<'a> {
             agents: self.agents.keys().map(ToString::to_string).collect(),
             classes: self.queue.classes.clone(),
             units: self.queue.jobs.len() as u32,
-            likeness: self.first_likeness.clone(),
         }
     }
 
@@ -351,7 +369,7 @@ impl<'a> Driver<'a> {
         self.nats.cells().add(&task.run, class, task.unit, line.into_bytes()).map_err(failed)
     }
 
-    /// Asks who is there. Fails if no agent that can measure what is left has answered for long.
+    /// Asks who is there. Fails if no agent that can measure anything of what is left has answered for long.
     fn look(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
         // Without a connection nobody answers.
         let present = who::ask(&self.nats, ASK).unwrap_or_default();
@@ -363,6 +381,7 @@ impl<'a> Driver<'a> {
                     observer.notes(&format!("agent {} answers again", seen.card.name));
                 }
                 heard.at = now;
+                heard.busy = seen.card.busy;
             }
         }
         for (name, heard) in &mut self.agents {
@@ -374,27 +393,19 @@ impl<'a> Driver<'a> {
                 ));
             }
         }
-        let is_gone = |name: &String| {
+        self.tell_waiting(now, observer);
+        let is_gone = |name: &str| {
             let heard = name.parse().ok().and_then(|name: AgentName| self.agents.get(&name));
             heard.is_none_or(|heard| now.duration_since(heard.at) >= GONE)
         };
-        let open = self.queue.open();
-        match open
-            .iter()
-            .map(|job| self.queue.agents_in(self.given[*job]))
-            .find(|able| able.iter().all(is_gone))
-        {
-            None => Ok(()),
-            Some(able) => {
-                let message = format!(
-                    "no agent that can measure what is left ({}) has answered for {}{}",
-                    able.join(", "),
-                    format_duration(GONE),
-                    if self.nats.is_connected() { "" } else { ": there is no connection to NATS" }
-                );
-                Err(Failure { kind: FailureKind::Environment, message }.into())
-            }
-        }
+        let Some(able) = self.queue.all_gone(&self.given, is_gone) else { return Ok(()) };
+        let message = format!(
+            "no agent that can measure what is left ({}) has answered for {}{}",
+            able.into_iter().collect::<Vec<_>>().join(", "),
+            format_duration(GONE),
+            if self.nats.is_connected() { "" } else { ": there is no connection to NATS" }
+        );
+        Err(Failure { kind: FailureKind::Environment, message }.into())
     }
 
     /// Closes the run at NATS, so that agents stop, and finishes the folders of further measurements.
@@ -405,8 +416,9 @@ impl<'a> Driver<'a> {
         let may_go_on =
             !self.queue.open().is_empty() || self.copies.iter().any(|copy| has_measured(&copy.run));
         let is_left_to_agents = is_nothing && self.is_begun && may_go_on;
+        let is_empty = outcome.is_ok() && self.run.interrupted && self.has_nothing();
         // Nobody can resume a run whose folder is deleted.
-        let is_over = is_whole || (is_nothing && !is_left_to_agents);
+        let is_over = is_whole || is_empty || (is_nothing && !is_left_to_agents);
         if self.kept.is_some() {
             let closed = close(&self.nats, &self.id(), is_over);
             if let Err(error) = closed {
@@ -422,7 +434,17 @@ impl<'a> Driver<'a> {
             finished = finished.and(copy.finish(!is_whole));
         }
         let finished = finished.map_err(|error| unkept(&path, &error));
-        Ended { run, folder, outcome: outcome.and(finished), is_left_to_agents }
+        Ended { run, folder, outcome: outcome.and(finished), is_left_to_agents, is_empty }
+    }
+
+    /// Whether nothing is stored, and no report waits. If NATS does not say so, there may be one.
+    fn has_nothing(&self) -> bool {
+        let mut runs = std::iter::once(&self.run).chain(self.copies.iter().map(|copy| &copy.run));
+        let is_unread = || {
+            let reports = self.nats.reports().read(&self.id(), self.after, Duration::ZERO);
+            reports.map_or(true, |reports| !reports.is_empty())
+        };
+        runs.all(|run| run.repetitions.is_empty()) && self.postponed.is_empty() && !is_unread()
     }
 }
 

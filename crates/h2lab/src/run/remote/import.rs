@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use h2lab_model::record::MeasuredOn;
+use h2lab_model::record::{MeasuredOn, tally};
 use h2lab_model::scenario::Cell;
 
 use crate::run::part;
@@ -39,6 +39,10 @@ fn checked(repetitions: Vec<StoredElsewhere>, expected: &Expected<'_>) -> Result
         let (index, repetition) = key;
         ensure!(planned.is_some(), "repetition {repetition} of cell {index} is not of this unit");
         ensure!(seen.insert(key), "repetition {repetition} of cell {index} is there twice");
+        ensure!(
+            tally::add_up(&one.record.tallies),
+            "the counts of repetition {repetition} of cell {index} contradict each other or are too large"
+        );
         if one.record.unsupported.is_some() {
             impossible.insert(index);
         }
@@ -63,7 +67,7 @@ mod tests {
     use super::*;
     use crate::run::store::RunFolder;
     use h2lab_model::record::CellRecord;
-    use h2lab_model::record::testing::{Model, one_repetition, run};
+    use h2lab_model::record::testing::{Model, counted, one_repetition, run};
     use h2lab_model::scenario::Scenario;
 
     fn plan() -> Vec<Cell> {
@@ -128,6 +132,26 @@ mod tests {
     }
 
     #[test]
+    fn counts_that_contradict_each_other_are_refused() {
+        let plan = plan();
+        let cells = unit(&plan);
+        let with_counts = || {
+            let mut made = made(&plan, &cells);
+            let last = &mut made[3].record;
+            *last = counted(one_repetition(&last.cell, last.cell.repetition, &Model::CLEAN));
+            made
+        };
+        assert!(checked(with_counts(), &Expected { plan: &plan, cells: &cells, on: on() }).is_ok());
+        let mut wrong = with_counts();
+        wrong[3].record.tallies[0].response =
+            serde_json::from_str(r#"{"buckets":[[5,1]],"n":1,"sum_ns":5,"min_ns":9,"max_ns":1}"#).unwrap();
+        let (index, repetition) = cells[3];
+        let expected = format!("the counts of repetition {repetition} of cell {index} contradict each other");
+        let why = refusal(&plan, wrong);
+        assert!(why.starts_with(&expected), "{why}");
+    }
+
+    #[test]
     fn one_record_stands_for_a_cell_that_its_server_does_not_speak() {
         let plan = plan();
         let cells = unit(&plan);
@@ -159,7 +183,8 @@ mod tests {
         std::fs::write(path.join("visits/0001.samples.parquet"), "damaged").unwrap();
         let store::Reopened { mut folder, run: mut record, discarded } = store::reopen(&path).unwrap();
         assert_eq!((record.repetitions.len(), discarded.len()), (3, 1));
-        let job = Job { cells: cells.clone(), copy: 0, class: 0, state: JobState::Open };
+        let (lacks, state) = (Vec::new(), JobState::Open);
+        let job = Job { cells: cells.clone(), copy: 0, class: 0, lacks, state };
         assert!(job.is_begun(&record) && lacking(&cells, &record, &plan).is_some());
         folder.discard_repetitions(&job.cells).unwrap();
         record.repetitions.retain(|one| !job.has(&one.cell));

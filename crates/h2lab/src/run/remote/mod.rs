@@ -68,6 +68,10 @@ pub trait RemoteObserver {
     fn not_measured(&mut self, cell: &Cell, why: &str);
     /// Something else that the user should know.
     fn notes(&mut self, words: &str);
+    /// What the run waits for, or that it goes on: nothing is wrong.
+    fn waits(&mut self, words: &str);
+    /// The words by which the user knows a cell.
+    fn describe(&self, cell: &Cell) -> String;
 }
 
 /// A run that can begin: its agents are there, and each unit can be measured by at least one of them.
@@ -119,8 +123,9 @@ impl ReadyRun {
 
     /// Has agents measure what `run` lacks of `plan`, and adds it to `folder`. `kept` is what the folder of a resumed run has of its
     /// agents. As [`execute::execute`], it fails if nothing could be measured, and else describes what ended the run early; the
-    /// folder stays where agents may have measured for it, since it says where that is found. It also
-    /// fails, and the folder stays as it is, if these machines are unlike those that have measured the plan a further time.
+    /// folder stays where agents may have measured for it, since it says where that is found. None is left of a run that the
+    /// user has ended before anything was measured. It also fails, and the folder stays as it is, if these machines are unlike
+    /// those that have measured the plan a further time.
     pub fn execute(
         self,
         run: RunRecord,
@@ -142,6 +147,12 @@ impl ReadyRun {
                 let resume =
                     format!("`h2lab run --resume {}` takes over what agents have measured", path.display());
                 Err(error.context(format!("nothing is stored here yet; {resume}")))
+            }
+            Ended { run, folder, is_empty: true, .. } => {
+                let path = folder.path().to_owned();
+                // It would look like a run with results. An error in tidying up does not matter.
+                let _ = folder.finish(true).and(store::discard(&path));
+                Ok(Executed { run, folder: path, failure: None })
             }
             Ended { run, folder, outcome, .. } => execute::finish(run, folder, outcome),
         }
@@ -203,8 +214,8 @@ fn check_likeness(cards: &[AgentCard], measured: &[CellRecord]) -> Result<(), Fa
     Err(Failure {
         kind: FailureKind::Usage,
         message: format!(
-            "these machines are unlike: {}; name like ones, or give --unlike-machines (each comparison still stays on one \
-             machine)",
+            "these machines are unlike: {}; name agents on machines that are alike, or give --unlike-machines (each comparison \
+             still stays on one machine)",
             kinds.join("; ")
         ),
     })

@@ -1,6 +1,6 @@
 //! The units of a run, which agents may measure each, and what has become of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use h2lab_model::fleet::queue::{Class, Unit, UnitTask, UnmetNeeds, classes, units};
@@ -21,6 +21,8 @@ pub(super) struct Job {
     pub copy: u32,
     /// The class of agents that can measure it.
     pub class: u32,
+    /// What the other agents of its copy lack, in words.
+    pub lacks: Vec<String>,
     /// What has become of it.
     pub state: JobState,
 }
@@ -93,10 +95,18 @@ impl Queue {
             let renumbered =
                 of_group.into_iter().map(|class| Class { number: first + class.number, ..class });
             queue.classes.extend(renumbered);
+            let lacks = |unit: &Unit| -> Vec<String> {
+                let of_agent = |agent: &AgentCard| {
+                    let lacks = unit.needs.met_by(agent).err()?;
+                    Some(format!("{} cannot measure it: {lacks}", agent.name))
+                };
+                group.iter().filter_map(of_agent).collect()
+            };
             queue.jobs.extend(units.iter().zip(of_units).map(|(unit, class)| Job {
                 cells: unit.cells.clone(),
                 copy,
                 class: first + class,
+                lacks: lacks(unit),
                 state: JobState::Open,
             }));
         }
@@ -117,8 +127,32 @@ impl Queue {
 
     /// The task of a job's `attempt` in this run.
     pub fn task(&self, run: &str, job: usize, attempt: u32) -> UnitTask {
-        let Job { cells, copy, .. } = &self.jobs[job];
-        UnitTask { run: run.to_owned(), unit: self.number(job, attempt), copy: *copy, cells: cells.clone() }
+        let cells = self.jobs[job].cells.clone();
+        UnitTask { run: run.to_owned(), unit: self.number(job, attempt), cells }
+    }
+
+    /// The open jobs of units that wait at NATS, given as (class, number) in the order of their numbers: attempt and class of the last
+    /// one of each. A job need not wait in its own class: it may have been given to other agents since.
+    pub fn waiting(&self, units: impl IntoIterator<Item = (u32, u32)>) -> BTreeMap<usize, (u32, u32)> {
+        let known = units.into_iter().filter(|(class, _)| !self.agents_in(*class).is_empty());
+        let waiting = known.filter_map(|(class, number)| {
+            let job = self.job_of(number)?;
+            Some((job, (number / self.jobs.len() as u32, class)))
+        });
+        waiting.filter(|(job, _)| self.jobs[*job].state == JobState::Open).collect()
+    }
+
+    /// Whether a unit of this number is what is to be measured of a job whose `attempt` was given to `class`, and `agent` may take it.
+    pub fn is_with(&self, job: usize, attempt: u32, class: u32, number: u32, agent: &AgentName) -> bool {
+        let mut able = self.agents_in(class).iter();
+        number == self.number(job, attempt) && able.any(|able| able == agent.as_str())
+    }
+
+    /// The agents that may measure what is open, if each of them is gone; each job was `given` to a class.
+    pub fn all_gone(&self, given: &[u32], is_gone: impl Fn(&str) -> bool) -> Option<BTreeSet<&str>> {
+        let able = self.open().into_iter().flat_map(|job| self.agents_in(given[job]));
+        let able: BTreeSet<&str> = able.map(String::as_str).collect();
+        (!able.is_empty() && able.iter().all(|agent| is_gone(agent))).then_some(able)
     }
 
     /// The agents that can measure a job.
@@ -191,10 +225,10 @@ impl Queue {
         (0..self.jobs.len()).filter(is_open).collect()
     }
 
-    /// Why each job failed that did.
-    pub fn failures(&self) -> Vec<&str> {
-        let failures = self.jobs.iter().filter_map(|job| match &job.state {
-            JobState::Failed(why) => Some(why.as_str()),
+    /// The jobs that have failed, and why.
+    pub fn failures(&self) -> Vec<(usize, &str)> {
+        let failures = (0..).zip(&self.jobs).filter_map(|(number, job)| match &job.state {
+            JobState::Failed(why) => Some((number, why.as_str())),
             JobState::Open | JobState::Stored => None,
         });
         failures.collect()
@@ -337,13 +371,15 @@ mod tests {
         queue.note_stored(0, &run, &plan);
         let none = h2lab_model::record::testing::run(Vec::new());
         assert_eq!(queue.exclude_measured(&[&run, &none]), [3]);
-        assert_eq!(queue.failures(), [NONE_LEFT]);
+        assert_eq!(queue.failures(), [(3, NONE_LEFT)]);
     }
 
     #[test]
     fn a_unit_that_nobody_can_measure_is_refused_with_what_each_agent_lacks() {
         let agents = [card("a", &["lab"]), card("b", &["serve"])];
-        assert_eq!(Queue::new(&plan(), &agents, 1).unwrap().agents_of(0), ["a"]);
+        let queue = Queue::new(&plan(), &agents, 1).unwrap();
+        assert_eq!(queue.agents_of(0), ["a"]);
+        assert_eq!(queue.jobs[0].lacks, ["b cannot measure it: its --allow has no `lab`"]);
         let refused = Queue::new(&plan(), &agents, 2).unwrap_err().to_string();
         assert!(refused.contains("b: its --allow has no `lab`"), "{refused}");
     }
@@ -357,16 +393,57 @@ mod tests {
                 let number = queue.number(job, attempt);
                 assert_eq!(queue.job_of(number), Some(job));
                 let task = queue.task("run", job, attempt);
-                assert_eq!(
-                    (task.unit, task.copy, &task.cells),
-                    (number, queue.jobs[job].copy, &queue.jobs[job].cells)
-                );
+                assert_eq!((task.unit, &task.cells), (number, &queue.jobs[job].cells));
                 number
             })
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 18);
+    }
+
+    /// Three jobs for a and b, and a class of b alone, as after a has failed at one of them.
+    fn with_class_of_one() -> Queue {
+        let mut queue = Queue::new(&plan(), &cards(&["a", "b"]), 1).unwrap();
+        assert_eq!(queue.class_of(vec!["b".to_owned()]), (1, true));
+        queue
+    }
+
+    #[test]
+    fn a_unit_that_waits_is_known_by_the_class_that_it_waits_in() {
+        let mut queue = with_class_of_one();
+        let waiting = |queue: &Queue, units: &[(u32, u32)]| queue.waiting(units.iter().copied());
+        let expected = BTreeMap::from([(0, (0, 0)), (1, (2, 1))]);
+        // Job 1 was added again twice, the last time for b alone; nobody can take what is in class 9.
+        assert_eq!(waiting(&queue, &[(0, 0), (0, 4), (9, 5), (1, 7)]), expected);
+        queue.jobs[1].state = JobState::Stored;
+        assert_eq!(waiting(&queue, &[(0, 0), (1, 7)]), BTreeMap::from([(0, (0, 0))]));
+    }
+
+    #[test]
+    fn only_agents_that_a_job_was_given_to_can_fail_at_it() {
+        let queue = with_class_of_one();
+        let [a, b] = ["a", "b"].map(|name| name.parse::<AgentName>().unwrap());
+        // Attempt 1 of job 0, for b alone; a can measure it as well, and had attempt 0.
+        assert!(queue.is_for(0, &a) && !queue.is_with(0, 1, 1, 3, &a));
+        assert!(queue.is_with(0, 1, 1, 3, &b) && !queue.is_with(0, 1, 1, 0, &b));
+    }
+
+    #[test]
+    fn a_run_goes_on_while_any_agent_is_there_that_may_measure_anything_of_what_is_left() {
+        let mut queue = with_class_of_one();
+        let gone = |queue: &Queue, gone: &[&str]| {
+            let gone = queue.all_gone(&[0, 1, 1], |agent| gone.contains(&agent));
+            gone.map(|agents| agents.into_iter().collect::<Vec<_>>().join(","))
+        };
+        assert_eq!(gone(&queue, &["b"]), None, "job 0 is for a as well");
+        assert_eq!(gone(&queue, &["a"]), None);
+        assert_eq!(gone(&queue, &["a", "b"]).as_deref(), Some("a,b"));
+        queue.jobs[0].state = JobState::Stored;
+        assert_eq!(gone(&queue, &["b"]).as_deref(), Some("b"), "what is left is for b alone");
+        queue.jobs[1].state = JobState::Stored;
+        queue.jobs[2].state = JobState::Stored;
+        assert_eq!(gone(&queue, &["a", "b"]), None);
     }
 
     #[test]
@@ -391,7 +468,7 @@ mod tests {
         queue.note_stored(0, &run, &plan);
         assert_eq!(queue.open(), [0, 2, 3, 4, 5], "its copy is another job");
         queue.jobs[0].state = JobState::Failed("no".to_owned());
-        assert_eq!(queue.failures(), ["no"]);
+        assert_eq!(queue.failures(), [(0, "no")]);
     }
 
     #[test]

@@ -63,7 +63,8 @@ mod tests {
             number,
             agents: agents.iter().map(|&agent| agent.to_owned()).collect(),
         };
-        let job = |class| Job { cells: vec![(0, 0)], copy: 0, class, state: JobState::Open };
+        let job =
+            |class| Job { cells: vec![(0, 0)], copy: 0, class, lacks: Vec::new(), state: JobState::Open };
         Queue { jobs: vec![job(0), job(1)], classes: vec![class(0, &["a", "b"]), class(1, &["b"])] }
     }
 

@@ -1,6 +1,6 @@
 //! The run folder: `run.json` and Parquet tables, written after every repetition, readable by DuckDB, Polars and pandas.
 //!
-//! Each repetition is first written as small tables under `repetitions/`, so that an interrupted or killed run keeps all that it
+//! Each repetition is first written as small tables under `visits/`, so that an interrupted or killed run keeps all that it
 //! has measured and can be resumed ([`reopen`]); [`RunFolder::finish`] joins them into `samples.parquet`, `tallies.parquet`,
 //! `connections.parquet`, `frames.parquet`, `tcp.parquet` and `link.parquet`, and `waits.parquet` where the causes of slow
 //! requests were asked for. A reader takes whichever is there. Where packets were captured, `pcap/` has a file of each

@@ -373,6 +373,54 @@ pub fn count_rows(path: &Path) -> Result<u64> {
     })
 }
 
+/// How many bytes of text a table from elsewhere has once it is decoded, or more than `most`, with which it ends. Few bytes of a file
+/// may be many: a text that is stored once stands in as many rows as refer to it. None is kept.
+#[cfg(feature = "nats")]
+pub fn count_text(path: &Path, most: u64) -> Result<u64> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let reader = SerializedFileReader::new(file)
+        .with_context(|| format!("{} is not a Parquet file", path.display()))?;
+    let mut bytes = 0_u64;
+    for index in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(index)?;
+        for column in 0..group.num_columns() {
+            count_column(&*group, column, most, &mut bytes)
+                .with_context(|| format!("in column {column} of row group {index} of {}", path.display()))?;
+            if bytes > most {
+                return Ok(bytes);
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// Adds the bytes of a column to `bytes` if it has text, until these are more than `most`.
+#[cfg(feature = "nats")]
+fn count_column(group: &dyn RowGroupReader, column: usize, most: u64, bytes: &mut u64) -> Result<()> {
+    let ColumnReader::ByteArrayColumnReader(mut reader) = group.get_column_reader(column)? else {
+        return Ok(());
+    };
+    // With these encodings, which are ours, the texts of a page share its bytes. Others make a copy of each: thousands that are as long
+    // as a page.
+    for page in group.get_column_page_reader(column)? {
+        let encoding = page?.encoding();
+        let is_ours =
+            matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY);
+        ensure!(is_ours, "its text is encoded as {encoding:?}, which no h2lab does");
+    }
+    let mut left = usize::try_from(group.metadata().num_rows())?;
+    let mut values = Vec::new();
+    while left > 0 && *bytes <= most {
+        values.clear();
+        let (read, ..) = reader.read_records(left.min(DECODED), None, None, &mut values)?;
+        ensure!(read > 0, "it ends {left} rows early");
+        left = left.saturating_sub(read);
+        let lengths = values.iter().map(|value: &ByteArray| value.len() as u64);
+        *bytes = lengths.fold(*bytes, u64::saturating_add);
+    }
+    Ok(())
+}
+
 /// Reads a table: `take` gets each row with its repetition, in order.
 pub fn read<R: TableRow>(path: &Path, take: &mut dyn FnMut(u64, R) -> Result<()>) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -447,4 +495,42 @@ fn read_values(reader: &mut ColumnReader, kind: ColumnType, count: usize) -> Res
     };
     ensure!(read == count, "it ends {} rows early", count - read);
     Ok(values)
+}
+
+#[cfg(all(test, feature = "nats"))]
+mod tests {
+    use super::*;
+
+    /// A table with one column of this text in so many rows, encoded without a dictionary.
+    fn write_text(path: &Path, encoding: Encoding, text: &str, rows: usize) {
+        let field = Type::primitive_type_builder("detail", Physical::BYTE_ARRAY)
+            .with_converted_type(ConvertedType::UTF8)
+            .with_repetition(Repetition::REQUIRED)
+            .build()
+            .unwrap();
+        let schema = Type::group_type_builder("h2lab").with_fields(vec![Arc::new(field)]).build().unwrap();
+        let properties =
+            WriterProperties::builder().set_dictionary_enabled(false).set_encoding(encoding).build();
+        let file = File::create(path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties)).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        write_column(&mut group, &Values::Text(vec![ByteArray::from(text); rows])).unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn text_is_counted_as_it_is_decoded_and_an_encoding_that_copies_each_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("waits.parquet");
+        let rows = 2 * DECODED + 1;
+        write_text(&path, Encoding::PLAIN, "abc", rows);
+        let all = 3 * rows as u64;
+        assert_eq!(count_text(&path, u64::MAX).unwrap(), all);
+        assert_eq!(count_text(&path, all).unwrap(), all);
+        assert_eq!(count_text(&path, 5).unwrap(), 3 * DECODED as u64, "no more is decoded than is needed");
+        write_text(&path, Encoding::DELTA_BYTE_ARRAY, "abc", rows);
+        let refused = format!("{:#}", count_text(&path, u64::MAX).unwrap_err());
+        assert!(refused.contains("DELTA_BYTE_ARRAY, which no h2lab does"), "{refused}");
+    }
 }

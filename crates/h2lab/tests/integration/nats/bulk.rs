@@ -1,9 +1,13 @@
 //! `bulk drive` by agents over NATS.
 
+use h2lab_net::process::Child;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::refused::Untouched;
-use super::{ANY, Hub};
+use super::server::eventually;
+use super::{ANY, BUSY, Hub, OVERLOOKED, USER};
+use crate::support::DEADLINE;
 
 /// A short drive with a document.
 const DRIVE: [&str; 7] = ["bulk", "drive", "--json", "--h2c", "-z3s", "--size=1M", "--concurrency=2"];
@@ -52,4 +56,39 @@ fn what_an_agent_does_not_permit_is_refused_at_either_end() {
         assert!(document.to_string().contains(told), "{told}: {document:#}");
     }
     target.assert_untouched();
+}
+
+#[test]
+fn an_agent_that_is_not_there_or_stays_busy_is_told_before_a_drive_begins() {
+    let Some(hub) = Hub::start() else { return };
+    // It never answers: whoever transfers from it stays busy, and measures nothing.
+    let target = Untouched::start();
+    let running = format!("--servers={}", target.url.trim_end_matches('/'));
+    let _agent = hub.agent("kek-1", &ANY);
+    let missing = hub.h2lab(&[&DRIVE[..], &["--clients=kek-1,kek-9", &running]].concat());
+    let is_told = missing.stderr.contains("kek-9 did not answer (there: ");
+    assert!(missing.code == Some(3) && is_told && missing.stdout.is_empty(), "{}", missing.transcript());
+    target.assert_untouched();
+
+    let long = ["bulk", "drive", "--http1", "-z1h", "--timeout=1h", "--html=page.html"];
+    let words = [&long[..], &["--clients=kek-1", &running]].concat();
+    let mut first = Child::spawn(hub.command(&words), None).expect("the binary starts");
+    let is_busy = || {
+        let listed = hub.h2lab(&["agents", "--json"]).json();
+        listed["agents"][0]["busy"].as_str().is_some_and(|with| with.starts_with(USER))
+    };
+    eventually("the agent is busy", is_busy);
+    let second =
+        hub.h2lab_again(&[&DRIVE[..], &["--clients=kek-1", "--servers=local"]].concat(), &[OVERLOOKED]);
+    let told = second.stderr.matches(&format!("kek-1 is busy with {USER} at ")).count();
+    assert_eq!((second.code, told), (Some(3), 1), "{}", second.transcript());
+    assert!(second.stderr.contains(&format!("kek-1: {BUSY} {USER} at ")), "{}", second.transcript());
+    assert!(second.stdout.is_empty(), "nothing was begun: {}", second.transcript());
+
+    let ended = first.stop(Signal::INT, DEADLINE).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", first.log());
+    assert!(!hub.path("page.html").exists(), "nothing was measured: {}", first.log());
+    let third = hub.drive(&[&DRIVE[..], &["--clients=kek-1", "--servers=local"]].concat());
+    third.assert_measured();
+    assert!(third.json()["bytes"].as_u64() > Some(0), "the agent is free again: {}", third.transcript());
 }

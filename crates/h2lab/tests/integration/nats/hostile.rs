@@ -141,7 +141,7 @@ fn nonsense() -> Vec<Vec<u8>> {
         of_ours(r#"{"from":1,"ack":9,"held":18446744073709551615}"#),
         carries(r#"{"fragment":{"number":0,"text":"no message","last":true}}"#),
         carries(r#"{"fragment":{"number":18446744073709551615,"text":"","last":true}}"#),
-        carries(r#"{"told":{"number":1,"after":0,"text":"{}"}}"#),
+        carries(r#"{"once":{"number":1,"after":0,"text":"{}"}}"#),
     ]
 }
 
@@ -171,7 +171,7 @@ fn packets_that_are_none_leave_an_agent_at_work_and_another_version_is_told_why(
 
     let mut driver = Driver::open(&hub, 2000);
     let ready = driver.hear();
-    assert!(matches!(&ready, FromAgent::Ready { card: Some(_), .. }), "{ready:?}");
+    assert!(matches!(&ready, FromAgent::Ready { .. }), "{ready:?}");
     driver.say(&ToAgent::Ping { number: 7 });
     let pong = driver.hear();
     assert!(matches!(pong, FromAgent::Pong { number: 7, .. }), "{pong:?}");
@@ -281,9 +281,8 @@ fn a_run_that_would_write_to_a_file_is_not_measured_and_garbage_in_the_queue_is_
         agents: vec!["kek-1".to_owned()],
         classes: vec![Class { number: 0, agents: vec!["kek-1".to_owned()] }],
         units: 2,
-        likeness: String::new(),
     };
-    let unit = UnitTask { run: run.clone(), unit: 0, copy: 0, cells: vec![(0, 0)] };
+    let unit = UnitTask { run: run.clone(), unit: 0, cells: vec![(0, 0)] };
     nats.cells().open_class(&run, 0, DEADLINE).unwrap();
     nats.cells().add(&run, 0, 0, encode(&unit).unwrap().into_bytes()).unwrap();
     nats.cells().add(&run, 0, 1, b"\x1b[2J".to_vec()).unwrap();
@@ -293,7 +292,11 @@ fn a_run_that_would_write_to_a_file_is_not_measured_and_garbage_in_the_queue_is_
     let log = agent.log();
     assert!(log.contains("has not measured unit 0 of the run of eve\\u{1b}[2J: "), "{log}");
     assert!(!log.contains('\u{1b}'), "{log}");
-    assert_eq!(nats.cells().waiting(&run).unwrap(), [1], "unit 0 is reported, and what is no unit stays");
+    assert_eq!(
+        nats.cells().waiting(&run).unwrap(),
+        [(0, 1)],
+        "unit 0 is reported, and what is no unit stays"
+    );
     assert_eq!(nats.reports().read(&run, 0, Duration::ZERO).unwrap().len(), 1);
     assert_eq!(fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default(), before);
     nats.runs().delete(&run).unwrap();

@@ -23,6 +23,9 @@ mod run;
 /// An agent from its start to its end, and who it works for.
 mod service;
 
+/// A server that has lost what it stored, and copies of run folders.
+mod store;
+
 /// nats-server, as the tests of `h2lab-nats` start it. No tests.
 #[path = "../../../../nats/tests/server/host.rs"]
 #[expect(dead_code, reason = "what only those tests need")]

@@ -60,10 +60,12 @@ fn wrong_flags_are_refused_before_a_server_is_asked() {
         let transcript = finished.transcript();
         assert!(finished.code == Some(2) && transcript.contains(told), "{words:?}, {told}: {transcript}");
     }
-    let finished = h2lab(&["agents", "--nats=nats://me:secret@a"]);
-    let transcript = finished.transcript();
-    assert!(finished.code == Some(2) && transcript.contains("--creds FILE"), "{transcript}");
-    assert!(!transcript.contains("secret@"), "{transcript}");
+    for servers in ["nats://me:secret@a", "me:secret@a", "nats://me:s3,cret@a"] {
+        let finished = h2lab(&["agents", "--nats", servers]);
+        let transcript = finished.transcript();
+        assert!(finished.code == Some(2) && transcript.contains("--creds FILE"), "{transcript}");
+        assert!(!transcript.contains("secret") && !transcript.contains("cret@"), "{transcript}");
+    }
 }
 
 #[test]
@@ -101,7 +103,10 @@ fn more_than_the_bounds_of_an_agent_is_refused_and_as_much_is_done() {
         (&["-q10.5", "-z1s", "-c1"][..], "10.5/s would be more than this agent does (--max-rate 10/s)"),
         (&["-n1", "-c1"], "a task without a rate (a closed loop, a transfer) is refused by this agent"),
         (&["-q10", "-z1s", "-c3"], "3 connections would be more than this agent does (--max-connections 2)"),
-        (&["-q10", "-z28s", "-c1", "--drain=3s"], "31s (a load's --drain counts) would be more"),
+        (
+            &["-q10", "-z28s", "-c1", "--drain=3s"],
+            "31s (--warmup, -z and --drain together; -n does not bound it) would be more",
+        ),
         (
             &["-q10", "-z1s", "-c1", "--congestion=nosuch"],
             "--congestion nosuch: the kernel does not allow it",

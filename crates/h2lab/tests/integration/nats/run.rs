@@ -8,21 +8,22 @@ use std::time::Duration;
 use h2lab::run::remote::KeptRun;
 use h2lab::run::store;
 use h2lab_net::process::Child;
+use rustix::process::Signal;
 
 use super::server::eventually;
-use super::{Hub, assert_measured};
-use crate::support::DEADLINE;
+use super::{Hub, assert_measured, await_line};
+use crate::support::{DEADLINE, Finished};
 
 /// The agents.
-const LAB: [&str; 2] = ["kek-1", "kek-2"];
+pub(super) const LAB: [&str; 2] = ["kek-1", "kek-2"];
 
 /// What they permit.
-const ALLOW: [&str; 2] = ["--allow", "lab"];
+pub(super) const ALLOW: [&str; 2] = ["--allow", "lab"];
 
-/// Writes a scenario in which each delay is a unit, of two cells with a repetition of two seconds each.
-fn write_study(hub: &Hub, delays: &str) {
+/// Writes a scenario in which each delay is a unit, of two cells with a repetition that measures for so long each.
+pub(super) fn write_study(hub: &Hub, delays: &str, measure: &str) {
     let text = format!(
-        "repetitions = 1\n[work]\nrate = 100\nwarmup = '100ms'\nmeasure = '2s'\ndrain = '60s'\n\
+        "repetitions = 1\n[work]\nrate = 100\nwarmup = '100ms'\nmeasure = '{measure}'\ndrain = '60s'\n\
          [link]\ndelay = [{delays}]\nloss = '0%'\n[matrix]\nprotocols = ['h1', 'h2c']\nconnections = 1\n"
     );
     fs::write(hub.path("study.toml"), text).expect("a temporary folder");
@@ -30,11 +31,11 @@ fn write_study(hub: &Hub, delays: &str) {
 
 /// Starts a run by both agents, and waits until it has begun; its folder.
 #[track_caller]
-fn begin_run(hub: &Hub) -> (Child, String) {
+pub(super) fn begin_run(hub: &Hub) -> (Child, String) {
     for attempt in 1.. {
         let out = format!("run-{attempt}");
         let words = ["run", "study.toml", "--agents", "kek-1,kek-2", "-o", "run.json", "--out", &out];
-        let driver = Child::spawn(hub.command(&words), None).expect("the binary starts");
+        let mut driver = Child::spawn(hub.command(&words), None).expect("the binary starts");
         let begins = |line: &str| {
             let is_begun = line.contains("repetitions by 2 agents (kek-1, kek-2)");
             // On a machine that is busy an agent may answer late.
@@ -44,6 +45,8 @@ fn begin_run(hub: &Hub) -> (Child, String) {
         if begun.unwrap_or_else(|error| panic!("{error}: {}", driver.log())) {
             return (driver, out);
         }
+        // It closes the run that it may have opened: agents measure nothing of it beside the next one.
+        driver.stop(Signal::INT, DEADLINE).expect("it is ours");
     }
     unreachable!("it is tried until both answer")
 }
@@ -55,10 +58,40 @@ fn number(hub: &Hub, out: &str) -> String {
     kept.expect("agents make it").run.to_string()
 }
 
+/// Waits until each of so many units of a run is in the queue, or is reported; the number of the run.
+#[track_caller]
+pub(super) fn await_queue(hub: &Hub, out: &str, units: usize) -> String {
+    let has_number = || matches!(store::read_agents::<KeptRun>(&hub.path(out)), Ok(Some(_)));
+    eventually("the run has a number", has_number);
+    let (nats, run) = (hub.server.connect(), number(hub, out));
+    eventually("all units are in the queue", || {
+        let reported = nats.reports().read(&run, 0, Duration::ZERO).map_or(0, |reports| reports.len());
+        nats.cells().waiting(&run).is_ok_and(|waiting| waiting.len() + reported >= units)
+    });
+    run
+}
+
+/// Resumes a run by both agents, once one of them answers.
+#[track_caller]
+pub(super) fn resume(hub: &Hub, out: &str) -> Finished {
+    let words = ["run", "--json", "--resume", out, "--agents", "kek-1,kek-2"];
+    hub.h2lab_again(&words, &["none of these agents answers"])
+}
+
+/// Fails unless nothing of a run is left at the server.
+#[track_caller]
+pub(super) fn assert_nothing_left(hub: &Hub, out: &str) {
+    let (nats, run) = (hub.server.connect(), number(hub, out));
+    assert!(nats.runs().all().unwrap().is_empty(), "no run is open");
+    assert!(nats.cells().waiting(&run).unwrap().is_empty());
+    assert!(nats.reports().read(&run, 0, Duration::ZERO).unwrap().is_empty());
+    assert_eq!(nats.parts().names("").unwrap(), [""; 0]);
+}
+
 /// Fails unless a run folder has each repetition of so many units once, and those of a unit are of one agent. The agent of
 /// each repetition.
 #[track_caller]
-fn assert_whole(hub: &Hub, out: &str, units: usize) -> Vec<String> {
+pub(super) fn assert_whole(hub: &Hub, out: &str, units: usize) -> Vec<String> {
     let run = store::read_heads(&hub.path(out)).unwrap();
     assert!(!run.interrupted, "{out} is not whole");
     let made: BTreeSet<(u32, u32)> =
@@ -79,7 +112,7 @@ fn assert_whole(hub: &Hub, out: &str, units: usize) -> Vec<String> {
 }
 
 /// Whether an agent measures a unit now: then it has a folder for that.
-fn has_unit(hub: &Hub, agent: &str) -> bool {
+pub(super) fn has_unit(hub: &Hub, agent: &str) -> bool {
     let entries = |folder: PathBuf| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
@@ -93,7 +126,7 @@ fn has_unit(hub: &Hub, agent: &str) -> bool {
 fn two_agents_measure_each_repetition_once_and_nothing_is_left_at_the_server() {
     let Some(hub) = Hub::start() else { return };
     let _agents = hub.agents(LAB, &ALLOW);
-    write_study(&hub, "'1ms', '5ms'");
+    write_study(&hub, "'1ms', '5ms'", "2s");
     let finished =
         hub.drive(&["run", "study.toml", "--json", "--quiet", "--agents", "kek-1,kek-2", "--out", "run"]);
     finished.assert_measured();
@@ -111,11 +144,7 @@ fn two_agents_measure_each_repetition_once_and_nothing_is_left_at_the_server() {
     let made: BTreeSet<&str> = agents.iter().map(String::as_str).collect();
     assert_eq!(named.iter().copied().collect::<BTreeSet<_>>(), made, "{document:#}");
 
-    let (nats, run) = (hub.server.connect(), number(&hub, "run"));
-    assert!(nats.runs().all().unwrap().is_empty(), "no run is open");
-    assert_eq!(nats.cells().waiting(&run).unwrap(), [0_u32; 0]);
-    assert!(nats.reports().read(&run, 0, Duration::ZERO).unwrap().is_empty());
-    assert_eq!(nats.parts().names("").unwrap(), [""; 0]);
+    assert_nothing_left(&hub, "run");
     let text = hub.h2lab(&["report", "run"]);
     text.assert_measured();
     assert!(made.iter().all(|name| text.stdout.contains(name)), "{}", text.transcript());
@@ -127,32 +156,29 @@ fn two_agents_measure_each_repetition_once_and_nothing_is_left_at_the_server() {
 fn agents_go_on_without_their_driver_and_the_run_is_resumed() {
     let Some(hub) = Hub::start() else { return };
     let _agents = hub.agents(LAB, &ALLOW);
-    write_study(&hub, "'1ms', '5ms'");
+    write_study(&hub, "'1ms', '5ms'", "2s");
     let (mut driver, out) = begin_run(&hub);
-    let nats = hub.server.connect();
-    let reports = |run: &str| nats.reports().read(run, 0, Duration::ZERO).map_or(0, |reports| reports.len());
-    eventually("the run is open", || nats.runs().all().is_ok_and(|runs| !runs.is_empty()));
-    let run = number(&hub, &out);
-    eventually("all units are in the queue", || {
-        nats.cells().waiting(&run).is_ok_and(|waiting| waiting.len() + reports(&run) >= 2)
-    });
+    let run = await_queue(&hub, &out, 2);
     driver.kill().unwrap();
-    eventually("a unit is measured", || reports(&run) > 0);
+    let reports = hub.server.connect().reports();
+    eventually("a unit is measured", || {
+        reports.read(&run, 0, Duration::ZERO).is_ok_and(|reports| !reports.is_empty())
+    });
     let alone = hub.h2lab(&["run", "--resume", &out]);
     let told = alone.code == Some(2) && alone.stderr.contains("this run is made by agents");
     assert!(told, "{}", alone.transcript());
-    let resumed = hub.drive(&["run", "--json", "--resume", &out, "--agents", "kek-1,kek-2"]);
+    let resumed = resume(&hub, &out);
     resumed.assert_measured();
     assert_whole(&hub, &out, 2);
     assert_eq!(resumed.json()["resumed"].as_array().map(Vec::len), Some(1), "{}", resumed.transcript());
-    assert!(nats.runs().all().unwrap().is_empty(), "no run is open");
+    assert_nothing_left(&hub, &out);
 }
 
 #[test]
 fn the_unit_of_an_agent_that_is_killed_goes_to_another_one() {
     let Some(hub) = Hub::start() else { return };
     let [mut killed, _other] = hub.agents(LAB, &ALLOW);
-    write_study(&hub, "'1ms', '5ms'");
+    write_study(&hub, "'1ms', '5ms'", "2s");
     let (mut driver, out) = begin_run(&hub);
     eventually("kek-1 has a unit", || has_unit(&hub, "kek-1"));
     killed.kill().unwrap();
@@ -166,10 +192,37 @@ fn the_unit_of_an_agent_that_is_killed_goes_to_another_one() {
 }
 
 #[test]
+fn units_of_an_agent_that_fails_at_each_are_measured_by_another_one() {
+    let Some(hub) = Hub::start() else { return };
+    let [_failing, healthy] = hub.agents(LAB, &ALLOW);
+    // Without the folder in which it measures kek-1 fails at each unit that it takes.
+    for entry in fs::read_dir(hub.path("kek-1")).expect("the agent was started with it") {
+        fs::remove_dir_all(entry.expect("it can be read").path()).expect("it is ours");
+    }
+    write_study(&hub, "'1ms', '5ms'", "1s");
+    let (mut driver, out) = begin_run(&hub);
+    // It has one of the two units at most: kek-1 takes the other one.
+    healthy.signal(Signal::STOP).unwrap();
+    let failure = "by kek-1, failed: no folder can be made in ";
+    await_line(&driver, failure);
+    healthy.signal(Signal::CONT).unwrap();
+    assert_measured(&mut driver);
+    assert_eq!(assert_whole(&hub, &out, 2), ["kek-2"; 4]);
+    let told = driver.log();
+    let mut cells = BTreeSet::new();
+    for line in told.lines().filter(|line| line.contains(failure)) {
+        assert!(line.ends_with("; it is measured again"), "{told}");
+        let cell = line.split_once(": unit ").map(|(cell, _)| cell);
+        assert!(cells.insert(cell), "it is not given a unit again at which it has failed: {told}");
+    }
+    assert_nothing_left(&hub, &out);
+}
+
+#[test]
 fn a_comparison_is_reproduced_by_a_second_machine_and_not_pooled() {
     let Some(hub) = Hub::start() else { return };
     let _agents = hub.agents(LAB, &ALLOW);
-    write_study(&hub, "'1ms'");
+    write_study(&hub, "'1ms'", "2s");
     let words = ["run", "study.toml", "--json", "--quiet", "--reproduce=2", "--out=run", "--agents"];
     let alone = hub.h2lab_again(&[&words[..], &["kek-1"]].concat(), &["none of these agents answers"]);
     let told = "--reproduce 2 needs 2 agents, one for each measurement, and there are 1";

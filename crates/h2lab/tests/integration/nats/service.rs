@@ -108,7 +108,7 @@ fn nobody_there_and_a_name_that_nobody_has_are_exit_code_3() {
                 "--http1",
                 "--setup-timeout=1s",
             ],
-            "kek-9: it was not ready within 1s",
+            "kek-9 did not answer (there: ",
         ),
     ] {
         let finished = hub.h2lab(words);
@@ -122,7 +122,7 @@ fn nobody_there_and_a_name_that_nobody_has_are_exit_code_3() {
 fn a_second_driver_is_told_who_has_the_agent_and_the_first_goes_on() {
     let Some(hub) = Hub::start() else { return };
     let (_origin, url) = origin();
-    let agent = hub.agent("kek-1", &ANY);
+    let _agent = hub.agent("kek-1", &ANY);
     let load = ["load", "--agents", "kek-1", "-q20", "-z1h", "-c1", "-o", "first.json"];
     let mut first = hub.begin_load(&[&load[..], &[&url]].concat());
     let listed = hub.listed(&["kek-1"]);
@@ -132,7 +132,6 @@ fn a_second_driver_is_told_who_has_the_agent_and_the_first_goes_on() {
     let second = hub.h2lab_again(&small, &[OVERLOOKED]);
     let told = second.stderr.contains(&format!("kek-1: {BUSY} {USER} at "));
     assert!(second.code == Some(3) && told, "{}", second.transcript());
-    await_line(&agent, &format!("refuses {USER} at "));
 
     let ended = first.stop(Signal::INT, DEADLINE).unwrap();
     assert_eq!(ended.status.code(), Some(130), "{}", first.log());

@@ -43,6 +43,13 @@ pub struct Demand {
     pub time: Duration,
 }
 
+/// What the time of a load consists of, in the driver's flags.
+pub(super) const TIME_OF_LOAD: &str = "--warmup, -z and --drain together; -n does not bound it";
+/// The same of a cell of a study, in the keys of its scenario.
+pub(super) const TIME_OF_CELL: &str = "warmup, measure and drain of a cell together";
+/// The same of transfers, which run side by side.
+pub(super) const TIME_OF_TRANSFERS: &str = "--duration of the longest transfer";
+
 impl Demand {
     /// What each agent does of a cell that is shared among so many of them, at least 1.
     pub fn of_cell(cell: &Cell, agents: u32) -> Self {
@@ -64,35 +71,78 @@ impl Demand {
 }
 
 impl AgentLimits {
-    /// Refuses a demand above a bound.
-    pub(super) fn check(&self, demand: &Demand) -> Result<(), Refusal> {
-        if let Some(most) = self.rate {
-            let most_text = format!("{most}/s");
-            match demand.rate {
-                None => return Err(Refusal::NoRate { most: most_text }),
-                // A rate that is not a number is not within the bound either.
-                Some(rate) if !(0.0..=most).contains(&rate) => {
-                    return exceeds("--max-rate", format!("{rate}/s"), most_text);
-                }
-                Some(_) => {}
-            }
-        }
-        if let Some(most) = self.connections.filter(|most| demand.connections > *most) {
-            let asked = plural(demand.connections.into(), "connection");
-            return exceeds("--max-connections", asked, most.to_string());
-        }
-        match self.time.filter(|most| demand.time > *most) {
-            Some(most) => {
-                let asked = format_duration(demand.time) + " (a load's --drain counts)";
-                exceeds("--max-time", asked, format_duration(most))
-            }
-            None => Ok(()),
-        }
+    /// Each bound that a demand is above.
+    fn above(&self, demand: &Demand) -> Vec<Above> {
+        let rate = self.rate.and_then(|most| match demand.rate {
+            None => Some(Above::NoRate { most }),
+            // A rate that is not a number is not within the bound either.
+            Some(asked) => (!(0.0..=most).contains(&asked)).then_some(Above::Rate { asked, most }),
+        });
+        let asked = demand.connections;
+        let connections = self.connections.filter(|most| asked > *most);
+        let connections = connections.map(|most| Above::Connections { asked, most });
+        let asked = demand.time;
+        let time = self.time.filter(|most| asked > *most).map(|most| Above::Time { asked, most });
+        [rate, connections, time].into_iter().flatten().collect()
+    }
+
+    /// Each bound that the demand of a cell is above, in words: why the agent cannot measure it.
+    pub(in crate::fleet) fn above_in_words(&self, demand: &Demand) -> Vec<String> {
+        self.above(demand).into_iter().map(Above::of_cell).collect()
+    }
+
+    /// Refuses a demand above a bound. `counted` says what its time consists of.
+    pub(super) fn check(&self, demand: &Demand, counted: &str) -> Result<(), Refusal> {
+        self.above(demand).first().map_or(Ok(()), |above| Err(above.refusal(counted)))
     }
 }
 
-fn exceeds(flag: &'static str, asked: String, most: String) -> Result<(), Refusal> {
-    Err(Refusal::Limit { flag, asked, most })
+/// A bound that a demand is above.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Above {
+    /// The rate is bounded, and the demand has none.
+    NoRate { most: f64 },
+    /// Requests per second.
+    Rate { asked: f64, most: f64 },
+    /// Connections.
+    Connections { asked: u32, most: u32 },
+    /// The time.
+    Time { asked: Duration, most: Duration },
+}
+
+impl Above {
+    /// The refusal of the task. `counted` says what its time consists of.
+    fn refusal(self, counted: &str) -> Refusal {
+        let (flag, asked, most) = match self {
+            Self::NoRate { most } => return Refusal::NoRate { most: format!("{most}/s") },
+            Self::Rate { asked, most } => ("--max-rate", format!("{asked}/s"), format!("{most}/s")),
+            Self::Connections { asked, most } => {
+                ("--max-connections", plural(asked.into(), "connection"), most.to_string())
+            }
+            Self::Time { asked, most } => {
+                let asked = format!("{} ({counted})", format_duration(asked));
+                ("--max-time", asked, format_duration(most))
+            }
+        };
+        Refusal::Limit { flag, asked, most }
+    }
+
+    /// Why an agent cannot measure a cell that asks for this.
+    fn of_cell(self) -> String {
+        match self {
+            Self::NoRate { most } => {
+                format!("its --max-rate is {most}/s, and a cell has no rate (a closed loop)")
+            }
+            Self::Rate { asked, most } => format!("its --max-rate is {most}/s, and a cell sends {asked}/s"),
+            Self::Connections { asked, most } => {
+                format!("its --max-connections is {most}, and a cell may have {asked}")
+            }
+            Self::Time { asked, most } => {
+                let (most, time) = (format_duration(most), format_duration(asked));
+                format!("its --max-time is {most}, and a cell takes {time}")
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +153,7 @@ mod tests {
     const DEMAND: Demand = Demand { rate: Some(100.0), connections: 10, time: Duration::from_secs(60) };
 
     fn flag(limits: AgentLimits, demand: Demand) -> Option<&'static str> {
-        match limits.check(&demand) {
+        match limits.check(&demand, "all of it") {
             Ok(()) => None,
             Err(Refusal::Limit { flag, .. }) => Some(flag),
             Err(Refusal::NoRate { .. }) => Some("no rate"),
@@ -128,11 +178,28 @@ mod tests {
         assert_eq!(flag(limits, Demand { time: longer, ..DEMAND }), Some("--max-time"));
         let most = Demand { rate: None, connections: u32::MAX, time: Duration::MAX };
         assert_eq!(flag(AgentLimits::default(), most), None);
-        let words = limits.check(&Demand { connections: 11, ..DEMAND }).unwrap_err().to_string();
+        let words = |demand: Demand| limits.check(&demand, TIME_OF_LOAD).unwrap_err().to_string();
+        let above = words(Demand { connections: 11, ..DEMAND });
         let expected = "11 connections would be more than this agent does (--max-connections 10): ";
-        assert!(words.starts_with(expected), "{words}");
-        let words = limits.check(&Demand { time: longer, ..DEMAND }).unwrap_err().to_string();
-        assert!(words.contains("--drain") && words.contains("(--max-time 60s)"), "{words}");
+        assert!(above.starts_with(expected), "{above}");
+        let above = words(Demand { time: longer, ..DEMAND });
+        let expected = " (--warmup, -z and --drain together; -n does not bound it) would be more";
+        assert!(above.contains(expected) && above.contains("(--max-time 60s)"), "{above}");
+    }
+
+    #[test]
+    fn a_demand_above_several_bounds_is_refused_for_the_first_and_all_are_known() {
+        let limits = AgentLimits {
+            rate: Some(99.0),
+            connections: Some(9),
+            bytes: None,
+            time: Some(Duration::from_secs(59)),
+        };
+        assert_eq!(flag(limits, DEMAND), Some("--max-rate"));
+        let above = limits.above(&DEMAND);
+        assert!(matches!(above[..], [Above::Rate { .. }, Above::Connections { .. }, Above::Time { .. }]));
+        let none = Demand { rate: None, ..DEMAND };
+        assert_eq!(limits.above(&none)[0], Above::NoRate { most: 99.0 });
     }
 
     #[test]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fleet::testing;
-use crate::scenario::Axis;
+use crate::scenario::{Axis, Scenario};
 use crate::workload::EngineSettings;
 
 fn allow(entries: &[&str]) -> AllowList {
@@ -441,7 +441,7 @@ fn what_nobody_counts_is_refused_where_bytes_are_bounded() {
         settings: EngineSettings::default(),
         congestion: None,
     };
-    let unit = Scenario { repetitions: 1, ..Scenario::default() };
+    let unit = Scenario { repetitions: 1, ..Scenario::default() }.plan();
     assert_eq!(bounded(None).check_serve(&serve), Ok(()));
     assert_eq!(bounded(None).check_unit(&unit), Ok(()));
     // However large the bound is: it could not be kept.
@@ -467,9 +467,9 @@ fn a_cell_behind_the_link_needs_its_word_whatever_server_it_has() {
     for matrix in
         ["", "origin = 'nginx'", "origin = 'no such program'", "topology = 'sidecar'\nsidecar = 'envoy'"]
     {
-        let scenario = Scenario::from_toml(&format!("repetitions = 1\n[matrix]\n{matrix}")).unwrap();
-        assert_eq!(permissions(&["lab"]).check_unit(&scenario), Ok(()), "{matrix}");
-        let refusal = permissions(&["serve", "http://*:*"]).check_unit(&scenario).unwrap_err();
+        let cells = Scenario::from_toml(&format!("repetitions = 1\n[matrix]\n{matrix}")).unwrap().plan();
+        assert_eq!(permissions(&["lab"]).check_unit(&cells), Ok(()), "{matrix}");
+        let refusal = permissions(&["serve", "http://*:*"]).check_unit(&cells).unwrap_err();
         assert!(matches!(refusal, Refusal::Role { word: "lab", .. }), "{matrix}: {refusal}");
     }
 }
@@ -479,8 +479,9 @@ fn a_live_server_of_a_unit_is_checked_by_its_url_also_if_only_a_variation_has_it
     let live = |url: &str| {
         format!("matrix.protocols = 'h1'\nmatrix.live = [{{ url = '{url}', path = '/', protocols = 'h1' }}]")
     };
-    let of_entries =
-        |entries: &[&str], text: &str| permissions(entries).check_unit(&Scenario::from_toml(text).unwrap());
+    let of_entries = |entries: &[&str], text: &str| {
+        permissions(entries).check_unit(&Scenario::from_toml(text).unwrap().plan())
+    };
     let of = |text: &str| of_entries(&["lab", "http://a.example"], text);
     assert_eq!(of(&live("http://a.example/")), Ok(()));
     let refused = of(&live("http://b.example/"));
@@ -498,10 +499,10 @@ fn a_live_server_of_a_unit_is_checked_by_its_url_also_if_only_a_variation_has_it
 fn each_cell_of_a_unit_is_within_the_bounds() {
     let text = "repetitions = 1\n[work]\nwarmup = '1s'\nmeasure = '10s,20s'\ndrain = '1s'\nrate = '10,20'\n\
                 [matrix]\nprotocols = 'h2c'";
-    let scenario = Scenario::from_toml(text).unwrap();
+    let cells = Scenario::from_toml(text).unwrap().plan();
     let flag = |limits: AgentLimits| {
         let permissions = Permissions { allow: allow(&["lab"]), limits };
-        match permissions.check_unit(&scenario) {
+        match permissions.check_unit(&cells) {
             Ok(()) => None,
             Err(Refusal::Limit { flag, .. }) => Some(flag),
             Err(other) => panic!("{other}"),
@@ -517,14 +518,20 @@ fn each_cell_of_a_unit_is_within_the_bounds() {
 }
 
 #[test]
-fn a_scenario_that_no_file_could_have_is_refused_before_it_is_planned() {
-    let mut scenario = Scenario::default();
-    scenario.sysctl.server.insert("kernel.core_pattern".to_owned(), Axis::one("|/x".to_owned()));
-    let refusal = permissions(&["lab"]).check_unit(&scenario).unwrap_err();
-    assert!(matches!(refusal, Refusal::Scenario { .. }), "{refusal}");
-    assert!(refusal.to_string().contains("kernel.core_pattern"), "{refusal}");
-    let scenario = Scenario { repetitions: 0, ..Scenario::default() };
-    assert!(matches!(permissions(&["lab"]).check_unit(&scenario), Err(Refusal::Scenario { .. })));
+fn only_the_cells_that_are_measured_must_be_permitted_and_each_repetition_of_them() {
+    let text = "repetitions = 2\n[work]\nrate = '10,20'\n[matrix]\nprotocols = 'h2c'";
+    let plan = Scenario::from_toml(text).unwrap().plan();
+    let limits = AgentLimits { rate: Some(10.0), ..AgentLimits::default() };
+    let permissions = Permissions { allow: allow(&["lab"]), limits };
+    let is_slow = |cell: &Cell| Demand::of_cell(cell, 1).rate <= Some(10.0);
+    let (slow, fast): (Vec<Cell>, Vec<Cell>) = plan.iter().cloned().partition(is_slow);
+    assert!(slow.len() >= 2 && fast.len() >= 2, "both repetitions of each");
+    assert_eq!(permissions.check_unit(&slow), Ok(()));
+    // A driver of its own may ask for any repetition, and for no other.
+    for cell in fast {
+        let refused = permissions.check_unit(&[slow[0].clone(), cell]);
+        assert!(matches!(refused, Err(Refusal::Limit { flag: "--max-rate", .. })), "{refused:?}");
+    }
 }
 
 #[test]
@@ -532,7 +539,7 @@ fn a_congestion_control_of_a_unit_has_a_plain_name() {
     let name = "\u{1b}[2J".repeat(1000);
     let mut scenario = Scenario::default();
     scenario.link.congestion = Axis::one(name);
-    let refusal = permissions(&["lab"]).check_unit(&scenario).unwrap_err();
+    let refusal = permissions(&["lab"]).check_unit(&scenario.plan()).unwrap_err();
     assert!(matches!(refusal, Refusal::Congestion { .. }), "{refusal}");
     assert!(refusal.to_string().len() < 4000 && !refusal.to_string().contains('\u{1b}'), "{refusal}");
 }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{Agent, Coordinator, Readiness};
+use super::{Coordinator, Readiness};
+use crate::fleet::agent_set::Agent;
 use crate::fleet::{ServerFigures, Stage, ToAgent};
 use h2lab_base::units::Time;
 
@@ -28,10 +29,10 @@ impl Coordinator {
     pub(super) fn stop_servers(&mut self) {
         self.stop_servers_at = Time::NEVER;
         let is_serving = |agent: &Agent| agent.readiness == Readiness::Ready;
-        for place in self.gathering.those(is_serving) {
+        for place in self.set.those(is_serving) {
             if self.server_of[place].is_some() {
-                self.gathering.agents[place].readiness = Readiness::Stopped;
-                self.gathering.send(place, ToAgent::Stop);
+                self.set.agents[place].readiness = Readiness::Stopped;
+                self.set.send(place, ToAgent::Stop);
             }
         }
     }
@@ -45,15 +46,15 @@ impl Coordinator {
             }
             Stage::Closing(until) => until,
             // Nothing was fetched.
-            Stage::Waking(_) | Stage::Planning(_) | Stage::Over => return Stage::Over,
+            Stage::Comparing(_) | Stage::Planning(_) | Stage::Over => return Stage::Over,
         };
-        let is_awaited = now < until && self.gathering.agents.iter().any(is_closing);
+        let is_awaited = now < until && self.set.agents.iter().any(is_closing);
         if is_awaited { Stage::Closing(until) } else { Stage::Over }
     }
 
     /// A server reports what it spent. Unasked reports are invalid: it is still serving.
     pub(super) fn note_served(&mut self, agent: usize, figures: ServerFigures) {
-        let seen = &mut self.gathering.agents[agent];
+        let seen = &mut self.set.agents[agent];
         if seen.readiness == Readiness::Stopped {
             seen.readiness = Readiness::Reported;
             seen.record.served = Some(figures).filter(ServerFigures::is_sound);

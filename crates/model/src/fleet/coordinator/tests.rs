@@ -26,6 +26,8 @@ struct Fleet {
     plans: Vec<Vec<u32>>,
     starts: Vec<Option<Time>>,
     stopped: Vec<usize>,
+    /// Agents that were told that their driver leaves.
+    left: Vec<usize>,
 }
 
 impl Fleet {
@@ -39,10 +41,11 @@ impl Fleet {
             plans: vec![Vec::new(); agents],
             starts: vec![None; agents],
             stopped: Vec::new(),
+            left: Vec::new(),
         };
         for agent in 0..agents {
             let (version, machine) = ("0.1.0".to_owned(), "Linux".to_owned());
-            fleet.say(agent, FromAgent::Ready { version, machine, card: None });
+            fleet.say(agent, FromAgent::Ready { version, machine });
         }
         fleet.exchange();
         fleet
@@ -80,7 +83,8 @@ impl Fleet {
                         self.say(agent, FromAgent::Served(server_figures()));
                     }
                 }
-                ToAgent::Open { .. } | ToAgent::Load(_) | ToAgent::Bye => panic!("not of transfers"),
+                ToAgent::Bye => self.left.push(agent),
+                ToAgent::Open { .. } | ToAgent::Load(_) => panic!("not of transfers"),
             }
         }
     }
@@ -128,7 +132,7 @@ fn all_begin_at_one_instant_by_clocks_of_their_own() {
         let reported = fleet.starts[client].unwrap();
         let expected = fleet.theirs(client, start);
         let off = reported.since(expected).max(expected.since(reported));
-        let known_to = fleet.coordinator.gathering.agents[client].record.offset.unwrap().uncertainty;
+        let known_to = fleet.coordinator.set.agents[client].record.offset.unwrap().uncertainty;
         assert!(off <= known_to && known_to < Duration::from_millis(3), "{off:?}, {known_to:?}");
     }
 }
@@ -205,11 +209,12 @@ fn a_silent_client_is_asked_to_stop_and_then_given_up_and_not_a_moment_later() {
 #[test]
 fn an_agent_that_is_never_there_is_lost_and_the_others_begin_without_it() {
     let mut fleet = Fleet::new(job(2, 2), &[1]);
-    assert!(matches!(fleet.coordinator.stage(), Stage::Waking(_)));
+    assert!(matches!(fleet.coordinator.stage(), Stage::Comparing(_)));
     fleet.wait_until(ms(29_999));
-    assert!(matches!(fleet.coordinator.stage(), Stage::Waking(_)));
+    assert!(matches!(fleet.coordinator.stage(), Stage::Comparing(_)));
     fleet.wait_until(ms(30_000));
     assert!(fleet.starts[0].is_some() && fleet.starts[1].is_none());
+    assert_eq!(fleet.left, [1], "it may be there, and must not wait for its task");
     fleet.finish(0, 0, 1000);
     fleet.finish(0, 1, 1000);
     assert_eq!(fleet.states(), [Complete, Complete, Lost, Lost]);
@@ -225,7 +230,55 @@ fn a_server_that_cannot_serve_takes_its_pairs_along_and_no_others() {
     assert_eq!(fleet.plans[..2], [vec![0], vec![2]]);
     fleet.finish(0, 0, 1000);
     fleet.finish(1, 2, 1000);
-    assert_eq!(fleet.states(), [Complete, Lost, Complete, Lost]);
+    let record = fleet.coordinator.into_record();
+    let states: Vec<PairState> = record.pairs.iter().map(PairRecord::state).collect();
+    assert_eq!(states, [Complete, Failed, Complete, Failed]);
+    let refused = "server-1 refused: 0.0.0.0:80: permission denied".to_owned();
+    assert_eq!(record.pairs[1].end, PairEnd::Failed { why: refused });
+}
+
+#[test]
+fn a_client_that_refuses_before_the_start_has_failed_and_one_that_gives_up_in_the_middle_is_lost() {
+    let (refused, with) = ("--allow does not permit it", "ann at desk");
+    for (said, words) in [
+        (FromAgent::Refused { why: refused.to_owned() }, refused),
+        (
+            FromAgent::Busy { with: with.to_owned() },
+            "it is busy with ann at desk; `h2lab agents` shows when it is free",
+        ),
+    ] {
+        let mut fleet = Fleet::new(job(2, 1), &[1]);
+        fleet.mute.clear();
+        fleet.say(1, said);
+        fleet.exchange();
+        assert_eq!(fleet.left, [1]);
+        fleet.finish(0, 0, 1000);
+        let record = fleet.coordinator.into_record();
+        assert_eq!(record.pairs[0].state(), Complete);
+        assert_eq!(record.pairs[1].end, PairEnd::Failed { why: format!("client-1 refused: {words}") });
+        assert_eq!(record.clients[1].lost.as_deref(), Some(words));
+    }
+    let mut fleet = Fleet::new(job(2, 1), &[]);
+    fleet.start();
+    fleet.say(1, FromAgent::Refused { why: "the disk is full".to_owned() });
+    fleet.finish(0, 0, 1000);
+    let record = fleet.coordinator.into_record();
+    assert_eq!(record.pairs[1].end, PairEnd::Lost { why: "client-1: the disk is full".to_owned() });
+}
+
+#[test]
+fn a_drive_that_is_abandoned_waits_for_nothing_and_asks_for_nothing_more() {
+    let mut fleet = Fleet::new(job(2, 1), &[]);
+    fleet.finish(0, 0, 1000);
+    fleet.coordinator.handle_interrupt(fleet.now);
+    fleet.exchange();
+    assert!(!fleet.coordinator.is_over(), "the other pair is waited for");
+    fleet.coordinator.abandon();
+    assert!(fleet.coordinator.is_over() && fleet.coordinator.poll_message().is_none());
+    assert_eq!(fleet.coordinator.poll_timeout(), Time::NEVER);
+    let record = fleet.coordinator.into_record();
+    assert!(record.interrupted && record.pairs[0].state() == Complete);
+    assert_eq!(record.pairs[1].end, PairEnd::Lost { why: "it was abandoned".to_owned() });
 }
 
 #[test]
@@ -292,7 +345,7 @@ fn what_an_agent_has_no_business_to_say_changes_nothing() {
     let address = "1.2.3.4:1".parse().unwrap();
     let others = FromAgent::Result { pair: 1, began: ms(0), figures: Err("not mine".to_owned()) };
     let none = FromAgent::Result { pair: 99, began: ms(0), figures: Err("nobody's".to_owned()) };
-    let again = FromAgent::Ready { version: String::new(), machine: String::new(), card: None };
+    let again = FromAgent::Ready { version: String::new(), machine: String::new() };
     for message in [
         FromAgent::Pong { number: 3, at: ms(1) },
         FromAgent::Serving { address },
@@ -317,6 +370,7 @@ fn what_an_agent_has_no_business_to_say_changes_nothing() {
 #[test]
 fn figures_that_cannot_be_are_no_result_and_no_panic() {
     let mut fleet = Fleet::new(job(1, 1), &[]);
+    fleet.wait_until(fleet.start() + Duration::from_secs(5));
     fleet.say(0, FromAgent::Progress { at: Time::from_nanos(u64::MAX - 1), bytes: vec![(0, u64::MAX)] });
     fleet.say(0, FromAgent::Progress { at: ms(0), bytes: vec![(0, 1), (0, u64::MAX)] });
     let mut reported = figures(0, 1000, 10);
@@ -327,6 +381,47 @@ fn figures_that_cannot_be_are_no_result_and_no_panic() {
     assert_eq!(record.pairs[0].state(), Lost);
     let summary = FleetSummary::of(&record);
     assert!(summary.aggregate.is_some_and(f64::is_finite));
+    assert_eq!(summary.elapsed, Duration::from_secs(5), "nothing can have come later than now");
+    assert!(record.pairs[0].late.is_some_and(|late| late <= Duration::from_secs(5)));
+}
+
+#[test]
+fn progress_before_the_start_is_none() {
+    let mut fleet = Fleet::new(job(2, 1), &[1]);
+    assert!(matches!(fleet.coordinator.stage(), Stage::Comparing(_)));
+    fleet.say(0, FromAgent::Progress { at: ms(1), bytes: vec![(0, 1000)] });
+    assert_eq!(fleet.coordinator.progress(), (0, 0));
+}
+
+#[test]
+fn figures_of_another_time_are_no_result_and_leave_the_sum_as_it_is() {
+    // Grace is four seconds: what began so long before the start, or ended so long after the end, is still possible.
+    for (shift_ms, seconds, is_possible) in [
+        (0, 10, true),
+        (-3_980, 10, true),
+        (-4_020, 10, false),
+        (3_980, 10, true),
+        (4_020, 10, false),
+        (0, 15, false),
+        (10_000_000_000_000, 1, false),
+    ] {
+        let mut fleet = Fleet::new(job(2, 1), &[1]);
+        // So late that all clocks have times before the start.
+        (fleet.now, fleet.mute) = (ms(10_000), Vec::new());
+        fleet.say(1, FromAgent::Ready { version: String::new(), machine: String::new() });
+        fleet.exchange();
+        let start = fleet.start();
+        fleet.wait_until(start + Duration::from_secs(10));
+        fleet.finish(0, 0, 1000);
+        let began_ms = (fleet.theirs(1, start).as_nanos() / 1_000_000).saturating_add_signed(shift_ms);
+        let reported = figures(began_ms, 1000, seconds);
+        let began = Time::from_millis(began_ms);
+        fleet.say(1, FromAgent::Result { pair: 1, began, figures: Ok(Box::new(reported)) });
+        let record = fleet.coordinator.into_record();
+        let expected = if is_possible { Complete } else { Lost };
+        assert_eq!(record.pairs[1].state(), expected, "{shift_ms} ms, {seconds} s");
+        assert!(FleetSummary::of(&record).elapsed <= Duration::from_secs(15), "{shift_ms} ms, {seconds} s");
+    }
 }
 
 #[test]
@@ -334,7 +429,7 @@ fn servers_that_run_already_have_no_agent_and_need_none() {
     let mut job = job(1, 2);
     job.servers[0].place = ServerPlace::Url("http://10.1.1.1:80".to_owned());
     let fleet = Fleet::new(job, &[]);
-    assert_eq!(fleet.coordinator.gathering.agents.len(), 2, "the client's and the other server's");
+    assert_eq!(fleet.coordinator.set.agents.len(), 2, "the client's and the other server's");
     assert_eq!(fleet.plans[0], [0, 1]);
     let record = fleet.coordinator.into_record();
     assert_eq!(record.servers[0].url.as_deref(), Some("http://10.1.1.1:80"));

@@ -1,8 +1,11 @@
 //! Units of small plans, and who can measure them. That all cells of each verdict are in one unit is tested in `analysis`.
 
+use std::time::Duration;
+
 use super::*;
 use crate::fleet::messages::{decode, decode_printable, encode};
 use crate::fleet::{AGENT_VERSION, AgentLimits, MessageError};
+use crate::scenario::Axis;
 
 fn plan(text: &str) -> Vec<Cell> {
     Scenario::from_toml(text).unwrap().plan()
@@ -100,12 +103,79 @@ fn an_agent_needs_the_programs_the_congestion_controls_and_the_right_to_a_lab() 
 fn an_agent_whose_time_is_shorter_than_a_cell_cannot_measure_it() {
     let units = units(&plan(STUDY));
     let needs = &units[0].needs;
-    assert!(needs.time > Duration::ZERO);
-    let bounded =
-        |time| AgentCard { limits: AgentLimits { time: Some(time), ..AgentLimits::default() }, ..card("a") };
-    assert_eq!(needs.met_by(&bounded(needs.time)), Ok(()));
-    let why = needs.met_by(&bounded(needs.time.saturating_sub(Duration::from_nanos(1)))).unwrap_err();
+    let time = needs.demand.expect("it is behind the link").time;
+    assert!(time > Duration::ZERO);
+    assert_eq!(needs.met_by(&bounded(AgentLimits { time: Some(time), ..AgentLimits::default() })), Ok(()));
+    let shorter = Some(time.saturating_sub(Duration::from_nanos(1)));
+    let why = needs.met_by(&bounded(AgentLimits { time: shorter, ..AgentLimits::default() })).unwrap_err();
     assert!(why.contains("its --max-time is"), "{why}");
+}
+
+/// An agent with these bounds.
+fn bounded(limits: AgentLimits) -> AgentCard {
+    AgentCard { limits, ..card("a") }
+}
+
+#[test]
+fn an_agent_that_bounds_rate_or_connections_measures_what_is_within() {
+    let needs = |work: &str| {
+        let text = format!(
+            "repetitions = 1\n[work]\n{work}\n[link]\ndelay = '5ms'\n\
+             [matrix]\nprotocols = 'h1'\nmax-connections = 100\nwarm-pool = 3"
+        );
+        units(&plan(&text))[0].needs.clone()
+    };
+    let open = needs("rate = 300");
+    let of_rate = |rate| bounded(AgentLimits { rate: Some(rate), ..AgentLimits::default() });
+    let of_connections = |most| bounded(AgentLimits { connections: Some(most), ..AgentLimits::default() });
+    for agent in [card("a"), of_rate(300.0), of_connections(100)] {
+        assert_eq!(open.met_by(&agent), Ok(()));
+    }
+    for (agent, why) in [
+        (of_rate(299.5), "its --max-rate is 299.5/s, and a cell sends 300/s"),
+        (of_connections(99), "its --max-connections is 99, and a cell may have 100"),
+    ] {
+        assert_eq!(open.met_by(&agent), Err(why.to_owned()));
+    }
+    let closed = needs("concurrency = 5");
+    assert_eq!(closed.met_by(&of_connections(100)), Ok(()));
+    let why = closed.met_by(&of_rate(1e9)).unwrap_err();
+    assert_eq!(why, "its --max-rate is 1000000000/s, and a cell has no rate (a closed loop)");
+    // What an agent would refuse is not given to it.
+    let no_number = Demand { rate: Some(f64::NAN), ..open.demand.unwrap() };
+    let no_number = Needs { demand: Some(no_number), ..open };
+    let why = no_number.met_by(&of_rate(300.0)).unwrap_err();
+    assert_eq!(why, "its --max-rate is 300/s, and a cell sends NaN/s");
+}
+
+#[test]
+fn a_unit_asks_for_the_most_of_each_of_its_cells() {
+    let demand =
+        |rate, connections, seconds| Demand { rate, connections, time: Duration::from_secs(seconds) };
+    assert_eq!(most(std::iter::empty()), None);
+    let two = [demand(Some(10.0), 5, 7), demand(Some(20.0), 4, 6)];
+    assert_eq!(most(two.into_iter()), Some(demand(Some(20.0), 5, 7)));
+    let closed = [demand(None, 1, 1), demand(Some(20.0), 1, 1)];
+    assert_eq!(most(closed.into_iter()).and_then(|most| most.rate), None, "it has a cell without a rate");
+}
+
+#[test]
+fn a_unit_above_the_bound_of_one_agent_is_for_another_and_is_refused_where_there_is_none() {
+    let units = units(&plan(
+        "repetitions = 1\n[work]\nrate = [100, 200]\n[link]\ndelay = '5ms'\n[matrix]\nprotocols = 'h1'",
+    ));
+    let slow = bounded(AgentLimits { rate: Some(100.0), ..AgentLimits::default() });
+    let (found, of_unit) = classes(&units, &[slow.clone(), card("b")]).unwrap();
+    let agents = of_unit.iter().map(|class| found[*class as usize].agents.join(","));
+    assert_eq!(agents.collect::<Vec<_>>(), ["a,b", "b"]);
+    let unmet = classes(&units, &[slow]).unwrap_err().to_string();
+    assert_eq!(unmet, "no agent can measure unit 1: a: its --max-rate is 100/s, and a cell sends 200/s");
+}
+
+#[test]
+fn people_are_told_the_beginning_of_a_runs_number() {
+    assert_eq!(run_title("0a1b2c3d4e5f60718293a4b5c6d7e8f9"), "run 0a1b2c3d");
+    assert_eq!(run_title("é"), "run é");
 }
 
 #[test]
@@ -141,7 +211,6 @@ fn an_agent_plans_the_same_cells_or_refuses_the_run() {
         agents: vec!["a".to_owned()],
         classes: vec![Class { number: 0, agents: vec!["a".to_owned()] }],
         units: 2,
-        likeness: card("a").likeness(),
     };
     let read: RunInfo = decode(&encode(&info).unwrap()).unwrap();
     assert_eq!(read, info);
@@ -150,6 +219,11 @@ fn an_agent_plans_the_same_cells_or_refuses_the_run() {
     assert!(matches!(other.plan(), Err(QueueError::OtherPlan)));
     let invalid = RunInfo { scenario: Scenario { repetitions: 0, ..info.scenario.clone() }, ..info.clone() };
     assert!(matches!(invalid.plan(), Err(QueueError::Scenario(_))));
+    let mut touching = info.clone();
+    touching.scenario.sysctl.server.insert("kernel.core_pattern".to_owned(), Axis::one("|/x".to_owned()));
+    let refused = touching.plan().unwrap_err();
+    let is_named = refused.to_string().contains("kernel.core_pattern");
+    assert!(matches!(refused, QueueError::Scenario(_)) && is_named, "what no file can set");
     let ours = format!("\"agent\":{AGENT_VERSION},");
     let old = encode(&invalid).unwrap().replacen(&ours, "\"agent\":6,", 1);
     assert!(matches!(decode::<RunInfo>(&old), Err(MessageError::OtherVersion { theirs: 6 })));
@@ -165,7 +239,7 @@ fn an_agent_plans_the_same_cells_or_refuses_the_run() {
 fn a_unit_is_cells_of_the_plan_or_none() {
     let plan = plan(STUDY);
     let unit = &units(&plan)[1];
-    let task = UnitTask { run: "0".repeat(32), unit: 1, copy: 0, cells: unit.cells.clone() };
+    let task = UnitTask { run: "0".repeat(32), unit: 1, cells: unit.cells.clone() };
     let read: UnitTask = decode(&encode(&task).unwrap()).unwrap();
     let cells = read.cells_of(&plan).unwrap();
     assert_eq!(cells.iter().map(|cell| (cell.index, cell.repetition)).collect::<Vec<_>>(), unit.cells);

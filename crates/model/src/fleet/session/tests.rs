@@ -66,7 +66,7 @@ fn exchanged(network: &mut Network, lines: [Vec<String>; 2]) -> [Vec<String>; 2]
         now = now.max(next);
         while let Some((to, packet)) = network.arrived(now) {
             for line in ends[to].handle(now, &packet).unwrap() {
-                ends[to].tell(format!("told {}", received[to].len()));
+                ends[to].send_once(format!("once {}", received[to].len()));
                 received[to].push(line);
             }
         }
@@ -120,7 +120,7 @@ proptest! {
     ) {
         let received = exchanged(&mut Network::new(seed, lost, doubled), [there.clone(), back.clone()]);
         let reliable = received.map(|lines| {
-            lines.into_iter().filter(|line| !line.starts_with("told ")).collect::<Vec<_>>()
+            lines.into_iter().filter(|line| !line.starts_with("once ")).collect::<Vec<_>>()
         });
         prop_assert!(reliable == [back, there]);
     }
@@ -136,11 +136,11 @@ proptest! {
     }
 
     #[test]
-    fn no_numbers_are_more_than_an_error(numbers in prop::array::uniform5(any::<u64>()), is_told in any::<bool>()) {
+    fn no_numbers_are_more_than_an_error(numbers in prop::array::uniform5(any::<u64>()), is_once in any::<bool>()) {
         let [to, ack, held, number, after] = numbers;
         for (to, ack) in [(1, ack), (1, 0), (to, 0)] {
-            let carries = if is_told {
-                format!(r#"{{"told":{{"number":{number},"after":{after},"text":""}}}}"#)
+            let carries = if is_once {
+                format!(r#"{{"once":{{"number":{number},"after":{after},"text":""}}}}"#)
             } else {
                 format!(r#"{{"fragment":{{"number":{number},"text":"","last":true}}}}"#)
             };
@@ -256,17 +256,17 @@ fn only_what_is_missing_is_sent_again() {
 }
 
 #[test]
-fn of_lines_that_are_told_the_newest_goes_once_and_only_in_its_place() {
+fn of_lines_that_are_sent_once_only_the_newest_goes_and_only_in_its_place() {
     let mut ends = acquainted();
-    ends[0].tell("1 %".to_owned());
-    ends[0].tell("2 %".to_owned());
+    ends[0].send_once("1 %".to_owned());
+    ends[0].send_once("2 %".to_owned());
     let second = ends[0].poll_packet(Time::ZERO).unwrap();
     assert_eq!((ends[0].poll_packet(Time::ZERO), ends[0].poll_timeout()), (None, Time::NEVER));
-    ends[0].tell("3 %".to_owned());
+    ends[0].send_once("3 %".to_owned());
     let third = ends[0].poll_packet(Time::ZERO).unwrap();
     ends[0].send(Time::ZERO, "over".to_owned());
     let over = ends[0].poll_packet(Time::ZERO).unwrap();
-    ends[0].tell("late".to_owned());
+    ends[0].send_once("late".to_owned());
     let late = ends[0].poll_packet(Time::ZERO).unwrap();
     let mut receives = |packet: &[u8]| ends[1].handle(Time::ZERO, packet).unwrap();
     assert_eq!(receives(&late), [""; 0], "what was before it is missing");
@@ -275,20 +275,20 @@ fn of_lines_that_are_told_the_newest_goes_once_and_only_in_its_place() {
     assert_eq!(receives(&third), [""; 0], "it came before");
     assert_eq!(receives(&over), ["over"]);
     assert_eq!(receives(&late), ["late"]);
-    // A told line goes behind what was sent before it.
+    // A line that is sent once goes behind what was sent before it.
     ends[0].send(Time::ZERO, "next".to_owned());
-    ends[0].tell("4 %".to_owned());
+    ends[0].send_once("4 %".to_owned());
     let next = ends[0].poll_packet(Time::ZERO).unwrap();
     assert_eq!(ends[1].handle(Time::ZERO, &next).unwrap(), ["next"]);
 }
 
 #[test]
-fn a_told_line_that_does_not_fit_a_packet_goes_as_any_other_if_nothing_else_is_on_its_way() {
+fn a_line_sent_once_that_does_not_fit_a_packet_goes_as_any_other_if_nothing_else_is_on_its_way() {
     let long = "x".repeat(FRAGMENT + 1);
     let mut ends = acquainted();
-    ends[0].tell(long.clone());
+    ends[0].send_once(long.clone());
     let packets: Vec<Vec<u8>> = std::iter::from_fn(|| ends[0].poll_packet(Time::ZERO)).collect();
-    ends[0].tell(long.clone());
+    ends[0].send_once(long.clone());
     assert_eq!((packets.len(), ends[0].poll_packet(Time::ZERO)), (2, None));
     assert_eq!(ends[1].handle(Time::ZERO, &packets[0]).unwrap(), [""; 0]);
     assert_eq!(ends[1].handle(Time::ZERO, &packets[1]).unwrap(), [long]);
@@ -404,8 +404,8 @@ fn what_no_h2lab_sends_is_refused() {
     let refused = session.handle(Time::ZERO, &fragment(0, FRAGMENT + 1, false));
     assert!(matches!(refused, Err(SessionError::Invalid { .. })));
     let long = "x".repeat(FRAGMENT + 1);
-    let told = hostile(&format!(r#"{{"told":{{"number":1,"after":0,"text":"{long}"}}}}"#));
-    assert!(matches!(session.handle(Time::ZERO, &told), Err(SessionError::Invalid { .. })));
+    let once = hostile(&format!(r#"{{"once":{{"number":1,"after":0,"text":"{long}"}}}}"#));
+    assert!(matches!(session.handle(Time::ZERO, &once), Err(SessionError::Invalid { .. })));
     session.send(Time::ZERO, "line".to_owned());
     session.poll_packet(Time::ZERO).unwrap();
     let acknowledges = |ack| {

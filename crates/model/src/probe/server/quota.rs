@@ -4,7 +4,7 @@ use crate::probe::{Bound, Severity, Verdict};
 use h2lab_base::counts::{noun_of, plural};
 
 /// From here on a quota costs little.
-const PLENTY: u64 = 10_000;
+const LARGE_QUOTA: u64 = 10_000;
 
 /// Why a sequence of requests ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub fn quota(
     if !is_shared {
         return (bound, Verdict::Pass, Severity::Info, format!("{summary}; HTTP/1.1 loses little"));
     }
-    let severity = if low < PLENTY { Severity::Medium } else { Severity::Low };
+    let severity = if low < LARGE_QUOTA { Severity::Medium } else { Severity::Low };
     (bound, Verdict::Fail, severity, summary)
 }
 

@@ -70,9 +70,9 @@ fn one_that_stays_silent_is_asked_again_while_others_carry() {
     let mut transfers = begun(&[0, 1]);
     transfers.set_now(at(30));
     transfers.body(1, b"a byte");
-    assert_eq!((transfers.doom_silent(TIMEOUT), doomed(&mut transfers)), (None, vec![]));
+    assert_eq!((transfers.fail_silent(TIMEOUT), doomed(&mut transfers)), (None, vec![]));
     transfers.set_now(at(31));
-    assert_eq!((transfers.doom_silent(TIMEOUT), doomed(&mut transfers)), (None, vec![0]));
+    assert_eq!((transfers.fail_silent(TIMEOUT), doomed(&mut transfers)), (None, vec![0]));
     transfers.ended(0, at(31), RequestEnd::Failed { outcome: Outcome::Cancelled, code: 8 });
     assert!(transfers.fetches()[0].outcome().is_some_and(Result::is_err), "the length was not declared");
     assert!(transfers.fetches()[1].outcome().is_none());
@@ -85,9 +85,9 @@ fn a_server_of_which_nothing_comes_has_gone() {
     transfers.body(0, b"a byte");
     transfers.body(1, b"a byte");
     transfers.set_now(at(40));
-    assert_eq!(transfers.doom_silent(TIMEOUT), None);
+    assert_eq!(transfers.fail_silent(TIMEOUT), None);
     transfers.set_now(at(41));
-    assert_eq!(transfers.doom_silent(TIMEOUT), Some(Duration::from_secs(31)));
+    assert_eq!(transfers.fail_silent(TIMEOUT), Some(Duration::from_secs(31)));
     transfers.give_up(|| FetchError::Vanished("it has gone".to_owned()));
     assert!(transfers.fetches().iter().all(|fetch| fetch.outcome().is_some()));
 }
@@ -98,7 +98,7 @@ fn no_stream_is_silent_while_another_has_its_connection() {
     for seconds in 1..100 {
         transfers.set_now(at(seconds));
         transfers.body(0, b"a byte");
-        assert_eq!((transfers.doom_silent(TIMEOUT), doomed(&mut transfers)), (None, vec![]), "{seconds}");
+        assert_eq!((transfers.fail_silent(TIMEOUT), doomed(&mut transfers)), (None, vec![]), "{seconds}");
     }
 }
 
@@ -108,11 +108,11 @@ fn what_a_disk_held_up_is_heard_before_anybody_is_called_silent() {
     transfers.set_now(at(1));
     // Storing the bytes takes 100 s; silence is judged by when they came.
     transfers.body(0, b"a byte");
-    assert_eq!(transfers.doom_silent(TIMEOUT), None);
+    assert_eq!(transfers.fail_silent(TIMEOUT), None);
     // The next read of the sockets finds more at once.
     transfers.set_now(at(101));
     transfers.body(0, b"another");
-    assert_eq!(transfers.doom_silent(TIMEOUT), None);
+    assert_eq!(transfers.fail_silent(TIMEOUT), None);
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn a_server_that_takes_an_upload_slowly_is_not_silent() {
     for seconds in 1..=5 {
         transfers.set_now(at(20 * seconds));
         transfers.body_sent(0, at(20 * seconds), 2);
-        assert_eq!((transfers.doom_silent(TIMEOUT), doomed(&mut transfers)), (None, vec![]), "{seconds}");
+        assert_eq!((transfers.fail_silent(TIMEOUT), doomed(&mut transfers)), (None, vec![]), "{seconds}");
     }
     // Everything is in our socket, from which the server keeps taking.
     for seconds in 6..=20 {
         transfers.set_now(at(20 * seconds));
         transfers.taken(0, 0, || Some((seconds, true)));
-        let verdict = (transfers.doom_silent(TIMEOUT), doomed(&mut transfers));
+        let verdict = (transfers.fail_silent(TIMEOUT), doomed(&mut transfers));
         // The first call has nothing to compare with.
         assert_eq!(verdict, (None, vec![]), "{seconds}");
     }
@@ -218,11 +218,11 @@ fn a_server_that_holds_its_answer_back_is_given_up_after_the_timeout() {
         transfers.set_now(at(seconds));
         // It sends a PING from time to time.
         transfers.taken(0, 0, || Some((10 + seconds, false)));
-        assert_eq!(transfers.doom_silent(TIMEOUT), None, "{seconds}");
+        assert_eq!(transfers.fail_silent(TIMEOUT), None, "{seconds}");
     }
     transfers.set_now(at(32));
     transfers.taken(0, 0, || Some((50, false)));
-    assert_eq!(transfers.doom_silent(TIMEOUT), Some(Duration::from_secs(31)));
+    assert_eq!(transfers.fail_silent(TIMEOUT), Some(Duration::from_secs(31)));
     transfers.give_up(|| FetchError::Vanished("it has gone".to_owned()));
     assert!(transfers.fetches()[0].outcome().is_some_and(Result::is_err), "nobody said that it is there");
 }

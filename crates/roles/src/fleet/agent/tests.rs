@@ -81,6 +81,41 @@ impl Permits for Nothing {
     }
 }
 
+/// An owner who permits everything, and notes what was asked for.
+#[derive(Debug, Default)]
+struct Asked(Told);
+
+impl Asked {
+    fn note(&self, what: &str) {
+        lock(&self.0).push(what.to_owned());
+    }
+}
+
+impl Permits for Asked {
+    fn load(&self, _: &LoadTask) -> Result<(), String> {
+        self.note("load");
+        Ok(())
+    }
+
+    fn fetch(&self, _: &[FetchTask]) -> Result<(), String> {
+        self.note("transfers");
+        Ok(())
+    }
+
+    fn serve(&self, _: &ServeTask) -> Result<(), String> {
+        self.note("server");
+        Ok(())
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn time(&self) -> Option<Duration> {
+        None
+    }
+}
+
 /// An agent in a thread: its orders go in, and what it says comes out.
 struct Running {
     orders: Sender<AgentEvent>,
@@ -123,11 +158,20 @@ impl Running {
 
 fn of_shares(told: &Told) -> AgentSetup {
     let shares: Arc<dyn Shares> = Arc::new(FakeShares { told: Arc::clone(told) });
-    AgentSetup { shares: Some(shares), ..AgentSetup::of_driver(never, DESERTED) }
+    AgentSetup { shares: Some(shares), ..AgentSetup::of_driver(never, SILENCE_TIMEOUT) }
 }
 
 fn load() -> ToAgent {
     ToAgent::Load(Box::new(testing::load_task()))
+}
+
+fn serve() -> ToAgent {
+    ToAgent::Serve(ServeTask {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        protocol: Protocol::H2c,
+        settings: EngineSettings::default(),
+        congestion: None,
+    })
 }
 
 #[test]
@@ -196,9 +240,47 @@ fn an_agent_has_one_task_at_a_time_and_none_that_it_cannot_do() {
     agent.assert_refused(load(), "another task");
     agent.assert_refused(ToAgent::FleetPlan(Vec::new()), "another task");
     agent.end();
-    let agent = Running::start(AgentSetup::of_driver(never, DESERTED));
+    let agent = Running::start(AgentSetup::of_driver(never, SILENCE_TIMEOUT));
     agent.assert_refused(load(), "agent --nats");
     agent.end();
+}
+
+#[test]
+fn an_owner_is_asked_only_for_what_begins_if_it_is_permitted() {
+    let asked = Told::default();
+    let permits = || -> Option<Arc<dyn Permits>> { Some(Arc::new(Asked(Arc::clone(&asked)))) };
+    let agent = Running::start(AgentSetup { permits: permits(), ..of_shares(&Told::default()) });
+    agent.order(load());
+    assert_eq!(agent.next(), FromAgent::Planned);
+    agent.assert_refused(load(), "another task");
+    agent.assert_refused(ToAgent::FleetPlan(Vec::new()), "another task");
+    agent.end();
+    let agent =
+        Running::start(AgentSetup { permits: permits(), ..AgentSetup::of_driver(never, SILENCE_TIMEOUT) });
+    agent.assert_refused(load(), "agent --nats");
+    agent.order(serve());
+    assert!(matches!(agent.next(), FromAgent::Serving { .. }));
+    agent.assert_refused(serve(), "already serving");
+    agent.end();
+    assert_eq!(*lock(&asked), ["load", "server"]);
+}
+
+#[test]
+fn the_time_that_an_order_takes_is_no_silence_of_the_driver() {
+    let (sender, events) = channel();
+    let own = sender.clone();
+    for message in [load(), ToAgent::Bye] {
+        sender.send(AgentEvent::Message(message)).unwrap();
+    }
+    // Any order takes longer.
+    let timeout = Duration::from_nanos(1);
+    let setup = AgentSetup { timeout, ..of_shares(&Told::default()) };
+    let mut said = Vec::new();
+    work(&events, own, &setup, &mut |message| {
+        said.push(message);
+        true
+    });
+    assert!(matches!(&said[..], [FromAgent::Ready { .. }]), "{said:?}");
 }
 
 #[test]
@@ -208,13 +290,7 @@ fn what_its_owner_does_not_permit_is_refused_and_not_begun() {
     let agent = Running::start(AgentSetup { permits: Some(permits), ..of_shares(&told) });
     agent.assert_refused(load(), "no load");
     agent.assert_refused(ToAgent::FleetPlan(vec![testing::fetch_task(0)]), "no transfer");
-    let serve = ServeTask {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        protocol: Protocol::H2c,
-        settings: EngineSettings::default(),
-        congestion: None,
-    };
-    agent.assert_refused(ToAgent::Serve(serve), "no server");
+    agent.assert_refused(serve(), "no server");
     agent.end();
     assert!(lock(&told).is_empty());
 }
@@ -234,7 +310,7 @@ fn a_start_that_is_too_far_ahead_is_refused() {
     agent.end();
     assert!(!lock(&told).iter().any(|told| told.starts_with("begin")), "it is not begun");
     // Transfers wait for it in the same way.
-    let agent = Running::start(AgentSetup::of_driver(never, DESERTED));
+    let agent = Running::start(AgentSetup::of_driver(never, SILENCE_TIMEOUT));
     agent.order(ToAgent::FleetPlan(vec![task_from("127.0.0.1:1".parse().unwrap())]));
     assert_eq!(agent.next(), FromAgent::Planned);
     agent.assert_refused(ToAgent::StartAt { at: Time::NEVER }, "ahead");
@@ -255,13 +331,8 @@ fn task_from(server: std::net::SocketAddr) -> FetchTask {
 
 #[test]
 fn a_transfer_that_panics_is_over_and_its_driver_is_told() {
-    let agent = Running::start(AgentSetup::of_driver(never, DESERTED));
-    agent.order(ToAgent::Serve(ServeTask {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        protocol: Protocol::H2c,
-        settings: EngineSettings::default(),
-        congestion: None,
-    }));
+    let agent = Running::start(AgentSetup::of_driver(never, SILENCE_TIMEOUT));
+    agent.order(serve());
     let FromAgent::Serving { address } = agent.next() else { panic!("it serves") };
     agent.order(ToAgent::FleetPlan(vec![task_from(address)]));
     assert_eq!(agent.next(), FromAgent::Planned);

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use h2lab_base::random::Counter;
 use h2lab_model::bulk::{BulkRecord, TransferDirection, TransferOutcome};
+use h2lab_model::fleet::messages::LONGEST_LINE;
 use h2lab_model::fleet::{
     Ending, FetchTask, FleetJob, FleetRecord, FleetTimeouts, LoadTask, PairEnd, PairFigures, ServeTask,
     ServerPlace, Stage, testing,
@@ -14,10 +14,11 @@ use h2lab_model::fleet::{
 use h2lab_model::workload::{EngineSettings, Protocol};
 use h2lab_net::lock::lock;
 
-use super::super::agent::DESERTED;
+use super::super::agent::SILENCE_TIMEOUT;
 use super::super::agent_transport::TransportKind;
 use super::super::drive;
-use super::super::session_transport::{Inlet, Sessions};
+use super::super::session_transport::{PacketSender, Sessions};
+use super::super::shares::{Share, ShareEvents, Shares};
 use super::waiting::{MOST_BYTES, MOST_ORDERS};
 use super::*;
 
@@ -64,28 +65,28 @@ impl Path {
 }
 
 fn setup() -> AgentSetup {
-    AgentSetup::of_driver(figures, DESERTED)
+    AgentSetup::of_driver(figures, SILENCE_TIMEOUT)
 }
 
-/// A service whose packets go to `inlet`.
-fn service(inlet: Inlet, path: Arc<Path>) -> Service {
+/// A service whose packets go to `sender`.
+fn service(sender: PacketSender, path: Arc<Path>) -> Service {
     let send = move |_: RandomId, packet: Vec<u8>| {
         for _ in 0..path.copies() {
-            inlet.put(packet.clone());
+            sender.put(packet.clone());
         }
     };
-    Service::start(setup(), Surroundings { send: Box::new(send), log: Box::new(|_| ()) }).unwrap()
+    Service::start(setup(), ServiceIo { send: Box::new(send), log: Box::new(|_| ()) }).unwrap()
 }
 
 /// An agent, and the way to it: `session` is the number of its driver's session.
 fn agent(sessions: &Sessions, session: u128) -> (Service, TransportKind) {
     let line = sessions.line();
     let (to, from) = (Path::new(2 * session as u64), Path::new(2 * session as u64 + 1));
-    let service = service(line.inlet(), from);
-    let inlet = service.inlet();
+    let service = service(line.sender(), from);
+    let sender = service.sender();
     let datagrams = move |packet: Vec<u8>| {
         for _ in 0..to.copies() {
-            inlet.put(RandomId::new(session), &packet);
+            sender.put(RandomId::new(session), &packet);
         }
         Ok(())
     };
@@ -130,7 +131,7 @@ fn a_drive_is_whole_in_both_directions_although_packets_are_lost_and_doubled() {
         assert!(record.clients[0].lost.is_none() && record.servers[0].lost.is_none(), "{record:#?}");
         for service in [client, server] {
             // The end of a session may be lost, too: then its silence ends it.
-            assert!(service.wait_until_free(DESERTED + Duration::from_secs(30)));
+            assert!(service.wait_until_free(SILENCE_TIMEOUT + Duration::from_secs(30)));
         }
     }
 }
@@ -150,12 +151,24 @@ fn an_agent_that_is_busy_says_with_whom_and_one_that_drains_takes_nobody() {
 }
 
 #[test]
+fn a_task_that_is_too_long_for_a_message_is_not_sent_and_its_agent_is_lost_in_words() {
+    let sessions = Sessions::start("the test".to_owned()).unwrap();
+    let (_client, to_client) = agent(&sessions, 30);
+    let (_server, to_server) = agent(&sessions, 31);
+    let fields = vec![("x".to_owned(), "a".repeat(LONGEST_LINE))];
+    let job = FleetJob { fields, ..job(TransferDirection::Get) };
+    let record = drive(job, vec![to_client, to_server], &AtomicBool::new(false), &mut |_, _| ()).unwrap();
+    let why = record.clients[0].lost.as_deref().expect("it is lost");
+    assert!(why.contains("agents read 4 MiB at most"), "{why}");
+}
+
+#[test]
 fn an_agent_of_another_version_is_refused_by_its_number() {
     let sessions = Sessions::start("the test".to_owned()).unwrap();
     let line = sessions.line();
-    let inlet = line.inlet();
+    let sender = line.sender();
     let datagrams = move |_: Vec<u8>| {
-        inlet.put(br#"{"agent":6,"message":{}}"#.to_vec());
+        sender.put(br#"{"agent":6,"message":{}}"#.to_vec());
         Ok(())
     };
     let why = lost_client(&sessions, line.to(Box::new(datagrams)));
@@ -166,9 +179,9 @@ fn an_agent_of_another_version_is_refused_by_its_number() {
 fn an_agent_that_was_started_again_is_lost_with_that_reason() {
     let sessions = Sessions::start("the test".to_owned()).unwrap();
     let line = sessions.line();
-    let (inlet, path) = (line.inlet(), Path::new(20));
-    let first = service(inlet.clone(), Arc::clone(&path));
-    let current = Arc::new(Mutex::new(first.inlet()));
+    let (sender, path) = (line.sender(), Path::new(20));
+    let first = service(sender.clone(), Arc::clone(&path));
+    let current = Arc::new(Mutex::new(first.sender()));
     let way = Arc::clone(&current);
     let datagrams = move |packet: Vec<u8>| {
         lock(&way).put(RandomId::new(20), &packet);
@@ -181,8 +194,8 @@ fn an_agent_that_was_started_again_is_lost_with_that_reason() {
     let record = drive(job, kinds, &AtomicBool::new(false), &mut |coordinator, _| {
         if second.is_none() && matches!(coordinator.stage(), Stage::Running { .. }) {
             path.is_cut.store(true, Ordering::Relaxed);
-            let started = service(inlet.clone(), Path::new(22));
-            *lock(&current) = started.inlet();
+            let started = service(sender.clone(), Path::new(22));
+            *lock(&current) = started.sender();
             second = Some(started);
         }
     });
@@ -200,8 +213,8 @@ type Said = Receiver<(RandomId, Vec<u8>)>;
 fn speaking(setup: AgentSetup) -> (Service, Said) {
     let (says, said) = channel();
     let send = move |session: RandomId, packet: Vec<u8>| says.send((session, packet)).unwrap_or(());
-    let surroundings = Surroundings { send: Box::new(send), log: Box::new(|_| ()) };
-    (Service::start(setup, surroundings).unwrap(), said)
+    let io = ServiceIo { send: Box::new(send), log: Box::new(|_| ()) };
+    (Service::start(setup, io).unwrap(), said)
 }
 
 /// A driver that says whatever it is told to.
@@ -232,7 +245,7 @@ impl<'a> Driver<'a> {
     /// Sends what is due, and takes a packet if one comes.
     fn pump(&mut self) {
         while let Some(packet) = self.session.poll_packet(self.clock.now()) {
-            self.service.inlet().put(self.id, &packet);
+            self.service.sender().put(self.id, &packet);
         }
         match self.said.recv_timeout(PACE) {
             Ok((id, packet)) if id == self.id => {
@@ -274,6 +287,91 @@ fn a_second_driver_learns_who_has_the_agent() {
     let second = Driver::open(&service, &said, 1).hear();
     assert!(matches!(&second, FromAgent::Busy { with } if with.starts_with("driver 0, ")), "{second:?}");
     assert!(service.busy().is_some_and(|with| with.starts_with("driver 0")));
+}
+
+#[test]
+fn a_driver_keeps_the_name_with_which_it_opened_its_session() {
+    let ((says, said), (logs, logged)) = (channel(), channel());
+    let send = move |session: RandomId, packet: Vec<u8>| says.send((session, packet)).unwrap_or(());
+    let log = move |words: &str| logs.send(words.to_owned()).unwrap_or(());
+    let io = ServiceIo { send: Box::new(send), log: Box::new(log) };
+    let service = Service::start(setup(), io).unwrap();
+    let mut driver = Driver::open(&service, &said, 1);
+    assert!(matches!(driver.hear(), FromAgent::Ready { .. }));
+    driver.say(&ToAgent::Open { driver: "another one".to_owned() });
+    driver.say(&ToAgent::Bye);
+    driver.deliver();
+    let words = [(); 2].map(|()| logged.recv_timeout(DEADLINE).unwrap());
+    assert_eq!(words, ["works for driver 1", "no longer works for driver 1"]);
+}
+
+/// Shares of which each reports that it has begun, and lets go a moment after the sessions of its service are over.
+#[derive(Debug)]
+struct Lasting {
+    begun: Mutex<Sender<()>>,
+    /// Ends with the sessions.
+    sessions: Arc<Mutex<Receiver<()>>>,
+    has_let_go: Arc<AtomicBool>,
+}
+
+/// One of [`Lasting`].
+#[derive(Debug)]
+struct LastingShare {
+    sessions: Arc<Mutex<Receiver<()>>>,
+    has_let_go: Arc<AtomicBool>,
+}
+
+impl Shares for Lasting {
+    fn start(&self, _: LoadTask, _: ShareEvents) -> Result<Box<dyn Share>, String> {
+        lock(&self.begun).send(()).unwrap_or(());
+        let (sessions, has_let_go) = (Arc::clone(&self.sessions), Arc::clone(&self.has_let_go));
+        Ok(Box::new(LastingShare { sessions, has_let_go }))
+    }
+}
+
+impl Share for LastingShare {
+    fn begin(&self, _: Time) {}
+
+    fn stop(&self) {}
+}
+
+impl Drop for LastingShare {
+    fn drop(&mut self) {
+        // Nothing is ever sent.
+        let _ = lock(&self.sessions).recv_timeout(DEADLINE);
+        // Whoever does not wait for the share is through by then.
+        thread::sleep(PACE);
+        self.has_let_go.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_end_of_a_service_waits_until_its_share_has_let_go_and_not_only_for_its_sessions() {
+    let (begun, begins) = channel();
+    let (open, sessions) = channel();
+    let has_let_go = Arc::new(AtomicBool::new(false));
+    let shares = Lasting {
+        begun: Mutex::new(begun),
+        sessions: Arc::new(Mutex::new(sessions)),
+        has_let_go: Arc::clone(&has_let_go),
+    };
+    let (says, said) = channel();
+    let send = move |session: RandomId, packet: Vec<u8>| {
+        // Dropped with the thread that has the sessions.
+        let _open = &open;
+        says.send((session, packet)).unwrap_or(());
+    };
+    let io = ServiceIo { send: Box::new(send), log: Box::new(|_| ()) };
+    let setup = AgentSetup { shares: Some(Arc::new(shares)), ..setup() };
+    let service = Service::start(setup, io).unwrap();
+    let mut driver = Driver::open(&service, &said, 1);
+    assert!(matches!(driver.hear(), FromAgent::Ready { .. }));
+    driver.say(&ToAgent::Load(Box::new(testing::load_task())));
+    driver.deliver();
+    begins.recv_timeout(DEADLINE).expect("its share begins");
+    assert!(!has_let_go.load(Ordering::Relaxed));
+    drop(service);
+    assert!(has_let_go.load(Ordering::Relaxed));
 }
 
 /// Permits that call `F` when a server is asked for, and then refuse it.
@@ -365,9 +463,9 @@ fn a_driver_with_more_orders_than_wait_is_given_up_in_words() {
 #[test]
 fn packets_wait_up_to_a_number_of_bytes_whatever_their_sessions() {
     let (orders, taken) = channel();
-    let inlet = ServiceInlet { orders, room: Room::of_packets() };
+    let sender = ServiceSender { orders, room: Room::of_packets() };
     let packet = vec![0; MOST_BYTES / 4];
-    let put = || (0..5).for_each(|number| inlet.put(RandomId::new(number), &packet));
+    let put = || (0..5).for_each(|number| sender.put(RandomId::new(number), &packet));
     put();
     assert_eq!(taken.try_iter().count(), 4);
     put();

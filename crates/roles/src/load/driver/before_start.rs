@@ -15,7 +15,7 @@ use crate::client::ConnectError;
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
 /// So long before the instant at which a load begins its threads meet: each looks for it once per [`TICK`].
-const SHORTLY: Duration = Duration::from_millis(20);
+const START_MARGIN: Duration = Duration::from_millis(20);
 
 impl Driver<'_> {
     /// Opens the warm pool. A failure is fatal if no connection has worked yet, or if it repeats.
@@ -86,7 +86,7 @@ impl Driver<'_> {
                 return Ok(None);
             }
             let now = self.clock.now();
-            if let Some(instant) = gate.instant().filter(|instant| *instant <= now + SHORTLY) {
+            if let Some(instant) = gate.instant().filter(|instant| *instant <= now + START_MARGIN) {
                 return Ok(Some(instant));
             }
             self.dial_and_send()?;

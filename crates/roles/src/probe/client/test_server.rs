@@ -22,7 +22,7 @@ use h2lab_net::tcp::Listener;
 use h2lab_net::tls::{ServerTls, TlsError};
 
 /// How often to check whether the command has ended.
-const GLANCE: Duration = Duration::from_millis(10);
+const CHECK_PERIOD: Duration = Duration::from_millis(10);
 /// Connections of a test case whose sockets are examined.
 const LOOKED_AT: usize = 4;
 /// Connections of a test case that are served; a client that dials more is recognised by these.
@@ -135,7 +135,7 @@ impl ClientTestServer {
     /// Waits until a socket has something, something is due, or the command may have ended.
     fn wait(&self) -> io::Result<()> {
         let next = self.sessions.iter().map(|(_, session)| session.deadline()).min().unwrap_or(Time::NEVER);
-        let left = next.since(self.clock.now()).min(GLANCE);
+        let left = next.since(self.clock.now()).min(CHECK_PERIOD);
         let timeout =
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
         let mut fds = Vec::with_capacity(self.sessions.len() + 1);

@@ -8,7 +8,7 @@ use h2lab_wire::ErrorCode;
 use super::super::exchange::{Exchange, Refusal};
 use super::super::side::Peer;
 use super::super::{Sidecar, mark, side, side_at};
-use super::{COME_AGAIN, Guard};
+use super::{DEFAULT_RETRY_AFTER, Guard};
 
 /// What is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Sidecar<'_> {
             Late::Connection => {
                 let after = of.bounds.wait.unwrap_or(timeouts.response);
                 Refusal::new(503, of.late("no connection to an instance was available", after))
-                    .come_again_after(COME_AGAIN)
+                    .come_again_after(DEFAULT_RETRY_AFTER)
             }
             Late::Response | Late::Attempt => {
                 Refusal::new(504, of.late("no response from an instance", timeouts.response))

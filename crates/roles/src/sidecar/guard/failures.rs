@@ -13,7 +13,7 @@ use h2lab_proxy::retry::Fate;
 use super::super::Sidecar;
 
 /// How often instances that are left out are looked at.
-const TEND: Duration = Duration::from_millis(100);
+const INSTANCE_CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// How often connections of clients are looked at.
 const SWEEP: Duration = Duration::from_millis(500);
 
@@ -138,7 +138,7 @@ impl Sidecar<'_> {
             }
             return;
         }
-        self.guard.tend_at = now + TEND;
+        self.guard.tend_at = now + INSTANCE_CHECK_PERIOD;
         self.count_all(now);
         if now >= self.guard.sweep_at {
             self.guard.sweep_at = now + SWEEP;

@@ -34,7 +34,7 @@ pub use standing::Standing;
 /// For how long the same note on the same service is not repeated.
 pub(super) const NOTE_PERIOD: Duration = Duration::from_secs(10);
 /// After what time to retry, where that is not known: a second is long for a proxy, and short for a caller.
-pub(super) const COME_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What is known of a service.
 #[derive(Debug)]
@@ -225,7 +225,7 @@ impl Guard {
         let Some(of) = self.services.get_mut(service as usize) else { return Ok(()) };
         if pressure >= Pressure::Shed {
             of.counts.shed += 1;
-            let refusal = Refusal::new(503, "memory limit reached").come_again_after(COME_AGAIN);
+            let refusal = Refusal::new(503, "memory limit reached").come_again_after(DEFAULT_RETRY_AFTER);
             return Err(refusal.because(ProxyError::ProxyInternalResponse));
         }
         if let Some(rate) = &of.share.rate
@@ -317,7 +317,7 @@ impl ServiceGuard {
         }) += 1;
         Refusal::new(503, format!("service {} is at its limit: {overflow}", self.name))
             .because(ProxyError::ConnectionLimitReached)
-            .come_again_after(COME_AGAIN)
+            .come_again_after(DEFAULT_RETRY_AFTER)
     }
 
     /// What did not come within this time.

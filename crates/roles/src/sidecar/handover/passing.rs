@@ -13,7 +13,7 @@ use h2lab_proxy::handover::{self, Client, Listener};
 use crate::sidecar::threads::{Assignment, Shared};
 
 /// How long the end of this process waits for the successor's last answer, for which [`Successor::give`] has a shorter time.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection that leaves this process, or has come back.
 #[derive(Debug)]
@@ -266,7 +266,7 @@ impl Passing {
         outgoing.is_over = true;
         self.0.changed.notify_all();
         let goes_on = |state: &mut State| state.outgoing.as_ref().is_some_and(|outgoing| !outgoing.has_ended);
-        let waited = self.0.changed.wait_timeout_while(state, PATIENCE, goes_on);
+        let waited = self.0.changed.wait_timeout_while(state, ANSWER_TIMEOUT, goes_on);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.outgoing.as_ref().map_or(0, |outgoing| outgoing.handed_over)
     }

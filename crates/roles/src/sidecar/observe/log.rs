@@ -23,9 +23,9 @@ const PIECE: usize = 32 * 1024;
 /// Pieces that wait for the disk at most: 8 MiB of all loops.
 const MOST_PIECES: usize = 256;
 /// A line waits for others no longer than this.
-const PATIENCE: Duration = Duration::from_millis(100);
+const BATCH_TIMEOUT: Duration = Duration::from_millis(100);
 /// How often to check whether the file was renamed or removed.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// How long to wait at the end for a disk that takes nothing.
 const LAST: Duration = Duration::from_secs(2);
 /// Bytes that standard output gets at once, in whole lines: a pipe takes all of them or none (`PIPE_BUF`, pipe(7)), so that it is known what
@@ -160,7 +160,7 @@ impl Named {
     /// use; this is reported once, with advice.
     fn look(&mut self) -> Option<String> {
         let is_asked = self.reopen.swap(false, Ordering::Relaxed);
-        if !is_asked && self.looked_at.elapsed() < LOOK {
+        if !is_asked && self.looked_at.elapsed() < CHECK_PERIOD {
             return None;
         }
         self.looked_at = Instant::now();
@@ -268,7 +268,7 @@ struct Writing<T> {
 impl<T: Fn(&str)> Writing<T> {
     fn run(mut self, pieces: &Receiver<Piece>) {
         loop {
-            let piece = match pieces.recv_timeout(LOOK) {
+            let piece = match pieces.recv_timeout(CHECK_PERIOD) {
                 Ok(piece) => Some(piece),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -332,7 +332,7 @@ impl LogBuffer {
     /// Adds a line.
     pub fn add(&mut self, entry: &Entry<'_>, now: Time) {
         if self.bytes.is_empty() {
-            self.due_at = now + PATIENCE;
+            self.due_at = now + BATCH_TIMEOUT;
         }
         entry.write(self.log.format, &mut self.bytes);
         self.lines += 1;
@@ -430,7 +430,7 @@ mod tests {
         buffer.add(&entry("/first"), Time::ZERO);
         buffer.look(Time::ZERO);
         assert!(!buffer.bytes.is_empty(), "it waits for others");
-        buffer.look(Time::ZERO + PATIENCE);
+        buffer.look(Time::ZERO + BATCH_TIMEOUT);
         let has = |path: &PathBuf, words: &str| {
             std::fs::read_to_string(path).is_ok_and(|text| text.contains(words))
         };

@@ -14,7 +14,7 @@ use crate::sidecar::side::Peer;
 use crate::sidecar::{Sidecar, Slot};
 
 /// How often paths are read, and queries answered.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// How often connections of HTTP/2 are read for the diagnosis: retransmissions must be visible beside what waited for
 /// them.
 const TICK: Duration = Duration::from_millis(10);
@@ -49,7 +49,7 @@ impl Sidecar<'_> {
         if now < watch.look_at {
             return;
         }
-        watch.look_at = now + LOOK;
+        watch.look_at = now + CHECK_PERIOD;
         watch.since_1970 = unix().saturating_sub(now.since(Time::ZERO));
         if watch.admin.is_none() {
             return;

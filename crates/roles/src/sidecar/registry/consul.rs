@@ -10,7 +10,7 @@ use h2lab_proxy::registry::consul;
 use h2lab_wire::Field;
 
 use super::super::live::Found;
-use super::{PATIENCE, Source, http};
+use super::{FIRST_LIST_TIMEOUT, Source, http};
 
 /// The agent adds up to a sixteenth of `wait`, and it needs time itself.
 const SLACK: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ impl Source for Agent {
             // Instances that failed their checks are a better guess than none.
             return Err(format!("Consul at {address} has no healthy instance of {}", self.consul.service));
         }
-        let mut found = Found::resolve(members, PATIENCE);
+        let mut found = Found::resolve(members, FIRST_LIST_TIMEOUT);
         found.set.sort_by_cached_key(|at| at.member.url.to_string());
         Ok(Some(found))
     }

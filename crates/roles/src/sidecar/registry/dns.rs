@@ -10,11 +10,11 @@ use h2lab_proxy::config::{Instance, Member, SrvName};
 use h2lab_proxy::registry::srv::{self, Answer, SrvError};
 
 use super::super::live::{Found, Resolved};
-use super::super::names::LONG_PATIENCE;
-use super::{LONGEST_PAUSE, PATIENCE as FIRST_PATIENCE, Source};
+use super::super::names::LONG_LOOKUP_TIMEOUT;
+use super::{FIRST_LIST_TIMEOUT, LONGEST_PAUSE, Source};
 
 /// How long a name server may take, each time it is asked.
-const PATIENCE: Duration = Duration::from_secs(2);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a name server is asked over UDP: packets get lost.
 const ATTEMPTS: usize = 2;
 /// Records with a shorter TTL are used for so long nevertheless.
@@ -62,12 +62,12 @@ pub struct Services {
     /// The TTL of the last answer.
     ttl: Duration,
     /// How long addresses of targets are waited for.
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Services {
     pub const fn new(name: SrvName, refresh: Duration) -> Self {
-        Self { name, refresh, ttl: refresh, patience: FIRST_PATIENCE }
+        Self { name, refresh, ttl: refresh, timeout: FIRST_LIST_TIMEOUT }
     }
 }
 
@@ -88,8 +88,8 @@ impl Source for Services {
             // Records of weight 0 get little beside others (RFC 2782).
             Member { weight: record.weight.max(1).into(), priority: record.priority, ..url.into() }
         });
-        let patience = std::mem::replace(&mut self.patience, LONG_PATIENCE);
-        let mut found = Found::resolve(members.collect(), patience);
+        let timeout = std::mem::replace(&mut self.timeout, LONG_LOOKUP_TIMEOUT);
+        let mut found = Found::resolve(members.collect(), timeout);
         found.set.sort_by_cached_key(|at| at.member.url.to_string());
         Ok(Some(found))
     }
@@ -167,7 +167,7 @@ fn ask_one(server: SocketAddr, name: &str) -> Result<Answer, Failure> {
 
 /// Waits for the answer. Other datagrams are ignored, and do not extend the wait.
 fn receive(socket: &UdpSocket, id: u16, name: &str) -> Result<Answer, Failure> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + QUERY_TIMEOUT;
     let mut space = [0; 4_096];
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -185,9 +185,9 @@ fn receive(socket: &UdpSocket, id: u16, name: &str) -> Result<Answer, Failure> {
 
 fn ask_over_tcp(server: SocketAddr, name: &str) -> Result<Answer, Failure> {
     let id = random();
-    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&server, QUERY_TIMEOUT)?;
+    stream.set_read_timeout(Some(QUERY_TIMEOUT))?;
+    stream.set_write_timeout(Some(QUERY_TIMEOUT))?;
     let question = srv::question(id, name);
     let length = (question.len() as u16).to_be_bytes();
     stream.write_all(&[&length[..], &question].concat())?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use h2lab_proxy::registry;
 
 use super::super::live::Found;
-use super::{PATIENCE, Source, Unreadable};
+use super::{FIRST_LIST_TIMEOUT, Source, Unreadable};
 
 /// How often files are checked.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -116,7 +116,7 @@ fn read(path: &Path, unreadable: Unreadable) -> Result<Found, String> {
     let text = fs::read_to_string(path).map_err(|error| unreadable(path, error).to_string())?;
     let name = path.display().to_string();
     let members = registry::file::instances(&name, &text).map_err(|why| format!("{name}: {why}"))?;
-    Ok(Found::resolve(members, PATIENCE))
+    Ok(Found::resolve(members, FIRST_LIST_TIMEOUT))
 }
 
 #[cfg(test)]

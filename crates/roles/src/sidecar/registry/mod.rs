@@ -28,7 +28,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// See [`Source::longest_pause`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long a list waits for the names in it that do not resolve: less than the start waits for the list.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a file cannot be read, with what is known of that.
 pub type Unreadable = fn(&Path, io::Error) -> SidecarError;

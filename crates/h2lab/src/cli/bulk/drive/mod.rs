@@ -11,8 +11,8 @@ use clap::Args;
 use h2lab_model::bulk::TransferDirection;
 use h2lab_model::fleet::plan::PlanInput;
 use h2lab_model::fleet::{
-    AgentName, AgentRecord, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts, PairTally,
-    Pairing, Server,
+    AgentName, AgentRecord, Coordinator, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts,
+    PairTally, Pairing, Server,
 };
 use h2lab_model::workload::Protocol;
 use h2lab_transfer::Sizes;
@@ -27,8 +27,10 @@ use super::super::needs;
 use super::super::policy::CongestionArgs;
 use super::super::reach::ReachArgs;
 use super::super::values::{duration, value, whole};
-use super::super::{Exit, help, output, signals};
+use super::super::{Exit, help, note, output, signals};
 use super::fields_and_settings;
+#[cfg(feature = "nats")]
+use crate::run::agent::free::{self, Purpose};
 #[cfg(feature = "nats")]
 use crate::run::fleet;
 use h2lab_net::machine::machine;
@@ -48,7 +50,7 @@ use view::DriveView;
 ///
 /// A client or server that dies or stops responding does not delay the others: its pairs are marked lost, and the other
 /// results are kept. After Ctrl-C the results so far are reported. No process and no file is left on any machine; agents
-/// of --nats stay.
+/// of --nats stay. One of these that is busy is waited for, 5 s at most.
 ///
 /// The default protocol is h2; --h2c and --proto h1 are without TLS.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
@@ -191,13 +193,16 @@ impl DriveArgs {
         false
     }
 
-    /// The transports to the agents that run already, in the order of their names.
+    /// The transports to the agents that run already, in the order of their names. They are there, and free.
     #[cfg(feature = "nats")]
     fn sessions(&self) -> Result<Vec<TransportKind>> {
-        match self.named() {
-            named if named.is_empty() => Ok(Vec::new()),
-            named => fleet::transports(&self.nats.connect(DRIVER)?, &named),
+        let named = self.named();
+        if named.is_empty() {
+            return Ok(Vec::new());
         }
+        let nats = self.nats.connect(DRIVER).context(UNREACHED)?;
+        free::await_free(&nats, PURPOSE, &named, &mut |words| note(&words))?;
+        fleet::transports(&nats, &named).context(UNREACHED)
     }
 
     /// None: names of agents were refused.
@@ -225,6 +230,13 @@ impl DriveArgs {
         (!is_there).then_some(program)
     }
 }
+
+/// What the agents that `--nats` reaches are needed for.
+#[cfg(feature = "nats")]
+const PURPOSE: Purpose = Purpose { flags: "--clients, --servers", what: "drive" };
+
+/// What cannot be done when not each agent can be reached.
+const UNREACHED: &str = "cannot reach all agents";
 
 /// What agents fetch is discarded.
 #[derive(Debug, Clone, Default)]
@@ -254,24 +266,38 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     resources::raise_open_files();
     let started = SystemTime::now();
     let mut view = DriveView::new(args.quiet || args.json);
-    let mut record = drive(job, transport_kinds, &stop, &mut |coordinator, now| view.show(coordinator, now))?;
+    let mut look = |coordinator: &mut Coordinator, now| {
+        if signals::must_leave() {
+            coordinator.abandon();
+        }
+        view.show(coordinator, now);
+    };
+    let mut record = signals::in_sessions(|| drive(job, transport_kinds, &stop, &mut look))?;
     drop(view);
     if !args.client.request.secrets {
         record = record.without_secrets();
     }
+    #[cfg(feature = "nats")]
+    let command_line = if args.named().is_empty() { command_line } else { args.nats.added_to(command_line) };
     record.command = command_line;
     env!("CARGO_PKG_VERSION").clone_into(&mut record.version);
     record.started = humantime::format_rfc3339_seconds(started).to_string();
     record.machine = machine();
     h2lab_analysis::bulk::fleet::name_limits(&mut record);
-    record.warnings = FleetSummary::of(&record).doubts(&record);
+    let summary = FleetSummary::of(&record);
+    record.warnings = summary.doubts(&record);
     let text = if args.json {
         serde_json::to_string_pretty(&h2lab_report::fleet_document(&record))? + "\n"
     } else {
         h2lab_report::fleet_text(&record, output::style())
     };
     output::print(&text)?;
-    args.page.write(|| h2lab_report::fleet_page(&record))?;
+    if record.interrupted && summary.bytes == 0 {
+        // A page would look like that of a measurement.
+        note(&"nothing was measured, and no page is written");
+    } else {
+        args.page.write(|| h2lab_report::fleet_page(&record))?;
+    }
     Ok(exit_of(&record))
 }
 
@@ -396,12 +422,12 @@ fn transport_kinds(args: &DriveArgs) -> Result<Vec<TransportKind>> {
         let words = "there is no such program, and agents at ssh:HOST are started with it";
         return Err(MissingRequirement(format!("--ssh {program}: {words}")).into());
     }
-    let mut sessions = args.sessions().context("cannot reach all agents")?.into_iter();
+    let mut sessions = args.sessions()?.into_iter();
     let transport_kinds = args.agents().map(|place| match place.agent().and_then(|_| sessions.next()) {
         Some(session) => Ok(session),
         None => place.transport_kind(remote),
     });
-    transport_kinds.collect::<Result<_, _>>().context("cannot reach all agents")
+    transport_kinds.collect::<Result<_, _>>().context(UNREACHED)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl DriveView {
             return;
         }
         let words = match coordinator.stage() {
-            Stage::Waking(_) => "starting the agents".to_owned(),
+            Stage::Comparing(_) => "starting the agents".to_owned(),
             Stage::Planning(_) => "sending the plan".to_owned(),
             Stage::Running { start, .. } => self.running(coordinator, start, now),
             Stage::Closing(_) => "collecting the servers' figures".to_owned(),

@@ -16,6 +16,7 @@ use h2lab_model::scenario::Cell;
 use h2lab_model::workload::Arrival;
 use h2lab_nats::{NatsError, Parts};
 use h2lab_net::clock::Clock;
+use h2lab_roles::fleet::agent::SILENCE_TIMEOUT;
 
 use super::super::super::note;
 use super::super::plan::LoadPlan;
@@ -70,7 +71,7 @@ fn has_ended_early(record: &CellRecord, outcome: &LoadOutcome, plan: &LoadPlan) 
 }
 
 /// How long a part is asked for again where NATS does not answer: as long as its agent would try to store it.
-const FETCHING: Duration = Duration::from_secs(60);
+const FETCHING: Duration = SILENCE_TIMEOUT;
 
 /// Why a share has no figures.
 struct Lost {
@@ -254,11 +255,9 @@ mod tests {
         };
         let share = ShareRecord {
             agent,
-            card: None,
             share: Share { number: 1, of: 3 },
             end,
             late: Some(Duration::from_millis(3)),
-            uncertainty: Some(Duration::ZERO),
         };
         LoadOutcome { start_at: Time::from_millis(12_000), interrupted: false, shares: vec![share] }
     }

@@ -2,6 +2,7 @@
 //! after another driver has finished the run.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -39,7 +40,11 @@ impl Missing {
 
 impl Driver<'_> {
     /// Compares the queue with what is open here, when it is time. Fails if units are missing twice in a row.
-    pub(super) fn look_for_missing(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
+    pub(super) fn look_for_missing(
+        &mut self,
+        stop: &AtomicBool,
+        observer: &mut dyn RemoteObserver,
+    ) -> Result<()> {
         let now = Instant::now();
         if now < self.missing.next {
             return Ok(());
@@ -50,11 +55,12 @@ impl Driver<'_> {
         // Without an answer nothing is known.
         let (Ok(entry), Ok(waiting)) = answers else { return Ok(()) };
         // An agent reports a unit before that leaves the queue: what has left it was reported by now.
-        while self.read_reports(Duration::ZERO, observer)? {}
-        // A report whose part does not come now is of a unit that has left the queue.
-        if !self.postponed.is_empty() {
+        while self.read_reports(Duration::ZERO, stop, observer)? {}
+        // A report whose part does not come now is of a unit that has left the queue, as one is that was not read.
+        if !self.postponed.is_empty() || stop.load(Ordering::Relaxed) {
             return Ok(());
         }
+        let waiting: BTreeSet<u32> = waiting.into_iter().map(|(_, number)| number).collect();
         let is_missing = |number: &u32| entry.is_none() || !waiting.contains(number);
         let open = self.queue.open();
         let numbers = open.iter().map(|job| self.queue.number(*job, self.attempts[*job]));

@@ -1,5 +1,6 @@
 //! What agents have reported: parts are fetched, checked and stored, and a unit of which nothing can be used is measured again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -55,7 +56,7 @@ pub(super) struct Postponed {
 
 impl Postponed {
     /// Whether the next try is the last.
-    fn is_hopeless(&self, now: Instant) -> bool {
+    fn is_last_fetch(&self, now: Instant) -> bool {
         self.fetches + 1 >= FEWEST_FETCHES && now.saturating_duration_since(self.since) >= GONE
     }
 }
@@ -71,34 +72,45 @@ enum Fetched {
 }
 
 impl Driver<'_> {
-    /// Reads new reports, and handles them; whether there may be more. Fails if NATS has not answered for long.
-    pub(super) fn read_reports(&mut self, wait: Duration, observer: &mut dyn RemoteObserver) -> Result<bool> {
+    /// Reads new reports, and handles them until it is to stop: each may be of a part of many megabytes. Whether there may be more to
+    /// handle now. Fails if NATS has not answered for long.
+    pub(super) fn read_reports(
+        &mut self,
+        wait: Duration,
+        stop: &AtomicBool,
+        observer: &mut dyn RemoteObserver,
+    ) -> Result<bool> {
+        let is_stopped = || stop.load(Ordering::Relaxed);
         self.handle_postponed(observer)?;
         let reports = match self.nats.reports().read(&self.id(), self.after, wait) {
             Ok(reports) => reports,
             Err(error) if passes(&error) && !self.outage.goes_on(Instant::now()) => {
                 // Agents go on meanwhile.
                 sleep(READ);
-                return Ok(true);
+                return Ok(!is_stopped());
             }
             Err(error) => return Err(failed(error)),
         };
         self.outage.end();
         let are_there_any = !reports.is_empty();
         for report in reports {
+            // What is not handled stays at NATS, for whoever resumes the run.
+            if is_stopped() {
+                return Ok(false);
+            }
             self.after = report.sequence;
             if let Some(error) = self.handle(&report, false, observer)? {
                 observer.notes(&format!("a part is fetched later: {error}"));
                 self.postponed.push_back(Postponed { report, since: Instant::now(), fetches: 1 });
             }
         }
-        Ok(are_there_any)
+        Ok(are_there_any && !is_stopped())
     }
 
     /// Handles the report again that was postponed first.
     fn handle_postponed(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
         let Some(mut postponed) = self.postponed.pop_front() else { return Ok(()) };
-        let is_last = postponed.is_hopeless(Instant::now());
+        let is_last = postponed.is_last_fetch(Instant::now());
         if self.handle(&postponed.report, is_last, observer)?.is_some() {
             postponed.fetches += 1;
             self.postponed.push_back(postponed);
@@ -141,6 +153,12 @@ impl Driver<'_> {
         let why = match self.fetch(job, &part, on)? {
             Fetched::Whole(repetitions) => {
                 self.store(job, repetitions, unit.1.as_str(), observer)?;
+                if report.delivered > 1 {
+                    observer.notes(&format!(
+                        "unit {} was taken {} times, since an agent gave it back or ended; {} has measured it",
+                        unit.0, report.delivered, unit.1
+                    ));
+                }
                 self.forget(&part);
                 return Ok(None);
             }
@@ -209,7 +227,8 @@ impl Driver<'_> {
         self.folder.clear_incoming().map_err(|error| unkept(self.folder.path(), &error))
     }
 
-    /// Has a job measured again of which this unit was reported and nothing can be used, unless it was added again since.
+    /// Has a job measured again of which this unit was reported and nothing can be used, unless it was added again since, or was given to
+    /// other agents: one that has not the unit could have it added again without end.
     fn dismiss(
         &mut self,
         job: usize,
@@ -220,10 +239,10 @@ impl Driver<'_> {
         let (number, agent) = (unit.0, unit.1.clone());
         let useless = self.useless.entry(unit).or_default();
         *useless = useless.saturating_add(1);
-        if number != self.queue.number(job, self.attempts[job]) {
+        if !self.queue.is_with(job, self.attempts[job], self.given[job], number, &agent) {
             return Ok(());
         }
-        self.again(job, &agent, &format!("{agent}: {why}"), observer)
+        self.again(job, &agent, why, observer)
     }
 
     /// Has a job measured again at which this agent has failed, by others where there are any, unless it was tried too often.
@@ -237,16 +256,23 @@ impl Driver<'_> {
         if self.queue.jobs[job].state != JobState::Open {
             return Ok(());
         }
-        let Some(next) = self.failures[job].note(agent, self.queue.agents_of(job)) else {
-            observer.not_measured(self.first_cell(job), why);
-            self.queue.jobs[job].state = JobState::Failed(why.to_owned());
+        let able = self.queue.agents_of(job);
+        let next = self.failures[job].note(agent, able);
+        let (attempt, most) = self.failures[job].attempts(able, next.as_deref().unwrap_or_default());
+        let unit = self.queue.number(job, self.attempts[job]);
+        let brief = self.told.brief(why);
+        let said = format!("unit {unit}: attempt {attempt} of {most}, by {agent}, failed: {brief}");
+        let Some(next) = next else {
+            observer.not_measured(self.first_cell(job), &said);
+            let agents = self.failures[job].agents();
+            self.queue.jobs[job].state = JobState::Failed(format!("{why} (tried by {agents})"));
             return Ok(());
         };
         self.attempts[job] += 1;
         if let Some(kept) = self.kept.clone().filter(|kept| kept.attempts < self.attempts[job]) {
             self.keep(KeptRun { attempts: self.attempts[job], ..kept })?;
         }
-        observer.not_measured(self.first_cell(job), &format!("{why}; it is measured again"));
+        observer.not_measured(self.first_cell(job), &format!("{said}; it is measured again"));
         self.give(job, next)?;
         self.add(job)
     }
@@ -340,9 +366,9 @@ mod tests {
             let report = StoredReport { sequence: 1, agent: "kek-1".to_owned(), payload: Vec::new() };
             Postponed { report, since, fetches }
         };
-        assert!(!postponed(1).is_hopeless(since + GONE));
-        assert!(!postponed(9).is_hopeless(since + GONE.saturating_sub(Duration::from_nanos(1))));
-        assert!(postponed(2).is_hopeless(since + GONE));
+        assert!(!postponed(1).is_last_fetch(since + GONE));
+        assert!(!postponed(9).is_last_fetch(since + GONE.saturating_sub(Duration::from_nanos(1))));
+        assert!(postponed(2).is_last_fetch(since + GONE));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use h2lab_net::reactor::{Reactor, Token};
 use h2lab_net::transport::{Received, Sent, Transport};
 
 /// How often it checks whether it is to end.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_PERIOD: Duration = Duration::from_millis(10);
 
 /// A connection.
 struct Served {
@@ -39,7 +39,7 @@ pub fn serve(
     let mut all: BTreeMap<usize, Served> = BTreeMap::new();
     while !stop.load(Ordering::SeqCst) {
         let due = all.values().map(|served| served.transport.timeout()).min().unwrap_or(Time::NEVER);
-        reactor.wait(due.min(clock.now() + LOOK)).expect("it waits");
+        reactor.wait(due.min(clock.now() + CHECK_PERIOD)).expect("it waits");
         while reactor.next_completion().is_some() {}
         loop {
             let mut arrivals = Vec::new();

@@ -11,7 +11,9 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::doing;
 use super::figures::{list, number, text};
+use super::fleet::INVALID;
 use super::network::Counters;
 use crate::process;
 use crate::verify::binary::{H2lab, Run};
@@ -33,6 +35,8 @@ const HEADS: u64 = 52;
 const ETHERNET: u64 = 14;
 /// By how much the sum may differ from what the device received.
 const MOST: f64 = 0.02;
+/// The tool calls transfers invalid whose client did not get its CPU.
+const TRIES: u32 = 3;
 
 /// How the driver is asked for a direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,7 +49,7 @@ enum Way {
 pub fn bulk(h2lab: &H2lab) -> Result<ItemOutcome> {
     let mut outcome = ItemOutcome::default();
     for way in [Way::Get, Way::Put] {
-        let (document, code, received) = driven(h2lab, way, "20s", "")?;
+        let (document, code, received) = trusted(h2lab, way)?;
         outcome.check(code == 0, format!("{way:?}: exit {code}"));
         let bytes = number(&document, "/bytes")?;
         let text = format!(
@@ -58,12 +62,31 @@ pub fn bulk(h2lab: &H2lab) -> Result<ItemOutcome> {
         let pairs = list(&document, "/pairs")?;
         let sum: f64 = pairs.iter().map(|pair| number(pair, "/bytes")).sum::<Result<f64>>()?;
         let are_complete = pairs.iter().all(|pair| pair["state"] == "complete");
-        let text = format!("{way:?}: {} pairs, {:.1} MB in sum; {}", pairs.len(), sum / 1e6, limits(pairs));
-        outcome
-            .check(pairs.len() == CLIENTS.len() * SERVERS.len() && are_complete && is_near(sum, bytes), text);
+        let text = format!(
+            "{way:?}: {} pairs, {:.1} MB in sum, {:.1} Mbit/s together; {}",
+            pairs.len(),
+            sum / 1e6,
+            number(&document, "/rate_bps")? / 1e6,
+            limits(pairs)
+        );
+        let has_all = pairs.len() == CLIENTS.len() * SERVERS.len();
+        // The report's own arithmetic: exact.
+        outcome.check(has_all && are_complete && (sum - bytes).abs() < 0.5, text);
     }
     lost(&mut outcome, h2lab)?;
     Ok(outcome)
+}
+
+/// The transfers of a direction, for 20 s; again while the tool calls them invalid.
+fn trusted(h2lab: &H2lab, way: Way) -> Result<(Value, i32, f64)> {
+    let mut made = driven(h2lab, way, "20s", "")?;
+    for _ in 1..TRIES {
+        if made.1 != INVALID {
+            break;
+        }
+        made = driven(h2lab, way, "20s", "")?;
+    }
+    Ok(made)
 }
 
 /// What held each pair back.
@@ -86,11 +109,13 @@ fn lost(outcome: &mut ItemOutcome, h2lab: &H2lab) -> Result<()> {
     outcome.check(code == 3, format!("a client was killed: exit {code}"));
     for pair in list(&document, "/pairs")? {
         let (client, state) = (text(pair, "/client")?, text(pair, "/state")?);
-        let expected = if client == CLIENTS[1] { "lost" } else { "complete" };
+        // Invalid: it worked until its time was over, and is kept, but did not get its CPU.
+        let is_kept = matches!(state, "complete" | "invalid");
+        let is_expected = if client == CLIENTS[1] { state == "lost" } else { is_kept };
         let why = pair["why"].as_str().unwrap_or_default();
         let bytes = number(pair, "/bytes")?;
         let text = format!("{client} of {}: {state}, {:.1} MB {why}", text(pair, "/server")?, bytes / 1e6);
-        outcome.check(state == expected && bytes > 0.0, text);
+        outcome.check(is_expected && bytes > 0.0, text);
     }
     Ok(())
 }
@@ -102,6 +127,8 @@ fn is_near(bytes: f64, received: f64) -> bool {
 /// Makes the transfers in a lab; `meanwhile` is a script at the clients' end. The document, the exit code, and the bytes that the
 /// receiving device got without heads.
 fn driven(h2lab: &H2lab, way: Way, time: &str, meanwhile: &str) -> Result<(Value, i32, f64)> {
+    let killed = if meanwhile.is_empty() { "" } else { ", a client is killed" };
+    doing(format!("{way:?} for {time} over the link{killed}"));
     let folder = tempfile::tempdir()?;
     let at = |name: &str| folder.path().join(name);
     fs::write(at("server.sh"), server_script(h2lab)?)?;
@@ -159,11 +186,11 @@ fn client_script(h2lab: &H2lab, way: Way, time: &str, meanwhile: &str) -> String
         script += &agent(h2lab, name, "--allow http://$H2LAB_SERVER:*");
     }
     let all: Vec<&str> = CLIENTS.iter().chain(&SERVERS).copied().collect();
-    // Until each is there, for a minute at most.
+    // Until each is there: 30 looks, each of which takes 2 s, and 11 s while the server is absent.
     let _ = writeln!(
         script,
         "n=0; until {program} agents --nats nats://$H2LAB_SERVER:4222 --json >there.json 2>there.log && {}; do n=$((n+1)); \
-         test $n -lt 60 || exit 99; sleep 1; done",
+         test $n -lt 30 || exit 99; sleep 1; done",
         all.iter().map(|name| format!("grep -q '\"{name}\"' there.json")).collect::<Vec<_>>().join(" && ")
     );
     script += "ip -d link show dev eth0 >type\n";

@@ -14,6 +14,10 @@ use crate::verify::started::Started;
 
 /// Far above what tshark takes to begin and to end.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// What was seen just now is in the kernel's buffer for so long, at most.
+const SEEN: Duration = Duration::from_secs(1);
+/// For coreutils' timeout: no query and no reading of a capture takes as many seconds, but one that hangs.
+const READING_S: &str = "300";
 /// In all; a capture is as long as what it looks at.
 const LONGEST: Duration = Duration::from_secs(600);
 
@@ -36,7 +40,9 @@ pub fn list<'a>(of: &'a Value, pointer: &str) -> Result<&'a [Value]> {
 /// The one figure of a query about the tables of a run folder.
 pub fn queried(folder: &Path, sql: &str) -> Result<f64> {
     let duckdb = process::find("duckdb").context("it reads the requests: pipx install duckdb-cli")?;
-    let output = Command::new(duckdb).args(["-csv", "-noheader", "-c", sql]).current_dir(folder).output()?;
+    let mut command = Command::new("timeout");
+    command.arg(READING_S).arg(duckdb).args(["-csv", "-noheader", "-c", sql]).current_dir(folder);
+    let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     said.trim().parse().with_context(|| format!("{sql}: {said} {}", String::from_utf8_lossy(&output.stderr)))
 }
@@ -64,12 +70,20 @@ impl Capture {
 
     /// Ends it; the values of these fields of each packet that tshark's own filter lets through.
     pub fn end(self, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
+        std::thread::sleep(SEEN);
         send(&self.tshark, "INT")?;
         let ended = self.tshark.end(LONGEST)?;
-        ensure!(!ended.stderr.contains("packets dropped"), "tshark lost packets: {}", ended.last_words());
+        ensure!(!ended.stderr.contains(" dropped from "), "tshark lost packets: {}", ended.last_words());
         let program = process::find("tshark").context("tshark is not installed")?;
-        let mut command = Command::new(program);
-        command.args(["-n", "-r"]).arg(&self.file).args(["-Y", filter, "-T", "fields", "-E", "separator=/t"]);
+        let mut command = Command::new("timeout");
+        command.arg(READING_S).arg(program).args(["-n", "-r"]).arg(&self.file).args([
+            "-Y",
+            filter,
+            "-T",
+            "fields",
+            "-E",
+            "separator=/t",
+        ]);
         command.args(fields.iter().flat_map(|field| ["-e", field]));
         let read = process::said(&mut command)?;
         Ok(read.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())

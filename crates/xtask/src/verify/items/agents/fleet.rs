@@ -26,6 +26,8 @@ pub const PORT: u16 = 8080;
 const START: Duration = Duration::from_secs(60);
 /// No command of a driver takes as long, but one that hangs.
 pub const DEADLINE: Duration = Duration::from_secs(240);
+/// Exit code of figures that the tool does not trust.
+pub const INVALID: i32 = 5;
 /// How often it is looked whether an agent is free or busy.
 const PACE: Duration = Duration::from_millis(250);
 
@@ -235,6 +237,11 @@ impl<'a> Fleet<'a> {
     /// Runs a command of a driver to its end.
     pub fn drive(&self, words: &[&str]) -> Result<Ended> {
         self.begin(words)?.end(DEADLINE)
+    }
+
+    /// Waits until an agent works for nobody. One whose driver has just ended is free in a moment.
+    pub fn await_free(&self, name: &str, within: Duration) -> Result<Duration> {
+        self.await_busy(name, within, |busy| !busy)
     }
 
     /// The document of `agents --json`.

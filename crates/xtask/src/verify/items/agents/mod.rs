@@ -14,6 +14,8 @@ mod rest;
 mod strangers;
 mod study;
 
+use std::fmt;
+
 use anyhow::Result;
 
 use super::suites::{Tests, suite};
@@ -32,7 +34,7 @@ pub fn items() -> Vec<Item> {
         ),
         item(
             "percentiles",
-            "merged p50, p99, p99.9 are those of all requests by DuckDB within a histogram's precision, at --record full and tail",
+            "merged p50, p99, p99.9 are those of all requests by DuckDB within a histogram's precision at --record full, and p99.9 at tail",
             percentiles::percentiles,
         ),
         item(
@@ -43,7 +45,8 @@ pub fn items() -> Vec<Item> {
         ),
         item(
             "study",
-            "a study of cells of little CPU by two agents in <= 0.6 x the time of one, the same verdicts, each comparison on one machine",
+            "a study of cells of <= 25 % of a CPU by two agents in <= 0.6 x the time of one, the same verdicts, each comparison on one \
+             machine",
             study::study,
         ),
         item(
@@ -81,9 +84,15 @@ pub fn items() -> Vec<Item> {
     items
 }
 
+/// Says what an item does now: its figures are printed when it is over, and that may take minutes.
+fn doing(words: impl fmt::Display) {
+    println!("    … {words}");
+}
+
 /// What takes more agents than there are machines.
 fn simulated(h2lab: &H2lab) -> Result<ItemOutcome> {
     let model = ["--package", "h2lab-model", "--lib"];
+    doing("tests of the model and of the generator");
     // It prints the table of docs/agents.md, takes a release build, and asserts what the others do.
     let tests = Tests { skip: &["the_scale_table"], ..Tests::from("fleet::many::") };
     let mut outcome = suite(h2lab, &model, tests)?;

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
+use super::doing;
 use super::figures::{number, queried};
 use super::fleet::{Fleet, THREE, json};
 use crate::verify::binary::H2lab;
@@ -29,7 +30,8 @@ pub fn percentiles(h2lab: &H2lab) -> Result<ItemOutcome> {
         );
         let truth = queried(&fleet.folder().join("full"), &sql)?;
         let merged = number(&full, &format!("/latency_us/response/{name}"))?;
-        let text = format!("full: {name} {merged:.1} µs, {truth:.1} of all requests by DuckDB");
+        let sent = number(&full, "/requests/sent")?;
+        let text = format!("full: {name} {merged:.1} µs, {truth:.1} of all {sent} requests by DuckDB");
         outcome.check(is_equal(merged, truth), text);
     }
     let tail = loaded(&fleet, "tail")?;
@@ -41,6 +43,7 @@ pub fn percentiles(h2lab: &H2lab) -> Result<ItemOutcome> {
 
 /// A load whose run folder is called as its level.
 fn loaded(fleet: &Fleet<'_>, level: &str) -> Result<Value> {
+    doing(format!("a load of 10 s by three agents, --record {level}"));
     let (names, url) = (THREE.join(","), fleet.url(PATH)?);
     let load = ["load", "--json", "--quiet", "-c150", "-q6000", "-z10s", "--agents", &names];
     let words: Vec<&str> = load.into_iter().chain(["--record", level, "--out", level, &url]).collect();

@@ -2,8 +2,9 @@
 
 use anyhow::{Result, ensure};
 
+use super::doing;
 use super::figures::Capture;
-use super::fleet::{Fleet, Launch, ORIGIN, PORT, THREE};
+use super::fleet::{DEADLINE, Fleet, Launch, ORIGIN, PORT, THREE};
 use super::network::HUB;
 use crate::verify::binary::H2lab;
 use crate::verify::outcome::ItemOutcome;
@@ -14,7 +15,10 @@ const FORBIDDEN: &str = "forbidden";
 /// Exit code of a command that had no answer of a server.
 const UNREACHABLE: i32 = 3;
 
-/// Loads, transfers and cells that are not permitted.
+/// The port of NATS.
+const NATS: &str = "4222";
+
+/// Loads, transfers and servers that are not permitted.
 pub fn refused(h2lab: &H2lab) -> Result<ItemOutcome> {
     let mut outcome = ItemOutcome::default();
     let agent = THREE[0];
@@ -47,6 +51,8 @@ pub fn refused(h2lab: &H2lab) -> Result<ItemOutcome> {
         ("a server of bytes", &drive, &["--clients", "local", "--servers", &serve], "--allow serve"),
     ];
     for (what, first, rest, reason) in asked {
+        doing(format!("{what} is asked for"));
+        fleet.await_free(agent, DEADLINE)?;
         let words: Vec<&str> = first.iter().chain(rest).copied().collect();
         let ended = fleet.drive(&words)?;
         let said = format!("{}{}", ended.stdout, ended.stderr);
@@ -54,7 +60,7 @@ pub fn refused(h2lab: &H2lab) -> Result<ItemOutcome> {
         let is_refused = ended.ending == Ending::Code(UNREACHABLE) && said.contains(reason);
         outcome.check(is_refused, format!("{what}: {}: {}", ended.ending, why.trim()));
     }
-    let rows = capture.end("ip or ipv6", &["ip.src", "ip.dst", "udp.dstport"])?;
+    let rows = capture.end("ip or ipv6", &["ip.src", "ip.dst", "tcp.dstport"])?;
     let own_packets: Vec<&Vec<String>> = rows.iter().filter(|row| row.first() == Some(&own)).collect();
     ensure!(!own_packets.is_empty(), "nothing was captured, not even what went to NATS");
     let elsewhere: Vec<&str> = own_packets.iter().filter_map(|row| elsewhere(row)).collect();
@@ -69,9 +75,11 @@ pub fn refused(h2lab: &H2lab) -> Result<ItemOutcome> {
     Ok(outcome)
 }
 
-/// Where a packet went that was not for NATS.
+/// Where a packet of IPv4 went that was not for NATS.
 fn elsewhere(row: &[String]) -> Option<&str> {
-    row.get(1).map(String::as_str).filter(|to| *to != HUB)
+    let to = row.get(1)?;
+    let is_for_nats = to == HUB && row.get(2).is_some_and(|port| port == NATS);
+    (!is_for_nats).then_some(to.as_str())
 }
 
 #[cfg(test)]
@@ -79,9 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_for_another_address_than_that_of_nats_is_found() {
-        let row = |to: &str| vec!["10.77.1.2".to_owned(), to.to_owned(), String::new()];
-        assert_eq!(elsewhere(&row(HUB)), None);
-        assert_eq!(elsewhere(&row("10.77.2.2")), Some("10.77.2.2"));
+    fn a_packet_for_another_address_or_port_than_that_of_nats_is_found() {
+        let row = |to: &str, port: &str| vec!["10.77.1.2".to_owned(), to.to_owned(), port.to_owned()];
+        assert_eq!(elsewhere(&row(HUB, NATS)), None);
+        assert_eq!(elsewhere(&row("10.77.2.2", NATS)), Some("10.77.2.2"));
+        assert_eq!(elsewhere(&row(HUB, "8080")), Some(HUB));
+        // Of UDP.
+        assert_eq!(elsewhere(&row(HUB, "")), Some(HUB));
     }
 }

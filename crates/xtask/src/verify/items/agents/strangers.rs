@@ -5,7 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::fleet::{DEADLINE, Fleet, Launch, ORIGIN, THREE};
+use super::doing;
+use super::fleet::{DEADLINE, Fleet, INVALID, Launch, ORIGIN, THREE, json};
 use super::network::HUB;
 use super::raw::{Stranger, publish, subscribe};
 use crate::process;
@@ -22,6 +23,8 @@ const OBSERVER: &str = "observer";
 const SESSION: &str = "0123456789abcdef0123456789abcdef";
 /// Packets of a session as a driver begins it, and as an agent would answer.
 const PACKET: &str = r#"{"agent":7,"message":{"from":1,"ack":0,"held":0}}"#;
+/// What nats-server logs of a subject that it does not permit.
+const VIOLATION: &str = " Violation - ";
 /// Exit code of a command that lacks a right.
 const ENVIRONMENT: i32 = 4;
 
@@ -47,16 +50,24 @@ pub fn strangers(h2lab: &H2lab) -> Result<ItemOutcome> {
         let flags = ["--nats", &url, "--nats-ca", "cert.pem", "--nats-user", name, "--allow", &allow];
         fleet.start_agents(&[name], Launch { before: &[], flags: &flags, variables: &variables })?;
     }
+    doing("a load by a driver, and a look by an observer");
     honest(&mut outcome, &fleet, &url, secret(&users, DRIVER)?)?;
-    by_h2lab(&mut outcome, &fleet, &url)?;
     observed(&mut outcome, &fleet, &url, secret(&users, OBSERVER)?)?;
-    by_protocol(&mut outcome, &fleet, &users)?;
-    let log = fleet.nats_log().to_lowercase();
-    for (words, what) in
-        [("authentication error", "refused logins"), ("violation", "subjects that were refused")]
-    {
+    let log = fleet.nats_log();
+    let lacks = log.lines().find(|line| line.contains(VIOLATION));
+    let text =
+        format!("what the page permits is enough for them: {}", lacks.unwrap_or("nothing was refused"));
+    outcome.check(lacks.is_none(), text);
+    doing("strangers, with h2lab and with the protocol by hand");
+    let by_h2lab = by_h2lab(&mut outcome, &fleet, &url)?;
+    let by_hand = by_protocol(&mut outcome, &fleet, &users)?;
+    let log = fleet.nats_log();
+    for (words, tried, what) in [
+        ("authentication error", by_h2lab + by_hand.logins, "refused logins"),
+        (VIOLATION, by_hand.subjects, "subjects that were refused"),
+    ] {
         let count = log.lines().filter(|line| line.contains(words)).count();
-        outcome.check(count > 0, format!("nats-server has logged {count} {what}"));
+        outcome.check(count >= tried, format!("nats-server has logged {count} {what}, {tried} were tried"));
     }
     let own = fleet.agent(THREE[0])?.stderr();
     let drivers =
@@ -87,8 +98,10 @@ fn honest(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, url: &str, password: &st
         &target,
     ];
     let ended = run(fleet, &words, password)?;
-    let text = format!("the driver: {}: {}", ended.ending, ended.last_words());
-    outcome.check(ended.ending == Ending::Code(0), text);
+    // On a busy machine the figures are not trusted, but they are there.
+    let is_made = matches!(ended.ending, Ending::Code(0 | INVALID))
+        && json(&ended).is_ok_and(|document| document["agents"]["lost"] == 0);
+    outcome.check(is_made, format!("the driver: {}: {}", ended.ending, ended.last_words()));
     Ok(())
 }
 
@@ -103,13 +116,21 @@ fn observed(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, url: &str, password: &
     let words = ["agents", "--json", "--nats", url, "--nats-ca", "cert.pem", "--nats-user", OBSERVER];
     let ended = run(fleet, &words, password)?;
     let sees = THREE[..2].iter().all(|name| ended.stdout.contains(name));
-    let text = format!("an observer sees the agents: {}: {}", ended.ending, ended.stderr.trim());
-    outcome.check(ended.ending == Ending::Code(0) && sees, text);
+    // One says which open runs it may not see.
+    let warnings = json(&ended).map(|document| document["warnings"].clone()).unwrap_or_default();
+    let sees_runs = warnings.as_array().is_some_and(Vec::is_empty);
+    let text = format!(
+        "an observer sees the agents: {}, warnings {warnings}; {}",
+        ended.ending,
+        ended.stderr.trim()
+    );
+    outcome.check(ended.ending == Ending::Code(0) && sees && sees_runs, text);
     Ok(())
 }
 
-/// h2lab itself without credentials, with wrong ones, without TLS, and with a server that nobody it trusts has signed.
-fn by_h2lab(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, url: &str) -> Result<()> {
+/// h2lab itself without credentials, with wrong ones, and with a server that nobody it trusts has signed. How often the server had to
+/// refuse a login.
+fn by_h2lab(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, url: &str) -> Result<usize> {
     let plain = Fleet::nats_url("nats");
     let trusted = ["--nats-ca", "cert.pem"];
     let attempts: [(&str, &str, &[&str], &str); 4] = [
@@ -124,16 +145,25 @@ fn by_h2lab(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, url: &str) -> Result<(
         let text = format!("{how}: {}: {}", ended.ending, ended.last_words());
         outcome.check(ended.ending == Ending::Code(ENVIRONMENT) && !ended.stdout.contains(THREE[0]), text);
     }
-    Ok(())
+    // The last one did not come to that.
+    Ok(attempts.len() - 1)
+}
+
+/// How often something was tried that the server had to refuse.
+#[derive(Debug, Default)]
+struct Tried {
+    logins: usize,
+    subjects: usize,
 }
 
 /// The protocol by hand: commands to an agent, its reports forged, results read; as nobody, as another agent, and what an
 /// observer must not do.
-fn by_protocol(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, users: &[User]) -> Result<()> {
+fn by_protocol(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, users: &[User]) -> Result<Tried> {
     let victim = THREE[0];
     let question = format!(r#"{{"agent":7,"message":{{"session":"{SESSION}"}}}}"#);
     // The first ones are not for observers either.
-    let not_for_observers = 6;
+    let not_for_observers = 9;
+    let mut tried = Tried::default();
     let attempts = [
         ("orders to an agent", publish(&format!("h2lab.agent.{victim}.to.{SESSION}"), PACKET)),
         ("its reports forged", publish(&format!("h2lab.agent.{victim}.from.{SESSION}"), PACKET)),
@@ -141,28 +171,29 @@ fn by_protocol(outcome: &mut ItemOutcome, fleet: &Fleet<'_>, users: &[User]) -> 
         ("its orders read", subscribe(&format!("h2lab.agent.{victim}.to.>"))),
         ("units put into the queue", publish(&format!("h2lab.cells.{SESSION}.0.0"), "{}")),
         ("a driver's answers read", subscribe("_INBOX_driver.>")),
-        ("its reports read", subscribe(&format!("h2lab.agent.{victim}.from.>"))),
-        ("an observer's answers read", subscribe("_INBOX_observer.>")),
         ("parts deleted", publish("$JS.API.STREAM.PURGE.OBJ_H2LAB_PARTS", "{}")),
         ("the store of parts deleted", publish("$JS.API.STREAM.DELETE.OBJ_H2LAB_PARTS", "")),
         ("parts read", publish("$JS.API.DIRECT.GET.OBJ_H2LAB_PARTS", "{}")),
+        ("its reports read", subscribe(&format!("h2lab.agent.{victim}.from.>"))),
+        ("an observer's answers read", subscribe("_INBOX_observer.>")),
         ("all agents asked", publish("h2lab.who", &question)),
     ];
     for (place, (what, lines)) in attempts.iter().enumerate() {
         let others = [THREE[1], OBSERVER];
         let count = if place < not_for_observers { 2 } else { 1 };
         for user in [""].into_iter().chain(others.into_iter().take(count)) {
-            let (password, refusal_of) = match user {
-                "" => ("", "-ERR 'Authorization Violation'"),
-                user => (secret(users, user)?, "-ERR 'Permissions Violation"),
+            let (password, refusal_of, count) = match user {
+                "" => ("", "-ERR 'Authorization Violation'", &mut tried.logins),
+                user => (secret(users, user)?, "-ERR 'Permissions Violation", &mut tried.subjects),
             };
+            *count += 1;
             let stranger = Stranger { user, password, seconds: 1, ..Stranger::default() };
             let said = stranger.says(fleet, "elsewhere", lines)?;
             let who = if user.is_empty() { "nobody" } else { user };
             outcome.check(said.contains(refusal_of), format!("{what}, as {who}: {}", refusal(&said)));
         }
     }
-    Ok(())
+    Ok(tried)
 }
 
 /// The error in what the server said.

@@ -65,6 +65,24 @@ fn realtime(doctor: &Value) -> Result<bool> {
     Ok(check["status"]["state"] == "ok")
 }
 
+/// Whether a limit costs no time. Both CPUs are busy, and the p99 of one repetition differs from that of the next by a third:
+/// repetitions of all limits take turns.
+fn quick_as_without_a_limit(h2lab: &H2lab, path: &str, outcome: &mut ItemOutcome) -> Result<()> {
+    let document = h2lab.measure("run", &[path, "--sidecar=h2lab", "--repetitions=9", "-z", "5s"])?;
+    let is_free = |cell: &&Cell| cell.max_requests_per_connection == Some(NO_LIMIT);
+    let free =
+        document.cells.iter().find(is_free).context("the cell without a limit is missing")?.p99_ms()?;
+    for cell in document.cells.iter().filter(|cell| !is_free(cell)) {
+        let (limit, p99) =
+            (cell.max_requests_per_connection.context("a cell without a limit")?, cell.p99_ms()?);
+        outcome.check(
+            p99 <= 1.2 * free,
+            format!("limit {limit}: {:.2} of the p99 without a limit, {free:.1} ms", p99 / free),
+        );
+    }
+    Ok(())
+}
+
 /// Requests that are lost where connections to the instance end after some number of them.
 pub fn goaway(h2lab: &H2lab) -> Result<ItemOutcome> {
     ensure_link_is_on_time(h2lab)?;
@@ -83,20 +101,13 @@ pub fn goaway(h2lab: &H2lab) -> Result<ItemOutcome> {
             cell.requests.sent,
             cell.throughput_rps
         );
-        if name(cell) != OURS {
+        if name(cell) == OURS {
+            outcome.check(cell.requests.failed == 0, words);
+        } else {
             outcome.note(words);
-            continue;
         }
-        let is_free =
-            |other: &&Cell| name(other) == OURS && other.max_requests_per_connection == Some(NO_LIMIT);
-        let free =
-            document.cells.iter().find(is_free).context("the cell without a limit is missing")?.p99_ms()?;
-        outcome.check(cell.requests.failed == 0, words);
-        outcome.check(
-            p99 <= 1.2 * free,
-            format!("{of}: {:.2} of the p99 without a limit, {free:.1} ms", p99 / free),
-        );
     }
+    quick_as_without_a_limit(h2lab, path, &mut outcome)?;
     let ours =
         ["--sidecar=h2lab", "--max-requests-per-connection=1000,137", "--repetitions=1", REQUESTS_TAKE];
     let all: Vec<&str> = [path].into_iter().chain(ours).collect();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::doing;
 use super::figures::{list, number, queried, text};
 use super::fleet::{DEADLINE, Fleet, THREE};
 use crate::verify::items::{Item, item};
@@ -19,7 +20,7 @@ use crate::verify::started::{Ended, Ending, Started};
 /// Requests per second of a load here.
 const RATE: u32 = 600;
 /// For how long it sends them.
-const SECONDS: u32 = 10;
+const SECONDS: u32 = 14;
 /// What an agent that is busy needs until it sends requests: clocks, connections, the common instant.
 const SETTLING: Duration = Duration::from_secs(3);
 /// The run folder of a load.
@@ -27,7 +28,6 @@ const RUN: &str = "run";
 /// Exit codes.
 const DONE: i32 = 0;
 const UNREACHABLE: i32 = 3;
-const INVALID: i32 = 5;
 
 /// The items.
 pub fn items() -> Vec<Item> {
@@ -49,7 +49,7 @@ pub fn items() -> Vec<Item> {
         ),
         item(
             "fault-quota",
-            "a quota of JetStream is reached: shares are lost with the reason, no run folder",
+            "a quota of JetStream is reached: all shares are lost with the reason, no run folder",
             server::quota,
         ),
         item(
@@ -84,7 +84,8 @@ pub fn items() -> Vec<Item> {
         ),
         item(
             "fault-two",
-            "two drivers at once: the second is refused and told which driver has the agents; the first gets all its results",
+            "two drivers at once: the second is refused and told which driver has the agents, also if one of its agents is free; the \
+             first gets all its results",
             peers::two_drivers,
         ),
         item(
@@ -107,8 +108,14 @@ fn loading(fleet: &Fleet<'_>) -> Result<Started> {
 
 /// Begins a load by three agents.
 fn begun(fleet: &Fleet<'_>, out: &str) -> Result<Started> {
+    begun_by(fleet, &THREE, out)
+}
+
+/// Begins a load by these agents.
+fn begun_by(fleet: &Fleet<'_>, agents: &[&str], out: &str) -> Result<Started> {
     let (names, url, rate, time) =
-        (THREE.join(","), fleet.url("/")?, format!("-q{RATE}"), format!("-z{SECONDS}s"));
+        (agents.join(","), fleet.url("/")?, format!("-q{RATE}"), format!("-z{SECONDS}s"));
+    doing(format!("a load of {SECONDS} s by {names}"));
     let waits = ["--setup-timeout", "20s", "--grace", "10s", "--drain", "2s"];
     let words = ["load", "--json", "--quiet", "--record", "full", "-c30", &rate, &time, "--agents", &names];
     let all: Vec<&str> = words.into_iter().chain(waits).chain(["--out", out, &url]).collect();
@@ -130,13 +137,20 @@ fn judged(
     let text =
         format!("{what}: {} after {:.1} s: {}", ended.ending, ended.took.as_secs_f64(), ended.last_words());
     outcome.check(is_allowed && !is_panic, text);
+    // A folder that is neither is an error.
     let kept = fleet.report(out)?;
     let words = if kept.is_some() { "whole" } else { "absent" };
-    outcome.check(true, format!("{what}: the run folder is {words}"));
+    let is_one = kept.is_some() != ended.stdout.trim().is_empty();
+    outcome.check(is_one, format!("{what}: the run folder is {words}, as its document is"));
     if kept.is_some() {
         let sql = "SELECT count(*) - count(DISTINCT (connection, stream, scheduled_at_ns, sent_at_ns)) FROM 'samples.parquet'";
         let twice = queried(&fleet.folder().join(out), sql)?;
         outcome.check(twice.abs() < 0.5, format!("{what}: {twice} requests are in it twice"));
+        let rows = queried(&fleet.folder().join(out), "SELECT count(*) FROM 'samples.parquet'")?;
+        let sent = kept.as_ref().and_then(sent);
+        let by_report = sent.map_or_else(|| "none".to_owned(), |sent| sent.to_string());
+        let text = format!("{what}: {rows} requests are in it, {by_report} by its report");
+        outcome.check(sent.is_some_and(|sent| (sent - rows).abs() < 0.5), text);
     }
     if ended.stdout.trim().is_empty() {
         return Ok(None);
@@ -144,6 +158,12 @@ fn judged(
     let document: Value = serde_json::from_str(&ended.stdout).context("stdout is no document")?;
     added_up(outcome, what, &document)?;
     Ok(Some(document))
+}
+
+/// How many requests a report of a load has.
+fn sent(report: &Value) -> Option<f64> {
+    let of_load = report.pointer("/requests/sent").or_else(|| report.pointer("/cells/0/requests/sent"));
+    of_load.and_then(Value::as_f64)
 }
 
 /// Requests are those of the shares that are there, and no more than were due.
@@ -216,6 +236,13 @@ mod tests {
         assert!(holds(&document(2_000, 2_000)) && holds(&document(due, due)));
         assert!(!holds(&document(2_007, 2_000)), "those of the lost one are counted");
         assert!(!holds(&document(2 * due, 2 * due)), "counted twice");
+    }
+
+    #[test]
+    fn the_requests_of_a_report_are_those_of_its_only_cell() {
+        assert_eq!(sent(&document(7, 7)), Some(7.0));
+        assert_eq!(sent(&json!({"cells": [{"requests": {"sent": 5}}]})), Some(5.0));
+        assert_eq!(sent(&json!({"cells": []})), None);
     }
 
     #[test]

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::messages::ToAgent;
-use super::{AgentCard, AgentRecord, ClockOffset, RoundTrip};
+use super::messages::{FromAgent, ToAgent};
+use super::{AgentRecord, ClockOffset, RoundTrip};
 use h2lab_base::units::Time;
 
 /// Round trips by which a clock is compared.
@@ -17,11 +17,35 @@ const PINGS: u32 = 8;
 /// The least lead of a start, besides twice the longest round trip: time for an agent on a busy machine to receive it.
 const LEAD: Duration = Duration::from_millis(200);
 
+/// What decides in a job, without I/O: messages and the time go in, messages come out.
+pub trait Decider {
+    /// The next message, and the agent that it is for.
+    fn poll_message(&mut self) -> Option<(usize, ToAgent)>;
+
+    /// When [`Decider::handle_timeout`] wants to be called, unless something happens before.
+    fn poll_timeout(&self) -> Time;
+
+    /// Whether no useful message can come any more.
+    fn is_over(&self) -> bool;
+
+    /// An agent sent a message.
+    fn handle_message(&mut self, now: Time, agent: usize, message: FromAgent);
+
+    /// An agent's transport has ended, or delivered an invalid message.
+    fn handle_gone(&mut self, now: Time, agent: usize, why: &str);
+
+    /// Interrupts the job: what was measured until now is collected.
+    fn handle_interrupt(&mut self, now: Time);
+
+    /// Handles all deadlines up to `now`.
+    fn handle_timeout(&mut self, now: Time);
+}
+
 /// The stage of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Agents are started, clocks compared, servers started. Until this time.
-    Waking(Time),
+    Comparing(Time),
     /// Agents receive their tasks and prepare them. Until this time.
     Planning(Time),
     /// Agents work.
@@ -53,7 +77,7 @@ pub(super) enum Readiness {
     /// Its task was sent.
     Reading,
     /// It has acknowledged its task.
-    Briefed,
+    Accepted,
     /// A server that was sent Stop, and has not reported what it spent.
     Stopped,
     /// A server that has reported that.
@@ -65,8 +89,6 @@ pub(super) enum Readiness {
 pub(super) struct Agent {
     pub readiness: Readiness,
     pub record: AgentRecord,
-    /// What its machine can do, if it said that.
-    pub card: Option<Box<AgentCard>>,
     trips: Vec<RoundTrip>,
 }
 
@@ -79,18 +101,17 @@ impl Agent {
 
 /// The agents of a job, and the messages for them.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct AgentSet {
     pub agents: Vec<Agent>,
     outbox: VecDeque<(usize, ToAgent)>,
 }
 
-impl Gathering {
+impl AgentSet {
     /// Agents of these names, which are being started.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let agent = |name: &str| Agent {
             readiness: Readiness::Silent,
             record: AgentRecord::new(name),
-            card: None,
             trips: Vec::new(),
         };
         Self { agents: names.into_iter().map(agent).collect(), outbox: VecDeque::new() }
@@ -111,6 +132,13 @@ impl Gathering {
         self.agents.get(place).is_some_and(Agent::is_present)
     }
 
+    /// Gives up the agent at `place`. It is told to end what it has begun: it may be there, and keep connections for a start that
+    /// never comes.
+    pub fn lose(&mut self, place: usize, why: &str) {
+        self.send(place, ToAgent::Bye);
+        self.agents[place].record.lost = Some(why.to_owned());
+    }
+
     /// The places of agents that are present and satisfy `which`.
     pub fn those(&self, which: impl Fn(&Agent) -> bool) -> Vec<usize> {
         let present = self.agents.iter().enumerate().filter(|(_, agent)| agent.is_present());
@@ -123,20 +151,12 @@ impl Gathering {
     }
 
     /// An agent has reported that it is ready: its clock is compared.
-    pub fn wake(
-        &mut self,
-        now: Time,
-        place: usize,
-        version: String,
-        machine: String,
-        card: Option<Box<AgentCard>>,
-    ) {
+    pub fn note_ready(&mut self, now: Time, place: usize, version: String, machine: String) {
         let agent = &mut self.agents[place];
         if agent.readiness != Readiness::Silent {
             return;
         }
         (agent.record.version, agent.record.machine) = (Some(version), Some(machine));
-        agent.card = card;
         self.ping(now, place, 0);
     }
 
@@ -172,7 +192,7 @@ impl Gathering {
     pub fn note_planned(&mut self, place: usize) {
         let agent = &mut self.agents[place];
         if agent.readiness == Readiness::Reading {
-            agent.readiness = Readiness::Briefed;
+            agent.readiness = Readiness::Accepted;
         }
     }
 
@@ -181,7 +201,7 @@ impl Gathering {
         let trips = self.agents.iter().filter(|agent| agent.is_present()).flat_map(|agent| &agent.trips);
         let longest = trips.map(|trip| trip.received.since(trip.sent)).max();
         let start = now + LEAD + longest.unwrap_or_default() * 2;
-        for place in self.those(|agent| agent.readiness == Readiness::Briefed) {
+        for place in self.those(|agent| agent.readiness == Readiness::Accepted) {
             if let Some(offset) = self.agents[place].record.offset {
                 self.send(place, ToAgent::StartAt { at: offset.to_agent(start) });
             }
@@ -192,5 +212,5 @@ impl Gathering {
 
 /// Why an agent takes no part that serves the driver `with`.
 pub(super) fn busy(with: &str) -> String {
-    format!("it works for another driver: {with}")
+    format!("it is busy with {with}; `h2lab agents` shows when it is free")
 }
