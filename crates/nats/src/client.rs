@@ -48,6 +48,8 @@ pub struct ServerFacts {
     pub version: PeerText,
     /// The most bytes of one message.
     pub max_payload: usize,
+    /// Whether JetStream is on there.
+    pub has_jetstream: bool,
     /// From here to the server and back; `None` if that took longer than 2 s.
     pub round_trip: Option<Duration>,
 }
@@ -181,6 +183,7 @@ impl Nats {
             name: info.server_name.as_str().into(),
             version: info.version.as_str().into(),
             max_payload: self.max_payload(),
+            has_jetstream: info.jetstream,
             round_trip: self.round_trip(ROUND_TRIP_TIMEOUT).ok(),
         }
     }
@@ -357,7 +360,11 @@ fn in_words(error: &ConnectError) -> PeerText {
     if of_socket(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
         return "nothing listens there (connection refused)".into();
     }
-    error.to_string().as_str().into()
+    // The server's own words say the kind of the error once more.
+    let (words, kind) = (error.to_string(), error.kind().to_string());
+    let own = words.strip_prefix(&kind).and_then(|rest| rest.strip_prefix(": "));
+    let own = own.map(|own| own.strip_prefix("nats: ").unwrap_or(own));
+    own.filter(|own| own.to_lowercase().contains(&kind)).unwrap_or(&words).into()
 }
 
 #[cfg(test)]
@@ -393,6 +400,9 @@ mod tests {
             async_nats::rustls::Error::InvalidMessage(async_nats::rustls::InvalidMessage::InvalidContentType);
         let clear = of(io::Error::new(io::ErrorKind::InvalidData, clear));
         assert!(clear.contains("no TLS here"), "{clear}");
+        let violation = "nats: authorization violation".to_owned();
+        let twice = ConnectError::with_source(ConnectErrorKind::AuthorizationViolation, violation);
+        assert_eq!(in_words(&twice).to_string(), "authorization violation");
         let other = of(io::Error::other("what else"));
         assert!(other.contains("what else"), "{other}");
     }

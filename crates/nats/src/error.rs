@@ -22,7 +22,8 @@ pub enum NatsError {
     },
     /// Ours: the server does not accept the credentials.
     #[error(
-        "NATS at {servers} refuses the credentials: {reason}; look at --creds, --nats-user or the client certificate"
+        "NATS at {servers} refuses the credentials: {reason}; look at --creds, at --nats-user with \
+         --nats-password-file or H2LAB_NATS_PASSWORD, or at the client certificate"
     )]
     Refused {
         /// The servers that were tried, without secrets.

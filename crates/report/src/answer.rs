@@ -6,7 +6,6 @@ mod tests;
 use super::bulk_cells::{self, BulkCell};
 use super::causes::{self, Tail};
 use super::format::{bound, count, millis_unit, per_second, plural, rate, ratio};
-use super::history::is_planned;
 use super::sentences::{self, name};
 use super::style::{Paint, TextStyle, painted};
 use super::{Report, condition, notes, pairs};
@@ -14,7 +13,7 @@ use h2lab_analysis::diagnose::Finding;
 use h2lab_analysis::diagnose::waits::CauseKind;
 use h2lab_analysis::stats::{
     Answer, CellState, CellSummary, CellVerdict, Conclusion, Failed, Instability, Latency, Overload,
-    RampStep, RampSteps, Unclaimed,
+    RampStep, RampSteps, Unclaimed, is_planned,
 };
 use h2lab_base::units::millis_f64;
 use h2lab_model::bulk::rate::bits_text;
@@ -190,7 +189,7 @@ fn open(report: &Report<'_>, answer: &Answer<'_>) -> Vec<String> {
         return vec![format!("{lead}: {}.", sentences::headline(report, both))];
     }
     if let Some(void) = answer.void.filter(|_| answer.voids == answer.all) {
-        return vec![format!("No result: {}.", sentences::first_reason(report, void))];
+        return vec![format!("No result: {}.", reason_at(report, void))];
     }
     match (answer.alike, answer.undecided) {
         (1, 0) if answer.all == 1 => vec![format!("No difference: {}.", compared().unwrap_or_default())],
@@ -212,18 +211,29 @@ fn open(report: &Report<'_>, answer: &Answer<'_>) -> Vec<String> {
              narrow the intervals."
         )],
         (alike, undecided) => vec![format!(
-            "No difference was found: of {comparisons}, {} {} less than 10 %, {} undecided. Longer or more \
-             repetitions (-z, --repetitions) narrow the intervals.",
+            "{}: of {comparisons} {} {} less than 10 %, {} {} undecided. Longer or more repetitions (-z, \
+             --repetitions) narrow the intervals.",
+            // What most of them say is what the run says.
+            if undecided > alike { "Undecided" } else { "No difference was found" },
             count(alike as u64),
             if alike == 1 { "shows" } else { "show" },
-            count(undecided as u64)
+            count(undecided as u64),
+            if undecided == 1 { "is" } else { "are" }
         )],
     }
 }
 
+/// Why there is no verdict, with the condition if several cells have that name: `h2c × 1 at 3% loss: the link was late`.
+fn reason_at(report: &Report<'_>, void: &CellVerdict) -> String {
+    let label = report.analysis.cell(void.cell).map_or("", |summary| summary.label.as_str());
+    let namesakes = report.analysis.cells.iter().filter(|summary| summary.label == label).count();
+    let at = if namesakes > 1 { at(report, void.group) } else { String::new() };
+    sentences::first_reason(report, void, &at)
+}
+
 /// The comparisons that have no verdict, beside others that do.
 fn without(report: &Report<'_>, answer: &Answer<'_>, void: &CellVerdict) -> Option<String> {
-    let reason = sentences::first_reason(report, void);
+    let reason = reason_at(report, void);
     let n = count(answer.voids as u64);
     let verb = if answer.voids == 1 { "has" } else { "have" };
     (!reason.is_empty())

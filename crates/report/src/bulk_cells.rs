@@ -256,19 +256,25 @@ fn waits(stalls: &TransferStalls) -> Vec<String> {
 }
 
 /// Rates of equal parts of a repetition, at most so many, in bits per second. The last part ends with the last byte, and its rate is
-/// that of its own time; one of less than a tenth of the others' time is left out: a single read would tower over all others.
+/// that of its own time; one of less than half of the others' time is shown together with the one before it: a single read would tower
+/// over all others.
 pub(super) fn rates(meter: &ByteMeter, most: usize) -> (std::time::Duration, Vec<f64>) {
     let each = meter.intervals().len().div_ceil(most).max(1);
     let span = meter.interval() * each as u32;
-    let part = |(n, bytes): (usize, &[u64])| {
-        let time = span.min(meter.elapsed().saturating_sub(span * n as u32));
-        let is_shown = n == 0 || time >= span / 10;
-        is_shown.then(|| {
-            let time = time.max(meter.interval() / 10);
-            h2lab_model::bulk::rate::bits_per_second(bytes.iter().sum(), time).unwrap_or(0.0)
+    let mut parts: Vec<(std::time::Duration, u64)> = (meter.intervals().chunks(each).enumerate())
+        .map(|(n, bytes)| {
+            let time = span.min(meter.elapsed().saturating_sub(span * n as u32));
+            (time, bytes.iter().sum())
         })
-    };
-    (span, meter.intervals().chunks(each).enumerate().filter_map(part).collect())
+        .collect();
+    if let Some((time, bytes)) = parts.pop_if(|(time, _)| *time < span / 2) {
+        match parts.last_mut() {
+            Some(before) => *before = (before.0 + time, before.1 + bytes),
+            None => parts.push((time.max(meter.interval() / 10), bytes)),
+        }
+    }
+    let rate = |(time, bytes)| h2lab_model::bulk::rate::bits_per_second(bytes, time).unwrap_or(0.0);
+    (span, parts.into_iter().map(rate).collect())
 }
 
 /// The rate over time as a line of bars, in steps of an eighth of the highest.

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::format::{count, millis, plural, rate, shell_line, shell_word};
 use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number};
-use h2lab_analysis::stats::{CellState, CellSummary, Failed, repetitions_by_cell};
+use h2lab_analysis::stats::{
+    CellState, CellSummary, Failed, is_planned, measured_of_plan, repetitions_by_cell,
+};
 use h2lab_base::units::nanos;
 use h2lab_model::record::RunRecord;
 use h2lab_model::workload::Protocol;
@@ -69,13 +71,8 @@ pub fn past_run(run: &RunRecord, folder: &str) -> PastRun {
     }
 }
 
-/// Whether a command that makes the repetitions of a plan made it: a load has one repetition, which cannot be resumed.
-pub(super) fn is_planned(run: &RunRecord) -> bool {
-    run.command.get(1).is_some_and(|command| command == "compare" || command == "run")
-}
-
 fn missing(run: &RunRecord) -> usize {
-    if is_planned(run) { run.scenario.plan().iter().filter(|cell| !run.has(cell)).count() } else { 0 }
+    measured_of_plan(run).map_or(0, |[measured, planned]| planned - measured)
 }
 
 /// The command that resumes an interrupted run; `None` if it was complete, or has no plan. Files and servers given only on the

@@ -5,7 +5,8 @@ use super::style::{Paint, TextStyle, painted, paragraph};
 use super::{Report, condition, sentences};
 use h2lab_analysis::stats::{Agreement, ComparedOn, Conclusion, OwnVerdict, Reproduction};
 use h2lab_base::text::made_printable;
-use h2lab_model::record::RunRecord;
+use h2lab_model::record::{MeasuredOn, RunRecord};
+use std::collections::BTreeSet;
 
 /// Of more lines a terminal gets only the first so many; JSON and the page have all.
 const MOST: usize = 12;
@@ -35,20 +36,8 @@ pub(super) fn of(report: &Report<'_>) -> Option<Machines> {
     if compared.is_empty() {
         return None;
     }
-    let mut machines: Vec<(&str, &str, Vec<&ComparedOn>)> = Vec::new();
-    for one in &compared {
-        for machine in &one.machines {
-            let known = machines.iter_mut().find(|(agent, text, _)| {
-                (*agent, *text) == (machine.agent.as_str(), machine.machine.as_str())
-            });
-            match known {
-                Some((.., its)) => its.push(one),
-                None => machines.push((&machine.agent, &machine.machine, vec![one])),
-            }
-        }
-    }
-    let kinds: std::collections::BTreeSet<&String> =
-        compared.iter().flat_map(|one| &one.machines).map(|machine| &machine.likeness).collect();
+    let machines = each(report, &compared);
+    let kinds: BTreeSet<&String> = machines.iter().map(|machine| &machine.on.likeness).collect();
     let alike = match (machines.len(), kinds.len()) {
         (1, _) => String::new(),
         (_, 1) => ", alike".to_owned(),
@@ -56,10 +45,17 @@ pub(super) fn of(report: &Report<'_>) -> Option<Machines> {
     };
     let comparisons = plural(compared.len() as u64, "comparison");
     let title = format!("{comparisons} by {}{alike}", plural(machines.len() as u64, "machine"));
-    let line = |(agent, machine, its): &(&str, &str, Vec<&ComparedOn>)| {
-        let all =
-            if its.len() == compared.len() { "all of them".to_owned() } else { conditions(report, its) };
-        format!("{} ({}): {all}", made_printable(agent), made_printable(machine))
+    let which = |groups: &[u32]| {
+        if groups.len() == compared.len() { "all of them".to_owned() } else { conditions(report, groups) }
+    };
+    let line = |machine: &Machine<'_>| {
+        let measured = (!machine.measured.is_empty()).then(|| which(&machine.measured));
+        let again = (!machine.reproduced.is_empty()).then(|| which(&machine.reproduced));
+        let what = [measured, again.map(|which| format!("measured again: {which}"))];
+        let what: Vec<String> = what.into_iter().flatten().collect();
+        let [agent, text] = [&machine.on.agent, &machine.on.machine].map(|text| made_printable(text));
+        let peculiar = peculiar(&machine.on.likeness, &kinds);
+        format!("{agent} ({text}{peculiar}): {}", what.join("; "))
     };
     let mixed = compared.iter().filter(|one| one.machines.len() > 1).map(|one| {
         let names: Vec<_> = one.machines.iter().map(|machine| made_printable(&machine.agent)).collect();
@@ -70,9 +66,51 @@ pub(super) fn of(report: &Report<'_>) -> Option<Machines> {
     Some(Machines { title, lines })
 }
 
+/// `; isolation none`: what a kind has that not all of these kinds have. Machines of two kinds may have one description.
+fn peculiar(likeness: &str, kinds: &BTreeSet<&String>) -> String {
+    let is_of_all = |part: &str| kinds.iter().all(|kind| kind.split(", ").any(|other| other == part));
+    let parts: Vec<&str> = likeness.split(", ").filter(|part| !part.is_empty() && !is_of_all(part)).collect();
+    if parts.is_empty() { String::new() } else { format!("; {}", made_printable(&parts.join(", "))) }
+}
+
+/// A machine, and the groups of cells that it compared.
+struct Machine<'a> {
+    on: &'a MeasuredOn,
+    /// Those whose figures are in the run, or a part of them.
+    measured: Vec<u32>,
+    /// Those that it measured once more, after another one.
+    reproduced: Vec<u32>,
+}
+
+/// The machines of a run, those that reproduced something after those whose figures are in the run.
+fn each<'a>(report: &Report<'a>, compared: &'a [ComparedOn]) -> Vec<Machine<'a>> {
+    let mut machines: Vec<Machine<'a>> = Vec::new();
+    let mut add = |on: &'a MeasuredOn, group: u32, is_again: bool| {
+        let place = machines.iter().position(|machine| machine.on == on).unwrap_or(machines.len());
+        if place == machines.len() {
+            machines.push(Machine { on, measured: Vec::new(), reproduced: Vec::new() });
+        }
+        let machine = &mut machines[place];
+        let groups = if is_again { &mut machine.reproduced } else { &mut machine.measured };
+        // A group has several comparisons.
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    };
+    for one in compared {
+        for on in &one.machines {
+            add(on, one.group, false);
+        }
+    }
+    for found in report.analysis.reproductions.iter().flat_map(|one| one.found.iter().skip(1)) {
+        add(&found.machine, found.verdict.group, true);
+    }
+    machines
+}
+
 /// Conditions that a machine measured, in their order: `3 comparisons: no loss; 1% loss; 3% loss`.
-fn conditions(report: &Report<'_>, its: &[&ComparedOn]) -> String {
-    let names: Vec<String> = its.iter().map(|one| at(report, one.group)).collect();
+fn conditions(report: &Report<'_>, groups: &[u32]) -> String {
+    let names: Vec<String> = groups.iter().map(|group| at(report, *group)).collect();
     format!("{}: {}", plural(names.len() as u64, "comparison"), names.join("; "))
 }
 
@@ -99,6 +137,7 @@ pub(super) fn reproductions(report: &Report<'_>) -> Option<Reproductions> {
         counted(Agreement::Reproduced, "reproduced"),
         counted(Agreement::NotReproduced, "not reproduced"),
         counted(Agreement::Undecided, "undecided"),
+        counted(Agreement::NoVerdict, "without a verdict on any of them"),
         counted(Agreement::UnlikeMachines, "of unlike machines, which are not compared"),
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
@@ -117,6 +156,7 @@ pub(super) fn reproduction(report: &Report<'_>, one: &Reproduction) -> String {
         Agreement::Reproduced => "reproduced",
         Agreement::NotReproduced => "not reproduced",
         Agreement::Undecided => "undecided",
+        Agreement::NoVerdict => "not reproduced, since none of the machines has a verdict",
         Agreement::UnlikeMachines => "not compared, since the machines are unlike",
     };
     let found: Vec<String> = one.found.iter().map(own).collect();
@@ -147,8 +187,20 @@ fn own(one: &OwnVerdict) -> String {
     format!("{agent}: {word}{tail}")
 }
 
-/// The agents that measured a run, with their machines, in words; empty if none did.
-pub(super) fn measured_on(run: &RunRecord) -> String {
+/// The agents that measured a run, with their machines, in words, and those that measured it again; empty if none did.
+pub(super) fn measured_by(report: &Report<'_>) -> String {
+    let mut words = measured_on(report.run);
+    let further = report.analysis.reproductions.iter().flat_map(|one| one.found.iter().skip(1));
+    let again = in_words(further.map(|one| (one.machine.agent.as_str(), Some(one.machine.machine.as_str()))));
+    if !again.is_empty() {
+        words.push_str("; measured again on ");
+        words.push_str(&again);
+    }
+    words
+}
+
+/// The agents whose figures are in a run, with their machines, in words; empty if there are none.
+fn measured_on(run: &RunRecord) -> String {
     let of_units = run.repetitions.iter().filter_map(|one| one.machine.as_ref());
     let of_units = of_units.map(|on| (on.agent.as_str(), Some(on.machine.as_str())));
     // The figures of a share that was lost are not among those of the load.
@@ -202,7 +254,6 @@ mod tests {
     use super::super::testing::Fixture;
     use super::*;
     use h2lab_analysis::stats::analyse;
-    use h2lab_model::record::MeasuredOn;
     use h2lab_model::record::agents::{LostShare, ShareSummary};
 
     /// The fixture, of which the cells of each group were measured by the agent that `by` names, on a machine of that kind.
@@ -325,11 +376,43 @@ mod tests {
         assert_eq!(all.lines.len(), n);
         let line = all.lines.iter().find(|line| line.contains("smallest ratio")).unwrap();
         assert!(line.contains("; a: ") && line.contains("; b: ") && line.ends_with(" 1.00"), "{line}");
+        let machines = of(&report).unwrap();
+        assert_eq!(machines.title, "2 comparisons by 2 machines, alike");
+        let [of_run, further] = ["a (Linux 6.12, 4 CPUs)", "b (Linux 6.12, 4 CPUs): measured again"];
+        assert_eq!(machines.lines, [of_run, further].map(|line| format!("{line}: all of them")));
         let page = crate::html(&[report]);
+        let cited = "on a (Linux 6.12, 4 CPUs); measured again on b (Linux 6.12, 4 CPUs)";
+        assert!(page.contains(cited), "{page}");
         assert!(page.contains("id=\"reproduction\""));
         let document = crate::document(&report);
         assert_eq!(document.reproductions.len(), n);
         assert_eq!(document.reproductions[0].found.len(), 2);
+    }
+
+    #[test]
+    fn what_is_invalid_on_each_machine_is_not_said_to_be_undecided() {
+        let [mut first, mut second] = [("a", "x"), ("b", "x")].map(|on| measured(move |_, _| on));
+        for fixture in [&mut first, &mut second] {
+            fixture.analysis.verdicts.truncate(1);
+            let verdict = &mut fixture.analysis.verdicts[0];
+            (verdict.conclusion, verdict.tail_ratio) = (Conclusion::Invalid, None);
+        }
+        first.analysis = first.analysis.reproduced_by(&[second.analysis]);
+        let all = reproductions(&first.report()).unwrap();
+        assert_eq!(all.title, "1 comparison by several machines each: 1 without a verdict on any of them");
+        let [line] = &all.lines[..] else { panic!("{:?}", all.lines) };
+        let expected = ": not reproduced, since none of the machines has a verdict; a: invalid; b: invalid";
+        assert!(line.ends_with(expected), "{line}");
+    }
+
+    #[test]
+    fn machines_of_several_kinds_are_told_apart_by_what_differs() {
+        let kinds = ["h2lab 1, isolation full", "h2lab 1, isolation none"];
+        let fixture = measured(move |group, _| if group == 0 { ("a", kinds[0]) } else { ("b", kinds[1]) });
+        let machines = of(&fixture.report()).unwrap();
+        let [first, second] = &machines.lines[..] else { panic!("{:?}", machines.lines) };
+        assert!(first.starts_with("a (Linux 6.12, 4 CPUs; isolation full): "), "{first}");
+        assert!(second.starts_with("b (Linux 6.12, 4 CPUs; isolation none): "), "{second}");
     }
 
     #[test]

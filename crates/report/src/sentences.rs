@@ -150,7 +150,7 @@ fn against(report: &Report<'_>, verdict: &CellVerdict, base: &str) -> String {
             rate(cell.served_rps)
         ),
         Conclusion::Failed | Conclusion::Invalid | Conclusion::Unsupported | Conclusion::UnlikeMachines => {
-            format!("no verdict on {name}: {}", first_reason(report, verdict))
+            format!("no verdict on {name}: {}", first_reason(report, verdict, ""))
         }
     };
     format!("{at}{body}{}", served(verdict))
@@ -319,23 +319,23 @@ pub(super) fn verb(cell: &CellSummary, stem: &str) -> String {
     }
 }
 
-/// The first reason for which there is no verdict, and the cell that it is about.
-pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict) -> String {
+/// The first reason for which there is no verdict, and the cell that it is about, with its condition `at`, if that is to be named.
+pub(super) fn first_reason(report: &Report<'_>, verdict: &CellVerdict, at: &str) -> String {
     let reason = |index| {
         let summary = report.analysis.cell(index)?;
-        Some(format!("{}: {}", summary.label, no_result(summary)?))
+        Some(format!("{}{at}: {}", summary.label, no_result(summary)?))
     };
     let both = [verdict.baseline, verdict.cell].map(|index| report.analysis.cell(index));
     if verdict.conclusion == Conclusion::UnlikeMachines {
-        return unlike_machines(&both);
+        return format!("{}{at}", unlike_machines(&both));
     }
     if let [Some(baseline), Some(cell)] = both
         && let (Some(one), Some(other)) = (only_statuses(baseline), only_statuses(cell))
     {
         return if one == other {
-            format!("both ways answered only {one}")
+            format!("both ways answered only {one}{at}")
         } else {
-            format!("{} answered only {one}, {} only {other}", baseline.label, cell.label)
+            format!("{} answered only {one}, {} only {other}{at}", baseline.label, cell.label)
         };
     }
     reason(verdict.cell).or_else(|| reason(verdict.baseline)).unwrap_or_default()

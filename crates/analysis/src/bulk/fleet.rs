@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::limits;
 
 /// Names the limit of pairs again, with their server's end, where their client found none, guessed one, or could only say
-/// that it was at the other end: of downloads a full path above all, since only the sender sees packets queue.
+/// that it was at the other end: of downloads a full path above all, since only the sender sees packets queue. A pair that
+/// failed, or an end of which was lost, has none: what its death looks like in counters is no limit.
 pub fn name_limits(record: &mut FleetRecord) {
     let seen = &*record;
     let servers = seen.servers.iter().enumerate();
@@ -20,13 +21,32 @@ pub fn name_limits(record: &mut FleetRecord) {
         servers.map(|(place, server)| of_server(seen, place, server.served.as_ref()?)).collect();
     let direction = record.asked.direction;
     for pair in &mut record.pairs {
+        let (client, server) = (pair.pair.client as usize, pair.pair.server as usize);
         let PairEnd::Reported(figures) = &mut pair.end else { continue };
-        let Some(Some(server)) = ends.get(pair.pair.server as usize) else { continue };
-        let found = of_both(server, figures.cpu);
-        if explains(&found, figures.limit.as_ref(), direction) {
-            figures.limit = Some(found);
+        let agents = [record.clients.get(client), record.servers.get(server)];
+        if figures.is_failed() || agents.into_iter().flatten().any(|agent| agent.lost.is_some()) {
+            figures.limit = None;
+            continue;
+        }
+        let found = ends.get(server).and_then(Option::as_ref).map(|end| of_both(end, figures.cpu));
+        if let Some(found) = found.filter(|found| explains(found, figures.limit.as_ref(), direction)) {
+            let spent = record.servers.get(server).and_then(|agent| agent.served.as_ref());
+            // Of uploads a server reports the sum of its connections only.
+            let is_one_of_many = direction == TransferDirection::Get
+                && spent.is_some_and(|spent| spent.busiest.is_some() && spent.connections > 1);
+            figures.limit = Some(of_one("the server's busiest connection", is_one_of_many, found));
+        } else if let Some(limit) = figures.limit.take() {
+            figures.limit = Some(of_one("its busiest connection", figures.connections > 1, limit));
         }
     }
+}
+
+/// A limit whose sentence says that its rate and sizes are those of one connection of many; a full path is that of all.
+fn of_one(connection: &str, is_one_of_many: bool, limit: Binding) -> Binding {
+    if !is_one_of_many || limit.kind == BindingKind::Link {
+        return limit;
+    }
+    Binding { sentence: format!("on {connection}, {}", limit.sentence), ..limit }
 }
 
 /// Whether what both ends show says more than the limit that the client's end has found alone.
@@ -178,6 +198,40 @@ mod tests {
         assert_eq!((binding.kind, binding.certainty), (BindingKind::Link, Certainty::Likely));
         assert!(binding.sentence.contains("round trips of 40 ms instead of 10 ms"), "{}", binding.sentence);
         assert!(binding.sentence.contains("the path is full at"), "{}", binding.sentence);
+    }
+
+    #[test]
+    fn a_rate_that_is_not_the_pairs_is_named_as_that_of_a_connection() {
+        let kept = |connections: u64| {
+            let mut record = testing::record();
+            let PairEnd::Reported(figures) = &mut record.pairs[0].end else { panic!("it has figures") };
+            figures.connections = connections;
+            figures.limit = Some(seen(BindingKind::StreamWindow, Certainty::Measured));
+            name_limits(&mut record);
+            reported(&record).find_map(|(_, figures)| figures.limit.clone()).unwrap().sentence
+        };
+        assert_eq!(kept(1), "as its client saw it");
+        assert_eq!(kept(2), "on its busiest connection, as its client saw it");
+        // The servers have two connections each.
+        let found = limits_after(10_000, 0.97, Some(&seen(BindingKind::Peer, Certainty::Likely)));
+        let sentence = &found.iter().flatten().next().unwrap().sentence;
+        assert!(sentence.starts_with("on the server's busiest connection, "), "{sentence}");
+    }
+
+    #[test]
+    fn a_pair_that_failed_or_whose_end_died_gets_no_limit() {
+        let found = limits(40_000, Some(&seen(BindingKind::Peer, Certainty::Likely)));
+        let is_found: Vec<bool> = found.iter().map(Option::is_some).collect();
+        assert_eq!(is_found, [true, false], "the second one lost its server");
+        for is_client in [false, true] {
+            let mut record = testing::record();
+            let PairEnd::Reported(figures) = &mut record.pairs[0].end else { panic!("it has figures") };
+            figures.limit = Some(seen(BindingKind::Peer, Certainty::Likely));
+            let agents = if is_client { &mut record.clients } else { &mut record.servers };
+            agents[0].lost = Some("killed by signal 9".to_owned());
+            name_limits(&mut record);
+            assert!(reported(&record).all(|(_, figures)| figures.limit.is_none()));
+        }
     }
 
     #[test]

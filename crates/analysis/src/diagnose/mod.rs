@@ -125,11 +125,7 @@ fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
         } else if is_shared {
             finding.explains = Some(0.0);
             finding.fixes.clear();
-            let _ = write!(
-                finding.cost,
-                "; an observation: requests of {} took as long over {}",
-                case.label, against.label
-            );
+            let _ = write!(finding.cost, "; an observation: {}", without_difference(case, against));
         } else if against.verdict.is_slower() && gap > 0.0 {
             let explains = finding.cost_share * all / whole;
             finding.explains = Some(explains);
@@ -137,6 +133,17 @@ fn divide(findings: &mut [Finding], case: &Case<'_>, against: &Against<'_>) {
             let _ = write!(finding.cost, "; that is {percent:.0} % of the difference from {}", against.label);
         }
     }
+}
+
+/// What is known of two cells whose mean times do not differ. The means say nothing of the tails: where the interval of
+/// these decides nothing, the cells are not called equal.
+fn without_difference(case: &Case<'_>, against: &Against<'_>) -> String {
+    let verdict = against.verdict;
+    let is_open = verdict.unclaimed().is_some_and(|why| !why.is_alike());
+    if is_open && !verdict.is_slower_in_median_only() {
+        return format!("no difference from {} was resolved", against.label);
+    }
+    format!("on average requests of {} took as long over {}", case.label, against.label)
 }
 
 #[cfg(test)]
@@ -259,6 +266,31 @@ mod tests {
         divide(&mut found, &case, &against);
         assert_eq!(found.each_ref().map(|finding| finding.explains), [Some(0.0), None]);
         assert_eq!(found.each_ref().map(|finding| finding.fixes.len()), [0, 1]);
+    }
+
+    #[test]
+    fn cells_are_called_equally_slow_only_where_their_verdict_does_not_leave_that_open() {
+        let quick = Scene::new(Protocol::H1).request(0, 0, 100, 125, 125).record();
+        let same = Scene::new(Protocol::H2c).request(0, 1, 100, 125, 125).record();
+        let [of_quick, of_same] = [&quick, &same].map(|record| CellSummary::of(&[record]));
+        let said = |conclusion, median_conclusion| {
+            let verdict = CellVerdict {
+                conclusion,
+                median_conclusion,
+                tail_ratio: None,
+                ..verdict_on(&of_quick, &of_same, 1)
+            };
+            let against = Against { label: "h1", repetitions: vec![&quick], verdict: &verdict };
+            let case = Case::new("h2c × 1", vec![&same], None);
+            let mut found = [Finding { cost_share: 0.5, ..Finding::default() }];
+            divide(&mut found, &case, &against);
+            found[0].cost.clone()
+        };
+        let open = "; an observation: no difference from h1 was resolved";
+        let equal = "; an observation: on average requests of h2c × 1 took as long over h1";
+        assert_eq!(said(Conclusion::NoDifference, None), open, "too few requests");
+        assert_eq!(said(Conclusion::NoDifference, Some(Conclusion::Slower)), equal, "its median is resolved");
+        assert_eq!(said(Conclusion::BothUnstable, None), equal);
     }
 
     #[test]

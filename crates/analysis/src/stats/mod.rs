@@ -14,6 +14,7 @@ pub(crate) mod correction;
 mod ending;
 mod latency;
 mod pairs;
+mod planned;
 mod pool;
 mod process;
 mod ramp_steps;
@@ -47,6 +48,7 @@ pub use connections::{
 pub use ending::Ending;
 pub use latency::{Latency, Percentiles, Tail};
 pub use pairs::{Pair, Setting};
+pub use planned::{is_planned, measured_of_plan};
 pub use pool::PoolLimit;
 pub use process::ProcessTotals;
 pub use ramp_steps::{Overload, RampStep, RampSteps};
@@ -131,9 +133,7 @@ pub fn analyse(run: &RunRecord) -> Analysis {
         analysis.groups().iter().filter_map(|group| different_lengths(group)).collect::<BTreeSet<_>>();
     analysis.warnings.extend(lengths);
     analysis.warnings.extend(transfer::limited(&analysis.cells));
-    if run.interrupted {
-        analysis.warnings.push("the run ended early: not all that was planned was measured".to_owned());
-    }
+    analysis.warnings.extend(planned::warning(run));
     analysis
 }
 

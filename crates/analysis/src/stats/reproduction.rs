@@ -62,6 +62,8 @@ pub enum Agreement {
     NotReproduced,
     /// At least one of them resolves nothing, and no two contradict each other.
     Undecided,
+    /// None of them has a verdict: on each a cell is invalid, failed or could not be measured.
+    NoVerdict,
     /// The machines are unlike: what they find is not compared.
     UnlikeMachines,
 }
@@ -143,6 +145,7 @@ impl Reproduction {
         let agreement = match known.len() {
             _ if are_unlike => Agreement::UnlikeMachines,
             1 if sides.iter().all(Option::is_some) => Agreement::Reproduced,
+            _ if found.iter().all(|one| one.verdict.conclusion.is_void()) => Agreement::NoVerdict,
             0 | 1 => Agreement::Undecided,
             _ => Agreement::NotReproduced,
         };
@@ -290,6 +293,21 @@ mod tests {
         let analysis = slower.reproduced_by(&[open]);
         assert_eq!(analysis.reproductions[0].agreement, Agreement::Undecided);
         assert_eq!(analysis.reproductions[0].spread, None);
+    }
+
+    #[test]
+    fn what_no_machine_measured_soundly_is_not_said_to_be_undecided() {
+        let agreement = |conclusions: [Conclusion; 2]| {
+            let mut runs = ["a", "b"].map(|agent| by(agent, "x", 2.0));
+            for (run, conclusion) in runs.iter_mut().zip(conclusions) {
+                (run.verdicts[0].conclusion, run.verdicts[0].tail_ratio) = (conclusion, None);
+            }
+            let [first, second] = runs;
+            first.reproduced_by(&[second]).reproductions[0].agreement
+        };
+        assert_eq!(agreement([Conclusion::Invalid; 2]), Agreement::NoVerdict);
+        assert_eq!(agreement([Conclusion::Invalid, Conclusion::Failed]), Agreement::NoVerdict);
+        assert_eq!(agreement([Conclusion::Invalid, Conclusion::NoDifference]), Agreement::Undecided);
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Conclusion {
         self.into()
     }
 
+    /// Whether there is no verdict, since one of the two has no sound measurement that may be compared.
+    pub(super) const fn is_void(&self) -> bool {
+        matches!(self, Self::Failed | Self::Invalid | Self::Unsupported | Self::UnlikeMachines)
+    }
+
     /// Whether it claims that the two differ in latency.
     pub const fn claims_a_difference(&self) -> bool {
         matches!(self, Self::Faster | Self::Slower)

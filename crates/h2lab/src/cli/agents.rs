@@ -37,7 +37,7 @@ const READING: Duration = Duration::from_secs(30);
 ))]
 pub struct AgentsArgs {
     /// How long answers are waited for
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_above_zero)]
     wait: Duration,
     /// One JSON document on stdout instead of text
     #[arg(long)]
@@ -45,6 +45,14 @@ pub struct AgentsArgs {
     // The last: the heading of these flags goes for all that follow them.
     #[command(flatten)]
     server: NatsArgs,
+}
+
+/// A time to wait: in none nobody can answer.
+pub fn time_above_zero(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("give a time of more than 0".to_owned()),
+        time => Ok(time),
+    }
 }
 
 /// Asks and lists.
@@ -171,6 +179,14 @@ mod tests {
             Ok(reports.iter().filter(|one| one.sequence > after).take(2).cloned().collect())
         };
         assert_eq!(counted(4, Duration::from_secs(3600), behind).unwrap(), 2);
+    }
+
+    #[test]
+    fn who_waits_waits_for_some_time() {
+        assert_eq!(time_above_zero("1ms"), Ok(Duration::from_millis(1)));
+        for none in ["0", "0s", "0ms"] {
+            assert!(time_above_zero(none).unwrap_err().contains("more than 0"), "{none}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ struct PairProgress {
 }
 
 /// Why there are no figures of a pair that nobody waits for any more.
-const ABANDONED: &str = "it was abandoned";
+const ABANDONED: &str = "abandoned by the user; its results were not waited for";
 
 /// See the module.
 #[derive(Debug)]
@@ -295,7 +295,8 @@ impl Coordinator {
                 // A lost pair's time begins with the common instant: the time of its first request is unknown.
                 course.meter = ByteMeter::new(self.start_at);
             }
-            course.meter.add(offset.to_us(at).min(now), fresh);
+            let from = course.meter.ended();
+            course.meter.add_over(from, offset.to_us(at).min(now), fresh);
             course.reported += fresh;
         }
     }
@@ -382,7 +383,7 @@ impl Coordinator {
 
     /// The record; the role adds what only it knows.
     pub fn into_record(mut self) -> FleetRecord {
-        self.end_the_rest(ABANDONED);
+        self.end_the_rest("it was abandoned");
         let Self { job, set, server_of, mut servers, pairs, start_at, interrupted, .. } = self;
         let mut clients = Vec::new();
         for (agent, server) in set.agents.into_iter().zip(server_of) {

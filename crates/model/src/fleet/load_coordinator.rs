@@ -18,6 +18,16 @@ use h2lab_base::units::{Time, format_duration};
 /// Why there is no part of a share that nobody waits for any more.
 const ABANDONED: &str = "it was abandoned";
 
+/// An agent that works reports four times per second. One that was not heard of for this long is silent.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// The same of an agent without connections, which has nothing to report while it stores its part: it answers pings, which come
+/// every 5 s.
+const SILENT_WITHOUT_LOAD: Duration = Duration::from_secs(12);
+
+/// After an interruption, agents that were not heard of for this long are not waited for.
+const GIVEN_UP: Duration = Duration::from_secs(10);
+
 /// A share as the coordinator sees it.
 #[derive(Debug, Default)]
 struct ShareStatus {
@@ -25,6 +35,8 @@ struct ShareStatus {
     /// What its agent reported last, without response times.
     newest: Option<Box<ShareProgress>>,
     late: Option<Duration>,
+    /// When its agent said something last; the start of the job before.
+    heard: Time,
 }
 
 /// See the module.
@@ -45,7 +57,8 @@ impl LoadCoordinator {
     /// Begins `now` with a job whose agents are being started.
     pub fn new(job: LoadJob, now: Time) -> Self {
         let set = AgentSet::new(job.agents.iter().map(String::as_str));
-        let shares = job.agents.iter().map(|_| ShareStatus::default()).collect();
+        let shares =
+            job.agents.iter().map(|_| ShareStatus { heard: now, ..ShareStatus::default() }).collect();
         let stage = if job.agents.is_empty() { Stage::Over } else { Stage::Comparing(now + job.waits.setup) };
         Self {
             job,
@@ -92,6 +105,30 @@ impl LoadCoordinator {
         })
     }
 
+    /// Names of the agents whose shares run and that were not heard of for some time, by place, and for how long. Their shares
+    /// are lost if they stay silent.
+    pub fn silent(&self, now: Time) -> impl Iterator<Item = (usize, &str, Duration)> {
+        let start = if let Stage::Running { start, .. } = self.stage { start } else { Time::NEVER };
+        self.waiting().filter_map(move |(place, name)| {
+            let share = &self.shares[place];
+            let is_loading = share.newest.as_ref().is_none_or(|newest| newest.connections > 0);
+            let most = if is_loading { SILENT } else { SILENT_WITHOUT_LOAD };
+            let silence = now.since(share.heard.max(start));
+            (silence >= most).then_some((place, name, silence))
+        })
+    }
+
+    /// Names of the agents whose shares are not over, by place.
+    pub fn waiting(&self) -> impl Iterator<Item = (usize, &str)> {
+        let names = self.set.agents.iter().map(|agent| agent.record.name.as_str()).enumerate();
+        names.filter(|(place, _)| self.shares[*place].end.is_none())
+    }
+
+    /// Whether the load was interrupted.
+    pub const fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
     /// Ends the load at once: nothing is waited for any more, and shares that are not stored by now are lost.
     pub fn abandon(&mut self) {
         self.interrupted = true;
@@ -108,7 +145,7 @@ impl Decider for LoadCoordinator {
     fn poll_timeout(&self) -> Time {
         match self.stage {
             Stage::Comparing(until) | Stage::Planning(until) | Stage::Closing(until) => until,
-            Stage::Running { stop, until, .. } => stop.min(until),
+            Stage::Running { stop, until, .. } => stop.min(until).min(self.give_up_at()),
             Stage::Over => Time::NEVER,
         }
     }
@@ -121,6 +158,7 @@ impl Decider for LoadCoordinator {
         if !self.set.is_present(agent) {
             return;
         }
+        self.shares[agent].heard = now;
         match message {
             FromAgent::Ready { version, machine } => self.set.note_ready(now, agent, version, machine),
             FromAgent::Pong { number, at } => {
@@ -193,6 +231,13 @@ impl Decider for LoadCoordinator {
                     self.lose(place, &silent);
                 }
             }
+            Stage::Running { .. } if now >= self.give_up_at() => {
+                let silence = format_duration(GIVEN_UP);
+                let silent = format!("the load was interrupted, and nothing was heard of it for {silence}");
+                for place in self.open() {
+                    self.lose(place, &silent);
+                }
+            }
             Stage::Running { start, stop, until } if now >= stop => {
                 self.stop_all();
                 self.stage = Stage::Running { start, stop: Time::NEVER, until };
@@ -231,6 +276,16 @@ impl LoadCoordinator {
     /// The places of agents whose shares are not over.
     fn open(&self) -> Vec<usize> {
         (0..self.shares.len()).filter(|&place| self.shares[place].end.is_none()).collect()
+    }
+
+    /// When shares that are not over are given up before the grace is over: the load was interrupted, and all their agents are
+    /// silent.
+    fn give_up_at(&self) -> Time {
+        let open = self.shares.iter().filter(|share| share.end.is_none());
+        match open.map(|share| share.heard).max() {
+            Some(heard) if self.interrupted => heard + GIVEN_UP,
+            _ => Time::NEVER,
+        }
     }
 
     /// An agent's progress. What goes backwards, or comes twice, is older than what is known.

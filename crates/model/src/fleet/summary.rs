@@ -199,7 +199,8 @@ impl FleetSummary {
     /// What makes the figures of a record doubtful, in sentences.
     pub fn doubts(&self, record: &FleetRecord) -> Vec<String> {
         let is_long = |time: &Duration| exceeds(*time, DOUBTFUL, record.asked.duration);
-        let share = |time: Duration| 100.0 * time.as_secs_f64() / record.asked.duration.as_secs_f64();
+        let share =
+            |time: Duration| 100.0 * time.as_secs_f64() / record.asked.duration.as_secs_f64().max(1e-9);
         let late = self.latest_start.filter(is_long).map(|late| {
             format!(
                 "a pair began {late:.1?} after the common start: {:.0} % of the time was not shared",

@@ -53,21 +53,45 @@ impl ByteMeter {
 
     /// Counts `bytes` that came at `now`; times need not be in order. Earlier ones than the beginning count there.
     pub fn add(&mut self, now: Time, bytes: u64) {
+        self.add_over(now, now, bytes);
+    }
+
+    /// Counts `bytes` that came between `from` and `until`, when exactly is not known: evenly over that time. Counted at
+    /// its end, they would give the interval of that moment the bytes of the one before. Times before the beginning
+    /// count there.
+    pub fn add_over(&mut self, from: Time, until: Time, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        let mut at = self.index(now);
-        while at >= Self::MOST as u64 {
+        let until = until.max(self.began);
+        let from = from.clamp(self.began, until);
+        while self.index(until) >= Self::MOST as u64 {
             self.bytes = self.bytes.chunks(2).map(|pair| pair.iter().sum()).collect();
             self.interval *= 2;
-            at = self.index(now);
         }
-        let at = at as usize;
-        if at >= self.bytes.len() {
-            self.bytes.resize(at + 1, 0);
+        self.ended = self.ended.max(until);
+        let (start, end) = (nanos(from.since(self.began)), nanos(until.since(self.began)));
+        let mut counted = 0;
+        for n in self.index(from)..self.index(until) {
+            // What came until the end of this interval, rounded down: the last one has what is missing to the sum.
+            let until_then = (n + 1).saturating_mul(nanos(self.interval));
+            let share = u128::from(bytes) * u128::from(until_then - start) / u128::from(end - start);
+            self.count(n, share as u64 - counted);
+            counted = share as u64;
         }
-        self.bytes[at] += bytes;
-        self.ended = self.ended.max(now);
+        self.count(self.index(until), bytes - counted);
+    }
+
+    /// Counts `bytes` in the interval with this index, below [`Self::MOST`].
+    fn count(&mut self, index: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let index = index as usize;
+        if index >= self.bytes.len() {
+            self.bytes.resize(index + 1, 0);
+        }
+        self.bytes[index] += bytes;
     }
 
     /// Removes the last counted bytes, which turned out not to have arrived.
@@ -79,11 +103,12 @@ impl ByteMeter {
     }
 
     /// Adds another meter, whose times `to_ours` converts to this one's. Inside an interval bytes have no time
-    /// of their own: they count at its end, the last ones when the last byte came.
+    /// of their own: they count evenly over it, those of the last one until the last byte came.
     pub fn add_all(&mut self, other: &Self, to_ours: impl Fn(Time) -> Time) {
-        for (n, &bytes) in (1..).zip(&other.bytes) {
-            let end = other.began + other.interval * n - Duration::from_nanos(1);
-            self.add(to_ours(end.min(other.ended)), bytes);
+        for (n, &bytes) in (0..).zip(&other.bytes) {
+            let from = (other.began + other.interval * n).min(other.ended);
+            let until = (other.began + other.interval * (n + 1)).min(other.ended);
+            self.add_over(to_ours(from), to_ours(until), bytes);
         }
         if !other.bytes.is_empty() {
             self.ended = self.ended.max(to_ours(other.ended));
@@ -277,6 +302,40 @@ mod tests {
     }
 
     #[test]
+    fn bytes_of_a_span_are_spread_evenly_over_it_and_none_is_lost() {
+        let mut meter = ByteMeter::new(ms(1000));
+        meter.add_over(ms(1050), ms(1250), 200);
+        assert_eq!((meter.intervals(), meter.ended()), (&[50, 100, 50][..], ms(1250)));
+        // No interval begins before there is a byte in it.
+        meter.add_over(ms(1250), ms(1300), 10);
+        assert_eq!((meter.intervals(), meter.ended()), (&[50, 100, 60][..], ms(1300)));
+        // Times before the beginning, and a span that is reversed, count at a point.
+        meter.add_over(ms(0), ms(10), 1);
+        meter.add_over(ms(1190), ms(1100), 2);
+        assert_eq!((meter.intervals(), meter.ended()), (&[51, 102, 60][..], ms(1300)));
+        meter.add_over(ms(0), ms(1200), 100);
+        assert_eq!((meter.intervals()[0], meter.total()), (101, 313));
+    }
+
+    #[test]
+    fn two_meters_that_begin_one_after_the_other_have_no_peak_at_the_end_of_their_sum() {
+        let steady = |began: u64| {
+            let mut meter = ByteMeter::new(ms(began));
+            (began..began + 2_000).for_each(|at| meter.add_over(ms(at), ms(at + 1), 1_000));
+            meter
+        };
+        let mut all = ByteMeter::new(ms(1_000));
+        for one in [steady(1_000), steady(1_016)] {
+            all.add_all(&one, |time| time);
+        }
+        assert_eq!((all.total(), all.elapsed()), (4_000_000, Duration::from_millis(2_016)));
+        assert_eq!(all.intervals().len(), 21);
+        assert_eq!(all.intervals()[0], 184_000, "the second one was not there for 16 ms");
+        assert!(all.intervals()[1..20].iter().all(|&bytes| bytes == 200_000), "{:?}", all.intervals());
+        assert_eq!(all.intervals()[20], 16_000, "16 ms have the bytes of 16 ms");
+    }
+
+    #[test]
     fn what_did_not_come_is_taken_back_from_the_end() {
         let mut meter = ByteMeter::new(ms(0));
         (0..3).for_each(|tick| meter.add(ms(100 * tick), 10));
@@ -358,13 +417,13 @@ mod tests {
         #[test]
         fn no_byte_is_lost_whenever_it_comes(
             began in 0_u64..1_000_000,
-            bytes in prop::collection::vec((0_u64..100_000_000, 0_u64..1000), 0..100),
+            bytes in prop::collection::vec((0_u64..100_000_000, 0_u64..100_000, 0_u64..1000), 0..100),
         ) {
             let mut meter = ByteMeter::with_interval(ms(began), Duration::from_millis(7));
-            for &(at, n) in &bytes {
-                meter.add(ms(at), n);
+            for &(at, time, n) in &bytes {
+                meter.add_over(ms(at), ms(at + time), n);
             }
-            prop_assert_eq!(meter.total(), bytes.iter().map(|(_, n)| n).sum::<u64>());
+            prop_assert_eq!(meter.total(), bytes.iter().map(|(.., n)| n).sum::<u64>());
             let text = serde_json::to_string(&meter).unwrap();
             prop_assert_eq!(serde_json::from_str::<ByteMeter>(&text).unwrap(), meter);
         }

@@ -71,9 +71,9 @@ fn an_invalid_or_failed_cell_is_mentioned_and_never_the_answer() {
         answer[0].starts_with("Slower at 3% loss: 16 HTTP/2 connections have 2.00 × the p99"),
         "{answer:?}"
     );
-    assert_eq!(answer[1], "1 of 6 comparisons has no verdict: h2c × 1: the link was late.");
+    assert_eq!(answer[1], "1 of 6 comparisons has no verdict: h2c × 1 at 3% loss: the link was late.");
     fixture.analysis.verdicts.retain(|verdict| verdict.cell == 5);
-    assert_eq!(of(&fixture.report()), ["No result: h2c × 1: the link was late."]);
+    assert_eq!(of(&fixture.report()), ["No result: h2c × 1 at 3% loss: the link was late."]);
 }
 
 #[test]
@@ -99,8 +99,18 @@ fn without_a_difference_it_says_whether_there_is_none_or_none_was_resolved() {
     assert!(answered(&[open, open]).starts_with("Undecided: none of 2 comparisons resolved a difference."));
     let both = answered(&[same, open]);
     assert!(
-        both.starts_with("No difference was found: of 2 comparisons, 1 shows less than 10 %, 1 undecided"),
+        both.starts_with("No difference was found: of 2 comparisons 1 shows less than 10 %, 1 is undecided."),
         "{both}"
+    );
+    let most = answered(&[same, open, open]);
+    assert!(
+        most.starts_with("Undecided: of 3 comparisons 1 shows less than 10 %, 2 are undecided."),
+        "{most}"
+    );
+    let few = answered(&[same, same, open]);
+    assert!(
+        few.starts_with("No difference was found: of 3 comparisons 2 show less than 10 %, 1 is undecided."),
+        "{few}"
     );
 }
 
@@ -155,8 +165,8 @@ fn two_ways_that_both_answer_without_a_success_are_both_named() {
         fixture.analysis.verdicts = vec![CellVerdict { conclusion: Conclusion::Failed, ..verdict.clone() }];
         of(&fixture.report()).join(" ")
     };
-    assert_eq!(answered(503, 503), "No result: both ways answered only 503.");
-    assert_eq!(answered(503, 404), "No result: h1 answered only 503, h2c × 16 only 404.");
+    assert_eq!(answered(503, 503), "No result: both ways answered only 503 at 3% loss.");
+    assert_eq!(answered(503, 404), "No result: h1 answered only 503, h2c × 16 only 404 at 3% loss.");
 }
 
 #[test]

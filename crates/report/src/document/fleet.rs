@@ -6,9 +6,12 @@ use serde::{Deserialize, Serialize};
 use super::bulk::{BulkFramesDocument, IntervalsDocument, frames, intervals, spread, to_micros};
 use super::round::rounded;
 use h2lab_base::units::millis_f64;
-use h2lab_model::bulk::{Binding, RateSpread, TransferDirection, TransferTally};
+use h2lab_model::bulk::{
+    Binding, RateSpread, TIME_WAS_OVER, TransferDirection, TransferOutcome, TransferTally,
+};
 use h2lab_model::fleet::{
-    AgentRecord, Ending, FleetRecord, FleetSummary, PairEnd, PairRecord, PairState, PairTally, ServerFigures,
+    AgentRecord, Ending, FleetRecord, FleetSummary, PairEnd, PairFigures, PairRecord, PairState, PairTally,
+    ServerFigures,
 };
 use h2lab_model::workload::Protocol;
 
@@ -218,12 +221,20 @@ pub fn fleet_document(record: &FleetRecord) -> FleetDocument {
     }
 }
 
+/// Why the files of a pair were cut before their time, if they were.
+fn cut(figures: &PairFigures) -> Option<String> {
+    figures.endings.iter().filter(|_| figures.interrupted).find_map(|ending| match &ending.outcome {
+        TransferOutcome::Partial { why } if why != TIME_WAS_OVER => Some(why.clone()),
+        _ => None,
+    })
+}
+
 fn pair(record: &FleetRecord, summary: &FleetSummary, one: &PairRecord) -> PairDocument {
     let called = |agents: &[AgentRecord], place: u32| {
         agents.get(place as usize).map(|agent| agent.name.clone()).unwrap_or_default()
     };
     let (figures, why) = match &one.end {
-        PairEnd::Reported(figures) => (Some(figures), None),
+        PairEnd::Reported(figures) => (Some(figures), cut(figures)),
         PairEnd::Failed { why } | PairEnd::Lost { why } => (None, Some(why.clone())),
     };
     let share = one.bytes() as f64 / summary.bytes as f64;

@@ -30,7 +30,7 @@ pub struct ReproductionDocument {
     pub cell: u32,
     /// The baseline's index in the matrix.
     pub baseline: u32,
-    /// `reproduced`, `not-reproduced`, `undecided` or `unlike-machines`.
+    /// `reproduced`, `not-reproduced`, `undecided`, `no-verdict` (of none of the machines) or `unlike-machines`.
     pub agreement: String,
     /// The largest ratio of the tails divided by the smallest one; null with fewer than two, and of unlike machines.
     pub spread: Option<f64>,

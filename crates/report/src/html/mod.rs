@@ -42,8 +42,8 @@ use template::render;
 use super::runs::{self, Compared};
 use super::style::TextStyle;
 use super::{Report, answer, condition, format, load_text, machines, notes, pairs, sentences, text};
-use h2lab_analysis::stats::{CellSummary, RampSteps, repetitions_of};
-use h2lab_model::record::{Level, LinkSummary};
+use h2lab_analysis::stats::{CellSummary, RampSteps, measured_of_plan, repetitions_of};
+use h2lab_model::record::{Level, LinkSummary, RunRecord};
 use shell::{Repeat, Section, Shell};
 use ways::Ways;
 
@@ -179,10 +179,22 @@ fn whole(report: &Report<'_>) -> Shell {
             version: report.run.version.clone(),
             started: report.run.started.clone(),
             machine: report.run.machine.clone(),
-            agents: machines::measured_on(report.run),
+            agents: machines::measured_by(report),
+            partial: partial(report.run),
             folder: report.folder.map_or_else(String::new, |_| report.short_name().to_owned()),
         },
         ..Shell::default()
+    }
+}
+
+/// `partial (12 of 40 repetitions)` of a run that was interrupted; else empty.
+fn partial(run: &RunRecord) -> String {
+    if !run.interrupted {
+        return String::new();
+    }
+    match measured_of_plan(run) {
+        Some([measured, planned]) => format!("partial ({measured} of {planned} repetitions)"),
+        None => "partial (it was interrupted)".to_owned(),
     }
 }
 
@@ -419,7 +431,7 @@ fn facts(report: &Report<'_>) -> Vec<(String, String)> {
         ("h2lab", run.version.clone()),
         ("started", run.started.clone()),
     ];
-    match machines::measured_on(run) {
+    match machines::measured_by(report) {
         agents if agents.is_empty() => facts.push(("machine", run.machine.clone())),
         agents => facts.extend([("measured on", agents), ("driven from", run.machine.clone())]),
     }

@@ -77,6 +77,8 @@ pub(super) struct Repeat {
     pub machine: String,
     /// The agents that made it, with their machines; empty if there were none.
     pub agents: String,
+    /// That it is not complete, and how much of it there is; empty if it is complete.
+    pub partial: String,
     /// The name of its folder; empty if there is none.
     pub folder: String,
 }
@@ -106,6 +108,7 @@ impl Repeat {
         };
         let of = [
             (!self.folder.is_empty()).then(|| format!("Run {}", self.folder)),
+            (!self.partial.is_empty()).then(|| self.partial.clone()),
             self.seed.map(|seed| format!("seed {seed}")),
             (!self.started.is_empty()).then(|| format!("measured {}", self.started)),
             on,
@@ -213,6 +216,8 @@ mod tests {
         let whole =
             "h2lab 1.0.0 (2026). “It is slow.” Run runs/a, seed 7, measured 2026-11-26T03:00:00Z, on Linux.";
         assert_eq!(repeat.citation("It is slow."), whole);
+        let early = Repeat { partial: "partial (4 of 10 repetitions)".to_owned(), ..Repeat::default() };
+        assert!(early.citation("It is slow.").ends_with("” partial (4 of 10 repetitions)."), "{early:?}");
         let by_agents = Repeat { agents: "kek-1, kek-2 (Linux 6)".to_owned(), ..repeat };
         let cited = by_agents.citation("It is slow.");
         assert!(cited.ends_with("Z, on kek-1, kek-2 (Linux 6); driven from Linux."), "{cited}");

@@ -330,6 +330,16 @@ fn of_several_runs_a_warning_says_of_which_it_is() {
 }
 
 #[test]
+fn a_run_that_was_interrupted_is_cited_as_partial_with_what_there_is_of_it() {
+    let mut fixture = Fixture::new();
+    fixture.run.scenario.repetitions = 5;
+    assert!(!crate::html(&[fixture.report()]).contains("partial ("));
+    fixture.run.interrupted = true;
+    let page = crate::html(&[fixture.report()]);
+    assert!(page.contains(", partial (4 of 10 repetitions), seed 42, "), "{page}");
+}
+
+#[test]
 fn the_page_stays_small_whatever_was_measured() {
     let small = page().len();
     assert!(small < 600_000, "{small}");

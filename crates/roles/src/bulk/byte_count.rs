@@ -12,12 +12,14 @@ pub(super) struct ByteCount {
     meter: ByteMeter,
     /// Handed over, and not counted yet.
     pending: u64,
+    /// When it was last looked up what has moved.
+    settled_at: Time,
 }
 
 impl ByteCount {
     /// Of transfers whose first request was sent at `began`.
     pub const fn new(began: Time) -> Self {
-        Self { meter: ByteMeter::new(began), pending: 0 }
+        Self { meter: ByteMeter::new(began), pending: 0, settled_at: began }
     }
 
     /// What was counted.
@@ -34,11 +36,13 @@ impl ByteCount {
         self.meter.take_back(back - uncounted);
     }
 
-    /// Counts what was handed over until `now`, but for the last `behind` bytes of it.
+    /// Counts what was handed over until `now`, but for the last `behind` bytes of it: evenly over the time since the
+    /// last call, in which it moved.
     pub fn settle(&mut self, now: Time, behind: u64) {
         let moved = self.pending.saturating_sub(behind);
         self.pending -= moved;
-        self.meter.add(now, moved);
+        self.meter.add_over(self.settled_at, now, moved);
+        self.settled_at = self.settled_at.max(now);
     }
 
     /// What was counted, when all is over.
@@ -60,18 +64,34 @@ mod tests {
         let mut count = ByteCount::new(ms(0));
         // A socket takes 4 MB at once, and the path 1 MB per 100 ms.
         count.note(4_000_000, 0);
-        count.settle(ms(10), 4_000_000);
+        count.settle(ms(0), 4_000_000);
         assert_eq!((count.meter().total(), count.meter().ended()), (0, ms(0)));
         for tick in 0..4_u64 {
-            count.settle(ms(100 * tick + 90), 3_000_000 - 1_000_000 * tick);
+            count.settle(ms(100 * tick + 100), 3_000_000 - 1_000_000 * tick);
         }
         assert_eq!(count.meter().intervals(), [1_000_000; 4]);
         // Heads of frames wait, too: more than was handed over of bodies.
         count.note(100, 0);
-        count.settle(ms(400), 109);
+        count.settle(ms(410), 109);
         assert_eq!(count.meter().total(), 4_000_000);
         count.settle(ms(450), 0);
         assert_eq!(count.into_meter().total(), 4_000_100);
+    }
+
+    #[test]
+    fn bytes_that_are_looked_up_late_count_when_they_moved() {
+        let mut count = ByteCount::new(ms(0));
+        // A steady 1,000 bytes per ms, looked up every 80 ms; the last look-up is 16 ms into an interval.
+        for tick in 1..=27 {
+            count.note(80_000, 0);
+            count.settle(ms(80 * tick), 0);
+        }
+        count.note(56_000, 0);
+        count.settle(ms(2_216), 0);
+        let meter = count.into_meter();
+        assert_eq!((meter.total(), meter.intervals().len()), (2_216_000, 23));
+        assert!(meter.intervals()[..22].iter().all(|&bytes| bytes == 100_000), "{:?}", meter.intervals());
+        assert_eq!(meter.intervals()[22], 16_000);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use h2lab_base::units::Time;
-use h2lab_model::bulk::TransferDirection;
+use h2lab_base::units::{Time, format_bytes};
+use h2lab_model::bulk::{TIME_WAS_OVER, TransferDirection, TransferOutcome};
 use h2lab_model::fleet::{FetchTask, PairFigures};
 
 use super::event::Summarize;
@@ -42,6 +42,25 @@ impl ByteBudget {
     fn exceeds(&self, fresh: u64) -> bool {
         self.moved.fetch_add(fresh, Ordering::Relaxed).saturating_add(fresh) >= self.most
     }
+
+    /// Why transfers were ended, if they have used it up.
+    fn reached(&self) -> Option<String> {
+        let is_reached = self.moved.load(Ordering::Relaxed) >= self.most;
+        is_reached.then(|| format!("the agent's --max-bytes of {} was reached", format_bytes(self.most)))
+    }
+}
+
+/// Has the files that were cut say why, if that was not the end of their time or the user.
+fn name_end(mut figures: PairFigures, why: Option<&str>) -> PairFigures {
+    let Some(end) = why.filter(|_| figures.interrupted) else { return figures };
+    for ending in &mut figures.endings {
+        if let TransferOutcome::Partial { why } = &mut ending.outcome
+            && why != TIME_WAS_OVER
+        {
+            end.clone_into(why);
+        }
+    }
+    figures
 }
 
 /// Transfers that are ready to begin.
@@ -84,7 +103,8 @@ impl Fetcher {
         summarize: Summarize,
     ) -> (Time, Result<Box<PairFigures>, String>) {
         if !wait_until(clock, at, stop) {
-            return (Time::NEVER, Err("it was stopped before it began".to_owned()));
+            let why = self.budget.reached().unwrap_or_else(|| "it was stopped before it began".to_owned());
+            return (Time::NEVER, Err(why));
         }
         let (began, cpu_before) = (clock.now(), thread_cpu_ns());
         let mut error = "its server has no address".to_owned();
@@ -108,7 +128,8 @@ impl Fetcher {
                 Ok(got) => {
                     // The process has other threads, which may fetch other pairs, or serve.
                     let cpu = Duration::from_nanos(thread_cpu_ns().saturating_sub(cpu_before));
-                    return (began, Ok(Box::new(PairFigures { cpu, ..summarize(&got.record) })));
+                    let figures = PairFigures { cpu, ..summarize(&got.record) };
+                    return (began, Ok(Box::new(name_end(figures, self.budget.reached().as_deref()))));
                 }
                 Err(JobError::Run(RunError::Unreachable(why))) => {
                     error = format!("{endpoint}: {why}");
@@ -190,6 +211,8 @@ fn wait_until(clock: Clock, at: Time, stop: &AtomicBool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_model::fleet::testing;
+
     use super::*;
 
     #[test]
@@ -212,6 +235,24 @@ mod tests {
         assert!(budget.exceeds(1) && budget.exceeds(0));
         let any = ByteBudget::new(None);
         assert!(!any.exceeds(u64::MAX - 1), "nobody moves more");
+    }
+
+    #[test]
+    fn files_that_the_budget_cut_say_so_and_those_whose_time_was_over_do_not() {
+        let budget = ByteBudget::new(Some(300 << 10));
+        assert_eq!(budget.reached(), None);
+        assert!(budget.exceeds(300 << 10));
+        let why = budget.reached().expect("it is used up");
+        assert_eq!(why, "the agent's --max-bytes of 300 KiB was reached");
+        let cut = |interrupted, cause: &str| {
+            let mut figures = PairFigures { interrupted, ..testing::figures(0, 1_000, 1) };
+            figures.endings[1].outcome = TransferOutcome::Partial { why: cause.to_owned() };
+            name_end(figures, Some(&why)).endings.remove(1).outcome
+        };
+        let partial = |why: &str| TransferOutcome::Partial { why: why.to_owned() };
+        assert_eq!(cut(true, "interrupted"), partial(&why));
+        assert_eq!(cut(true, TIME_WAS_OVER), partial(TIME_WAS_OVER));
+        assert_eq!(cut(false, "interrupted"), partial("interrupted"), "its time ended it");
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub const BUSY: f64 = 0.95;
 /// trip.
 const SEGMENT: f64 = 1_460.0;
 
+/// Over shorter round trips, those of a loopback or of a bridge in one machine, the data in flight says nothing.
+const NO_PATH: Duration = Duration::from_micros(100);
+
 /// The observation, and the conclusion.
 pub(super) fn sentence(
     kind: BindingKind,
@@ -224,7 +227,30 @@ fn unknown(figures: &ConnectionFigures, on_the_way: &str) -> String {
             "no limit of this end matches the rate, and what the sender waited for cannot be seen from here"
                 .to_owned()
         }
+        _ if figures.min_rtt.is_some_and(|rtt| rtt < NO_PATH) => {
+            return "nothing that h2lab sees limited it for long".to_owned();
+        }
         _ => "no window, buffer, disk or CPU limited it for long".to_owned(),
     };
     format!("{on_the_way}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_model::bulk::testing::small_buffer;
+
+    use super::*;
+
+    #[test]
+    fn without_a_path_between_the_ends_the_data_in_flight_is_not_told() {
+        let mut figures = small_buffer();
+        let mut of = |min_rtt| {
+            figures.min_rtt = Some(min_rtt);
+            sentence(BindingKind::Unknown, Certainty::None, &figures, 11.7e9)
+        };
+        assert_eq!(of(Duration::from_micros(3)), "nothing that h2lab sees limited it for long");
+        assert_eq!(of(NO_PATH.mul_f64(0.999)), "nothing that h2lab sees limited it for long");
+        let over_a_path = of(NO_PATH);
+        assert!(over_a_path.contains(" in flight per round trip of "), "{over_a_path}");
+    }
 }

@@ -95,6 +95,11 @@ fn serve(
     let name = card.name.clone();
     let server = nats.server();
     log::line(&format!("connected as {name} to {}: nats-server {}", args.server.servers(), server.version));
+    if !server.has_jetstream {
+        log::line(
+            "JetStream is off at this NATS server: `load --agents` and `run --agents` need it (`nats-server -js`)",
+        );
+    }
     let is_back = follow_events(nats);
     let (own, place) = (name.clone(), folder.path().to_owned());
     let shares = AgentShares::new(nats.clone(), own, permissions.limits, place, log::line);

@@ -4,9 +4,11 @@
 //! instant; what each has measured comes as a part of the object store ([`parts`]). The merged record is kept, reported
 //! and judged as any load's.
 
+mod connection;
 mod parts;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,23 +17,23 @@ use anyhow::Result;
 use clap::Args;
 use h2lab_base::counts::plural;
 use h2lab_base::text::made_printable;
-use h2lab_base::units::Time;
 use h2lab_model::fleet::messages::{OrderError, encode_order};
 use h2lab_model::fleet::{
     AgentCard, AgentName, FleetTimeouts, LoadCoordinator, LoadJob, LoadOutcome, LoadTask, ShareEnd,
-    ShareProgress, ShareRecord, Stage, ToAgent,
+    ShareRecord, ToAgent,
 };
 use h2lab_model::record::Level;
 use h2lab_model::workload::{Arrival, Protocol, Share, due_within};
 use h2lab_net::clock::Clock;
 use h2lab_net::privileges;
 use h2lab_roles::fleet::drive_load;
-use h2lab_roles::load::{FULL_BURST, FULL_RATE, LoadProgress, MOST_SAMPLES};
+use h2lab_roles::load::{FULL_BURST, FULL_RATE, MOST_SAMPLES};
 
+use super::super::agents::time_above_zero;
 use super::super::exit::Usage;
 use super::super::flags::Flags;
 use super::super::nats::{DRIVER, NatsArgs, explained};
-use super::super::values::{duration, value};
+use super::super::values::value;
 use super::super::{Exit, note, rights, signals};
 use super::LoadArgs;
 use super::plan::{self, LoadPlan};
@@ -42,13 +44,12 @@ use crate::run::agent::free::{self, Purpose};
 use crate::run::agent::who::Present;
 use crate::run::fleet;
 use crate::run::messages::{Failure, FailureKind};
+use connection::Told;
 use parts::{Collected, collect};
+use watch::Watch;
 
 /// What the agents are needed for.
 const PURPOSE: Purpose = Purpose { flags: "--agents", what: "load" };
-
-/// How often the sum is shown.
-const SHOWN_EVERY: Duration = Duration::from_millis(100);
 
 /// What an agent says of a server that speaks TLS and not the protocol that was offered to it.
 const NOT_SPOKEN: &str = "over TLS (ALPN)";
@@ -61,10 +62,10 @@ pub struct AgentsArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = value::<AgentName>)]
     agents: Vec<AgentName>,
     /// Time to wait for the agents to be ready, and for their connections
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, requires = "agents")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time_above_zero, requires = "agents")]
     setup_timeout: Duration,
     /// Time to wait for results after the end; a share without a result by then is lost
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration, requires = "agents")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time_above_zero, requires = "agents")]
     grace: Duration,
     #[command(flatten)]
     nats: Flags<NatsArgs>,
@@ -111,6 +112,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     let stop = signals::stop_flag()?;
     let begun = Begun::now(args, args.agents.nats.added_to(command_line))?;
     let load = || -> Result<Loaded> {
+        let _told = (!args.quiet).then(|| Told::of(&nats));
         let transports = fleet::transports(&nats, &args.agents.agents)?;
         let view = LoadView::start(shown(args), &plan);
         let mut watch = Watch::new(&view, sentence_of_agents(args, &requests, &plan), args.quiet);
@@ -257,94 +259,18 @@ fn sentence_of_agents(args: &LoadArgs, requests: &Requests, plan: &LoadPlan) -> 
 
 /// `3 agents (a, b, c)`; of many the first ones.
 fn names(agents: &[AgentName]) -> String {
+    let names: Vec<&str> = agents.iter().map(AgentName::as_str).collect();
+    format!("{} ({})", plural(agents.len() as u64, "agent"), few(&names))
+}
+
+/// `a, b, c`; of many the first ones.
+fn few(names: &[&str]) -> String {
     const SHOWN: usize = 6;
-    let mut shown: Vec<String> = agents.iter().take(SHOWN).map(ToString::to_string).collect();
-    if agents.len() > SHOWN {
-        shown.push("…".to_owned());
+    let mut shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>();
+    if names.len() > SHOWN {
+        shown.push("…");
     }
-    format!("{} ({})", plural(agents.len() as u64, "agent"), shown.join(", "))
-}
-
-/// Shows the sum of what agents report.
-struct Watch<'a> {
-    view: &'a LoadView,
-    /// What is done, to be said when it begins.
-    sentence: String,
-    /// What was said last.
-    step: Step,
-    shown_at: Time,
-    is_quiet: bool,
-    /// Agents that were said to be lost, by place.
-    lost: BTreeSet<usize>,
-}
-
-/// What the user is told of the stages of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// Nothing yet.
-    None,
-    Comparing,
-    Dialling,
-    Loading,
-}
-
-impl<'a> Watch<'a> {
-    const fn new(view: &'a LoadView, sentence: String, is_quiet: bool) -> Self {
-        Self { view, sentence, step: Step::None, shown_at: Time::ZERO, is_quiet, lost: BTreeSet::new() }
-    }
-
-    /// Called after each message; shows something when a stage begins, and then about as often as agents report.
-    fn look(&mut self, coordinator: &mut LoadCoordinator, now: Time) {
-        let step = match coordinator.stage() {
-            Stage::Comparing(_) => Step::Comparing,
-            Stage::Planning(_) => Step::Dialling,
-            Stage::Running { .. } | Stage::Closing(_) => Step::Loading,
-            Stage::Over => return,
-        };
-        self.say_who_is_lost(coordinator);
-        if self.step != step {
-            self.step = step;
-            self.view.announce(&self.words(coordinator));
-        }
-        if step == Step::Loading && now.since(self.shown_at) >= SHOWN_EVERY {
-            self.shown_at = now;
-            self.view.show(&shown_progress(coordinator.progress()));
-        }
-    }
-
-    /// Says who is lost, once for each agent: the load goes on without its share.
-    fn say_who_is_lost(&mut self, coordinator: &LoadCoordinator) {
-        let lost: Vec<_> = coordinator.lost().filter(|(place, ..)| self.lost.insert(*place)).collect();
-        for (_, name, why) in lost.into_iter().filter(|_| !self.is_quiet) {
-            note(&format_args!("{name} is lost: {why}; the others go on without its share"));
-        }
-    }
-
-    fn words(&self, coordinator: &LoadCoordinator) -> String {
-        let agents = plural(coordinator.job().agents.len() as u64, "agent");
-        match self.step {
-            Step::None => String::new(),
-            Step::Comparing => format!("comparing clocks with {agents}"),
-            Step::Dialling => format!("connections of {agents}"),
-            Step::Loading => self.sentence.clone(),
-        }
-    }
-}
-
-/// The sum of shares as a load of this process reports it.
-fn shown_progress(sum: ShareProgress) -> LoadProgress {
-    LoadProgress {
-        elapsed: sum.elapsed,
-        total: sum.total,
-        due: sum.due,
-        succeeded: sum.succeeded,
-        failed: sum.failed,
-        waiting: sum.waiting,
-        in_flight: sum.in_flight,
-        connections: sum.connections,
-        opened: sum.opened,
-        recent: sum.recent,
-    }
+    shown.join(", ")
 }
 
 /// The error after a second Ctrl-C: the parts of the interrupted load were not waited for.

@@ -1,9 +1,11 @@
 //! `h2lab run --agents`: the cells are measured by agents on other machines.
 
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use h2lab_base::counts::plural;
 use h2lab_base::units::Time;
@@ -20,9 +22,17 @@ use super::super::progress::{ProgressLine, about, describe};
 use super::super::resume::Unfinished;
 use super::super::values::{value, whole};
 use super::super::{Exit, note, rights, signals};
-use crate::run::remote::{Asked, KeptRun, ReadyRun, RemoteObserver};
+use crate::run::execute::Executed;
+use crate::run::remote::{Asked, DrivenRun, KeptRun, ReadyRun, RemoteObserver};
 use h2lab_net::clock::Clock;
 use h2lab_net::privileges;
+
+/// How often it is looked for a second Ctrl-C.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the driver may take then to end as after the first one.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long closing the run may take after that.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// Which agents measure.
 #[derive(Debug, Clone, Default, Args)]
@@ -74,16 +84,17 @@ pub(super) fn run(checked: CheckedScenario<'_>, args: &RunAgentsArgs, output: &O
         agents: args.agents.clone(),
         reproduce: copies(args.reproduce, kept.as_ref())?,
         may_be_unlike: args.unlike_machines,
+        servers: args.nats.servers(),
     };
     rights::reduce(privileges::NONE)?;
     let nats = args.nats.connect(DRIVER)?;
     let stop = signals::stop_flag()?;
-    let mut progress = RemoteProgress::new(quiet);
+    let mut progress = RemoteProgress::new(quiet, &plan);
     let measured = unfinished.as_ref().map_or(&[][..], Unfinished::measured);
-    let ready = ReadyRun::find(nats, asked, &plan, measured, &mut progress)
+    let ready = ReadyRun::find(nats, asked, &plan, measured, kept.as_ref(), &mut progress)
         .map_err(|error| explained_cause(error, &args.nats.servers()))?;
     if unfinished.is_none() && stop.load(Ordering::Relaxed) {
-        say!("nothing was measured");
+        say!("no comparison was finished");
         return Ok(Exit::Interrupted);
     }
     let (folder, run) = open(scenario, out, unfinished, args.nats.added_to(command_line), &plan)?;
@@ -91,11 +102,59 @@ pub(super) fn run(checked: CheckedScenario<'_>, args: &RunAgentsArgs, output: &O
         let agents: Vec<&str> = ready.agents().map(AgentName::as_str).collect();
         let (n, names) = (plural(agents.len() as u64, "agent"), agents.join(", "));
         let repetitions = plural(plan.len() as u64, "repetition");
-        say!("{repetitions} by {n} ({names}); run folder {}", folder.path().display());
+        let place = folder.path().display();
+        if agents.is_empty() {
+            say!("what agents have reported is fetched; run folder {place}");
+        } else {
+            say!("{repetitions} by {n} ({names}); run folder {place}");
+        }
     }
-    let executed = ready.execute(run, &plan, folder, kept, &stop, &mut progress);
+    let driven = ready.driven_in(&folder);
+    let (ended, is_ended) = sync_channel::<()>(0);
+    thread::Builder::new()
+        .name("leave".to_owned())
+        .spawn(move || leave_when_told(driven, &is_ended))
+        .context("cannot start a thread")?;
+    let executed = signals::in_sessions(|| ready.execute(run, &plan, folder, kept, &stop, &mut progress));
+    drop(ended);
     progress.shown.clear();
-    conclude(executed?, output)
+    match executed? {
+        executed if executed.run.repetitions.is_empty() => Ok(nothing_finished(&executed)),
+        executed => conclude(executed, output),
+    }
+}
+
+/// Ends the program soon after a second Ctrl-C, with the run closed, unless the driver `is_ended` by then: it may wait for a
+/// server that is away, or fetch a large part.
+fn leave_when_told(driven: DrivenRun, is_ended: &Receiver<()>) {
+    let goes_on = |time| is_ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+    while !signals::must_leave() {
+        if !goes_on(LOOK) {
+            return;
+        }
+    }
+    if !goes_on(GRACE) {
+        return;
+    }
+    let words = driven.leave(CLOSING);
+    // If it has ended meanwhile, it says itself how.
+    if goes_on(Duration::ZERO) {
+        crate::stderr::write(format_args!("{words}\n"));
+        crate::stderr::erase();
+        crate::stderr::flush();
+        std::process::exit(i32::from(Exit::Interrupted as u8));
+    }
+}
+
+/// Says that the user has ended a run of which nothing is stored, and how it is resumed if something may be reported.
+fn nothing_finished(executed: &Executed) -> Exit {
+    say!("no comparison was finished");
+    let folder = &executed.folder;
+    let resume = h2lab_report::resume_line(&executed.run, &folder.display().to_string());
+    if let Some(line) = resume.filter(|_| folder.join("run.json").exists()) {
+        crate::stderr::write(format_args!("to resume: {line}\n"));
+    }
+    Exit::Interrupted
 }
 
 /// By how many machines each comparison is made: as asked, or as the run was begun.
@@ -113,16 +172,19 @@ struct RemoteProgress {
     shown: ProgressLine,
     is_quiet: bool,
     has_lines: bool,
+    /// Whether a cell's rate tells it from others.
+    rates_differ: bool,
     clock: Clock,
     /// Repetitions that were stored when it began.
     first: Option<usize>,
 }
 
 impl RemoteProgress {
-    fn new(is_quiet: bool) -> Self {
+    fn new(is_quiet: bool, plan: &[Cell]) -> Self {
         let shown = ProgressLine::new(is_quiet);
         let has_lines = shown.is_hidden() && !is_quiet;
-        Self { shown, is_quiet, has_lines, clock: Clock::start(), first: None }
+        let rates_differ = plan.windows(2).any(|pair| pair[0].work.arrival != pair[1].work.arrival);
+        Self { shown, is_quiet, has_lines, rates_differ, clock: Clock::start(), first: None }
     }
 }
 
@@ -145,11 +207,11 @@ impl RemoteObserver for RemoteProgress {
     fn stored(&mut self, agent: &str, records: &[CellRecord]) {
         let Some(first) = records.first().filter(|_| self.has_lines) else { return };
         let repetitions = plural(records.len() as u64, "repetition");
-        say!("{agent}: {repetitions}, the first of {}", describe(&first.cell));
+        say!("{agent}: {repetitions}, the first of {}", self.describe(&first.cell));
     }
 
     fn not_measured(&mut self, cell: &Cell, why: &str) {
-        note(&format_args!("{}: {why}", describe(cell)));
+        note(&format_args!("{}: {why}", self.describe(cell)));
     }
 
     fn notes(&mut self, words: &str) {
@@ -163,7 +225,8 @@ impl RemoteObserver for RemoteProgress {
     }
 
     fn describe(&self, cell: &Cell) -> String {
-        describe(cell)
+        let rate = cell.work.arrival.rate().filter(|_| self.rates_differ);
+        describe(cell) + &rate.map_or_else(String::new, |rate| format!(", {rate}/s"))
     }
 }
 
@@ -205,6 +268,16 @@ mod tests {
         assert_eq!(copies(Some(3), Some(&kept)).unwrap(), 3);
         let refused = copies(Some(2), Some(&kept)).unwrap_err().to_string();
         assert!(refused.contains("was begun with 3"), "{refused}");
+    }
+
+    #[test]
+    fn a_cell_is_known_by_its_rate_where_rates_differ() {
+        let described = |rates: &str| {
+            let text = format!("[work]\nrate = {rates}\n[matrix]\nprotocols = 'h2c'\nconnections = 1\n");
+            let plan = h2lab_model::scenario::Scenario::from_toml(&text).unwrap().plan();
+            RemoteProgress::new(true, &plan).describe(&plan[0])
+        };
+        assert_eq!(described("[100, 200]"), described("100") + ", 100/s");
     }
 
     #[test]

@@ -15,10 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use h2lab_analysis::stats::requests_due;
+use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{Time, format_bytes, format_duration};
 use h2lab_model::fleet::subjects::share_part;
 use h2lab_model::fleet::{AgentLimits, AgentName, LoadTask, PartReport, ShareProgress};
-use h2lab_model::record::{CellRecord, Environment, RunRecord, SCHEMA_VERSION};
+use h2lab_model::record::{CellRecord, Environment, Outcome, RunRecord, SCHEMA_VERSION};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::Arrival;
 use h2lab_nats::Nats;
@@ -78,7 +79,9 @@ impl AgentShares {
 impl Shares for AgentShares {
     fn start(&self, task: LoadTask, events: ShareEvents) -> Result<Box<dyn Share>, String> {
         let cell = task.cell().map_err(|error| error.to_string())?;
-        let url = task.url.parse::<Url>().map_err(|error| format!("{}: {error}", task.url))?;
+        // As the driver has read it.
+        let url = if cell.work.template { Url::with_placeholders(&task.url) } else { task.url.parse() };
+        let url = url.map_err(|error| format!("{}: {error}", task.url))?;
         check_open_files(resources::raise_open_files(), &cell, task.share.of)?;
         // QUIC's is checked with the scenario.
         if let Some(name) = task.congestion.as_deref().filter(|_| !cell.protocol.is_quic()) {
@@ -240,10 +243,10 @@ impl ShareWork {
             None => String::new(),
         };
         let (number, of) = (u64::from(self.task.share.number) + 1, self.task.share.of);
-        let bytes = format_bytes(report.bytes);
+        let (bytes, succeeded, failed) =
+            (format_bytes(report.bytes), plural(succeeded, "request"), count(failed));
         format!(
-            "share {number} of {of} is over: {succeeded} requests succeeded, {failed} failed{early}; its part of {bytes} is \
-             stored"
+            "share {number} of {of} is over: {succeeded} succeeded, {failed} failed{early}; its part of {bytes} is stored"
         )
     }
 
@@ -255,10 +258,14 @@ impl ShareWork {
         let (started_at, cpu) = (result.started_at, Duration::from_nanos(result.generator.cpu_ns));
         let interrupted = result.interrupted;
         let run = self.run_record(started, result, priority);
-        let due = run.repetitions.first().map_or(0, requests_due);
+        let last = match run.repetitions.first() {
+            Some(record) => progress_at_end(record, &last),
+            None => last,
+        };
+        // To store it may take minutes: nothing of it is in flight meanwhile.
+        self.events.progress(last.clone());
         let object = share_part(random_id().context("there are no random numbers")?, &self.agent.name);
         let stored = self.store(run, &object)?;
-        let last = ShareProgress { due, recent: h2lab_model::record::Histogram::default(), ..last };
         let (bytes, digest) = (stored.bytes, stored.digest);
         let clock_origin_ns = self.events.clock().origin_ns();
         Ok(PartReport { object, bytes, digest, started_at, clock_origin_ns, late, interrupted, cpu, last })
@@ -414,6 +421,26 @@ fn keep(folder: &Path, run: &RunRecord) -> Result<()> {
     stored.finish(run.interrupted)
 }
 
+/// How far a share was at its end, by what is stored of it; `last` was reported before.
+fn progress_at_end(record: &CellRecord, last: &ShareProgress) -> ShareProgress {
+    let ended = |is_counted: fn(Outcome) -> bool| match record.tallies.as_slice() {
+        [] => record.samples.iter().filter(|sample| is_counted(sample.outcome)).count() as u64,
+        tallies => {
+            let counted = tallies.iter().filter(|tally| is_counted(tally.class.outcome));
+            counted.map(|tally| tally.counts.requests).sum()
+        }
+    };
+    ShareProgress {
+        elapsed: last.elapsed.max(Duration::from_nanos(record.generator.wall_ns)),
+        total: last.total,
+        due: requests_due(record),
+        succeeded: ended(Outcome::is_success),
+        failed: ended(Outcome::is_failure),
+        opened: last.opened,
+        ..ShareProgress::default()
+    }
+}
+
 fn share_progress(progress: &LoadProgress) -> ShareProgress {
     ShareProgress {
         elapsed: progress.elapsed,
@@ -432,7 +459,7 @@ fn share_progress(progress: &LoadProgress) -> ShareProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::record::testing::{Model, cell, one_repetition};
+    use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::workload::Protocol;
 
     #[test]
@@ -485,6 +512,27 @@ mod tests {
         assert_eq!([1, 2, 8].map(|cpus| threads(1024, cpus, true)), [1, 1, 7]);
         assert_eq!([1, 2, 8].map(|cpus| threads(1024, cpus, false)), [1, 2, 8]);
         assert_eq!([0, 3].map(|asked| threads(asked, 8, true)), [1, 3]);
+    }
+
+    #[test]
+    fn at_its_end_a_share_has_the_counts_of_its_record_and_nothing_in_flight() {
+        let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+        for (n, sample) in record.samples.edit().iter_mut().enumerate() {
+            sample.outcome = match n {
+                0 => Outcome::Timeout,
+                1 => Outcome::Unfinished,
+                _ => Outcome::Succeeded,
+            };
+        }
+        record.generator.wall_ns = 2_000_000_000;
+        let due = record.samples.len() as u64;
+        let last = ShareProgress { in_flight: 6, connections: 6, opened: 6, ..ShareProgress::default() };
+        for record in [record.clone(), counted(record)] {
+            let end = progress_at_end(&record, &last);
+            assert_eq!((end.due, end.succeeded, end.failed), (due, due - 2, 1));
+            assert_eq!((end.in_flight, end.connections, end.waiting, end.opened), (0, 0, 0, 6));
+            assert_eq!(end.elapsed, Duration::from_secs(2));
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! reports it, and only then acknowledges it. One that it could not measure it reports as such: the driver has it measured again,
 //! or not. A unit whose agent ends goes back to the queue.
 //!
-//! A run needs no driver meanwhile. It is open as long as its entry is in the bucket of runs; an agent whose run was closed stops.
+//! A run needs no driver meanwhile. It is open as long as its entry is in the bucket of runs; an agent whose run was closed stops
+//! within seconds.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -18,7 +19,7 @@ use h2lab_model::fleet::queue::run_title;
 use h2lab_model::fleet::subjects::unit_part;
 use h2lab_model::fleet::{AgentCard, Permissions, RunInfo, UnitPart, UnitReport, UnitTask};
 use h2lab_model::record::{CellRecord, RunRecord, SCHEMA_VERSION};
-use h2lab_model::scenario::{Cell, Target};
+use h2lab_model::scenario::{Cell, Target, labels};
 use h2lab_nats::{Nats, NatsError, Taken};
 
 use super::STORE_TIMEOUT;
@@ -33,6 +34,9 @@ use h2lab_roles::fleet::shares::caught;
 const TAKE: Duration = Duration::from_millis(100);
 /// How often the queue is told that a unit is being measured; it gives one to another agent that was not heard of for 30 s.
 const KEEP_EVERY: Duration = Duration::from_secs(10);
+/// How often it is asked whether the run of a unit that is being measured is still open: soon after its driver has ended it, the
+/// agent is free for others.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How often the watcher looks whether it is to stop.
 const CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// How long an agent takes no unit after one that it could not measure: the driver adds that one again, and another agent may do
@@ -44,7 +48,11 @@ const LONGEST_REST: Duration = Duration::from_secs(120);
 /// A unit that was given to agents so often, and that none has reported, is reported as failed.
 const MOST_GIVEN: u64 = 10;
 
-/// Why a unit of a run that was closed is let go.
+/// How many cells a unit is named by.
+const MOST_LABELS: usize = 4;
+
+/// Why a unit of a run that was closed is let go. Its queue is not told: that is deleted with the run, and an answer that does not
+/// come would be waited for. A driver that opens the run again has a new one.
 const CLOSED: &str = "the run was closed";
 
 /// What an agent measures units with.
@@ -120,11 +128,12 @@ impl Units {
                 Ok(Some(taken)) => {
                     self.next = turn + 1;
                     let with = format!("{} of {}", run_title(&info.run), info.driver);
-                    let Some(_reservation) = reserve(made_printable(&with).into_owned()) else {
+                    let with = made_printable(&with).into_owned();
+                    let Some(_reservation) = reserve(with.clone()) else {
                         ignore_absent(taken.give_back(Duration::ZERO))?;
                         return Ok(Polled::Nothing);
                     };
-                    return self.handle(info, taken, stop);
+                    return self.handle(info, &with, taken, stop);
                 }
                 // A run that is being closed has no queue any more.
                 Ok(None) | Err(NatsError::Absent { .. }) => {}
@@ -151,28 +160,40 @@ impl Units {
         Ok(open)
     }
 
-    /// Measures a unit that was taken.
-    fn handle(&mut self, info: &RunInfo, taken: Taken, stop: &AtomicBool) -> Result<Polled, NatsError> {
-        let driver = made_printable(&info.driver).into_owned();
+    /// Measures a unit that was taken, of the run that is called `with`.
+    fn handle(
+        &mut self,
+        info: &RunInfo,
+        with: &str,
+        taken: Taken,
+        stop: &AtomicBool,
+    ) -> Result<Polled, NatsError> {
         let task = match task_of(&taken, info) {
             Ok(task) => task,
             Err(why) => {
                 ignore_absent(taken.give_back(RETRY_AFTER))?;
-                return Ok(Polled::NotMeasured { what: format!("a unit of the run of {driver}"), why });
+                return Ok(Polled::NotMeasured { what: format!("a unit ({with})"), why });
             }
         };
-        let what = format!("unit {} of the run of {driver}", task.unit);
-        let delivered = taken.delivered();
-        if let Some(why) = given_too_often(delivered) {
-            return self.fail(&task, taken, what, why, false, stop);
+        if let Some(why) = given_too_often(taken.delivered()) {
+            // Its plan may be what ends agents.
+            return self.fail(&task, taken, numbered(&task, with), why, false, stop);
         }
+        let planned = panic_as_error(|| {
+            let cells = task.cells_of(&info.plan()?)?;
+            Ok((title(&cells), cells))
+        });
+        let (named, cells) = match planned {
+            Ok((named, cells)) => (named, Ok(cells)),
+            Err(error) => (None, Err(error)),
+        };
+        let what = named.map_or_else(|| numbered(&task, with), |named| format!("{named} ({with})"));
         let halt = Halt::default();
-        let measure = || panic_as_error(|| self.measured(info, &task, &halt));
+        let measure = || panic_as_error(|| self.measured(info, &task, &cells?, &halt));
         match (self.with_keepalive(&taken, info, stop, &halt, measure), halt.why.get()) {
             (Ok(part), _) if self.is_closed(&task.run) => {
                 // Nobody would fetch it; what remains goes when it is 7 days old.
                 let _ = self.setup.nats.parts().delete(&part.object);
-                ignore_absent(taken.give_back(Duration::ZERO))?;
                 Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() })
             }
             (Ok(part), _) => {
@@ -185,10 +206,7 @@ impl Units {
                 ignore_absent(taken.give_back(Duration::ZERO))?;
                 Ok(Polled::NotMeasured { what, why: "the agent ends; it goes back".to_owned() })
             }
-            (Err(_), Some(Halted::Closed)) => {
-                ignore_absent(taken.give_back(Duration::ZERO))?;
-                Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() })
-            }
+            (Err(_), Some(Halted::Closed)) => Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() }),
             (Err(error), None) => {
                 let why = made_printable(&with_causes(&error)).into_owned();
                 self.fail(&task, taken, what, why, is_of_machine(&error), stop)
@@ -216,7 +234,6 @@ impl Units {
         self.rested = is_of_machine.then_some(rest);
         self.paused_until = Some(Instant::now() + rest);
         if self.is_closed(&task.run) {
-            ignore_absent(taken.give_back(Duration::ZERO))?;
             return Ok(Polled::NotMeasured { what, why: CLOSED.to_owned() });
         }
         self.report(task, Err(why.clone()), &taken, stop)?;
@@ -246,33 +263,35 @@ impl Units {
     }
 
     fn watch(&self, taken: &Taken, info: &RunInfo, stop: &AtomicBool, halt: &Halt, is_over: &Receiver<()>) {
-        let mut kept = Instant::now();
+        let begun = Instant::now();
+        let (mut looked, mut kept) = (begun, begun);
         while is_over.recv_timeout(CHECK_PERIOD) == Err(RecvTimeoutError::Timeout) {
             if stop.load(Ordering::Relaxed) {
                 halt.set(Halted::Stopped);
             }
-            if kept.elapsed() < KEEP_EVERY {
+            // Requests would wait for the connection, and the end of the measurement for them. It goes on: the server may be back
+            // in time.
+            if !self.setup.nats.is_connected() {
                 continue;
             }
-            kept = Instant::now();
-            // Without a connection both fail, and the measurement goes on: the server may be back in time.
-            let _ = taken.keep();
-            if self.is_closed(&info.run) {
+            if is_due(&mut looked, LOOK_EVERY, Instant::now()) && self.is_closed(&info.run) {
                 halt.set(Halted::Closed);
+                return;
+            }
+            if is_due(&mut kept, KEEP_EVERY, Instant::now()) {
+                let _ = taken.keep();
             }
         }
     }
 
     /// Measures the cells of a unit and stores them as a part.
-    fn measured(&self, info: &RunInfo, task: &UnitTask, halt: &Halt) -> Result<UnitPart> {
-        let plan = info.plan()?;
+    fn measured(&self, info: &RunInfo, task: &UnitTask, cells: &[Cell], halt: &Halt) -> Result<UnitPart> {
         // What is measured, and nothing else of the scenario is: servers, sysctls and all else are those of these cells.
-        let cells = task.cells_of(&plan)?;
-        self.setup.permissions.check_unit(&cells)?;
+        self.setup.permissions.check_unit(cells)?;
         if cells.is_empty() || cells.iter().any(|cell| matches!(cell.target, Target::Url { .. })) {
             bail!("it has cells that are not behind the emulated link, or none");
         }
-        preflight::sysctls(&cells, &halt.flag)?;
+        preflight::sysctls(cells, &halt.flag)?;
         let at = &self.setup.folder;
         let temporary = tempfile::Builder::new().prefix("unit-").tempdir_in(at);
         let temporary = temporary.with_context(|| format!("no folder can be made in {}", at.display()))?;
@@ -280,7 +299,7 @@ impl Units {
         let run = begun(info, &cells[0]);
         let folder = RunFolder::create(&path, &run)?;
         let context = PlanContext { live: &Live::default(), stop: &halt.flag, own: None };
-        let run = execute_part(run, &cells, folder, &context, &mut Unobserved)?;
+        let run = execute_part(run, cells, folder, &context, &mut Unobserved)?;
         if run.interrupted {
             bail!("it was stopped");
         }
@@ -348,6 +367,37 @@ fn until_reported(
             ended => return ended,
         }
     }
+}
+
+/// Whether it is time, `now`, to do again what was done at `last`; `last` is `now` then.
+fn is_due(last: &mut Instant, every: Duration, now: Instant) -> bool {
+    let is_due = now.saturating_duration_since(*last) >= every;
+    if is_due {
+        *last = now;
+    }
+    is_due
+}
+
+/// How a unit is named whose cells are not known: by its number in the queue of the run that is called `with`.
+fn numbered(task: &UnitTask, with: &str) -> String {
+    format!("unit {} ({with})", task.unit)
+}
+
+/// What a unit measures, printable: `h1, h2c × 4 over delay 5ms`. All its cells have one link. `None` if there are none.
+fn title(cells: &[Cell]) -> Option<String> {
+    let first = cells.first()?;
+    let mut different: Vec<String> = Vec::new();
+    for label in labels(cells).into_values() {
+        if !different.contains(&label) {
+            different.push(label);
+        }
+    }
+    let more = different.len().saturating_sub(MOST_LABELS);
+    different.truncate(MOST_LABELS);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let link = first.link.as_ref().map_or(String::new(), |link| format!(" over {}", link.uplink));
+    let title = format!("{}{more}{link}", different.join(", "));
+    Some(made_printable(&title).into_owned())
 }
 
 /// Why a unit that is given to an agent for the `delivered`-th time is not begun any more, if that is so.
@@ -443,7 +493,41 @@ impl RunObserver for Unobserved {
 
 #[cfg(test)]
 mod tests {
+    use h2lab_model::fleet::queue::units;
+    use h2lab_model::scenario::Scenario;
+
     use super::*;
+
+    /// The names of the units of a run.
+    fn titles(scenario: &str) -> Vec<String> {
+        let plan = Scenario::from_toml(scenario).unwrap().plan();
+        let title = |cells| title(&UnitTask { run: String::new(), unit: 0, cells }.cells_of(&plan).unwrap());
+        units(&plan).into_iter().map(|unit| title(unit.cells).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_unit_is_named_by_its_first_cells_and_their_link() {
+        let link = "repetitions = 2\n[link]\ndelay = ['5ms', '20ms']\n\
+                    [matrix]\norigin = ['origin', 'nginx']\n";
+        let names = titles(&format!("{link}protocols = ['h1', 'h2c']"));
+        let [near, far] = names.as_slice() else { panic!("{names:?}") };
+        assert!(near.starts_with("h1, h2c × 1 over ") && near.contains("5ms"), "{near}");
+        assert!(far.starts_with("h1, h2c × 1 over ") && far.contains("20ms"), "{far}");
+        let names = titles(&format!("{link}protocols = 'h2c'\nconnections = [1, 2, 3, 4]"));
+        assert!(names[0].starts_with("h2c × 1, h2c × 2, h2c × 3, h2c × 4 over "), "{names:?}");
+        let names = titles(&format!("{link}protocols = 'h2c'\nconnections = [1, 2, 3, 4, 5, 6]"));
+        assert!(names[0].starts_with("h2c × 1, h2c × 2, h2c × 3, h2c × 4 and 2 more over "), "{names:?}");
+        assert_eq!(title(&[]), None);
+    }
+
+    #[test]
+    fn what_is_done_every_two_seconds_is_due_after_two_and_then_after_two_more() {
+        let begun = Instant::now();
+        let (mut last, at) = (begun, |ms| begun + Duration::from_millis(ms));
+        let is_due = |ms| is_due(&mut last, LOOK_EVERY, at(ms));
+        let due = [1999, 2000, 2001, 3999, 5000, 6999, 7000].map(is_due);
+        assert_eq!(due, [false, true, false, false, true, false, true]);
+    }
 
     #[test]
     fn the_first_reason_to_stop_a_measurement_counts() {

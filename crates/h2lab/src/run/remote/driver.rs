@@ -1,11 +1,13 @@
 //! The driver of a run by agents, from the first unit in the queue to the last one that is stored.
 
+mod connection;
 mod missing;
 mod reported;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -19,12 +21,13 @@ use h2lab_model::scenario::Cell;
 use h2lab_nats::{Nats, NatsError};
 use h2lab_roles::fleet::agent::SILENCE_TIMEOUT;
 
+use self::connection::Connection;
 use self::missing::Missing;
 use self::reported::{Outage, Postponed};
 use self::waiting::Waiting;
 use super::failures::{Failures, ReportedReasons, grouped};
 use super::queue::{JobState, Queue};
-use super::{ASK, KeptRun, ReadyRun, RemoteObserver, failed};
+use super::{ASK, KeptRun, ReadyRun, RemoteObserver, failed, resume_line};
 use crate::run::agent::who;
 use crate::run::execute::unkept;
 use crate::run::fleet::driver as our_name;
@@ -90,8 +93,14 @@ pub(super) struct Driver<'a> {
     /// Whether NATS answers.
     outage: Outage,
     agents: BTreeMap<AgentName, AgentContact>,
-    /// What the machines of this run are; `None` if they may be unlike.
+    /// What the machines of this run are; `None` if they may be unlike, or none is known yet.
     likeness: Option<String>,
+    may_be_unlike: bool,
+    /// The NATS servers, as they are shown.
+    servers: String,
+    connection: Connection,
+    /// Why no agent can measure what is left once all reports are fetched.
+    refused: Option<Failure>,
     /// The last report that was read.
     after: u64,
     look_at: Instant,
@@ -124,13 +133,15 @@ impl<'a> Driver<'a> {
         folder: RunFolder,
         kept: Option<KeptRun>,
     ) -> Self {
-        let ReadyRun { nats, cards, queue, asked } = ready;
+        let ReadyRun { nats, cards, queue, asked, refused } = ready;
         let now = Instant::now();
-        let likeness = cards.first().map(h2lab_model::fleet::AgentCard::likeness).unwrap_or_default();
+        let measured = run.repetitions.iter().find_map(|one| Some(one.machine.as_ref()?.likeness.clone()));
+        let likeness = cards.first().map(h2lab_model::fleet::AgentCard::likeness).or(measured);
         let heard = |card: h2lab_model::fleet::AgentCard| {
             (card.name, AgentContact { at: now, is_told: false, busy: card.busy })
         };
         Self {
+            connection: Connection::new(&nats),
             nats,
             plan,
             attempts: vec![0; queue.jobs.len()],
@@ -150,7 +161,10 @@ impl<'a> Driver<'a> {
             is_begun: kept.is_some(),
             kept,
             agents: cards.into_iter().map(heard).collect(),
-            likeness: (!asked.may_be_unlike).then_some(likeness),
+            likeness: likeness.filter(|_| !asked.may_be_unlike),
+            may_be_unlike: asked.may_be_unlike,
+            servers: asked.servers,
+            refused,
             after: 0,
             look_at: now + ASK_EVERY,
             missing: Missing::new(now),
@@ -161,11 +175,18 @@ impl<'a> Driver<'a> {
     pub fn work(&mut self, stop: &AtomicBool, observer: &mut dyn RemoteObserver) -> Result<()> {
         self.open_copies()?;
         self.discard_incomplete(observer)?;
-        self.begin(stop, observer)?;
+        match self.refused.take() {
+            None => self.begin(stop, observer)?,
+            Some(refusal) => self.take_reported(&refusal, stop, observer)?,
+        }
         while !self.queue.open().is_empty() {
             if stop.load(Ordering::Relaxed) {
                 self.run.interrupted = true;
                 return Ok(());
+            }
+            if !self.look_at_connection(observer)? {
+                sleep(READ);
+                continue;
             }
             self.read_reports(READ, stop, observer)?;
             if Instant::now() >= self.look_at {
@@ -252,6 +273,30 @@ impl<'a> Driver<'a> {
     /// The number of the run.
     fn id(&self) -> String {
         self.kept.as_ref().map(|kept| kept.run.to_string()).unwrap_or_default()
+    }
+
+    /// Takes over what was reported while no driver was there, of a run that no agent can go on with. Fails if units are left: the
+    /// `refusal` says why nobody measures them.
+    fn take_reported(
+        &mut self,
+        refusal: &Failure,
+        stop: &AtomicBool,
+        observer: &mut dyn RemoteObserver,
+    ) -> Result<()> {
+        self.attempts.fill(self.kept.as_ref().map_or(0, |kept| kept.attempts));
+        while self.read_reports(Duration::ZERO, stop, observer)? {}
+        // Each part comes, or is given up.
+        while !self.postponed.is_empty() && !stop.load(Ordering::Relaxed) {
+            self.read_reports(READ, stop, observer)?;
+        }
+        self.show(observer);
+        let open = self.queue.open().len();
+        if open == 0 || stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let all = plural(self.queue.jobs.len() as u64, "comparison");
+        let message = format!("{open} of {all} are still to be measured: {}", refusal.message);
+        Err(Failure { kind: refusal.kind, message }.into())
     }
 
     /// Opens the run at NATS, and puts all units into the queue that are neither stored nor in it, unless it is to stop.
@@ -371,10 +416,14 @@ impl<'a> Driver<'a> {
 
     /// Asks who is there. Fails if no agent that can measure anything of what is left has answered for long.
     fn look(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
-        // Without a connection nobody answers.
         let present = who::ask(&self.nats, ASK).unwrap_or_default();
+        // If the connection has ended meanwhile, nobody could answer.
+        let is_connected = self.look_at_connection(observer)?;
         let now = Instant::now();
         self.look_at = now + ASK_EVERY;
+        if !is_connected {
+            return Ok(());
+        }
         for seen in present.agents {
             if let Some(heard) = self.agents.get_mut(&seen.card.name) {
                 if std::mem::take(&mut heard.is_told) {
@@ -400,10 +449,9 @@ impl<'a> Driver<'a> {
         };
         let Some(able) = self.queue.all_gone(&self.given, is_gone) else { return Ok(()) };
         let message = format!(
-            "no agent that can measure what is left ({}) has answered for {}{}",
+            "no agent that can measure what is left ({}) has answered for {}",
             able.into_iter().collect::<Vec<_>>().join(", "),
-            format_duration(GONE),
-            if self.nats.is_connected() { "" } else { ": there is no connection to NATS" }
+            format_duration(GONE)
         );
         Err(Failure { kind: FailureKind::Environment, message }.into())
     }
@@ -419,7 +467,8 @@ impl<'a> Driver<'a> {
         let is_empty = outcome.is_ok() && self.run.interrupted && self.has_nothing();
         // Nobody can resume a run whose folder is deleted.
         let is_over = is_whole || is_empty || (is_nothing && !is_left_to_agents);
-        if self.kept.is_some() {
+        // Without agents it was not opened again: those of its other drivers may go on.
+        if self.kept.is_some() && (is_over || !self.agents.is_empty()) {
             let closed = close(&self.nats, &self.id(), is_over);
             if let Err(error) = closed {
                 observer.notes(&format!(
@@ -427,6 +476,10 @@ impl<'a> Driver<'a> {
                 ));
             }
         }
+        let outcome = match outcome {
+            Err(error) if !is_over && !self.queue.open().is_empty() => Err(self.with_resume(error)),
+            outcome => outcome,
+        };
         let Self { run, folder, copies, .. } = self;
         let path = folder.path().to_owned();
         let mut finished = folder.clear_incoming();
@@ -435,6 +488,17 @@ impl<'a> Driver<'a> {
         }
         let finished = finished.map_err(|error| unkept(&path, &error));
         Ended { run, folder, outcome: outcome.and(finished), is_left_to_agents, is_empty }
+    }
+
+    /// What ended the run, with how it is resumed.
+    fn with_resume(&self, error: anyhow::Error) -> anyhow::Error {
+        let run = RunRecord { interrupted: true, ..self.without_repetitions() };
+        let advice = format!("to go on: {}", resume_line(&run, self.folder.path()));
+        match error.downcast::<Failure>() {
+            Ok(Failure { kind, message }) => Failure { kind, message: format!("{message}; {advice}") }.into(),
+            // The disk of this machine: its words say what to do.
+            Err(other) => other,
+        }
     }
 
     /// Whether nothing is stored, and no report waits. If NATS does not say so, there may be one.
@@ -465,7 +529,7 @@ fn home<'r>(
 }
 
 /// Closes a run. Reports of one that is not over stay, for whoever resumes it.
-fn close(nats: &Nats, id: &str, is_over: bool) -> Result<(), NatsError> {
+pub(super) fn close(nats: &Nats, id: &str, is_over: bool) -> Result<(), NatsError> {
     let closed = nats.runs().delete(id).and(nats.cells().purge(id));
     if !is_over {
         return closed;

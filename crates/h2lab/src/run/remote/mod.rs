@@ -9,6 +9,7 @@
 mod driver;
 mod failures;
 mod import;
+mod leave;
 mod queue;
 mod reports;
 
@@ -18,6 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
+use h2lab_model::fleet::queue::units;
 use h2lab_model::fleet::{AgentCard, AgentName, RandomId};
 use h2lab_model::record::{CellRecord, RunRecord};
 use h2lab_model::scenario::Cell;
@@ -29,7 +31,8 @@ use super::execute::{self, Executed};
 use super::messages::{Failure, FailureKind};
 use super::store::{self, RunFolder};
 use driver::{Driver, Ended};
-use queue::Queue;
+pub use leave::DrivenRun;
+use queue::{Queue, QueueRefusal};
 
 /// How long agents may take to answer who is there.
 const ASK: Duration = Duration::from_secs(1);
@@ -56,6 +59,8 @@ pub struct Asked {
     pub reproduce: u32,
     /// Whether machines may be unlike.
     pub may_be_unlike: bool,
+    /// The NATS servers, as they are shown.
+    pub servers: String,
 }
 
 /// Is notified of how the run goes; the command line shows it.
@@ -74,49 +79,56 @@ pub trait RemoteObserver {
     fn describe(&self, cell: &Cell) -> String;
 }
 
-/// A run that can begin: its agents are there, and each unit can be measured by at least one of them.
+/// A run that can begin: its agents are there, and each unit can be measured by at least one of them; or agents have measured
+/// for it before, and what they have reported can be fetched.
 pub struct ReadyRun {
     nats: Nats,
+    /// None if it is refused.
     cards: Vec<AgentCard>,
     queue: Queue,
     asked: Asked,
+    /// Why no agent can measure what is left once all reports are fetched.
+    refused: Option<Failure>,
 }
 
 impl ReadyRun {
-    /// Finds the agents that were asked for. `measured` is what a run that is resumed has already.
+    /// Finds the agents that were asked for. `measured` is what a run that is resumed has already, and `kept` what its folder has of
+    /// its agents. If nothing may be left of that to measure, it can begin without any agent.
     pub fn find(
         nats: Nats,
         asked: Asked,
         plan: &[Cell],
         measured: &[CellRecord],
+        kept: Option<&KeptRun>,
         observer: &mut dyn RemoteObserver,
     ) -> Result<Self> {
         let Present { agents, doubts } = who::ask_for(&nats, &asked.agents)?;
         for doubt in &doubts {
             observer.notes(doubt);
         }
-        let mut cards = Vec::new();
-        for name in &asked.agents {
-            match agents.iter().find(|seen| seen.card.name == *name) {
-                Some(seen) => cards.push(seen.card.clone()),
-                None => observer.notes(&format!("agent {name} does not answer; the others measure")),
+        let find = |name: &AgentName| agents.iter().find(|seen| seen.card.name == *name);
+        let cards: Vec<AgentCard> =
+            asked.agents.iter().filter_map(find).map(|seen| seen.card.clone()).collect();
+        let silent = asked.agents.iter().filter(|name| !cards.is_empty() && find(name).is_none());
+        for name in silent {
+            observer.notes(&format!("agent {name} does not answer; the others measure"));
+        }
+        match queue_of(&cards, &asked, plan, measured, observer) {
+            Ok(queue) => Ok(Self { nats, cards, queue, asked, refused: None }),
+            Err(refusal) if kept.is_some_and(|kept| may_be_whole(&nats, kept, plan, measured)) => {
+                let queue = Queue::unassigned(plan, asked.reproduce);
+                Ok(Self { nats, cards: Vec::new(), queue, asked, refused: Some(refusal) })
             }
+            Err(refusal) => Err(refusal.into()),
         }
-        check_versions(&cards)?;
-        if !asked.may_be_unlike {
-            check_likeness(&cards, measured)?;
-        }
-        if cards.is_empty() {
-            let message =
-                "none of these agents answers: `h2lab agents` lists those that are there".to_owned();
-            return Err(Failure { kind: FailureKind::Unreachable, message }.into());
-        }
-        let queue = Queue::new(plan, &cards, asked.reproduce)
-            .map_err(|refusal| Failure { kind: FailureKind::Environment, message: refusal.to_string() })?;
-        Ok(Self { nats, cards, queue, asked })
     }
 
-    /// Agents that are there.
+    /// The run of `folder`, for whoever may have to leave it.
+    pub fn driven_in(&self, folder: &RunFolder) -> DrivenRun {
+        DrivenRun::new(self.nats.clone(), folder.path().to_owned())
+    }
+
+    /// Agents that are there and can measure; none if reports can be fetched only.
     pub fn agents(&self) -> impl Iterator<Item = &AgentName> {
         self.cards.iter().map(|card| &card.name)
     }
@@ -142,11 +154,8 @@ impl ReadyRun {
         let ended = driver.work(stop, observer);
         match driver.end(ended, observer) {
             Ended { folder, outcome: Err(error), is_left_to_agents: true, .. } => {
-                let path = folder.path().to_owned();
                 let _ = folder.finish(true); // what ended the run matters more
-                let resume =
-                    format!("`h2lab run --resume {}` takes over what agents have measured", path.display());
-                Err(error.context(format!("nothing is stored here yet; {resume}")))
+                Err(error.context("no comparison is stored here yet"))
             }
             Ended { run, folder, is_empty: true, .. } => {
                 let path = folder.path().to_owned();
@@ -157,6 +166,62 @@ impl ReadyRun {
             Ended { run, folder, outcome, .. } => execute::finish(run, folder, outcome),
         }
     }
+}
+
+/// The units of a run, and which of these agents can measure each. Refuses agents that cannot make it.
+fn queue_of(
+    cards: &[AgentCard],
+    asked: &Asked,
+    plan: &[Cell],
+    measured: &[CellRecord],
+    observer: &dyn RemoteObserver,
+) -> Result<Queue, Failure> {
+    check_versions(cards)?;
+    if !asked.may_be_unlike {
+        check_likeness(cards, measured)?;
+    }
+    if cards.is_empty() {
+        let message = "none of these agents answers: `h2lab agents` lists those that are there".to_owned();
+        return Err(Failure { kind: FailureKind::Unreachable, message });
+    }
+    Queue::new(plan, cards, asked.reproduce).map_err(|refusal| {
+        let message = match &refusal {
+            QueueRefusal::Unmet(unmet) => match first_cell(plan, unmet.unit) {
+                Some(cell) => {
+                    format!("no agent can measure {}: {}", observer.describe(cell), unmet.why.join("; "))
+                }
+                None => refusal.to_string(),
+            },
+            QueueRefusal::TooFewAgents { .. } => refusal.to_string(),
+        };
+        Failure { kind: FailureKind::Environment, message }
+    })
+}
+
+/// The first cell of a unit of this number, by which people know it.
+fn first_cell(plan: &[Cell], unit: u32) -> Option<&Cell> {
+    let units = units(plan);
+    let first = units.iter().find(|one| one.number == unit)?.cells.first()?;
+    plan.iter().find(|cell| (cell.index, cell.repetition) == *first)
+}
+
+/// Whether a run may be whole without another measurement: something of it is reported, or all of it is stored.
+fn may_be_whole(nats: &Nats, kept: &KeptRun, plan: &[Cell], measured: &[CellRecord]) -> bool {
+    let is_stored = |cell: &Cell| {
+        let is_of = |one: &CellRecord| {
+            one.cell.index == cell.index
+                && (one.cell.repetition == cell.repetition || one.unsupported.is_some())
+        };
+        measured.iter().any(is_of)
+    };
+    let reports = || nats.reports().read(&kept.run.to_string(), 0, Duration::ZERO);
+    plan.iter().all(is_stored) || reports().is_ok_and(|reports| !reports.is_empty())
+}
+
+/// The command that resumes a run which is not whole, of this folder.
+fn resume_line(run: &RunRecord, folder: &Path) -> String {
+    let folder = folder.display().to_string();
+    h2lab_report::resume_line(run, &folder).unwrap_or_else(|| format!("h2lab run --resume {folder}"))
 }
 
 /// What was measured further times of a plan that so many machines are to measure, without its bulk.

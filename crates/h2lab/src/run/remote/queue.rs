@@ -113,6 +113,20 @@ impl Queue {
         Ok(queue)
     }
 
+    /// The same units while no agent can measure them: none can be added.
+    pub fn unassigned(plan: &[Cell], copies: u32) -> Self {
+        let units: Vec<Unit> = units(plan);
+        let job = |copy: u32, unit: &Unit| Job {
+            cells: unit.cells.clone(),
+            copy,
+            class: 0,
+            lacks: Vec::new(),
+            state: JobState::Open,
+        };
+        let of_copy = |copy| units.iter().map(move |unit| job(copy, unit));
+        Self { jobs: (0..copies.max(1)).flat_map(of_copy).collect(), classes: Vec::new() }
+    }
+
     /// The number in the queue of a job's `attempt`, from 0 on. A job that is added again must have another number, since `JetStream`
     /// drops a second message of one number.
     pub fn number(&self, job: usize, attempt: u32) -> u32 {
@@ -309,6 +323,17 @@ mod tests {
         assert_eq!(queue.agents_of(2), ["a", "b"]);
         assert!(queue.is_for(0, &"b".parse().unwrap()) && !queue.is_for(0, &"c".parse().unwrap()));
         assert_eq!(queue.open(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn without_agents_the_units_are_the_same_and_nobody_can_take_one() {
+        let with = Queue::new(&plan(), &cards(&["a", "b"]), 2).unwrap();
+        let without = Queue::unassigned(&plan(), 2);
+        let job = |job: &Job| (job.cells.clone(), job.copy);
+        let jobs = |queue: &Queue| queue.jobs.iter().map(job).collect::<Vec<_>>();
+        assert_eq!(jobs(&with), jobs(&without));
+        assert!(without.classes.is_empty() && without.agents_of(0).is_empty());
+        assert!(!without.is_with(0, 0, 0, 0, &"a".parse().unwrap()));
     }
 
     #[test]

@@ -55,6 +55,12 @@ fn what_an_agent_does_not_permit_is_refused_at_either_end() {
         assert!(document["pairs"].as_array().unwrap().iter().all(has_failed), "{document:#}");
         assert!(document.to_string().contains(told), "{told}: {document:#}");
     }
+    // For people it is one line, without tables of what was not measured.
+    let words = [&DRIVE[..2], &DRIVE[3..], &["--clients=local", "--servers=kek-1=127.0.0.1"]].concat();
+    let finished = hub.drive(&words);
+    let told = "the drive was not begun: kek-1: a server of bytes is not permitted here";
+    assert!(finished.stderr.contains(told) && finished.stdout.is_empty(), "{}", finished.transcript());
+    assert_eq!(finished.code, Some(3), "{}", finished.transcript());
     target.assert_untouched();
 }
 

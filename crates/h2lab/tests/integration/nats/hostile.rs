@@ -288,9 +288,9 @@ fn a_run_that_would_write_to_a_file_is_not_measured_and_garbage_in_the_queue_is_
     nats.cells().add(&run, 0, 1, b"\x1b[2J".to_vec()).unwrap();
     nats.runs().put(&run, encode(&info).unwrap().into_bytes()).unwrap();
     await_line(&agent, CANNOT);
-    await_line(&agent, "has not measured a unit of the run of eve\\u{1b}[2J: not a message of h2lab");
+    await_line(&agent, "has not measured a unit (run 00000000 of eve\\u{1b}[2J): not a message of h2lab");
     let log = agent.log();
-    assert!(log.contains("has not measured unit 0 of the run of eve\\u{1b}[2J: "), "{log}");
+    assert!(log.contains("has not measured unit 0 (run 00000000 of eve\\u{1b}[2J): "), "{log}");
     assert!(!log.contains('\u{1b}'), "{log}");
     assert_eq!(
         nats.cells().waiting(&run).unwrap(),

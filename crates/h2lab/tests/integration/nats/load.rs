@@ -2,7 +2,7 @@
 
 use h2lab::run::store;
 
-use super::{ANY, Hub, assert_adds_up, origin, shares};
+use super::{ANY, Hub, assert_adds_up, await_line, origin, shares};
 use crate::support::DRAIN;
 
 #[test]
@@ -54,6 +54,20 @@ fn a_closed_loop_is_divided_by_requests_and_by_connections() {
     assert!(document["agents"]["asked"].is_null(), "it offers what is answered: {document:#}");
     let due = |share: &serde_json::Value| share["due"].as_u64();
     assert!(shares(&document).iter().all(|share| due(share) >= Some(20)), "{document:#}");
+}
+
+#[test]
+fn an_agent_fills_placeholders_of_a_path_and_logs_what_its_share_made() {
+    let Some(hub) = Hub::start() else { return };
+    let (_origin, url) = origin();
+    let agents = hub.agents(["kek-1"], &ANY);
+    let url = format!("{url}?r={{{{random 1..9}}}}");
+    let load =
+        ["load", "--json", "--no-store", "--agents", "kek-1", "-n41", "-c4", "--template", DRAIN, &url];
+    let finished = hub.drive(&load);
+    finished.assert_measured();
+    assert_eq!(finished.json()["requests"]["succeeded"], 41, "{}", finished.transcript());
+    await_line(&agents[0], "share 1 of 1 is over: 41 requests succeeded, 0 failed");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use h2lab_net::process::Child;
 use rustix::process::Signal;
 
 use super::server::eventually;
-use super::{Hub, assert_measured, await_line};
+use super::{Hub, assert_measured, await_line, code};
 use crate::support::{DEADLINE, Finished};
 
 /// The agents.
@@ -175,6 +175,49 @@ fn agents_go_on_without_their_driver_and_the_run_is_resumed() {
 }
 
 #[test]
+fn a_run_that_is_reported_as_a_whole_is_fetched_without_any_agent() {
+    let Some(hub) = Hub::start() else { return };
+    let agents = hub.agents(LAB, &ALLOW);
+    write_study(&hub, "'1ms', '5ms'", "2s");
+    let (mut driver, out) = begin_run(&hub);
+    let run = await_queue(&hub, &out, 2);
+    driver.kill().unwrap();
+    let nats = hub.server.connect();
+    eventually("all units are reported", || {
+        let reports = nats.reports().read(&run, 0, Duration::ZERO).map_or(0, |reports| reports.len());
+        reports == 2 && nats.cells().waiting(&run).is_ok_and(|waiting| waiting.is_empty())
+    });
+    for mut agent in agents {
+        agent.stop(Signal::INT, DEADLINE).expect("it is ours");
+    }
+    let resumed = hub.h2lab(&["run", "--json", "--resume", &out, "--agents", "kek-9"]);
+    resumed.assert_measured();
+    assert_whole(&hub, &out, 2);
+    assert_nothing_left(&hub, &out);
+}
+
+#[test]
+fn a_run_that_is_interrupted_twice_is_closed_and_a_driver_is_130() {
+    let Some(hub) = Hub::start() else { return };
+    let _agents = hub.agents(LAB, &ALLOW);
+    write_study(&hub, "'1ms', '5ms', '20ms'", "5s");
+    let (mut driver, out) = begin_run(&hub);
+    await_queue(&hub, &out, 3);
+    driver.signal(Signal::INT).unwrap();
+    // Two signals that are pending together are one. If they were, this would be the test of one.
+    std::thread::sleep(Duration::from_millis(100));
+    driver.signal(Signal::INT).unwrap();
+    assert_eq!(code(&mut driver), Some(130), "{}", driver.log());
+    let open = hub.server.connect().runs().all().unwrap();
+    assert!(open.is_empty(), "agents go on with {open:?}: {}", driver.log());
+    if hub.path(&out).join("run.json").exists() {
+        assert!(driver.log().contains("--agents kek-1,kek-2"), "{}", driver.log());
+    } else {
+        assert!(driver.log().contains("no comparison was finished"), "{}", driver.log());
+    }
+}
+
+#[test]
 fn the_unit_of_an_agent_that_is_killed_goes_to_another_one() {
     let Some(hub) = Hub::start() else { return };
     let [mut killed, _other] = hub.agents(LAB, &ALLOW);
@@ -212,7 +255,7 @@ fn units_of_an_agent_that_fails_at_each_are_measured_by_another_one() {
     let mut cells = BTreeSet::new();
     for line in told.lines().filter(|line| line.contains(failure)) {
         assert!(line.ends_with("; it is measured again"), "{told}");
-        let cell = line.split_once(": unit ").map(|(cell, _)| cell);
+        let cell = line.split_once(": attempt ").map(|(cell, _)| cell);
         assert!(cells.insert(cell), "it is not given a unit again at which it has failed: {told}");
     }
     assert_nothing_left(&hub, &out);

@@ -341,6 +341,13 @@ fn overrides_that_came_as_a_message_are_made_printable_in_the_refusal() {
 }
 
 #[test]
+fn a_path_may_have_placeholders_and_a_server_none() {
+    let of = |url: &str| load(&["http://*:*"], url, &Reach::default()).is_ok();
+    assert!(of("http://a.example:1/b?r={{random 1..9}}") && of("http://a.example?{{pick a|b c}}"));
+    assert!(!of("http://{{pick a|b}}.example/") && !of("http://a.example:{{random 1..9}}/"));
+}
+
+#[test]
 fn a_protocol_fits_its_scheme() {
     let demand = Demand { rate: None, connections: 1, time: Duration::ZERO };
     let of = |url, protocol| {

@@ -278,7 +278,7 @@ fn a_drive_that_is_abandoned_waits_for_nothing_and_asks_for_nothing_more() {
     assert_eq!(fleet.coordinator.poll_timeout(), Time::NEVER);
     let record = fleet.coordinator.into_record();
     assert!(record.interrupted && record.pairs[0].state() == Complete);
-    assert_eq!(record.pairs[1].end, PairEnd::Lost { why: "it was abandoned".to_owned() });
+    assert_eq!(record.pairs[1].end, PairEnd::Lost { why: ABANDONED.to_owned() });
 }
 
 #[test]

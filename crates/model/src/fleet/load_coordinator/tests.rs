@@ -27,8 +27,13 @@ struct Fleet {
 impl Fleet {
     /// A load of 11 seconds whose agents are ready at once, but for those that are silent. Grace is 4 seconds.
     fn new(agents: usize, mute: &[usize]) -> Self {
+        Self::of(load_job(agents as u32), mute)
+    }
+
+    fn of(job: LoadJob, mute: &[usize]) -> Self {
+        let agents = job.agents.len();
         let mut fleet = Self {
-            coordinator: LoadCoordinator::new(load_job(agents as u32), ms(0)),
+            coordinator: LoadCoordinator::new(job, ms(0)),
             now: ms(0),
             ahead: (0..agents as u64).map(|n| n * 1_000_000_007).collect(),
             mute: mute.to_vec(),
@@ -439,4 +444,76 @@ fn a_clock_that_cannot_be_compared_takes_no_part() {
     fleet.start();
     let outcome = fleet.coordinator.into_result();
     assert_eq!(outcome.shares[0].agent.lost.as_deref(), Some("its clock cannot be compared"));
+}
+
+/// Names of silent agents.
+fn silent(fleet: &Fleet) -> Vec<&str> {
+    fleet.coordinator.silent(fleet.now).map(|(_, name, _)| name).collect()
+}
+
+#[test]
+fn an_agent_that_works_is_silent_after_five_seconds_without_a_word_and_one_that_stores_is_not() {
+    let mut fleet = Fleet::new(3, &[]);
+    let start = fleet.start();
+    let seconds = |n| start + Duration::from_secs(n);
+    fleet.now = seconds(1);
+    fleet.progress(0, 1);
+    // Nothing of it runs any more.
+    let over = share_progress(1).when_over();
+    fleet.say(1, FromAgent::Loading(Box::new(over)));
+    fleet.now = start + Duration::from_millis(4_999);
+    assert!(silent(&fleet).is_empty());
+    fleet.now = seconds(5);
+    assert_eq!(silent(&fleet), ["kek-2"], "it has said nothing since the start");
+    fleet.now = seconds(6);
+    assert_eq!(silent(&fleet), ["kek-0", "kek-2"]);
+    fleet.now = seconds(13);
+    assert_eq!(silent(&fleet), ["kek-0", "kek-1", "kek-2"]);
+    // Any word will do, and who has stored its part has said all.
+    fleet.say(0, FromAgent::Pong { number: u32::MAX, at: seconds(13) });
+    fleet.finish(2);
+    assert_eq!(silent(&fleet), ["kek-1"]);
+    let waiting: Vec<_> = fleet.coordinator.waiting().map(|(_, name)| name).collect();
+    assert_eq!(waiting, ["kek-0", "kek-1"]);
+}
+
+#[test]
+fn nobody_is_silent_before_the_load_runs() {
+    let mut fleet = Fleet::new(2, &[1]);
+    fleet.now = ms(20_000);
+    assert!(silent(&fleet).is_empty(), "its connections may take this long");
+}
+
+#[test]
+fn after_an_interruption_a_silent_agent_is_waited_for_only_while_another_one_stores() {
+    let mut job = load_job(2);
+    job.waits.grace = Duration::from_secs(30);
+    let mut fleet = Fleet::of(job, &[]);
+    let start = fleet.start();
+    let seconds = |n| start + Duration::from_secs(n);
+    fleet.now = seconds(1);
+    fleet.progress(0, 1);
+    fleet.progress(1, 1);
+    fleet.now = seconds(3);
+    fleet.coordinator.handle_interrupt(seconds(3));
+    fleet.exchange();
+    fleet.now = seconds(8);
+    fleet.progress(1, 2);
+    fleet.wait_until(seconds(12));
+    assert!(!fleet.coordinator.is_over(), "the other one stores its part");
+    fleet.finish(1);
+    assert_eq!(fleet.coordinator.poll_timeout(), seconds(11), "10 s after its last word");
+    fleet.wait_until(seconds(12));
+    assert!(fleet.coordinator.is_over());
+    let outcome = fleet.coordinator.into_result();
+    let (why, due) = lost(&outcome.shares[0]);
+    assert!(why.contains("nothing was heard of it for 10s"), "{why}");
+    assert_eq!((due, end(&outcome.shares[1].end)), (Some(2_000), "reported"));
+}
+
+#[test]
+fn without_an_interruption_a_silent_agent_is_waited_for_to_the_end_of_the_grace() {
+    let mut fleet = Fleet::new(1, &[]);
+    fleet.wait_until(fleet.start() + Duration::from_millis(14_999));
+    assert!(!fleet.coordinator.is_over());
 }

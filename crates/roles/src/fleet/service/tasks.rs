@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use h2lab_base::secrets::without_url_secrets;
 use h2lab_base::units::{format_bytes, format_duration};
-use h2lab_model::bulk::TransferDirection;
+use h2lab_model::bulk::{TIME_WAS_OVER, TransferDirection, TransferOutcome};
 use h2lab_model::fleet::subjects::RandomId;
 use h2lab_model::fleet::{FetchTask, FromAgent, LoadTask, ServeTask};
 use h2lab_model::workload::Arrival;
@@ -100,7 +100,12 @@ pub(super) fn said(message: &FromAgent, driver: &str, has_begun: bool) -> Option
         FromAgent::Refused { why } => format!("refuses {driver}: {why}"),
         FromAgent::Busy { with } => format!("refuses {driver}: busy with {with}"),
         FromAgent::Result { pair, figures: Ok(figures), .. } => {
-            format!("pair {pair} for {driver} is over: {}", format_bytes(figures.meter.total()))
+            let why = figures.endings.iter().find_map(|ending| match &ending.outcome {
+                TransferOutcome::Partial { why } if why != TIME_WAS_OVER => Some(format!(": {why}")),
+                _ => None,
+            });
+            let moved = format_bytes(figures.meter.total());
+            format!("pair {pair} for {driver} is over: {moved}{}", why.unwrap_or_default())
         }
         FromAgent::Result { pair, figures: Err(why), .. } => {
             format!("pair {pair} for {driver} failed: {why}")

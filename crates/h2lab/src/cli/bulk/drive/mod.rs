@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use h2lab_model::bulk::TransferDirection;
+use h2lab_base::text::made_printable;
+use h2lab_model::bulk::{TIME_WAS_OVER, TransferDirection, TransferOutcome};
 use h2lab_model::fleet::plan::PlanInput;
 use h2lab_model::fleet::{
-    AgentName, AgentRecord, Coordinator, FleetJob, FleetPlan, FleetRecord, FleetSummary, FleetTimeouts,
-    PairTally, Pairing, Server,
+    AgentName, AgentRecord, Coordinator, Ending, FleetJob, FleetPlan, FleetRecord, FleetSummary,
+    FleetTimeouts, PairEnd, PairRecord, PairTally, Pairing, Server,
 };
 use h2lab_model::workload::Protocol;
 use h2lab_transfer::Sizes;
@@ -33,6 +34,7 @@ use super::fields_and_settings;
 use crate::run::agent::free::{self, Purpose};
 #[cfg(feature = "nats")]
 use crate::run::fleet;
+use crate::run::messages::{Failure, FailureKind};
 use h2lab_net::machine::machine;
 use h2lab_net::resources;
 use h2lab_roles::fleet::{TransportKind, drive};
@@ -83,7 +85,7 @@ pub struct DriveArgs {
     #[arg(long)]
     put: bool,
     /// Duration of the transfers
-    #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(short = 'z', short_alias = 'D', long, value_name = "TIME", default_value = "10s", value_parser = above_zero)]
     duration: Duration,
     /// Concurrent transfers of each client
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<u32>(1..=10_000))]
@@ -285,7 +287,10 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
     record.machine = machine();
     h2lab_analysis::bulk::fleet::name_limits(&mut record);
     let summary = FleetSummary::of(&record);
-    record.warnings = summary.doubts(&record);
+    record.warnings = summary.doubts(&record).into_iter().chain(cut_by_agents(&record)).collect();
+    if let Some(failure) = not_begun(&record).filter(|_| !args.json) {
+        return Err(failure.into());
+    }
     let text = if args.json {
         serde_json::to_string_pretty(&h2lab_report::fleet_document(&record))? + "\n"
     } else {
@@ -299,6 +304,44 @@ pub fn main(args: &DriveArgs, command_line: Vec<String>) -> Result<Exit> {
         args.page.write(|| h2lab_report::fleet_page(&record))?;
     }
     Ok(exit_of(&record))
+}
+
+/// A time above zero: no rate could be given of transfers that take none.
+fn above_zero(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time.is_zero() { Err("the time must be above 0".to_owned()) } else { Ok(time) }
+}
+
+/// Why nothing was begun that agents have refused; `None` if something was, or the user ended it before.
+fn not_begun(record: &FleetRecord) -> Option<Failure> {
+    let is_refused = |pair: &PairRecord| matches!(pair.end, PairEnd::Failed { .. });
+    if record.start_at.happened() || record.interrupted || !record.pairs.iter().any(is_refused) {
+        return None;
+    }
+    let agents = record.clients.iter().chain(&record.servers);
+    let why = agents.filter_map(|agent| Some(format!("{}: {}", agent.name, agent.lost.as_ref()?)));
+    let why = why.collect::<Vec<_>>().join("; ");
+    let message = format!("the drive was not begun: {}", made_printable(&why));
+    Some(Failure { kind: FailureKind::Unreachable, message })
+}
+
+/// The pairs that their client ended before their time although the user did not, with the reason, such as its
+/// `--max-bytes`.
+fn cut_by_agents(record: &FleetRecord) -> Vec<String> {
+    let is_cut = |ending: &Ending| match &ending.outcome {
+        TransferOutcome::Partial { why } if why != TIME_WAS_OVER => Some(why.clone()),
+        _ => None,
+    };
+    let of_pair = |pair: &PairRecord| {
+        let PairEnd::Reported(figures) = &pair.end else { return None };
+        let why = figures.endings.iter().filter(|_| figures.interrupted).find_map(is_cut)?;
+        let client = &record.clients.get(pair.pair.client as usize)?.name;
+        Some(format!("{client}: {why}: its transfers ended before their time"))
+    };
+    let mut warnings: Vec<String> =
+        record.pairs.iter().filter(|_| !record.interrupted).filter_map(of_pair).collect();
+    warnings.dedup();
+    warnings
 }
 
 /// That the user wanted an end, else whether all pairs are complete, and all agents were there to the end.
@@ -433,6 +476,8 @@ fn transport_kinds(args: &DriveArgs) -> Result<Vec<TransportKind>> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use h2lab_base::units::Time;
+    use h2lab_model::fleet::testing;
 
     use super::*;
 
@@ -491,6 +536,35 @@ mod tests {
     }
 
     #[test]
+    fn a_drive_that_agents_refused_is_one_error_and_one_that_began_is_none() {
+        let mut record = testing::record();
+        assert!(not_begun(&record).is_none());
+        record.start_at = Time::NEVER;
+        let failure = not_begun(&record).expect("a pair was refused");
+        assert_eq!(
+            failure.to_string(),
+            "the drive was not begun: ssh:kek-2: its agent ended: killed by signal 9"
+        );
+        assert!(matches!(failure.kind, FailureKind::Unreachable));
+        record.interrupted = true;
+        assert!(not_begun(&record).is_none(), "the user has ended it");
+    }
+
+    #[test]
+    fn what_an_agent_cut_is_a_warning_unless_the_user_ended_it() {
+        let mut record = testing::record();
+        assert!(cut_by_agents(&record).is_empty());
+        let PairEnd::Reported(figures) = &mut record.pairs[0].end else { panic!("it has figures") };
+        figures.interrupted = true;
+        let why = "the agent's --max-bytes of 300 KiB was reached";
+        figures.endings[1].outcome = TransferOutcome::Partial { why: why.to_owned() };
+        let told = format!("ssh:kek-1: {why}: its transfers ended before their time");
+        assert_eq!(cut_by_agents(&record), [told]);
+        record.interrupted = true;
+        assert!(cut_by_agents(&record).is_empty());
+    }
+
+    #[test]
     fn what_does_not_go_together_is_refused_by_name() {
         for (line, word) in [
             ("--servers http://a,https://b", "mixed"),
@@ -502,6 +576,7 @@ mod tests {
             ("--servers netns:a", "netns:a=ADDRESS"),
             ("--servers local --concurrency 3 -c 2", "evenly"),
             ("--servers local --concurrency 0", "--concurrency"),
+            ("--servers local -z 0s", "above 0"),
             ("--servers nowhere", "HOST:PORT"),
             ("--servers local --clients kek-1", "ssh:[USER@]HOST"),
             ("--servers local --clients local=127.0.0.1", "does not listen"),

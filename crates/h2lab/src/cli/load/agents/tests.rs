@@ -1,4 +1,5 @@
 use clap::Parser;
+use h2lab_base::units::Time;
 use h2lab_model::fleet::{AGENT_VERSION, AgentCard, AgentLimits, AgentRecord};
 
 use super::super::super::exit::{Exit, exit_of};
@@ -77,6 +78,8 @@ fn what_agents_cannot_do_is_refused_by_name() {
         ("--agents a,b,a http://a/", "a is named twice"),
         ("--agents a.b http://a/", "the name of an agent"),
         ("--setup-timeout 5s http://a/", "--agents"),
+        ("--agents a --setup-timeout 0s http://a/", "more than 0"),
+        ("--agents a --grace 0 http://a/", "more than 0"),
     ] {
         let error = asked(line).unwrap_err();
         assert!(error.contains(words), "{line}: {error}");
@@ -204,12 +207,4 @@ fn of_many_agents_the_first_are_named() {
     let agents: Vec<AgentName> = (0..7).map(|n| format!("a{n}").parse().unwrap()).collect();
     assert_eq!(names(&agents[..2]), "2 agents (a0, a1)");
     assert_eq!(names(&agents), "7 agents (a0, a1, a2, a3, a4, a5, …)");
-}
-
-#[test]
-fn the_view_has_the_sum_of_what_agents_report() {
-    let sum =
-        ShareProgress { elapsed: Duration::from_secs(1), due: 7, connections: 3, ..ShareProgress::default() };
-    let shown = shown_progress(sum);
-    assert_eq!((shown.elapsed, shown.due, shown.connections), (Duration::from_secs(1), 7, 3));
 }

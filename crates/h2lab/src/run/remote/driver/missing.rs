@@ -69,14 +69,15 @@ impl Driver<'_> {
         if lost == 0 {
             return Ok(());
         }
+        let all = plural(self.queue.jobs.len() as u64, "unit");
         let reason = match entry {
-            Some(_) => "neither in the queue nor reported",
-            None => "open, and the run is not",
+            Some(_) => format!("{lost} of {all} are neither in the queue nor reported"),
+            None => format!(
+                "another driver has ended the run, as that of a copy of its folder, or NATS came back without it (its \
+                 document is gone from H2LAB_RUNS, and {lost} of {all} are open)"
+            ),
         };
-        let message = format!(
-            "its units are no longer at NATS: {lost} of {} are {reason}; `--resume` measures them again",
-            plural(self.queue.jobs.len() as u64, "unit"),
-        );
+        let message = format!("its units are no longer at NATS: {reason}");
         Err(Failure { kind: FailureKind::Unreachable, message }.into())
     }
 }

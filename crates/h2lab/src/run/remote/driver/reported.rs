@@ -150,13 +150,18 @@ impl Driver<'_> {
             return Ok(None);
         }
         let on = MeasuredOn { agent: report.agent, machine: report.machine, likeness: report.likeness };
+        let likeness = on.likeness.clone();
         let why = match self.fetch(job, &part, on)? {
             Fetched::Whole(repetitions) => {
                 self.store(job, repetitions, unit.1.as_str(), observer)?;
+                if !self.may_be_unlike {
+                    self.likeness.get_or_insert(likeness);
+                }
                 if report.delivered > 1 {
+                    let cell = observer.describe(self.first_cell(job));
                     observer.notes(&format!(
-                        "unit {} was taken {} times, since an agent gave it back or ended; {} has measured it",
-                        unit.0, report.delivered, unit.1
+                        "{cell}: given to agents {} times, since one gave it back or ended; {} has measured it",
+                        report.delivered, unit.1
                     ));
                 }
                 self.forget(&part);
@@ -259,9 +264,8 @@ impl Driver<'_> {
         let able = self.queue.agents_of(job);
         let next = self.failures[job].note(agent, able);
         let (attempt, most) = self.failures[job].attempts(able, next.as_deref().unwrap_or_default());
-        let unit = self.queue.number(job, self.attempts[job]);
         let brief = self.told.brief(why);
-        let said = format!("unit {unit}: attempt {attempt} of {most}, by {agent}, failed: {brief}");
+        let said = format!("attempt {attempt} of {most}, by {agent}, failed: {brief}");
         let Some(next) = next else {
             observer.not_measured(self.first_cell(job), &said);
             let agents = self.failures[job].agents();

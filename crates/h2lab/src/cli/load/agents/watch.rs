@@ -1,0 +1,182 @@
+//! What the user is told while agents make a load: how far they are together, who is lost or silent, and what is waited for.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use h2lab_base::counts::plural;
+use h2lab_base::units::{Time, format_duration};
+use h2lab_model::fleet::{LoadCoordinator, ShareProgress, Stage};
+use h2lab_roles::load::LoadProgress;
+
+use super::super::super::note;
+use super::super::view::LoadView;
+use super::few;
+
+/// How often the sum is shown.
+const SHOWN_EVERY: Duration = Duration::from_millis(100);
+
+/// Shows the sum of what agents report.
+pub(super) struct Watch<'a> {
+    view: &'a LoadView,
+    /// What is done, to be said when it begins.
+    sentence: String,
+    /// What was said last.
+    step: Step,
+    shown_at: Time,
+    is_quiet: bool,
+    /// Agents that were said to be lost, by place.
+    lost: BTreeSet<usize>,
+    /// Agents that were said to be silent, and not to be there again, by place.
+    silent: BTreeSet<usize>,
+    /// Whether it was said how long an interrupted load is waited for.
+    is_stopping: bool,
+}
+
+/// What the user is told of the stages of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Nothing yet.
+    None,
+    Comparing,
+    Dialling,
+    Loading,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) const fn new(view: &'a LoadView, sentence: String, is_quiet: bool) -> Self {
+        Self {
+            view,
+            sentence,
+            step: Step::None,
+            shown_at: Time::ZERO,
+            is_quiet,
+            lost: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            is_stopping: false,
+        }
+    }
+
+    /// Called after each message; shows something when a stage begins, and then about as often as agents report.
+    pub(super) fn look(&mut self, coordinator: &mut LoadCoordinator, now: Time) {
+        let step = match coordinator.stage() {
+            Stage::Comparing(_) => Step::Comparing,
+            Stage::Planning(_) => Step::Dialling,
+            Stage::Running { .. } | Stage::Closing(_) => Step::Loading,
+            Stage::Over => return,
+        };
+        if !self.is_quiet {
+            self.say_who_is_lost(coordinator);
+            self.say_who_is_silent(coordinator, now);
+            self.say_who_is_waited_for(coordinator);
+        }
+        if self.step != step {
+            self.step = step;
+            self.view.announce(&self.words(coordinator));
+        }
+        if step == Step::Loading && now.since(self.shown_at) >= SHOWN_EVERY {
+            self.shown_at = now;
+            self.view.show(&shown_progress(coordinator.progress()));
+        }
+    }
+
+    /// Says who is lost, once for each agent: the load goes on without its share.
+    fn say_who_is_lost(&mut self, coordinator: &LoadCoordinator) {
+        let without = if coordinator.is_interrupted() { "" } else { "; the others go on without its share" };
+        for (_, name, why) in coordinator.lost().filter(|(place, ..)| self.lost.insert(*place)) {
+            note(&format_args!("{name} is lost: {why}{without}"));
+        }
+    }
+
+    /// Says who falls silent, and who reports again.
+    fn say_who_is_silent(&mut self, coordinator: &LoadCoordinator, now: Time) {
+        for (_, name, silence) in coordinator.silent(now).filter(|(place, ..)| self.silent.insert(*place)) {
+            let whole = format_duration(Duration::from_secs(silence.as_secs()));
+            note(&format_args!("{name} has not reported for {whole}; its share is lost if it stays silent"));
+        }
+        let silent: BTreeSet<usize> = coordinator.silent(now).map(|(place, ..)| place).collect();
+        let back: Vec<usize> = self.silent.difference(&silent).copied().collect();
+        for place in back {
+            self.silent.remove(&place);
+            // Who is lost was said to be so.
+            if !self.lost.contains(&place)
+                && let Some(name) = coordinator.job().agents.get(place)
+            {
+                note(&format_args!("{name} reports again"));
+            }
+        }
+    }
+
+    /// Says once, after an interruption, how long it takes at most and how to end it at once.
+    fn say_who_is_waited_for(&mut self, coordinator: &LoadCoordinator) {
+        if coordinator.is_interrupted() && !self.is_stopping {
+            self.is_stopping = true;
+            let waiting: Vec<&str> = coordinator.waiting().map(|(_, name)| name).collect();
+            note(&stopping(&waiting, coordinator.job().waits.grace));
+        }
+    }
+
+    fn words(&self, coordinator: &LoadCoordinator) -> String {
+        let agents = plural(coordinator.job().agents.len() as u64, "agent");
+        match self.step {
+            Step::None => String::new(),
+            Step::Comparing => format!("comparing clocks with {agents}"),
+            Step::Dialling => format!("connections of {agents}"),
+            Step::Loading => self.sentence.clone(),
+        }
+    }
+}
+
+/// What an interruption does while the shares of these agents are waited for.
+fn stopping(agents: &[&str], grace: Duration) -> String {
+    let (of, most) = (few(agents), format_duration(grace));
+    format!(
+        "stopping: waiting up to {most} for the shares of {of}; a second Ctrl-C ends the load without results"
+    )
+}
+
+/// The sum of shares as a load of this process reports it. Of lost shares and of those that were cut off there are requests that
+/// never ended: they are not in flight, so that they do not count as due.
+pub(super) fn shown_progress(sum: ShareProgress) -> LoadProgress {
+    LoadProgress {
+        elapsed: sum.elapsed,
+        total: sum.total,
+        due: [sum.failed, sum.waiting, sum.in_flight].into_iter().fold(sum.succeeded, u64::saturating_add),
+        succeeded: sum.succeeded,
+        failed: sum.failed,
+        waiting: sum.waiting,
+        in_flight: sum.in_flight,
+        connections: sum.connections,
+        opened: sum.opened,
+        recent: sum.recent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_view_has_the_sum_of_what_agents_report() {
+        let sum = ShareProgress {
+            elapsed: Duration::from_secs(1),
+            due: 11,
+            succeeded: 4,
+            failed: 1,
+            waiting: 1,
+            in_flight: 3,
+            connections: 3,
+            ..ShareProgress::default()
+        };
+        let shown = shown_progress(sum);
+        assert_eq!((shown.elapsed, shown.succeeded, shown.connections), (Duration::from_secs(1), 4, 3));
+        assert_eq!((shown.in_flight, shown.due), (3, 9), "two never ended, and are not in flight");
+    }
+
+    #[test]
+    fn an_interruption_says_for_whom_and_for_how_long_it_is_waited() {
+        assert_eq!(
+            stopping(&["kek-1", "kek-3"], Duration::from_secs(30)),
+            "stopping: waiting up to 30s for the shares of kek-1, kek-3; a second Ctrl-C ends the load without results"
+        );
+    }
+}
