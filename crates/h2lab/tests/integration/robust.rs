@@ -530,10 +530,12 @@ fn many_streams_are_held_open_at_once_in_little_memory() {
     println!("{waited} of {IN_FLIGHT} were open when the first was answered");
     let memory = repetition.generator.memory;
     println!("{memory:?}");
-    let connection = (memory.connected - memory.before) / CONNECTIONS;
-    let request = (memory.peak - memory.connected) / IN_FLIGHT;
-    assert!(connection < 32 << 10, "{connection} bytes a connection");
-    assert!(request < 2 << 10, "{request} bytes a request in flight");
+    // On a busy machine some requests are in flight before the last connection is: only the sum has a bound.
+    let (all, most) = (memory.peak - memory.before, CONNECTIONS * (32 << 10) + IN_FLIGHT * (1 << 10));
+    assert!(
+        all < most,
+        "{all} bytes, and with 32 KiB a connection and 1 KiB a request in flight it would be {most}"
+    );
     for words in ["a connection", "a request in flight"] {
         assert!(finished.stdout.contains(words), "{words}\n{}", finished.transcript());
     }
