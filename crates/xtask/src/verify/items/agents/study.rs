@@ -15,8 +15,8 @@ use crate::verify::outcome::ItemOutcome;
 use crate::verify::started::{Ended, Ending};
 
 /// One-way delays and losses: a condition of each pair, which is a unit. Of an even number each of two agents gets half. None is
-/// near the limit between two verdicts: without loss both protocols are alike; with it HTTP/2 over one connection is slower at the
-/// first delay, and cannot carry the load at the others.
+/// near the limit between two verdicts: without loss, or with a short round trip, both protocols are alike; with loss HTTP/2 over one
+/// connection cannot carry the load at the longer delays.
 const DELAYS: [&str; 3] = ["4ms", "20ms", "30ms"];
 const LOSSES: [&str; 2] = ["0%", "3%"];
 const CONDITIONS: usize = DELAYS.len() * LOSSES.len();
