@@ -39,7 +39,7 @@ struct Inner {
     is_set_up_again: AtomicBool,
 }
 
-/// What a server tells of itself.
+/// What a server says in its INFO message.
 #[derive(Debug, Clone)]
 pub struct ServerFacts {
     /// Its name.

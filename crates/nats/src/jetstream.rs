@@ -26,7 +26,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(250);
 const PURGES_WHOLE: (i64, i64, i64) = (2, 10, 0);
 /// How a server says that a message to delete is not there: an earlier attempt, whose answer was lost, has deleted it.
 const NO_MESSAGE: [&str; 3] = ["no message found", "deleted message", "EOF"];
-/// After so many answers that nobody is there, it is believed: a server that starts may need a moment.
+/// After so many answers without a responder, JetStream counts as absent: a server that starts may need a moment.
 const MOST_NO_RESPONDERS: u32 = 8;
 
 /// An answer may be an error.

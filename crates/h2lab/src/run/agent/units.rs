@@ -51,7 +51,7 @@ const MOST_GIVEN: u64 = 10;
 /// How many cells a unit is named by.
 const MOST_LABELS: usize = 4;
 
-/// Why a unit of a run that was closed is let go. Its queue is not told: that is deleted with the run, and an answer that does not
+/// Why a unit of a run that was closed is dropped. It is not acknowledged: its queue is deleted with the run, and an answer that does not
 /// come would be waited for. A driver that opens the run again has a new one.
 const CLOSED: &str = "the run was closed";
 

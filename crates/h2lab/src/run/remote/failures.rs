@@ -12,8 +12,8 @@ const BEGINNING: usize = 60;
 /// Cells that are named of those that failed for one reason.
 const MOST_NAMED: usize = 10;
 
-/// How often each agent has failed at a unit since this driver began: whoever resumes a run has mended something, and each
-/// unit has all of its attempts again.
+/// How often each agent has failed at a unit since this driver began. A resumed run starts to count anew, since its user may have
+/// removed the cause.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failures {
     by: BTreeMap<AgentName, u32>,

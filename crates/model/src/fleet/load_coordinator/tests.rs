@@ -469,7 +469,7 @@ fn an_agent_that_works_is_silent_after_five_seconds_without_a_word_and_one_that_
     assert_eq!(silent(&fleet), ["kek-0", "kek-2"]);
     fleet.now = seconds(13);
     assert_eq!(silent(&fleet), ["kek-0", "kek-1", "kek-2"]);
-    // Any word will do, and who has stored its part has said all.
+    // Any message counts. An agent whose part is stored is not waited for.
     fleet.say(0, FromAgent::Pong { number: u32::MAX, at: seconds(13) });
     fleet.finish(2);
     assert_eq!(silent(&fleet), ["kek-1"]);
