@@ -79,6 +79,11 @@ impl Terminal {
         }
     }
 
+    /// The same where tables without room become blocks of lines: as narrow as the terminal is.
+    pub fn narrow_style(self) -> TextStyle {
+        TextStyle { width: self.columns.unwrap_or(PIPED).min(REPORT.1), ..self.style() }
+    }
+
     /// Columns for a line that is drawn over later.
     pub fn drawable(self) -> usize {
         let columns = self.columns.unwrap_or(UNKNOWN);
@@ -93,7 +98,7 @@ impl Terminal {
     /// `text` with its lines folded, each at its own indentation. Unchanged if no width is known, in a pipe or a file
     /// without `COLUMNS`: there programs look for whole lines.
     pub fn wrapped(self, text: &str) -> Cow<'_, str> {
-        let style = TextStyle { width: self.columns.unwrap_or(PIPED).min(REPORT.1), ..self.style() };
+        let style = self.narrow_style();
         if self.columns.is_none() || text.lines().all(|line| line.chars().count() <= style.width) {
             return text.into();
         }
@@ -144,6 +149,9 @@ mod tests {
         assert_eq!([width(Some(80), "72"), width(Some(80), ""), width(None, "72")], [72, 80, 72]);
         assert_eq!([width(Some(80), "0"), width(Some(80), "wide"), width(Some(9), "")], [80, 80, 60]);
         assert_eq!(terminal(None, &[]).style().width, 110);
+        let narrow = |real, asked: &str| terminal(real, &[("COLUMNS", asked)]).narrow_style().width;
+        assert_eq!([narrow(Some(40), ""), narrow(Some(80), "72"), narrow(Some(300), "")], [40, 72, 160]);
+        assert_eq!(terminal(None, &[]).narrow_style().width, 110);
     }
 
     #[test]

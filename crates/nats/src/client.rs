@@ -168,7 +168,7 @@ impl Nats {
     }
 
     fn round_trip(&self, timeout: Duration) -> Result<Duration, NatsError> {
-        self.wait("to a message to ourselves", timeout, |link| async move { link.round_trip().await })
+        self.wait("to a round trip to the server", timeout, |link| async move { link.round_trip().await })
     }
 
     /// The most bytes of one message that the server takes.
@@ -266,7 +266,7 @@ impl Nats {
                 }
                 Err(_) => Err(NatsError::Unreachable {
                     servers: shared.servers.clone(),
-                    reason: "the connection has ended and cannot be made again yet".into(),
+                    reason: "disconnected, and not connected again yet".into(),
                 }),
             }
         })

@@ -12,7 +12,7 @@ use h2lab_base::units::{format_bytes, format_duration};
 pub enum NatsError {
     /// The network's, or the server does not run: no connection within the time allowed, or none at the moment.
     #[error(
-        "no connection to NATS at {servers}: {reason}; look whether the server runs, and for a firewall between"
+        "no connection to NATS at {servers}: {reason}; check that the server runs and that no firewall blocks the port"
     )]
     Unreachable {
         /// The servers that were tried, without secrets.
@@ -65,7 +65,7 @@ pub enum NatsError {
         reason: PeerText,
     },
     /// The network's: messages wait because the connection is down or slow, and no more are kept.
-    #[error("too many messages wait for NATS: the connection is down or too slow")]
+    #[error("too many messages are queued for NATS: the connection is down or too slow")]
     Full,
     /// Ours, or the peer's: more bytes than are allowed.
     #[error("{what} has {}, and at most {} are allowed", format_bytes(*.bytes), format_bytes(*.most))]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::document::{AgentCardDocument, AgentsDocument, OpenRunDocument};
 use super::format::{count, number, plural};
 use super::page::{Page, listed, some};
-use super::style::{Paint, TextStyle, painted, paragraph};
+use super::style::{Paint, TextStyle, paragraph};
 use super::table::{self, Column, name, number as numeric};
 use h2lab_base::units::{format_duration, measured_time};
 
@@ -57,7 +57,7 @@ pub fn agents_text(document: &AgentsDocument, style: TextStyle) -> String {
     if !document.runs.is_empty() {
         page.heading("Open runs");
         let rows: Vec<Vec<String>> = document.runs.iter().map(run_row).collect();
-        lay_out(&mut page, &RUNS, &rows);
+        page.table(Paint::Bold, &RUNS, &rows);
     }
     page.doubts(&document.warnings);
     style.printable(page.out)
@@ -89,51 +89,12 @@ fn agents(page: &mut Page, agents: &[AgentCardDocument]) {
         agents.iter().map(|agent| agent_row(agent, state(agent))).collect()
     };
     let whole = rows(whole_state);
-    if is_narrow(page.style) || table::left_out(&AGENTS, &whole, page.style.limit()).is_none() {
-        return lay_out(page, &AGENTS, &whole);
+    if page.is_narrow() || table::left_out(&AGENTS, &whole, page.style.limit()).is_none() {
+        return page.table(Paint::Bold, &AGENTS, &whole);
     }
-    lay_out(page, &AGENTS, &rows(state));
+    page.table(Paint::Bold, &AGENTS, &rows(state));
     for (agent, busy) in agents.iter().filter_map(|agent| Some((agent, agent.busy.as_ref()?))) {
         paragraph(&mut page.out, page.style, "  ", &format!("{}: busy with {busy}", agent.name));
-    }
-}
-
-/// Whether lines are shorter than those of the narrowest table.
-fn is_narrow(style: TextStyle) -> bool {
-    style.width < style.limit()
-}
-
-/// A table, or a block for each row.
-fn lay_out(page: &mut Page, columns: &[Column], rows: &[Vec<String>]) {
-    let style = page.style;
-    if is_narrow(style) {
-        return rows.iter().for_each(|row| block(page, columns, row));
-    }
-    for (place, line) in table::lay_out(columns, rows, style.limit()).into_iter().enumerate() {
-        // The line of units, where no column has one.
-        if line.is_empty() {
-            continue;
-        }
-        let line = if place < 2 { style.paint(Paint::Bold, &line) } else { line };
-        page.out.push_str(&line);
-        page.out.push('\n');
-    }
-    if let Some(note) = table::left_out(columns, rows, style.limit()) {
-        paragraph(&mut page.out, style, "", &note);
-    }
-}
-
-/// The first figure of a row, and below it a line for each other one, with its title.
-fn block(page: &mut Page, columns: &[Column], row: &[String]) {
-    let style = page.style;
-    for (place, (column, figure)) in columns.iter().zip(row).enumerate() {
-        if place == 0 {
-            painted(&mut page.out, style, Paint::Bold, "", figure);
-            continue;
-        }
-        let unit = if figure == UNKNOWN { "" } else { column.unit };
-        let text = format!("{}: {figure} {unit}", column.title);
-        paragraph(&mut page.out, style, "  ", text.trim_end());
     }
 }
 
@@ -198,6 +159,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             agent_protocol: 7,
             machine: "Linux".to_owned(),
+            host: String::new(),
             cpus: 4,
             memory_bytes: 8 << 30,
             isolation_level: Some("user-namespace".to_owned()),

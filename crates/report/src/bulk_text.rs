@@ -74,7 +74,7 @@ fn answered(record: &BulkRecord, summary: &BulkSummary) -> Vec<String> {
         };
         return vec![format!("Failed: no file was {what}{}.", why.unwrap_or_default())];
     }
-    let rate = summary.aggregate.map_or_else(|| "Nothing was carried".to_owned(), bits_text);
+    let rate = summary.aggregate.map_or_else(|| "No data was transferred".to_owned(), bits_text);
     let mut sentences =
         vec![format!("{rate} over {}: {}, {files}.", record.protocol, plural(tally.all(), "file"))];
     let held = summary.binding().map(|bound| &bound.binding);

@@ -47,7 +47,7 @@ fn pairs_in_words(summary: &FleetSummary) -> String {
 /// What all pairs carried together, and what became of them: the answer of a drive.
 fn answered(record: &FleetRecord, summary: &FleetSummary) -> String {
     let pairs = pairs_in_words(summary);
-    let rate = summary.aggregate.map_or_else(|| "Nothing was carried".to_owned(), bits_text);
+    let rate = summary.aggregate.map_or_else(|| "No data was transferred".to_owned(), bits_text);
     let uploaded = match record.asked.direction {
         TransferDirection::Put if summary.aggregate.is_some() => " uploaded",
         TransferDirection::Put | TransferDirection::Get => "",

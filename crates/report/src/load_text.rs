@@ -9,16 +9,18 @@ use super::format::{
     bytes, count, distinct_millis, millis, millis_unit, noun_of, number, per_second, plural, rate,
 };
 use super::page::{Page, listed, some};
-use super::style::{Paint, TextStyle, painted, paragraph};
-use super::table::{self, Column, name, number as numeric};
+use super::style::{Paint, TextStyle, paragraph};
+use super::table::{Column, name, number as numeric};
 use super::text::{findings, places};
 use super::{answer, notes, sentences};
-use h2lab_analysis::stats::{CellState, CellSummary, Closing, Latency, QuicEnd, RampStep, RampSteps, bars};
+use h2lab_analysis::stats::{
+    CellState, CellSummary, Closing, Latency, LostShares, QuicEnd, RampStep, RampSteps, bars,
+};
 use h2lab_wire::ErrorCode;
 use h2lab_wire::connection::FRAME_TYPES;
 use h2lab_wire::setting_name_in;
 
-/// Kinds of one thing that are listed; the others are counted.
+/// Kinds of one thing, or names, that are listed; the others are counted.
 const LISTED: usize = 6;
 
 /// The summary of a run that is a load: it has one cell.
@@ -58,12 +60,12 @@ fn counted(summary: &CellSummary, style: TextStyle) -> Page {
     page
 }
 
-/// The first few of many items, and how many more there are.
-fn first_few(items: impl IntoIterator<Item = String>) -> String {
+/// The first few of many items, each a `noun`, and how many more there are.
+fn first_few(items: impl IntoIterator<Item = String>, noun: &str) -> String {
     let mut items: Vec<String> = items.into_iter().collect();
     if items.len() > LISTED {
         let more = items.split_off(LISTED).len();
-        items.push(format!("and {}", plural(more as u64, "more kind")));
+        items.push(format!("and {}", plural(more as u64, &format!("more {noun}"))));
     }
     items.join(", ")
 }
@@ -92,14 +94,27 @@ fn requests(page: &mut Page, summary: &CellSummary) {
         .then(|| format!("{}, {}", plural(counts.replayed, "time"), notes::why_again(summary)));
     page.line("  sent again", &again.unwrap_or_default());
     let offered = (summary.cell.work.arrival.rate().is_some())
-        .then(|| format!("of {}/s that were due", rate(summary.offered_rps)));
+        .then(|| format!(" of {}/s that were due", rate(summary.offered_rps)));
+    let lost = summary.lost_shares.as_ref().map(lost_shares).unwrap_or_default();
     page.line(
         "Throughput",
-        &format!("{} {}", per_second(summary.served_rps, "success"), offered.unwrap_or_default()),
+        &format!("{}{}{lost}", per_second(summary.served_rps, "success"), offered.unwrap_or_default()),
     );
     let each = summary.goodput_bytes_per_s / summary.served_rps.max(f64::MIN_POSITIVE);
     let goodput = format!("{}/s of bodies, {} each", bytes(summary.goodput_bytes_per_s), bytes(each));
     page.line("Goodput", if summary.goodput_bytes_per_s > 0.0 { &goodput } else { "" });
+}
+
+/// `; the share of c (58/s) is lost`.
+fn lost_shares(lost: &LostShares) -> String {
+    let names = first_few(lost.agents.iter().cloned(), "agent");
+    let each = lost.each_rps.map(rate);
+    match (lost.agents.len(), each) {
+        (1, Some(each)) => format!("; the share of {names} ({each}/s) is lost"),
+        (1, None) => format!("; the share of {names} is lost"),
+        (_, Some(each)) => format!("; the shares of {names} ({each}/s each) are lost"),
+        (_, None) => format!("; the shares of {names} are lost"),
+    }
 }
 
 /// Rounded to milliseconds.
@@ -108,8 +123,9 @@ fn rounded(time: Duration) -> Duration {
 }
 
 fn latencies(page: &mut Page, summary: &CellSummary) {
+    let title = "Latency, ms";
     let columns = [
-        name("Latency, ms"),
+        name(title),
         numeric("min", "").rank(5),
         numeric("p50", "").rank(1),
         numeric("p90", "").rank(6),
@@ -129,14 +145,13 @@ fn latencies(page: &mut Page, summary: &CellSummary) {
     if rows.is_empty() {
         return;
     }
-    page.blank();
-    let mut lines = table::lay_out(&columns, &rows, page.style.limit());
-    lines.remove(1); // the units' line: the title has said it
-    lines[0] = page.style.paint(Paint::Bold, &lines[0]);
-    page.out.push_str(&(lines.join("\n") + "\n"));
-    if let Some(note) = table::left_out(&columns, &rows, page.style.limit()) {
-        painted(&mut page.out, page.style, Paint::Dim, "", &note);
+    // A block does not show the first column's title.
+    if page.is_narrow() {
+        page.heading(title);
+    } else {
+        page.blank();
     }
+    page.table(Paint::Bold, &columns, &rows);
 }
 
 /// The columns of [`step_rows`].
@@ -177,20 +192,7 @@ pub(super) fn step_rows(steps: &RampSteps) -> Vec<Vec<String>> {
 fn ramp(page: &mut Page, summary: &CellSummary) {
     let Some(steps) = RampSteps::of(summary) else { return };
     page.heading("Each step of the rate");
-    table_of(page, &STEP_COLUMNS, &step_rows(&steps));
-}
-
-/// A table below a heading, and which of its columns have no room.
-fn table_of(page: &mut Page, columns: &[Column], rows: &[Vec<String>]) {
-    let lines = table::lay_out(columns, rows, page.style.limit());
-    for (k, line) in lines.iter().enumerate() {
-        let line = if k < 2 { page.style.paint(Paint::Dim, line) } else { line.clone() };
-        page.out.push_str(&line);
-        page.out.push('\n');
-    }
-    if let Some(note) = table::left_out(columns, rows, page.style.limit()) {
-        painted(&mut page.out, page.style, Paint::Dim, "", &note);
-    }
+    page.table(Paint::Dim, &STEP_COLUMNS, &step_rows(&steps));
 }
 
 fn row(name: &str, latency: &Latency) -> Option<Vec<String>> {
@@ -211,7 +213,7 @@ fn histogram(page: &mut Page, response: &Latency) {
     let counts: Vec<String> = bars.iter().map(|bar| count(bar.count)).collect();
     let widest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or(0);
     let (time_width, count_width) = (widest(&times), widest(&counts));
-    let room = page.style.limit().saturating_sub(time_width + count_width + 8).min(60) as u64;
+    let room = page.style.behind(time_width + count_width + 8).min(60) as u64;
     for ((time, n), bar) in times.iter().zip(&counts).zip(&bars) {
         // A bar that is not zero is always visible.
         let length = (bar.count * room).div_ceil(most.max(1));
@@ -224,8 +226,8 @@ fn histogram(page: &mut Page, response: &Latency) {
 fn outcomes(page: &mut Page, summary: &CellSummary) {
     page.blank();
     let statuses = summary.statuses.iter().map(|(status, n)| format!("{status}: {}", count(*n)));
-    page.line("Status", &first_few(statuses));
-    page.line("Errors", &first_few(summary.errors.iter().map(notes::error)));
+    page.line("Status", &first_few(statuses, "kind"));
+    page.line("Errors", &first_few(summary.errors.iter().map(notes::error), "kind"));
 }
 
 fn connections(page: &mut Page, summary: &CellSummary) {
@@ -255,7 +257,8 @@ fn connections(page: &mut Page, summary: &CellSummary) {
         page.line("  handshakes", &(times + &tls.unwrap_or_default()));
     }
     let ends = totals.closed.iter().filter(|end| end.reason != "cell");
-    page.line("  ended", &first_few(ends.map(|end| format!("{} {}", count(end.count), how(end)))));
+    let ended = ends.map(|end| format!("{} {}", count(end.count), how(end)));
+    page.line("  ended", &first_few(ended, "kind"));
     if !totals.without_any.is_zero() {
         page.line("  without any", &millis_unit(totals.without_any));
     }
@@ -268,7 +271,7 @@ fn connections(page: &mut Page, summary: &CellSummary) {
             goaway.last_stream_id
         )
     });
-    page.line("  GOAWAY", &first_few(goaways));
+    page.line("  GOAWAY", &first_few(goaways, "kind"));
     let resets = totals.resets.iter().map(|reset| {
         let whom = if reset.initiator == "local" { "the client" } else { "the server" };
         Some(format!("{} × {} by {whom}", count(reset.count), ErrorCode(reset.code)))

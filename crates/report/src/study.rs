@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::format::{count, millis, number};
+use super::format::{count, interval_of, millis, number, ratio};
 use super::style::{Paint, TextStyle, painted};
 use super::table::{self, Column};
 use super::{Report, condition};
@@ -108,7 +108,16 @@ pub(super) fn needed(needed: Needed) -> String {
         Needed::AtMost(n) => format!("≤{}", count(u64::from(n))),
         Needed::MoreThan(n) => format!(">{}", count(u64::from(n))),
         Needed::CameOut { held, matches } => {
-            format!("{}, {}", number(held), if matches { "enough" } else { "too few" })
+            let word = matches.map_or("undecided", |matches| if matches { "enough" } else { "too few" });
+            format!("{}, {word}", number(held))
+        }
+        Needed::Undecided { connections, tail } => {
+            let connections = count(u64::from(connections));
+            let measured = tail.and_then(|tail| {
+                let interval = interval_of([tail.ratio, tail.low, tail.high], "–")?;
+                Some(format!(" at {} × ({interval})", ratio(tail.ratio)))
+            });
+            format!("undecided: {connections}{}", measured.unwrap_or_default())
         }
         Needed::Unknown => "?".to_owned(),
     }
@@ -181,8 +190,9 @@ fn needs(report: &Report<'_>, study: &Study) -> Option<Matrix> {
     let verb = if versions.contains(" and ") { "need" } else { "needs" };
     (rows.len() > 1).then(|| Matrix {
         title: format!("Connections that {versions} {verb} to match HTTP/1.1"),
-        key: "the smallest number tried whose tail is at most 10 % slower, ≤ if fewer were not measured reliably; > \
-             more than the largest tried; where the proxy decides, the number it held"
+        key: "the smallest number tried whose tail is at most 10 % slower, ≤ if fewer are undecided or were not measured \
+             reliably; > more than the largest tried; undecided: the smallest number whose verdict is undecided, with the \
+             ratio of the tails; ? not measured reliably; where the proxy decides, the number it held"
             .to_owned(),
         rows,
     })
@@ -220,8 +230,11 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::testing::Fixture;
     use super::*;
+    use h2lab_analysis::stats::RatioInterval;
 
     #[test]
     fn the_tables_of_a_study_stand_before_the_verdicts() {
@@ -231,6 +244,13 @@ mod tests {
         let to = all.find("\nVerdicts").expect("it is there");
         insta::assert_snapshot!(&all[from..to]);
         assert!(!crate::text(&[Fixture::new().report()], TextStyle::default()).contains("on ramps"));
+    }
+
+    /// A ratio with its interval.
+    fn interval(ratio: f64, low: f64, high: f64) -> RatioInterval {
+        let [baseline, candidate] = [1.0, ratio].map(Duration::from_secs_f64);
+        let (block, longest_stall) = (Duration::from_millis(250), Duration::ZERO);
+        RatioInterval { share: 0.99, baseline, candidate, ratio, low, high, block, longest_stall, blocks: 12 }
     }
 
     /// Every figure of the document, formatted as in the tables, in their order.
@@ -265,8 +285,12 @@ mod tests {
                 (Some(n), None, None, None, Some(true)) => Needed::Connections(n),
                 (None, Some(n), None, None, Some(true)) => Needed::AtMost(n),
                 (None, None, Some(n), None, Some(false)) => Needed::MoreThan(n),
-                (None, None, None, Some(held), Some(matches)) => Needed::CameOut { held, matches },
-                (None, None, None, None, None) => Needed::Unknown,
+                (None, None, None, Some(held), matches) => Needed::CameOut { held, matches },
+                (None, None, None, None, None) => {
+                    let tail = one.undecided_tail.map(|tail| interval(tail.ratio, tail.low, tail.high));
+                    let undecided = |connections| Needed::Undecided { connections, tail };
+                    one.undecided.map_or(Needed::Unknown, undecided)
+                }
                 other => panic!("{other:?} says nothing"),
             };
             match needs.iter_mut().find(|(name, _)| *name == one.name) {
@@ -306,6 +330,8 @@ mod tests {
         let tables: Vec<_> = matrices(&report, &study).into_iter().map(|matrix| matrix.rows).collect();
         assert_eq!(from_document(&document), tables);
         assert!(tables[2][1].1[0].ends_with("enough"), "{tables:?}");
+        assert!(tables[2][0].1[1].starts_with("undecided: 16 at "), "{tables:?}");
+        assert!(crate::html(&[fixture.report()]).contains(&format!("<td>{}</td>", tables[2][0].1[1])));
         let document = document.study.unwrap();
         let condition_label: Vec<String> =
             conditions(&report, &study).iter().map(ConditionLabel::line).collect();
@@ -372,7 +398,7 @@ mod tests {
                 .map(|condition_label| condition_label.rest)
                 .collect()
         };
-        let millis = std::time::Duration::from_millis;
+        let millis = Duration::from_millis;
         assert_eq!(
             condition_label(&|configuration| configuration.jitter = millis(1)),
             ["", "", "± 2ms", "± 2ms"]
@@ -432,10 +458,16 @@ mod tests {
             Needed::Connections(4),
             Needed::AtMost(2),
             Needed::MoreThan(16),
-            Needed::CameOut { held: 2.5, matches: false },
-            Needed::CameOut { held: 1.0, matches: true },
+            Needed::CameOut { held: 2.5, matches: Some(false) },
+            Needed::CameOut { held: 1.0, matches: Some(true) },
+            Needed::CameOut { held: 1.0, matches: None },
             Needed::Unknown,
         ];
-        assert_eq!(all.map(needed), ["4", "≤2", ">16", "2.50, too few", "1, enough", "?"]);
+        let words = ["4", "≤2", ">16", "2.50, too few", "1, enough", "1, undecided", "?"];
+        assert_eq!(all.map(needed), words);
+        let undecided = |tail| needed(Needed::Undecided { connections: 16, tail });
+        assert_eq!(undecided(Some(interval(1.83, 0.89, 2.46))), "undecided: 16 at 1.83 × (0.89–2.46)");
+        assert_eq!(undecided(None), "undecided: 16");
+        assert_eq!(undecided(Some(interval(1.0, 0.01, 100.0))), "undecided: 16", "it says nothing");
     }
 }

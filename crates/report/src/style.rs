@@ -62,7 +62,7 @@ impl TextStyle {
     }
 
     /// Characters in a line of text behind an indent.
-    fn behind(self, indent: usize) -> usize {
+    pub(super) fn behind(self, indent: usize) -> usize {
         self.width.max(20).saturating_sub(indent)
     }
 

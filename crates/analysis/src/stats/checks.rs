@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::status::{doubt_of_status, redirect};
 use super::summary::CellSummary;
 use super::tallied::{self, Tallies};
-use super::{silence, transfer};
+use super::{shares, silence, transfer};
 use h2lab_base::counts::{count, number, plural};
 use h2lab_base::units::measured_time;
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::tally::Counts;
 use h2lab_model::scenario::Target;
-use h2lab_model::workload::{Arrival, due_within};
+use h2lab_model::workload::Arrival;
 
 /// A closed loop's requests in flight may differ from throughput × response time by this share.
 const LITTLE: f64 = 0.10;
@@ -149,12 +149,13 @@ fn breaks_littles_law(in_flight: f64, concurrency: u32) -> bool {
 }
 
 /// Requests due, compared with the requested rate: within 1 % for a constant one, within four standard deviations for a
-/// Poisson one.
+/// Poisson one. Where shares of the load are missing, that is said already.
 fn offered(summary: &CellSummary) -> Option<String> {
+    if summary.lost_shares.is_some() {
+        return None;
+    }
     let work = &summary.cell.work;
-    let warmup = work.phases.warmup;
-    let due_by = |time| due_within(work.arrival, time);
-    let each = due_by(warmup + work.phases.measure)? - due_by(warmup)?;
+    let each = shares::due_in_measured_time(&work.phases, work.arrival)?;
     let expected = each * f64::from(summary.repetitions);
     let allowed = match summary.cell.work.arrival {
         Arrival::Poisson { .. } => 4.0 * expected.sqrt(),

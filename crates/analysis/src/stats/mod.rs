@@ -56,7 +56,7 @@ pub use ramps::Ramps;
 pub use rate::RateRatio;
 pub use reproduction::{Agreement, ComparedOn, OwnVerdict, Reproduction};
 pub use runs::{CellComparison, RunsComparison, compare_runs};
-pub use shares::{ShareState, ShareTotals, requests_due, share_lateness};
+pub use shares::{LostShares, ShareState, ShareTotals, measured_requests_due, requests_due, share_lateness};
 pub use silence::Silence;
 pub use state::{invalid_reasons, link_doubts};
 pub use status::{doubt_of_status, redirect, refusal};

@@ -4,6 +4,7 @@
 //! Figures of two machines differ by more than what is compared. So the verdict on cells of unlike machines is refused
 //! ([`Conclusion::UnlikeMachines`]), and the same comparison on several like ones is not pooled: each machine gives its own verdict,
 //! and how far their ratios lie apart says how well the result is reproduced.
+//! Agents of one machine only repeat what it finds ([`Agreement::OneMachine`]).
 
 use std::collections::BTreeSet;
 
@@ -43,7 +44,7 @@ impl ComparedOn {
     }
 }
 
-/// What one machine found in a comparison.
+/// What one agent found in a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnVerdict {
     /// The machine; the first one where several took part.
@@ -66,6 +67,8 @@ pub enum Agreement {
     NoVerdict,
     /// The machines are unlike: what they find is not compared.
     UnlikeMachines,
+    /// The agents ran on one machine: this is a repetition, not a reproduction.
+    OneMachine,
 }
 
 impl Agreement {
@@ -75,14 +78,14 @@ impl Agreement {
     }
 }
 
-/// One comparison that several machines made.
+/// One comparison that several agents made, each by itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reproduction {
     /// The baseline's index in the matrix.
     pub baseline: u32,
     /// The cell's index in the matrix.
     pub cell: u32,
-    /// What each machine found, that of the run itself first.
+    /// What each agent found, that of the run itself first.
     pub found: Vec<OwnVerdict>,
     /// Whether that is the same.
     pub agreement: Agreement,
@@ -106,7 +109,7 @@ impl Analysis {
         self.groups().into_iter().filter_map(on).collect()
     }
 
-    /// With the comparisons that these runs of the same plan, each by other machines, have made, too.
+    /// With the comparisons that these runs of the same plan, each by other agents, have made, too.
     #[must_use]
     pub fn reproduced_by(mut self, others: &[Self]) -> Self {
         let reproduce = |verdict: &CellVerdict| {
@@ -136,13 +139,15 @@ impl OwnVerdict {
 }
 
 impl Reproduction {
-    /// Of what these machines, two or more, have found about the same two cells.
+    /// Of what these agents, two or more, have found about the same two cells.
     fn of(found: Vec<OwnVerdict>) -> Self {
         let kinds: BTreeSet<&String> = found.iter().map(|one| &one.machine.likeness).collect();
         let are_unlike = kinds.len() > 1;
+        let machines = MeasuredOn::by_machine(found.iter().map(|one| &one.machine));
         let sides: Vec<Option<Side>> = found.iter().map(|one| Side::of(&one.verdict)).collect();
         let known: BTreeSet<Side> = sides.iter().copied().flatten().collect();
         let agreement = match known.len() {
+            _ if machines.len() == 1 => Agreement::OneMachine,
             _ if are_unlike => Agreement::UnlikeMachines,
             1 if sides.iter().all(Option::is_some) => Agreement::Reproduced,
             _ if found.iter().all(|one| one.verdict.conclusion.is_void()) => Agreement::NoVerdict,
@@ -189,12 +194,13 @@ impl Side {
 mod tests {
     use super::*;
     use crate::stats::analyse;
+    use h2lab_model::record::HostId;
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
     fn on(agent: &str, likeness: &str) -> MeasuredOn {
         let [agent, machine, likeness] = [agent, "Linux", likeness].map(str::to_owned);
-        MeasuredOn { agent, machine, likeness }
+        MeasuredOn { agent, machine, likeness, host: HostId::default() }
     }
 
     /// HTTP/1.1 and HTTP/2, whose responses take `factor` times as long, by these machines.
@@ -315,6 +321,31 @@ mod tests {
         let analysis = by("a", "x", 2.0).reproduced_by(&[by("b", "y", 2.0)]);
         let [one] = &analysis.reproductions[..] else { panic!("one") };
         assert_eq!((one.agreement, one.spread, one.found.len()), (Agreement::UnlikeMachines, None, 2));
+    }
+
+    #[test]
+    fn what_agents_of_one_machine_find_is_a_repetition() {
+        let made = |agent: &str, host: &str, likeness: &str| {
+            let on = MeasuredOn { host: HostId::new(host), ..on(agent, likeness) };
+            measured(2.0, [(); 2].map(|()| Some(on.clone())))
+        };
+        let found = |runs: &[Analysis]| {
+            let analysis = runs[0].clone().reproduced_by(&runs[1..]);
+            let [one] = &analysis.reproductions[..] else { panic!("{:?}", analysis.reproductions) };
+            assert_eq!(one.found.len(), runs.len(), "each of them is shown");
+            (one.agreement, one.spread)
+        };
+        let same = found(&[made("a", "x", "k"), made("b", "x", "k")]);
+        assert_eq!(same, (Agreement::OneMachine, Some(1.0)));
+        let same_but_unlike = found(&[made("a", "x", "k"), made("b", "x", "l")]);
+        assert_eq!(same_but_unlike, (Agreement::OneMachine, None));
+        for hosts in [["x", "y"], ["", ""], ["x", ""]] {
+            let [first, second] = hosts;
+            let (agreement, _) = found(&[made("a", first, "k"), made("b", second, "k")]);
+            assert_eq!(agreement, Agreement::Reproduced, "{hosts:?}");
+        }
+        let (agreement, _) = found(&[made("a", "x", "k"), made("b", "x", "k"), made("c", "y", "k")]);
+        assert_eq!(agreement, Agreement::Reproduced, "on the other machine");
     }
 
     #[test]

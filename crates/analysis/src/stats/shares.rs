@@ -10,7 +10,7 @@ use h2lab_base::counts::{count, plural};
 use h2lab_base::units::{measured_time, nanos};
 use h2lab_model::record::CellRecord;
 use h2lab_model::record::agents::{ShareLateness, ShareSummary};
-use h2lab_model::workload::{Arrival, due_within};
+use h2lab_model::workload::{Arrival, Phases, due_within};
 
 use super::tallied;
 
@@ -72,9 +72,9 @@ pub struct ShareTotals {
     pub skew: Option<Duration>,
     /// The largest error of an agent's clock; `None` if no clock was compared.
     pub clock_error: Option<Duration>,
-    /// Requests that were due at the agents whose shares are in the sum, warm-up included.
+    /// Requests that were due in the measured time at the agents whose shares are in the sum.
     pub offered: u64,
-    /// How many the whole load would have had in the same time; `None` in closed loop, which offers what is answered. Of a
+    /// How many the whole load would have had in that time; `None` in closed loop, which offers what is answered. Of a
     /// Poisson process that is a mean: where no share is missing and only chance is between them, it is what was offered.
     pub asked: Option<u64>,
 }
@@ -90,7 +90,7 @@ impl ShareTotals {
         let lost = in_state(ShareState::Lost);
         let offered: u64 = shares.iter().filter(|share| share.lost.is_none()).map(|share| share.due).sum();
         let work = &repetition.cell.work;
-        let asked = due_within(work.arrival, work.phases.warmup + work.phases.measure).map(|mean| {
+        let asked = due_in_measured_time(&work.phases, work.arrival).map(|mean| {
             let is_chance = (offered as f64 - mean).abs() <= DEVIATIONS * mean.sqrt();
             let is_poisson = matches!(work.arrival, Arrival::Poisson { .. });
             if is_poisson && is_chance && lost == 0 { offered } else { mean.round() as u64 }
@@ -107,11 +107,50 @@ impl ShareTotals {
     }
 }
 
+/// How many requests of a schedule are due in the measured time; `None` in closed loop.
+pub(super) fn due_in_measured_time(phases: &Phases, arrival: Arrival) -> Option<f64> {
+    Some(due_within(arrival, phases.warmup + phases.measure)? - due_within(arrival, phases.warmup)?)
+}
+
+/// The shares of a load that are missing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LostShares {
+    /// The agents that had them.
+    pub agents: Vec<String>,
+    /// Requests per second of the measured time that were due at all agents together, those of lost shares included; `None` in
+    /// closed loop.
+    pub asked_rps: Option<f64>,
+    /// Requests per second that were due at each of `agents`; `None` in closed loop.
+    pub each_rps: Option<f64>,
+}
+
+impl LostShares {
+    /// Of the repetitions of a cell; `None` if no share is missing.
+    pub(super) fn of(repetitions: &[&CellRecord]) -> Option<Self> {
+        let is_lost = |share: &&ShareSummary| share.lost.is_some();
+        let repetition =
+            repetitions.iter().find(|repetition| repetition.agents.iter().any(|share| is_lost(&share)))?;
+        let ShareTotals { all, asked, .. } = ShareTotals::of(repetition)?;
+        let seconds = repetition.cell.work.phases.measure.as_secs_f64().max(f64::MIN_POSITIVE);
+        let asked_rps = asked.map(|asked| asked as f64 / seconds);
+        Some(Self {
+            agents: repetition.agents.iter().filter(is_lost).map(|share| share.agent.clone()).collect(),
+            asked_rps,
+            each_rps: asked_rps.map(|rps| rps / all.max(1) as f64),
+        })
+    }
+}
+
 /// How late the measured requests of a share were sent, from its own record.
 pub fn share_lateness(repetition: &CellRecord) -> ShareLateness {
     let late = tallied::LATENESS.of(&[repetition]);
     let at = |share| nanos(late.quantile(share));
     ShareLateness { p50_ns: at(0.5), p99_ns: at(0.99), max_ns: at(1.0) }
+}
+
+/// How many requests of a repetition were due in the measured time.
+pub fn measured_requests_due(repetition: &CellRecord) -> u64 {
+    tallied::Tallies::of(&[repetition]).measured().map(|tally| tally.counts.requests).sum()
 }
 
 /// How many requests of a repetition were due, warm-up included.
@@ -194,12 +233,12 @@ mod tests {
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
     use h2lab_model::workload::Protocol;
 
-    /// An open loop of 1,000 requests/s for 3.5 s by two agents that began on time.
+    /// An open loop of 1,000 requests/s by two agents that began on time: 0.5 s of warm-up, 3 s are measured.
     fn load() -> CellRecord {
         let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
         let share = |number| ShareSummary {
             clock: Some(ShareClock { offset_ns: -9, uncertainty_ns: 80_000 }),
-            due: 1_750,
+            due: 1_500,
             start_late_ns: Some(u64::from(number) * 1_000),
             ..ShareSummary::new(&format!("kek-{number}"), number, 2)
         };
@@ -230,7 +269,7 @@ mod tests {
     fn shares_that_are_all_there_and_began_together_are_no_doubt() {
         let totals = ShareTotals::of(&load()).unwrap();
         assert_eq!((totals.all, totals.late, totals.lost), (2, 0, 0));
-        assert_eq!((totals.offered, totals.asked), (3_500, Some(3_500)));
+        assert_eq!((totals.offered, totals.asked), (3_000, Some(3_000)));
         assert_eq!(totals.skew, Some(Duration::from_micros(1)));
         assert_eq!(totals.clock_error, Some(Duration::from_micros(80)));
         assert_eq!(reasons(&load()), [""; 0]);
@@ -251,26 +290,48 @@ mod tests {
             let totals = ShareTotals::of(record).unwrap();
             (totals.offered, totals.asked)
         };
-        // The mean is 3,500, and five standard deviations are 295.8.
+        // The mean is 3,000, and five standard deviations are 273.9.
         for (due, offered, asked) in
-            [(2_045, 3_795, 3_795), (2_046, 3_796, 3_500), (1_455, 3_205, 3_205), (1_454, 3_204, 3_500)]
+            [(1_773, 3_273, 3_273), (1_774, 3_274, 3_000), (1_227, 2_727, 2_727), (1_226, 2_726, 3_000)]
         {
             assert_eq!(totals(&poisson(due)), (offered, Some(asked)));
         }
-        assert_eq!(totals(&lost(poisson(3_450))), (3_450, Some(3_500)), "a share is missing");
+        assert_eq!(totals(&lost(poisson(2_950))), (2_950, Some(3_000)), "a share is missing");
         let mut constant = load();
         constant.agents[0].due += 3;
-        assert_eq!(totals(&constant), (3_503, Some(3_500)), "of a constant rate the number is exact");
+        assert_eq!(totals(&constant), (3_003, Some(3_000)), "of a constant rate the number is exact");
     }
 
     #[test]
     fn a_load_that_lacks_a_share_is_invalid_and_says_what_was_offered() {
         let (reasons, _) = judged(lost(load()));
-        let words = "1 of 2 shares is missing, 1,750 of 3,500 requests were offered";
+        let words = "1 of 2 shares is missing, 1,500 of 3,000 requests were offered";
         assert_eq!(reasons, [format!("{words} (kek-1: it was silent for 60s)")]);
         assert_eq!(Ending::of(&analyse(&run(vec![lost(load())]))).pop_first(), Some(Ending::Invalid));
         let (reasons, _) = judged(closed(lost(load())));
-        assert!(reasons[0].contains("1,750 requests were offered by the others"), "{reasons:?}");
+        assert!(reasons[0].contains("1,500 requests were offered by the others"), "{reasons:?}");
+    }
+
+    #[test]
+    fn the_rate_of_a_load_that_lacks_a_share_is_the_one_that_was_asked_for_and_nothing_else_is_said_of_it() {
+        let summary = |mut record: CellRecord| {
+            if record.agents[1].lost.is_some() {
+                record.samples = record.samples.iter().step_by(2).collect();
+            }
+            analyse(&run(vec![record])).cells.swap_remove(0)
+        };
+        let whole = summary(load());
+        assert_eq!((whole.offered_rps.round() as u64, whole.lost_shares), (1_000, None));
+        let lacking = summary(lost(load()));
+        assert_eq!((lacking.offered_rps.round() as u64, lacking.served_rps.round() as u64), (1_000, 500));
+        let lost_shares = lacking.lost_shares.unwrap();
+        assert_eq!((lost_shares.agents, lost_shares.each_rps), (vec!["kek-1".to_owned()], Some(500.0)));
+        let again = |warning: &String| warning.contains("but the schedule has");
+        assert!(!lacking.warnings.iter().any(again), "the reason says it: {:?}", lacking.warnings);
+        let closed = summary(closed(lost(load())));
+        let rates = closed.lost_shares.map(|lost| (lost.asked_rps, lost.each_rps));
+        assert_eq!(rates, Some((None, None)), "a closed loop asks for no rate");
+        assert_eq!(closed.offered_rps.round() as u64, 500, "it offers what is answered");
     }
 
     #[test]
@@ -311,9 +372,13 @@ mod tests {
         let late = share_lateness(&record);
         assert!(late.p50_ns <= late.p99_ns && late.p99_ns <= late.max_ns, "{late:?}");
         assert_eq!(requests_due(&record), record.samples.len() as u64);
+        let measured = record.samples.iter().filter(|sample| sample.measured).count() as u64;
+        assert_eq!(measured_requests_due(&record), measured);
+        assert!(measured < requests_due(&record), "the warm-up has requests");
         let tallies = tallied::Tallies::of(&[&record]).all().cloned().collect();
         let samples = record.samples.iter().take(3).collect();
         let counted = CellRecord { tallies, samples, ..record.clone() };
         assert_eq!(requests_due(&counted), requests_due(&record));
+        assert_eq!(measured_requests_due(&counted), measured);
     }
 }

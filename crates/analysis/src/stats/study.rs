@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::ramps::Ramps;
-use super::{Analysis, CellState, CellSummary, reproduction, verdict};
+use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion, RatioInterval, Unclaimed, verdict};
 use h2lab_model::record::Level;
 use h2lab_model::scenario::{Cell, Scenario};
 use h2lab_model::workload::Protocol;
@@ -62,12 +62,13 @@ pub struct Need {
     pub found: Vec<Needed>,
 }
 
-/// How many connections HTTP/2 or HTTP/3 needs so that its tail is no slower than that of HTTP/1.1 between the same parties.
+/// How many connections HTTP/2 or HTTP/3 needs so that its tail is no slower than that of HTTP/1.1 between the same parties,
+/// by the verdicts on its cells.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Needed {
     /// The least number tried that is enough.
     Connections(u32),
-    /// This many are enough; whether fewer of the numbers tried are enough was not measured soundly.
+    /// This many are enough; whether fewer of the numbers tried are enough is undecided, or was not measured soundly.
     AtMost(u32),
     /// More than the most that were tried.
     MoreThan(u32),
@@ -76,8 +77,15 @@ pub enum Needed {
     CameOut {
         /// Connections over the link that it held in a repetition, on average.
         held: f64,
-        /// Whether the tail is no slower with these.
-        matches: bool,
+        /// Whether the tail is no slower with these; `None` if the verdict is undecided.
+        matches: Option<bool>,
+    },
+    /// None of the numbers tried is known to be enough, and of some the verdict is undecided.
+    Undecided {
+        /// The least number whose verdict is undecided.
+        connections: u32,
+        /// The ratio of its tail to that of HTTP/1.1; `None` if too few requests were measured for an interval.
+        tail: Option<RatioInterval>,
     },
     /// Not measured, or not soundly.
     Unknown,
@@ -102,7 +110,14 @@ impl Study {
             for summary in &group {
                 study.add_configuration(place, summary);
             }
-            study.add_needs(place, &group);
+            study.add_needs(place, &group, |http1, candidate| {
+                let is_of =
+                    |one: &&CellVerdict| (one.baseline, one.cell) == (http1.cell.index, candidate.cell.index);
+                let known = analysis.verdicts.iter().find(is_of).cloned();
+                let seed = scenario.seed_of(first.cell.group).unwrap_or_default();
+                // A group has one baseline, and may have several targets.
+                known.unwrap_or_else(|| verdict::one(http1, candidate, seed))
+            });
         }
         study.ramps = analysis
             .cells
@@ -136,7 +151,12 @@ impl Study {
 
     /// The needs of the multiplexed protocols of one group, each compared with the HTTP/1.1 beside it. Cells that
     /// differ in something other than their connections, for instance in the limit of requests, have separate needs.
-    fn add_needs(&mut self, place: usize, group: &[&CellSummary]) {
+    fn add_needs(
+        &mut self,
+        place: usize,
+        group: &[&CellSummary],
+        verdict: impl Fn(&CellSummary, &CellSummary) -> CellVerdict,
+    ) {
         let is_shared = |summary: &&CellSummary| summary.cell.protocol.is_multiplexed();
         let mut shared: Vec<&CellSummary> = group.iter().copied().filter(is_shared).collect();
         shared.sort_by_key(|summary| summary.cell.protocol);
@@ -151,7 +171,7 @@ impl Study {
                 self.needs.push(Need { parties, protocol, label, found: Vec::new() });
                 self.needs.len() - 1
             });
-            put(&mut self.needs[at].found, place, needed(http1, &cells), Needed::Unknown);
+            put(&mut self.needs[at].found, place, needed(&cells, |one| verdict(http1, one)), Needed::Unknown);
         }
     }
 }
@@ -195,46 +215,63 @@ fn is_spoken(summary: &CellSummary) -> bool {
     !matches!(summary.state, CellState::Unsupported { .. })
 }
 
-/// See [`Needed`]: for cells of a group that differ only in their connections.
-fn needed(http1: &CellSummary, cells: &[&CellSummary]) -> Needed {
+/// See [`Needed`]: for cells of a group that differ only in their connections. `verdict` is that on a cell against HTTP/1.1.
+fn needed(cells: &[&CellSummary], verdict: impl Fn(&CellSummary) -> CellVerdict) -> Needed {
     let mut tried: Vec<&CellSummary> = cells.iter().copied().filter(|summary| is_spoken(summary)).collect();
     tried.sort_by_key(|summary| summary.cell.connections);
     let (Some(least), Some(most)) = (tried.first(), tried.last()) else { return Needed::Unknown };
     if least.cell.sidecar.as_ref().is_some_and(|sidecar| !sidecar.can_be_configured()) {
-        return match (least.hop_connections, matches(http1, least)) {
-            (Some(held), Some(matches)) => {
-                Needed::CameOut { held: held as f64 / f64::from(least.repetitions.max(1)), matches }
-            }
-            _ => Needed::Unknown,
+        let matches = match is_enough(&verdict(least)) {
+            IsEnough::Yes => Some(true),
+            IsEnough::No => Some(false),
+            IsEnough::Undecided(_) => None,
+            IsEnough::NotMeasured => return Needed::Unknown,
         };
+        let Some(all) = least.hop_connections else { return Needed::Unknown };
+        return Needed::CameOut { held: all as f64 / f64::from(least.repetitions.max(1)), matches };
     }
-    let mut all_are_sound = true;
+    let mut all_are_known = true;
+    let mut undecided = None;
     for summary in &tried {
-        match matches(http1, summary) {
-            Some(true) if all_are_sound => return Needed::Connections(summary.cell.connections),
-            Some(true) => return Needed::AtMost(summary.cell.connections),
-            is_enough => all_are_sound &= is_enough.is_some(),
+        let connections = summary.cell.connections;
+        match is_enough(&verdict(summary)) {
+            IsEnough::Yes if all_are_known => return Needed::Connections(connections),
+            IsEnough::Yes => return Needed::AtMost(connections),
+            IsEnough::No => continue,
+            IsEnough::Undecided(tail) => {
+                undecided = undecided.or(Some(Needed::Undecided { connections, tail }));
+            }
+            IsEnough::NotMeasured => {}
         }
+        all_are_known = false;
     }
-    if all_are_sound { Needed::MoreThan(most.cell.connections) } else { Needed::Unknown }
+    let otherwise = if all_are_known { Needed::MoreThan(most.cell.connections) } else { Needed::Unknown };
+    undecided.unwrap_or(otherwise)
 }
 
-/// Whether the tail of `candidate` is no slower than that of HTTP/1.1 by a relevant amount; `None` if one of them was not
-/// measured soundly, or by machines that are unlike. Only a cell that carries its load has a tail that can be compared.
-fn matches(http1: &CellSummary, candidate: &CellSummary) -> Option<bool> {
-    if reproduction::are_unlike(&[http1, candidate]) {
-        return None;
-    }
-    match (&http1.state, &candidate.state) {
-        (CellState::Ok, CellState::Ok) => {
-            let share = http1.response.tail().min(candidate.response.tail()).share();
-            let (own, theirs) = (candidate.response.quantile(share), http1.response.quantile(share));
-            let is_near = own.saturating_sub(theirs) < verdict::floor(http1, candidate);
-            Some(is_near || own <= theirs.mul_f64(1.0 + verdict::EFFECT))
-        }
-        (CellState::Ok, CellState::Unstable { .. }) => Some(false),
-        (CellState::Unstable { .. }, CellState::Ok) => Some(true),
-        _ => None,
+/// Whether a cell has enough connections for a tail that is no slower than that of HTTP/1.1 by a relevant amount.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum IsEnough {
+    Yes,
+    No,
+    /// There is no verdict on the tails yet: their ratio, if it has an interval.
+    Undecided(Option<RatioInterval>),
+    /// One of the two was not measured soundly, neither carries the load, or their machines are unlike.
+    NotMeasured,
+}
+
+/// What the verdict on a cell against HTTP/1.1 says of its connections.
+fn is_enough(verdict: &CellVerdict) -> IsEnough {
+    match verdict.conclusion {
+        Conclusion::Faster | Conclusion::BaselineUnstable { .. } => IsEnough::Yes,
+        Conclusion::Slower | Conclusion::Unstable { .. } => IsEnough::No,
+        Conclusion::NoDifference if verdict.unclaimed().is_some_and(Unclaimed::is_alike) => IsEnough::Yes,
+        Conclusion::NoDifference => IsEnough::Undecided(verdict.tail_ratio.filter(RatioInterval::is_sound)),
+        Conclusion::BothUnstable
+        | Conclusion::Failed
+        | Conclusion::Invalid
+        | Conclusion::Unsupported
+        | Conclusion::UnlikeMachines => IsEnough::NotMeasured,
     }
 }
 
@@ -242,8 +279,8 @@ fn matches(http1: &CellSummary, candidate: &CellSummary) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::stats::analyse;
-    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
-    use h2lab_model::record::{CellRecord, SidecarSummary};
+    use h2lab_model::record::testing::{Model, cell, compare, one_repetition, run};
+    use h2lab_model::record::{CellRecord, RunRecord, SidecarSummary};
     use h2lab_model::scenario::{Sidecar, Target};
 
     /// A cell of `compare` whose requests all take `factor` times as long as the round trip.
@@ -323,16 +360,60 @@ mod tests {
     }
 
     #[test]
+    fn an_undecided_verdict_decides_nothing_and_is_reported_with_its_ratio() {
+        let mut run = compare(false);
+        let found = |run: &RunRecord| Study::of(&analyse(run), &run.scenario).needs[0].found.clone();
+        let [clean, lossy] = found(&run)[..] else { panic!("two conditions") };
+        assert_eq!(clean, Needed::Connections(1));
+        let Needed::Undecided { connections: 16, tail: Some(tail) } = lossy else { panic!("{lossy:?}") };
+        assert!(tail.low < 1.0 && tail.ratio > 1.0 && tail.high > 1.1, "{tail:?}");
+        // That 32 are enough does not say whether 16 are.
+        let many = cell(100, 1, Protocol::H2c, 32, 0.03);
+        run.repetitions.extend((0..2).map(|repetition| one_repetition(&many, repetition, &Model::CLEAN)));
+        assert_eq!(found(&run), [Needed::Connections(1), Needed::AtMost(32)]);
+    }
+
+    #[test]
+    fn whether_a_cell_is_enough_is_what_its_verdict_says() {
+        let cells = [made(0, 0, Protocol::H1, 32, 1.0), made(1, 0, Protocol::H2c, 4, 1.0)];
+        let [http1, own] = cells.each_ref().map(|record| CellSummary::of(&[record]));
+        let alike = verdict::one(&http1, &own, 1);
+        assert_eq!(is_enough(&alike), IsEnough::Yes);
+        let of = |conclusion| is_enough(&CellVerdict { conclusion, ..alike.clone() });
+        let (offered_rps, served_rps) = (1000.0, 290.0);
+        for enough in [Conclusion::Faster, Conclusion::BaselineUnstable { offered_rps, served_rps }] {
+            assert_eq!(of(enough), IsEnough::Yes);
+        }
+        for too_few in [Conclusion::Slower, Conclusion::Unstable { offered_rps, served_rps }] {
+            assert_eq!(of(too_few), IsEnough::No);
+        }
+        for void in [
+            Conclusion::BothUnstable,
+            Conclusion::Failed,
+            Conclusion::Invalid,
+            Conclusion::Unsupported,
+            Conclusion::UnlikeMachines,
+        ] {
+            assert_eq!(of(void), IsEnough::NotMeasured);
+        }
+        let with = |tail_ratio| is_enough(&CellVerdict { tail_ratio, ..alike.clone() });
+        let wide = RatioInterval { low: 0.9, high: 1.2, ..alike.tail_ratio.unwrap() };
+        assert_eq!(with(Some(wide)), IsEnough::Undecided(Some(wide)));
+        let unsound = RatioInterval { longest_stall: wide.block, ..wide };
+        assert_eq!([with(Some(unsound)), with(None)], [IsEnough::Undecided(None); 2]);
+    }
+
+    #[test]
     fn a_proxy_that_decides_by_itself_is_reported_with_what_it_held() {
         let http1 = behind(made(0, 0, Protocol::H1, 32, 1.0), "haproxy", 40);
         let one = |factor| behind(made(1, 0, Protocol::H2c, 1, factor), "haproxy", 3);
         let found = study(vec![http1.clone(), one(1.5)]);
-        assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: false }]);
+        assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: Some(false) }]);
         assert_eq!(found.needs[0].parties, "two haproxy sidecars");
         // The sidecar cannot have honoured its configuration.
         let four = behind(made(2, 0, Protocol::H2c, 4, 1.0), "haproxy", 3);
         let found = study(vec![http1, one(1.0), unspoken(&four)]);
-        assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: true }]);
+        assert_eq!(found.needs[0].found, [Needed::CameOut { held: 3.0, matches: Some(true) }]);
     }
 
     #[test]
@@ -400,7 +481,7 @@ mod tests {
             let scenario = Scenario::from_toml(text).unwrap();
             let repetitions =
                 scenario.plan().iter().map(|cell| one_repetition(cell, 0, &Model::CLEAN)).collect();
-            let run = h2lab_model::record::RunRecord { scenario, ..run(repetitions) };
+            let run = RunRecord { scenario, ..run(repetitions) };
             Study::of(&analyse(&run), &run.scenario)
         };
         let study = of(text);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
+use super::shares::LostShares;
 use super::summary::{CellState, CellSummary, ErrorCount, RepetitionSeries, RequestCounts};
 use super::tallied::{self, Tallies, response_time, window};
 use super::transfer::Transfers;
@@ -29,6 +30,7 @@ impl CellSummary {
         let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
         let tallies = Tallies::of(repetitions);
         let requests = count(&tallies);
+        let lost_shares = LostShares::of(repetitions);
         let series: Vec<RepetitionSeries> = repetitions
             .iter()
             .zip(tallies.by_repetition())
@@ -52,7 +54,10 @@ impl CellSummary {
             statuses: statuses(&tallies),
             body_quartiles: body_quartiles(repetitions),
             errors: errors(repetitions, &tallies),
-            offered_rps: requests.sent as f64 / seconds,
+            offered_rps: lost_shares
+                .as_ref()
+                .and_then(|lost| lost.asked_rps)
+                .unwrap_or(requests.sent as f64 / seconds),
             served_rps: served as f64 / seconds,
             goodput_bytes_per_s: served as f64 * bytes_each / seconds,
             response: tallied::RESPONSE.of(repetitions),
@@ -74,6 +79,7 @@ impl CellSummary {
             per_request: PerRequest::of(repetitions),
             level: level(repetitions),
             machines: reproduction::machines(repetitions),
+            lost_shares,
             pool: None,
             silence: None,
             state: CellState::Ok,

@@ -9,6 +9,7 @@ use super::PoolLimit;
 use super::Silence;
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
+use super::shares::LostShares;
 use super::transfer::Transfers;
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use h2lab_base::JsonSchema;
@@ -191,7 +192,7 @@ pub struct CellSummary {
     pub body_quartiles: Option<[u64; 3]>,
     /// Failures by kind, code and fault, the most frequent first.
     pub errors: Vec<ErrorCount>,
-    /// Requests per second that were due inside the measured time.
+    /// Requests per second that were due inside the measured time, those of lost shares included.
     pub offered_rps: f64,
     /// Successful responses per second that were complete inside the measured time, whenever their request was due.
     /// What completes in the drain is not served: otherwise it would hide a backlog.
@@ -232,8 +233,10 @@ pub struct CellSummary {
     /// The coarsest level at which requests were recorded: below [`Level::Full`], percentiles are accurate to three
     /// digits.
     pub level: Level,
-    /// The agents' machines that measured it, each once; none if no agent did.
+    /// The agents that measured it with their machines, each once; none if no agent did.
     pub machines: Vec<MeasuredOn>,
+    /// The shares of a load by several agents that are missing in all other figures but `offered_rps`; `None` if none is.
+    pub lost_shares: Option<LostShares>,
     /// Whether the client's connections were what limited an open loop.
     pub pool: Option<PoolLimit>,
     /// The longest time in which nothing arrived from the server, if the percentiles do not show it.

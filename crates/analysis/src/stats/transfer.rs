@@ -30,8 +30,10 @@ const LEAST_RESPONSES: usize = 3;
 pub struct Transfers {
     /// Counted requests whose response had begun and was never complete.
     pub begun: u64,
-    /// Those of them that the end of the measurement or the timeout cut.
-    pub cut: u64,
+    /// Those of them that the end of the measurement cut.
+    pub unfinished: u64,
+    /// Those of them that ran into the timeout of their request.
+    pub timed_out: u64,
     /// Body bytes that arrived of these responses.
     pub begun_bytes: u64,
     /// From sending a request to the last byte of its response: nineteen in twenty complete responses, including those
@@ -46,7 +48,7 @@ impl Transfers {
     /// From these repetitions.
     pub(super) fn of(repetitions: &[&CellRecord]) -> Self {
         let samples = || repetitions.iter().flat_map(|repetition| repetition.samples.iter());
-        let cut: Vec<Sample> = samples()
+        let begun: Vec<Sample> = samples()
             .filter(|sample| sample.measured && sample.first_byte_at.happened() && is_partial(sample.outcome))
             .collect();
         let mut complete: Vec<Sample> = samples().filter(|sample| sample.outcome.is_success()).collect();
@@ -55,10 +57,12 @@ impl Transfers {
             let service = tallied::SERVICE.of(repetitions);
             (!service.is_empty()).then(|| service.quantile(QUICKEST))
         };
+        let ended = |how: Outcome| begun.iter().filter(|sample| sample.outcome == how).count() as u64;
         Self {
-            begun: cut.len() as u64,
-            cut: cut.iter().filter(|sample| lacked_time(sample.outcome)).count() as u64,
-            begun_bytes: cut.iter().map(|sample| sample.body_bytes).sum(),
+            begun: begun.len() as u64,
+            unfinished: ended(Outcome::Unfinished),
+            timed_out: ended(Outcome::Timeout),
+            begun_bytes: begun.iter().map(|sample| sample.body_bytes).sum(),
             takes: complete
                 .get((complete.len() as f64 * QUICKEST) as usize)
                 .map(Sample::service_time)
@@ -71,19 +75,20 @@ impl Transfers {
 impl Transfers {
     /// What arrived of responses that were never complete, and what to do about it; `None` if nothing did.
     pub(super) fn parts(&self) -> Option<String> {
-        let Self { begun, cut, begun_bytes, .. } = *self;
-        let advice =
-            if cut * 2 > begun { "; if they take longer, measure for longer (-z, --drain)" } else { "" };
+        let Self { begun, unfinished, timed_out, begun_bytes, .. } = *self;
+        // More time may help only if most lacked it, and only of the kind that they lacked: a request has no more than its
+        // timeout, however long the measurement is.
+        let advice = match (unfinished, timed_out) {
+            _ if (unfinished + timed_out) * 2 <= begun => "",
+            (_, 0) => "; if they take longer, measure for longer (-z, --drain)",
+            (0, _) => "; if they take longer, raise --timeout",
+            _ => "; if they take longer, raise --timeout and measure for longer (-z, --drain)",
+        };
         (begun > 0).then(|| {
             let begun = plural(begun, "response");
             format!("{begun} had begun, and {} of body arrived{advice}", format_bytes(begun_bytes))
         })
     }
-}
-
-/// Whether a response might have been complete with more time.
-const fn lacked_time(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::Unfinished | Outcome::Timeout)
 }
 
 /// Whether a response that had begun is only a part of one.
@@ -128,12 +133,26 @@ pub(super) fn too_short(summary: &CellSummary) -> Option<String> {
     let is_none_served = summary.requests.succeeded > 0 && summary.served_rps <= 0.0;
     let is_none_of_its_own = is_closed && summary.requests.succeeded == 0 && summary.served_rps > 0.0;
     let takes = summary.transfers.takes.filter(|takes| *takes >= LONG)?;
-    (is_none_served || is_none_of_its_own).then(|| {
+    let too_short = || {
         format!(
             "a response takes {}, and {} are measured: too short to tell requests per second; measure for longer ({})",
             measured_time(takes),
             measured_time(summary.cell.work.phases.measure),
             longer_flags(takes)
+        )
+    };
+    (is_none_served || is_none_of_its_own).then(|| timed_out(summary).unwrap_or_else(too_short))
+}
+
+/// The advice instead of longer measuring where most of the measured requests ran into their timeout: they would do so again. `None`
+/// if most did not.
+fn timed_out(summary: &CellSummary) -> Option<String> {
+    let timeouts = summary.errors.iter().filter(|error| error.kind == Outcome::Timeout);
+    let is_most = timeouts.map(|error| error.count).sum::<u64>() * 2 > summary.requests.sent;
+    is_most.then(|| {
+        format!(
+            "most requests ran into their timeout of {}; if responses take longer, raise --timeout",
+            measured_time(summary.cell.work.timeout)
         )
     })
 }
@@ -144,7 +163,7 @@ pub(super) fn warning(summary: &CellSummary) -> Option<String> {
     let phases = &summary.cell.work.phases;
     // If that made the cell invalid, it is already reported.
     let is_told = too_short(summary).is_some();
-    (is_too_long(takes, phases) && !is_told).then(|| {
+    let too_long = || {
         format!(
             "a response takes {}, of {} that are measured and {} of drain: for sound figures measure for longer ({})",
             measured_time(takes),
@@ -152,7 +171,8 @@ pub(super) fn warning(summary: &CellSummary) -> Option<String> {
             measured_time(phases.drain),
             longer_flags(takes)
         )
-    })
+    };
+    (is_too_long(takes, phases) && !is_told).then(|| timed_out(summary).unwrap_or_else(too_long))
 }
 
 /// The observation that all long responses of live servers arrive at the same rate, in each cell that has any: however
@@ -261,7 +281,59 @@ mod tests {
             ),
             "{begun}"
         );
-        assert!(begun.contains("measure for longer (-z, --drain)"), "{begun}");
+        assert!(begun.ends_with("; if they take longer, measure for longer (-z, --drain)"), "{begun}");
+        let timed_out = cut(true, Outcome::Timeout).unwrap();
+        assert!(timed_out.contains("; if they take longer, raise --timeout"), "{timed_out}");
+        assert!(!timed_out.contains("measure for longer"), "{timed_out}");
+    }
+
+    #[test]
+    fn the_advice_is_to_give_more_of_what_most_responses_lacked() {
+        let advice = |unfinished, timed_out| {
+            let transfers = Transfers { begun: 4, unfinished, timed_out, ..Transfers::default() };
+            transfers.parts().unwrap().split_once("; ").map(|(_, advice)| advice.to_owned())
+        };
+        let said = |what: &str| Some(format!("if they take longer, {what}"));
+        assert_eq!([advice(2, 0), advice(0, 2), advice(1, 1)], [None, None, None], "half of them");
+        assert_eq!(advice(3, 0), said("measure for longer (-z, --drain)"));
+        assert_eq!(advice(0, 3), said("raise --timeout"));
+        assert_eq!(advice(2, 1), said("raise --timeout and measure for longer (-z, --drain)"));
+    }
+
+    #[test]
+    fn requests_that_ran_into_their_timeout_are_no_reason_to_measure_for_longer() {
+        // The warm-up was answered in 600 ms each; of three measured requests so many ran into their timeout.
+        let told = |timed_out: usize| {
+            let mut record = seconds(0.6, 3.0);
+            record.cell.work.phases.warmup = Duration::from_millis(500);
+            record.cell.work.timeout = Duration::from_secs(2);
+            record.samples.edit().iter_mut().for_each(|sample| sample.measured = false);
+            let (from, until) = tallied::window(&record);
+            for n in 0..3 {
+                let outcome = if n < timed_out { Outcome::Timeout } else { Outcome::Unfinished };
+                let due = Sample::due(from, true);
+                record.samples.push(&Sample { sent_at: from, completed_at: until, outcome, ..due });
+            }
+            too_short(&CellSummary::of(&[&record])).unwrap()
+        };
+        let why = told(2);
+        assert!(why.starts_with("most requests ran into their timeout of 2 s"), "{why}");
+        assert!(why.ends_with("raise --timeout") && !why.contains("measure for longer"), "{why}");
+        assert!(told(1).contains("measure for longer (-z"), "{}", told(1));
+
+        // The same where some of the measured requests were answered, slowly.
+        let warned = |timed_out: usize| {
+            let mut record = seconds(1.6, 3.0);
+            let sent_at = record.started_at;
+            let (completed_at, outcome) = (sent_at + Duration::from_secs(2), Outcome::Timeout);
+            for _ in 0..timed_out {
+                record.samples.push(&Sample { sent_at, completed_at, outcome, ..Sample::due(sent_at, true) });
+            }
+            let warnings = CellSummary::of(&[&record]).warnings;
+            let is_it = |words: &str| warnings.iter().any(|warning| warning.contains(words));
+            (is_it("raise --timeout"), is_it("measure for longer"))
+        };
+        assert_eq!((warned(4), warned(3)), ((true, false), (false, true)));
     }
 
     #[test]

@@ -9,9 +9,7 @@ use h2lab_base::units::millis_f64;
 use h2lab_model::fleet::messages::decode_printable;
 use h2lab_model::fleet::{RunInfo, UnitReport};
 use h2lab_nats::{Nats, NatsError, ServerFacts, StoredReport};
-use h2lab_report::{
-    AgentsDocument, NatsServerDocument, OpenRunDocument, TextStyle, agent_card_document, agents_text,
-};
+use h2lab_report::{AgentsDocument, NatsServerDocument, OpenRunDocument, agent_card_document, agents_text};
 
 use super::nats::{NatsArgs, OBSERVER, explained_cause};
 use super::values::duration;
@@ -31,7 +29,7 @@ const READING: Duration = Duration::from_secs(30);
 #[derive(Debug, Args)]
 #[command(after_long_help = help::after(
     &[
-        ("h2lab agents --nats nats://hub.example:4222", "who is there?"),
+        ("h2lab agents --nats nats://hub.example:4222", "which agents answer?"),
         ("h2lab agents --nats tls://hub.example --creds me.creds --wait 3s --json", "for a script, over a slow network"),
     ],
 ))]
@@ -78,16 +76,9 @@ pub fn main(args: &AgentsArgs) -> Result<Exit> {
     if args.json {
         output::print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
-        output::print(&agents_text(&document, style()))?;
+        output::print(&agents_text(&document, Terminal::stdout().narrow_style()))?;
     }
     Ok(if document.agents.is_empty() { Exit::Unreachable } else { Exit::Done })
-}
-
-/// The style of the list: narrower than that of a report where the terminal is.
-fn style() -> TextStyle {
-    let style = output::style();
-    let columns = Terminal::stdout().columns.unwrap_or(style.width);
-    TextStyle { width: columns.min(style.width), ..style }
 }
 
 fn server_document(facts: &ServerFacts) -> NatsServerDocument {
@@ -153,6 +144,7 @@ fn counted(
 #[cfg(test)]
 mod tests {
     use h2lab_model::fleet::messages::encode;
+    use h2lab_model::record::HostId;
 
     use super::*;
 
@@ -164,6 +156,7 @@ mod tests {
             agent: agent.to_owned(),
             machine: "Linux".to_owned(),
             likeness: "alike".to_owned(),
+            host: HostId::default(),
             outcome: Err("nginx does not start".to_owned()),
             delivered: 1,
         };

@@ -212,7 +212,7 @@ pub(super) fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
 /// Stores and reports what was measured, and exits as the run has ended.
 pub(super) fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
     if executed.run.repetitions.is_empty() {
-        say!("nothing was measured");
+        say!("nothing was measured, and no run folder is kept");
         return Ok(Exit::Interrupted);
     }
     let run = executed.run.without_secrets();

@@ -150,6 +150,9 @@ pub fn explained(mut error: clap::Error, command: &Command, args: &[OsString]) -
                 .map(|url| missing_command(&url))
         }
         ErrorKind::UnknownArgument => {
+            if let Some(told) = value_read_as_flag(own(command, args), args) {
+                return refusal(&told);
+            }
             let flag = text(ContextKind::InvalidArg);
             let here = || instead(&flag).map(|here| format!("{flag}: {here}"));
             let there = || other_command(command, args, &flag);
@@ -168,6 +171,17 @@ pub fn explained(mut error: clap::Error, command: &Command, args: &[OsString]) -
         _ => None,
     };
     told.map_or(error, |told| refusal(&told))
+}
+
+/// What to type where a word that begins with `-` follows a flag that needs a value: clap reads it as a flag.
+fn value_read_as_flag(own: &Command, args: &[OsString]) -> Option<String> {
+    let words: Vec<_> =
+        args.iter().map(|arg| arg.to_string_lossy()).take_while(|word| word != "--").collect();
+    let (flag, value) = words
+        .iter()
+        .zip(words.iter().skip(1))
+        .find(|(flag, value)| takes_value(own, flag) && value.len() > 1 && value.starts_with('-'))?;
+    Some(format!("{flag}: a value is needed, and {value} is read as a flag; as a value it is {flag}={value}"))
 }
 
 /// Removes from clap's suggestions the commands and flags that the help of `own` does not show: users should not call

@@ -95,7 +95,7 @@ pub trait RunObserver {
 pub struct Executed {
     /// All that was measured, and the cells that could not be; of repetitions tried again only the last try.
     pub run: RunRecord,
-    /// Where the run folder is.
+    /// Where the run folder is, or was: none is left of a run without any repetition that was made here.
     pub folder: PathBuf,
     /// Why the run ended before its plan did, or is not kept whole; `None` also if it was interrupted.
     pub failure: Option<anyhow::Error>,
@@ -103,7 +103,7 @@ pub struct Executed {
 
 /// Makes the repetitions of `plan` that `run` has not, in order, and adds them to `folder`. A failed request never fails a run,
 /// and what fails a run in its middle is described in [`Executed::failure`], beside what was measured before. Fails if nothing
-/// could be measured.
+/// could be measured. Nothing is left of the folder then, nor if the user ended the run before its first repetition was made.
 pub fn execute(
     run: RunRecord,
     plan: &[Cell],
@@ -131,7 +131,13 @@ pub fn execute_rounds(
         }
         ended = measure_all(&mut run, &plan, &mut folder, context, observer);
     }
-    finish(run, folder, ended)
+    let executed = finish(run, folder, ended)?;
+    if executed.run.repetitions.is_empty() {
+        // The folder would look like that of a run with results. Once more if that fails, since programs of a lab that is being killed
+        // may have written meanwhile; an error in tidying up does not matter.
+        let _ = store::discard(&executed.folder).or_else(|_| store::discard(&executed.folder));
+    }
+    Ok(executed)
 }
 
 /// Makes all repetitions of `plan`, a part of a run that another machine pools with others, and finishes `folder`. That nothing could
@@ -361,5 +367,85 @@ fn start(
             };
             Running::start(self_command(LAB), &spec)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2lab_model::record::testing::{Model, cell, one_repetition, run};
+
+    use super::*;
+
+    /// Sees nothing: no repetition is made here.
+    struct Unseen;
+
+    impl RunObserver for Unseen {
+        fn begins(&mut self, _: usize, _: usize, _: &Cell, _: u32) {}
+        fn progress(&mut self, _: &RepetitionProgress) {}
+        fn invalid(&mut self, _: &Cell, _: &[String]) {}
+        fn finished(&mut self, _: usize, _: &CellRecord) {}
+        fn failed(&mut self, _: &Cell, _: &Failure) {}
+    }
+
+    /// Executes a run in `path` that has these repetitions, and is to make no other one.
+    fn executed(path: &Path, repetitions: Vec<CellRecord>) -> Executed {
+        let mut folder = RunFolder::create(path, &run(Vec::new())).unwrap();
+        for one in &repetitions {
+            folder.add(one).unwrap();
+        }
+        let (live, stop) = (Live::default(), AtomicBool::new(true));
+        let context = PlanContext { live: &live, stop: &stop, own: None };
+        let run = RunRecord { interrupted: true, ..run(repetitions) };
+        execute(run, &[], folder, &context, &mut Unseen).unwrap()
+    }
+
+    fn repetition() -> CellRecord {
+        one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN)
+    }
+
+    #[test]
+    fn a_run_that_is_ended_before_its_first_repetition_leaves_no_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        let ended = executed(&path, Vec::new());
+        assert!(ended.failure.is_none() && ended.folder == path && !path.exists());
+    }
+
+    #[test]
+    fn a_run_that_is_ended_after_its_first_repetition_is_kept_and_can_be_resumed() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        executed(&path, vec![repetition()]);
+        let again = store::reopen(&path).unwrap();
+        assert_eq!((again.run.repetitions.len(), again.discarded.len()), (1, 0));
+    }
+
+    #[test]
+    fn an_error_before_the_first_repetition_leaves_no_folder_and_one_after_it_leaves_what_was_measured() {
+        let parent = tempfile::tempdir().unwrap();
+        let ended = |name: &str, repetitions: Vec<CellRecord>| {
+            let path = parent.path().join(name);
+            let mut folder = RunFolder::create(&path, &run(Vec::new())).unwrap();
+            for one in &repetitions {
+                folder.add(one).unwrap();
+            }
+            let ended = finish(run(repetitions), folder, Err(anyhow::anyhow!("why")));
+            (ended, path.exists())
+        };
+        let (nothing, is_there) = ended("nothing", Vec::new());
+        assert!(nothing.is_err() && !is_there);
+        let (something, is_there) = ended("something", vec![repetition()]);
+        assert!(something.unwrap().failure.is_some() && is_there);
+    }
+
+    #[test]
+    fn what_others_have_put_into_the_folder_of_a_run_without_a_result_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("run");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("thesis.txt"), "mine").unwrap();
+        executed(&path, Vec::new());
+        let left: Vec<_> = path.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["thesis.txt"]);
     }
 }

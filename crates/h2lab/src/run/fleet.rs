@@ -18,7 +18,7 @@ use super::agent::who::random_id;
 ///
 /// All packets of these agents come by one subscription, whose subject nobody else can guess.
 pub fn transports(nats: &Nats, names: &[AgentName]) -> Result<Vec<TransportKind>> {
-    let session = random_id().context("there are no random numbers")?;
+    let session = random_id().context("the system gave no random numbers")?;
     let sessions = Sessions::start(driver()).context("cannot start a thread for the sessions of agents")?;
     let lines: Vec<(&AgentName, SessionLine)> = names.iter().map(|name| (name, sessions.line())).collect();
     let inlets: BTreeMap<AgentName, PacketSender> =

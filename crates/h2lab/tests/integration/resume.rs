@@ -150,6 +150,33 @@ fn ctrl_c_says_what_to_type_and_secrets_are_given_again() {
 }
 
 #[test]
+fn ctrl_c_before_the_first_repetition_leaves_no_folder_unless_others_have_put_something_there() {
+    // Its first repetition does not end within this test.
+    let arguments = ["compare", "--proto=h1,h2c", "-c=1", "--loss=0%", "-q=200", "-z=300s"];
+    let parent = folder();
+    for (name, others) in [("alone", &[][..]), ("shared", &["thesis.txt"])] {
+        let out = parent.path().join(name);
+        let out_flag = format!("--out={}", out.display());
+        let mut run = Watched::start(&[&arguments[..], &[&out_flag]].concat());
+        let until = Instant::now() + DEADLINE;
+        while head(&out).is_none() {
+            assert!(Instant::now() < until, "no run was begun within {DEADLINE:?}");
+            run.look_for(Duration::from_millis(10));
+        }
+        for file in others {
+            fs::write(out.join(file), "mine").expect("the folder is there");
+        }
+        run.signal(Signal::INT);
+        assert_eq!(run.wait(), Some(130));
+        run.assert_nothing_left();
+        let entries = fs::read_dir(&out).into_iter().flatten();
+        let left: Vec<_> = entries.map(|entry| entry.expect("it can be read").file_name()).collect();
+        assert_eq!(left, others);
+        assert_eq!(out.exists(), !others.is_empty());
+    }
+}
+
+#[test]
 fn a_folder_that_is_no_run_and_a_run_without_a_scenario_are_refused() {
     let parent = folder();
     assert_refused(&resume(parent.path(), &["run"]), "is not a run folder");

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{AgentLimits, AgentName};
+use crate::record::HostId;
 use h2lab_base::JsonSchema;
 
 /// An agent, its machine, and what it permits. Its texts are printable if it was read with
@@ -18,6 +19,10 @@ pub struct AgentCard {
     pub agent: u32,
     /// Kernel and machine, as in [`super::FromAgent::Ready`].
     pub machine: String,
+    /// Which machine that is. Where it is not known, the agent counts as a machine of its own.
+    #[serde(default)]
+    #[schemars(with = "String")]
+    pub host: HostId,
     /// The kernel's name and release.
     pub kernel: String,
     /// The CPU's model; empty if the machine does not say it.
@@ -67,6 +72,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             agent: 7,
             machine: "Linux 6.1 x86_64".to_owned(),
+            host: HostId::new("x"),
             kernel: "Linux 6.1".to_owned(),
             cpu_model: "EPYC".to_owned(),
             cpus: 8,
@@ -97,6 +103,7 @@ mod tests {
         let alike = AgentCard {
             name: "kek-2".parse().unwrap(),
             memory: 1,
+            host: HostId::default(),
             busy: Some("x".to_owned()),
             serves_s: 9,
             ..card()

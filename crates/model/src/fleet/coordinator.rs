@@ -30,7 +30,7 @@ struct PairProgress {
 }
 
 /// Why there are no figures of a pair that nobody waits for any more.
-const ABANDONED: &str = "abandoned by the user; its results were not waited for";
+const ABANDONED: &str = "ended by the user without waiting for its results";
 
 /// See the module.
 #[derive(Debug)]
@@ -68,8 +68,8 @@ impl Coordinator {
             servers.push(AgentRecord { url, ..AgentRecord::new(&server.name) });
         }
         let set = AgentSet::new(names);
-        let course = |_| PairProgress { end: None, meter: ByteMeter::new(now), reported: 0, began: None };
-        let pairs = (0..job.plan.pairs.len()).map(course).collect();
+        let progress = |_| PairProgress { end: None, meter: ByteMeter::new(now), reported: 0, began: None };
+        let pairs = (0..job.plan.pairs.len()).map(progress).collect();
         let stage = Stage::Comparing(now + job.waits.setup);
         Self {
             job,
@@ -102,13 +102,13 @@ impl Coordinator {
 
     /// Bytes that are known to have come, and pairs that are over.
     pub fn progress(&self) -> (u64, usize) {
-        let over = self.pairs.iter().filter(|course| course.end.is_some()).count();
-        (self.pairs.iter().map(|course| course.reported).sum(), over)
+        let over = self.pairs.iter().filter(|progress| progress.end.is_some()).count();
+        (self.pairs.iter().map(|progress| progress.reported).sum(), over)
     }
 
     /// Bytes that are known to have come of the pair at this place of the plan.
     pub fn bytes_of(&self, pair: usize) -> u64 {
-        self.pairs.get(pair).map_or(0, |course| course.reported)
+        self.pairs.get(pair).map_or(0, |progress| progress.reported)
     }
 
     /// Ends the drive at once: nothing is waited for any more, and pairs that are not over by now are lost.
@@ -243,7 +243,7 @@ impl Coordinator {
 
     /// Enters the next stage if nothing is left to wait for.
     fn advance(&mut self, now: Time) {
-        if self.pairs.iter().all(|course| course.end.is_some()) {
+        if self.pairs.iter().all(|progress| progress.end.is_some()) {
             self.stage = self.after_pairs(now);
         }
         match self.stage {
@@ -289,15 +289,15 @@ impl Coordinator {
         let is_running = matches!(self.stage, Stage::Running { .. });
         let (true, Some(offset)) = (is_running, self.set.agents[agent].record.offset) else { return };
         for &(pair, bytes) in bytes {
-            let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { continue };
-            let fresh = bytes.min(MOST_COUNT).saturating_sub(course.reported);
-            if course.reported == 0 {
+            let Some(progress) = progress_of(&self.job, &mut self.pairs, agent, pair) else { continue };
+            let fresh = bytes.min(MOST_COUNT).saturating_sub(progress.reported);
+            if progress.reported == 0 {
                 // A lost pair's time begins with the common instant: the time of its first request is unknown.
-                course.meter = ByteMeter::new(self.start_at);
+                progress.meter = ByteMeter::new(self.start_at);
             }
-            let from = course.meter.ended();
-            course.meter.add_over(from, offset.to_us(at).min(now), fresh);
-            course.reported += fresh;
+            let from = progress.meter.ended();
+            progress.meter.add_over(from, offset.to_us(at).min(now), fresh);
+            progress.reported += fresh;
         }
     }
 
@@ -311,8 +311,8 @@ impl Coordinator {
         figures: Result<Box<PairFigures>, String>,
     ) {
         let Some(offset) = self.set.agents[agent].record.offset else { return };
-        let Some(course) = course_of(&self.job, &mut self.pairs, agent, pair) else { return };
-        course.began = began.happened().then(|| offset.to_us(began).min(now));
+        let Some(progress) = progress_of(&self.job, &mut self.pairs, agent, pair) else { return };
+        progress.began = began.happened().then(|| offset.to_us(began).min(now));
         // All bytes are added up on one clock: those of another time would make the sum last for years. The uncertainty is
         // bounded, since it comes of what the agent says.
         let (start, grace) = (self.start_at, self.job.waits.grace);
@@ -321,11 +321,11 @@ impl Coordinator {
             let [first, last] = [meter.began(), meter.ended()].map(|time| offset.to_us(time));
             start.since(first) <= waits && last.since(start) <= self.job.duration + waits
         };
-        course.end = Some(match figures {
+        progress.end = Some(match figures {
             Ok(figures) if figures.is_sound() && is_of_this_time(&figures.meter) => {
-                course.reported = figures.bytes();
-                course.meter = ByteMeter::new(offset.to_us(figures.meter.began()));
-                course.meter.add_all(&figures.meter, |time| offset.to_us(time));
+                progress.reported = figures.bytes();
+                progress.meter = ByteMeter::new(offset.to_us(figures.meter.began()));
+                progress.meter.add_all(&figures.meter, |time| offset.to_us(time));
                 PairEnd::Reported(figures)
             }
             Ok(_) => PairEnd::Lost {
@@ -364,26 +364,26 @@ impl Coordinator {
         let (server, name) = (self.server_of[agent], self.set.agents[agent].record.name.clone());
         // Once started, a client itself reports a dead server, and what it got until then.
         let is_running = matches!(self.stage, Stage::Running { .. });
-        for (course, pair) in self.pairs.iter_mut().zip(&self.job.plan.pairs) {
+        for (progress, pair) in self.pairs.iter_mut().zip(&self.job.plan.pairs) {
             let needs_it = match server {
                 None => pair.client as usize == agent,
                 Some(server) => pair.server as usize == server && !is_running,
             };
-            if needs_it && course.end.is_none() {
-                course.end = Some(end(&name));
+            if needs_it && progress.end.is_none() {
+                progress.end = Some(end(&name));
             }
         }
     }
 
     fn end_the_rest(&mut self, why: &str) {
-        for course in self.pairs.iter_mut().filter(|course| course.end.is_none()) {
-            course.end = Some(PairEnd::Lost { why: why.to_owned() });
+        for progress in self.pairs.iter_mut().filter(|progress| progress.end.is_none()) {
+            progress.end = Some(PairEnd::Lost { why: why.to_owned() });
         }
     }
 
     /// The record; the role adds what only it knows.
     pub fn into_record(mut self) -> FleetRecord {
-        self.end_the_rest("it was abandoned");
+        self.end_the_rest("it was ended without results");
         let Self { job, set, server_of, mut servers, pairs, start_at, interrupted, .. } = self;
         let mut clients = Vec::new();
         for (agent, server) in set.agents.into_iter().zip(server_of) {
@@ -394,11 +394,11 @@ impl Coordinator {
                 }
             }
         }
-        let pairs = job.plan.pairs.iter().zip(pairs).map(|(&pair, course)| PairRecord {
+        let pairs = job.plan.pairs.iter().zip(pairs).map(|(&pair, progress)| PairRecord {
             pair,
-            end: course.end.unwrap_or(PairEnd::Lost { why: String::new() }),
-            meter: course.meter,
-            late: course.began.map(|began| began.since(start_at)),
+            end: progress.end.unwrap_or(PairEnd::Lost { why: String::new() }),
+            meter: progress.meter,
+            late: progress.began.map(|began| began.since(start_at)),
         });
         FleetRecord {
             schema: RECORD_VERSION,
@@ -428,15 +428,15 @@ impl Coordinator {
 }
 
 /// The pair of this number, if it is of that client and not over.
-fn course_of<'a>(
+fn progress_of<'a>(
     job: &FleetJob,
     pairs: &'a mut [PairProgress],
     agent: usize,
     pair: u32,
 ) -> Option<&'a mut PairProgress> {
     let planned = job.plan.pairs.get(pair as usize)?;
-    let course = pairs.get_mut(pair as usize)?;
-    (planned.client as usize == agent && course.end.is_none()).then_some(course)
+    let progress = pairs.get_mut(pair as usize)?;
+    (planned.client as usize == agent && progress.end.is_none()).then_some(progress)
 }
 
 #[cfg(test)]

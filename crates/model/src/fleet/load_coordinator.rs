@@ -16,7 +16,7 @@ use crate::record::Histogram;
 use h2lab_base::units::{Time, format_duration};
 
 /// Why there is no part of a share that nobody waits for any more.
-const ABANDONED: &str = "it was abandoned";
+const ABANDONED: &str = "it was ended without results";
 
 /// An agent that works reports four times per second. One that was not heard of for this long is silent.
 const SILENT: Duration = Duration::from_secs(5);
@@ -365,10 +365,10 @@ impl LoadCoordinator {
         self.end_the_rest(ABANDONED);
         let Self { job, set, shares, start_at, interrupted, .. } = self;
         let shares =
-            set.agents.into_iter().zip(shares).enumerate().map(|(place, (agent, course))| ShareRecord {
+            set.agents.into_iter().zip(shares).enumerate().map(|(place, (agent, share))| ShareRecord {
                 share: job.share(place),
-                end: course.end.unwrap_or(ShareEnd::Lost { why: String::new(), progress: None }),
-                late: course.late,
+                end: share.end.unwrap_or(ShareEnd::Lost { why: String::new(), progress: None }),
+                late: share.late,
                 agent: agent.record,
             });
         LoadOutcome { start_at, interrupted, shares: shares.collect() }

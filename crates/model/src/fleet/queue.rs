@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::messages::is_part_of;
 use super::{AgentCard, Demand};
+use crate::record::HostId;
 use crate::scenario::{Cell, Scenario, ScenarioError, Sysctls, Target};
 use crate::workload::{Arrival, DialPolicy, EngineSettings, H2cMode, Protocol};
 use h2lab_transfer::{Algorithm, Digest};
@@ -40,16 +41,10 @@ pub struct Needs {
 
 impl Needs {
     fn of(cells: &[&Cell]) -> Self {
-        let server = |cell: &&Cell| match &cell.target {
-            Target::Sut { name } => Some(name.clone()),
-            Target::Origin | Target::Url { .. } => None,
-        };
-        let sidecar = |cell: &&Cell| cell.sidecar.as_ref().map(|sidecar| sidecar.name.clone());
-        let servers = cells.iter().filter_map(server);
         let is_lab = |cell: &&&Cell| !matches!(cell.target, Target::Url { .. });
         let demands = cells.iter().filter(is_lab).map(|cell| Demand::of_cell(cell, 1));
         Self {
-            programs: servers.chain(cells.iter().filter_map(sidecar)).collect(),
+            programs: cells.iter().flat_map(|cell| programs(cell)).map(str::to_owned).collect(),
             congestion: cells.iter().filter_map(|cell| cell.congestion.clone()).collect(),
             lab: cells.iter().any(|cell| is_lab(&cell)),
             demand: most(demands),
@@ -58,7 +53,6 @@ impl Needs {
 
     /// Whether this agent has it; the error says what it lacks. Whether it permits the target, only it can tell.
     pub fn met_by(&self, agent: &AgentCard) -> Result<(), String> {
-        let has_program = |name: &String| agent.programs.iter().any(|(installed, _)| installed == name);
         let mut lacks: Vec<String> = Vec::new();
         if self.lab && agent.isolation.is_none() {
             lacks.push("it cannot make network namespaces".to_owned());
@@ -70,12 +64,35 @@ impl Needs {
             lacks.push("it has --max-bytes, and the bytes of a cell are not counted".to_owned());
         }
         lacks.extend(self.demand.iter().flat_map(|demand| agent.limits.above_in_words(demand)));
-        let programs = self.programs.iter().filter(|name| !has_program(name));
-        lacks.extend(programs.map(|name| format!("{name} is not installed")));
+        lacks.extend(self.missing_at(agent).map(|name| format!("{name} is not installed")));
         let congestion = self.congestion.iter().filter(|name| !agent.congestion.contains(name));
         lacks.extend(congestion.map(|name| format!("its kernel has no congestion control {name}")));
         if lacks.is_empty() { Ok(()) } else { Err(lacks.join(", ")) }
     }
+
+    /// The programs that its machine must do without: of the agents that have all else, those that the first one lacks
+    /// which lacks the fewest. None if an agent has all of it, or if each lacks something else.
+    pub fn missing_programs(&self, agents: &[AgentCard]) -> BTreeSet<String> {
+        let all_else = Self { programs: BTreeSet::new(), ..self.clone() };
+        let able = agents.iter().filter(|agent| all_else.met_by(agent).is_ok());
+        let missing = able.map(|agent| self.missing_at(agent).cloned().collect::<BTreeSet<String>>());
+        missing.min_by_key(BTreeSet::len).unwrap_or_default()
+    }
+
+    /// Its programs that are not on the machine of this agent.
+    fn missing_at(&self, agent: &AgentCard) -> impl Iterator<Item = &String> {
+        let is_there = move |name: &String| agent.programs.iter().any(|(installed, _)| installed == name);
+        self.programs.iter().filter(move |name| !is_there(name))
+    }
+}
+
+/// The servers under test of a cell, by the names of scenarios.
+pub fn programs(cell: &Cell) -> BTreeSet<&str> {
+    let server = match &cell.target {
+        Target::Sut { name } => Some(name.as_str()),
+        Target::Origin | Target::Url { .. } => None,
+    };
+    server.into_iter().chain(cell.sidecar.as_ref().map(|sidecar| sidecar.name.as_str())).collect()
 }
 
 /// What is within the bounds of an agent if each of these is, and only then.
@@ -315,6 +332,9 @@ pub struct UnitReport {
     pub machine: String,
     /// [`AgentCard::likeness`] of its machine.
     pub likeness: String,
+    /// Which machine that is.
+    #[serde(default)]
+    pub host: HostId,
     /// Where what was measured is; why nothing could be measured otherwise.
     pub outcome: Result<UnitPart, String>,
     /// How often the unit was taken from the queue: more than once if an agent gave it back, or died.

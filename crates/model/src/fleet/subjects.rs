@@ -18,7 +18,7 @@ pub const WHO: &str = "h2lab.who";
 const LONGEST_NAME: usize = 64;
 
 /// The name of an agent: 1 to 64 letters, digits, `-` and `_` of ASCII, so that it is one token of a subject and of a
-/// file's name.
+/// file's name. It does not begin with `-`, as flags do: drivers name agents in `--agents` and `--clients`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct AgentName(String);
@@ -35,10 +35,13 @@ impl FromStr for AgentName {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        if is_plain && (1..=LONGEST_NAME).contains(&text.len()) {
+        if is_plain && !text.starts_with('-') && (1..=LONGEST_NAME).contains(&text.len()) {
             return Ok(Self(text.to_owned()));
         }
-        Err(refused(text, "the name of an agent (1 to 64 of a-z, A-Z, 0-9, - and _, such as kek-1)"))
+        Err(refused(
+            text,
+            "the name of an agent (1 to 64 of a-z, A-Z, 0-9, - and _, no - at the beginning, such as kek-1)",
+        ))
     }
 }
 
@@ -164,11 +167,11 @@ mod tests {
 
     #[test]
     fn a_name_is_one_token_of_a_subject() {
-        for name in ["a", "kek-1", "Rack_7", &"x".repeat(64)] {
+        for name in ["a", "kek-1", "a-", "_a", "Rack_7", &"x".repeat(64)] {
             assert_eq!(name.parse::<AgentName>().unwrap().as_str(), name);
         }
         let long = "x".repeat(65);
-        for name in ["", "a.b", "*", ">", "a b", "ü", "a/b", "\u{1b}[2J", "a\n", &long] {
+        for name in ["", "-", "-a", "a.b", "*", ">", "a b", "ü", "a/b", "\u{1b}[2J", "a\n", &long] {
             let error = name.parse::<AgentName>().unwrap_err().to_string();
             assert!(error.contains("the name of an agent") && !error.contains('\u{1b}'), "{error}");
             assert!(serde_json::from_value::<AgentName>(name.into()).is_err(), "{name}");

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::bulk::record::RECORD_VERSION;
 use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferDirection, TransferOutcome};
-use crate::record::{Fault, Histogram, Level};
+use crate::record::{Fault, Histogram, HostId, Level};
 use crate::scenario::{Axis, LiveTarget, MatrixAxes, Scenario, WorkAxes};
 use crate::workload::{EngineSettings, Protocol, Share};
 use h2lab_base::units::Time;
@@ -203,6 +203,7 @@ pub fn part_report(agent: &str) -> PartReport {
         digest: "SHA-256=lmXqbQFtwVJbAQ7KpGdbtKDxCOFGOLRvSgaCyQu7gbQ=".to_owned(),
         started_at: Time::ZERO,
         clock_origin_ns: 0,
+        host: HostId::default(),
         late: Duration::from_micros(30),
         interrupted: false,
         cpu: Duration::from_secs(2),

@@ -7,7 +7,7 @@ use h2lab_base::JsonSchema;
 use h2lab_base::text::made_printable;
 use serde::{Deserialize, Serialize};
 
-use super::GeneratorSummary;
+use super::{GeneratorSummary, HostId};
 
 /// One agent's share of a load. Times are those of the driver's clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,6 +16,10 @@ pub struct ShareSummary {
     pub agent: String,
     /// Its kernel and machine; null if it never said so.
     pub machine: Option<String>,
+    /// Which machine that is: the boot ID of its kernel. Empty if it is not known, and of a lost one.
+    #[serde(default)]
+    #[schemars(with = "String")]
+    pub host: HostId,
     /// Its version of h2lab; null if it never said so.
     pub version: Option<String>,
     /// How its clock was related to the driver's; null if that was not measured, and of a lost one.
@@ -24,7 +28,7 @@ pub struct ShareSummary {
     pub number: u32,
     /// Into how many shares the load was divided.
     pub of: u32,
-    /// Requests that were due at it, warm-up included; of a lost one as it reported last. Those of a lost one are not
+    /// Requests that were due at it in the measured time; of a lost one as it reported last, warm-up included. Those of a lost one are not
     /// in the figures of the load.
     pub due: u64,
     /// How late it sent its measured requests; zeros of a lost one.
@@ -90,6 +94,7 @@ impl ShareSummary {
         Self {
             agent: made_printable(agent).into_owned(),
             machine: None,
+            host: HostId::default(),
             version: None,
             clock: None,
             number,
@@ -113,6 +118,7 @@ mod tests {
     fn a_share_reads_back_as_it_was_whole_or_lost() {
         let whole = ShareSummary {
             machine: Some("Linux 6.12, 8 CPUs".to_owned()),
+            host: HostId::new("x"),
             clock: Some(ShareClock { offset_ns: -5, uncertainty_ns: 7 }),
             due: 60_000,
             generator: Some(GeneratorSummary::default()),

@@ -32,7 +32,7 @@ pub use disturbance::{Disturbance, DisturbanceKind};
 pub use histogram::Histogram;
 pub use level::Level;
 pub use link::{LinkSummary, Marks, PacketFate, PacketRecord};
-pub use measured_on::MeasuredOn;
+pub use measured_on::{HostId, MeasuredOn};
 pub use meter::{ByteMeter, RateSpread};
 pub use outcome::{Fault, Outcome};
 pub use run::{

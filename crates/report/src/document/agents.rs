@@ -50,6 +50,8 @@ pub struct AgentCardDocument {
     pub agent_protocol: u32,
     /// Kernel and machine.
     pub machine: String,
+    /// The boot ID of its kernel: agents that have one in common run on one machine. Empty if it is not known.
+    pub host: String,
     /// CPUs that it may use.
     pub cpus: u32,
     /// Memory that it may use, in bytes.
@@ -132,6 +134,7 @@ pub fn agent_card_document(card: &AgentCard, clock: Option<ClockOffset>) -> Agen
         version: card.version.clone(),
         agent_protocol: card.agent,
         machine: card.machine.clone(),
+        host: card.host.as_str().to_owned(),
         cpus: card.cpus,
         memory_bytes: card.memory,
         isolation_level: card.isolation.clone(),
@@ -157,6 +160,7 @@ pub fn agent_card_document(card: &AgentCard, clock: Option<ClockOffset>) -> Agen
 mod tests {
     use h2lab_base::units::Time;
     use h2lab_model::fleet::{AGENT_VERSION, AgentLimits, RoundTrip};
+    use h2lab_model::record::HostId;
 
     use super::*;
 
@@ -167,6 +171,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             agent: AGENT_VERSION,
             machine: "Linux 6.1 x86_64".to_owned(),
+            host: HostId::default(),
             kernel: "Linux 6.1".to_owned(),
             cpu_model: String::new(),
             cpus: 4,

@@ -45,9 +45,9 @@ pub struct SharesDocument {
     pub late: u64,
     /// Shares whose figures are missing.
     pub lost: u64,
-    /// Requests that were due at the agents whose shares are not lost, warm-up included.
+    /// Requests that were due in the measured time at the agents whose shares are not lost.
     pub offered: u64,
-    /// How many the whole load would have had; null in closed loop, which offers what is answered.
+    /// How many the whole load would have had in that time; null in closed loop, which offers what is answered.
     pub asked: Option<u64>,
     /// Between the first and the last share to begin, on the driver's clock; null if fewer than two are known to have begun.
     pub started_within_us: Option<f64>,

@@ -10,7 +10,7 @@ use super::runs::ratio;
 use crate::{Report, machines};
 use h2lab_analysis::stats::{OwnVerdict, Reproduction};
 
-/// An agent's machine, and what it measured.
+/// An agent with its machine, and what it measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineDocument {
     /// The agent's name.
@@ -19,28 +19,35 @@ pub struct MachineDocument {
     pub machine: String,
     /// What is equal of machines whose figures may be compared.
     pub likeness: String,
+    /// The boot ID of the machine's kernel: agents that have one in common ran on one machine. Empty if it is not known.
+    #[serde(default)]
+    pub host: String,
     /// The groups of comparable cells that it measured, or a part of.
     pub groups: Vec<u32>,
+    /// The groups that it measured once more, after another agent: what it found is in `reproductions`.
+    #[serde(default)]
+    pub measured_again: Vec<u32>,
 }
 
-/// A comparison that several machines made.
+/// A comparison that several agents made, each by itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReproductionDocument {
     /// The cell's index in the matrix.
     pub cell: u32,
     /// The baseline's index in the matrix.
     pub baseline: u32,
-    /// `reproduced`, `not-reproduced`, `undecided`, `no-verdict` (of none of the machines) or `unlike-machines`.
+    /// `reproduced`, `not-reproduced`, `undecided`, `no-verdict` (of none of the machines), `unlike-machines` or
+    /// `one-machine`: the agents ran on one machine, so that it is a repetition and no reproduction.
     pub agreement: String,
     /// The largest ratio of the tails divided by the smallest one; null with fewer than two, and of unlike machines.
     pub spread: Option<f64>,
-    /// What each machine found; first the one whose figures are those of the run.
+    /// What each agent found; first the one whose figures are those of the run.
     pub found: Vec<OwnVerdictDocument>,
     /// All of it in a sentence.
     pub sentence: String,
 }
 
-/// What one machine found.
+/// What one agent found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnVerdictDocument {
     /// The agent's name.
@@ -51,33 +58,25 @@ pub struct OwnVerdictDocument {
     pub tail: Option<RatioDocument>,
 }
 
-/// The machines of a run, in the order of what they measured.
+/// The agents of a run with their machines, in the order of what they measured; at last those that only measured again.
 pub(super) fn machines_of(report: &Report<'_>) -> Vec<MachineDocument> {
-    let mut all: Vec<MachineDocument> = Vec::new();
-    for compared in report.analysis.compared_on() {
-        for machine in compared.machines {
-            let [agent, kind, likeness] = [&machine.agent, &machine.machine, &machine.likeness]
-                .map(|text| made_printable(text).into_owned());
-            let is_same = |known: &&mut MachineDocument| {
-                (&known.agent, &known.machine, &known.likeness) == (&agent, &kind, &likeness)
-            };
-            match all.iter_mut().find(is_same) {
-                Some(known) => known.groups.push(compared.group),
-                None => {
-                    all.push(MachineDocument {
-                        agent,
-                        machine: kind,
-                        likeness,
-                        groups: vec![compared.group],
-                    });
-                }
-            }
+    let compared = report.analysis.compared_on();
+    let document = |one: machines::Machine<'_>| {
+        let [agent, machine, likeness] =
+            [&one.on.agent, &one.on.machine, &one.on.likeness].map(|text| made_printable(text).into_owned());
+        MachineDocument {
+            agent,
+            machine,
+            likeness,
+            host: one.on.host.as_str().to_owned(),
+            groups: one.measured,
+            measured_again: one.reproduced,
         }
-    }
-    all
+    };
+    machines::each(report, &compared).into_iter().map(document).collect()
 }
 
-/// The comparisons that several machines made.
+/// The comparisons that several agents made.
 pub(super) fn reproductions(report: &Report<'_>) -> Vec<ReproductionDocument> {
     let found = |one: &OwnVerdict| OwnVerdictDocument {
         agent: made_printable(&one.machine.agent).into_owned(),

@@ -151,7 +151,7 @@ pub struct CellDocument {
     pub status: BTreeMap<String, u64>,
     /// Failures, the most frequent first.
     pub errors: Vec<ErrorCount>,
-    /// Requests per second that were due inside the measured time.
+    /// Requests per second that were due inside the measured time, those of lost shares included.
     pub rate_rps: f64,
     /// Successful responses per second that were complete inside the measured time.
     pub throughput_rps: f64,

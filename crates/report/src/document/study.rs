@@ -3,7 +3,9 @@
 use h2lab_base::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::RatioDocument;
 use super::round::rounded;
+use super::runs::ratio;
 use crate::{Report, study};
 use h2lab_analysis::stats::study::{Needed, Study};
 use h2lab_model::scenario::Topology;
@@ -65,14 +67,18 @@ pub struct NeededDocument {
     pub protocol: Protocol,
     /// The least number of those tried that is enough; null if none is, if that is not known, or a proxy decides by itself.
     pub connections: Option<u32>,
-    /// The least number that was found to be enough, where it was not measured soundly whether a smaller one is.
+    /// The least number that was found to be enough, where that of a smaller one is undecided or was not measured soundly.
     pub at_most: Option<u32>,
     /// The most that was tried, where that was not enough.
     pub more_than: Option<u32>,
     /// Where a proxy decides by itself: the connections that it held in a repetition.
     pub held: Option<f64>,
-    /// Whether what was tried or held last is enough; null if that was not measured soundly.
+    /// Whether what was tried or held last is enough; null if that is undecided, or was not measured soundly.
     pub matches: Option<bool>,
+    /// The least number whose verdict is undecided, where no number that was tried is known to be enough; otherwise null.
+    pub undecided: Option<u32>,
+    /// Its tail compared with that of HTTP/1.1; null without `undecided`, and if too few requests were measured.
+    pub undecided_tail: Option<RatioDocument>,
 }
 
 /// The ramps of a cell: requests that were sent one after the other and answered together.
@@ -145,6 +151,8 @@ fn needed(report: &Report<'_>, found: &Study) -> Vec<NeededDocument> {
                 more_than: None,
                 held: None,
                 matches: None,
+                undecided: None,
+                undecided_tail: None,
             };
             match *one {
                 Needed::Connections(n) => {
@@ -153,8 +161,13 @@ fn needed(report: &Report<'_>, found: &Study) -> Vec<NeededDocument> {
                 Needed::AtMost(n) => NeededDocument { at_most: Some(n), matches: Some(true), ..unknown },
                 Needed::MoreThan(n) => NeededDocument { more_than: Some(n), matches: Some(false), ..unknown },
                 Needed::CameOut { held, matches } => {
-                    NeededDocument { held: Some(rounded(held)), matches: Some(matches), ..unknown }
+                    NeededDocument { held: Some(rounded(held)), matches, ..unknown }
                 }
+                Needed::Undecided { connections, tail } => NeededDocument {
+                    undecided: Some(connections),
+                    undecided_tail: tail.as_ref().map(ratio),
+                    ..unknown
+                },
                 Needed::Unknown => unknown,
             }
         };

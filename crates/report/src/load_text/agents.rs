@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::Report;
 use super::super::format::{count, number, plural};
 use super::super::page::{Page, listed, some};
-use super::super::style::paragraph;
+use super::super::style::{Paint, paragraph};
 use super::super::table::{Column, name, number as numeric};
 use h2lab_analysis::stats::{ShareState, ShareTotals};
 use h2lab_base::units::{measured_time, millis_f64};
@@ -22,7 +22,7 @@ const COLUMNS: [Column; 10] = [
     numeric("max", "ms late").rank(5),
     numeric("CPU", "% of one").rank(7),
     numeric("began", "ms late").rank(4),
-    numeric("monotonic clock", "ahead ± error").rank(8),
+    numeric("monotonic clock", "ahead").rank(8),
     name("").rank(1),
 ];
 
@@ -44,11 +44,12 @@ pub(crate) fn parts(report: &Report<'_>) -> Option<AgentParts> {
     let totals = ShareTotals::of(repetition)?;
     let lines = [("Shares", shares(&totals)), ("Offered", offered(&totals)), ("Start", start(&totals))];
     let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
+    let has_warmup = !repetition.cell.work.phases.warmup.is_zero();
     Some(AgentParts {
         lines: lines.map(|(name, text)| (name.to_owned(), text)).collect(),
         columns: COLUMNS.iter().map(|column| (column.title, column.unit)).collect(),
         rows: rows(repetition),
-        lost: repetition.agents.iter().filter_map(lost).collect(),
+        lost: repetition.agents.iter().filter_map(|share| lost(share, has_warmup)).collect(),
     })
 }
 
@@ -59,7 +60,7 @@ pub(super) fn write(page: &mut Page, report: &Report<'_>) {
     for (name, text) in &parts.lines {
         page.line(name, text);
     }
-    super::table_of(page, &COLUMNS, &parts.rows);
+    page.table(Paint::Dim, &COLUMNS, &parts.rows);
     for text in &parts.lost {
         paragraph(&mut page.out, page.style, "- ", text);
     }
@@ -108,7 +109,7 @@ fn row(share: &ShareSummary) -> Vec<String> {
     vec![
         share.agent.clone(),
         format!("{} of {}", count(u64::from(share.number) + 1), count(share.of.into())),
-        count(share.due),
+        if share.lost.is_some() { unknown() } else { count(share.due) },
         late(share.late.p50_ns),
         late(share.late.p99_ns),
         late(share.late.max_ns),
@@ -128,13 +129,15 @@ fn clock(share: &ShareSummary) -> Option<String> {
     Some(format!("{sign}{offset} ± {uncertainty}"))
 }
 
-/// What became of a share that is missing.
-fn lost(share: &ShareSummary) -> Option<String> {
+/// What became of a share that is missing. What its agent reported last counts from the beginning of the warm-up on.
+fn lost(share: &ShareSummary, has_warmup: bool) -> Option<String> {
     let lost = share.lost.as_ref()?;
+    let from = if has_warmup { ", warm-up included" } else { "" };
     let reported = match &lost.progress {
         Some(LastProgress { elapsed_ns, succeeded, failed }) => format!(
-            "last reported after {}: {} succeeded, {} failed",
+            "last reported after {}{from}: {} due, {} succeeded, {} failed",
             measured_time(Duration::from_nanos(*elapsed_ns)),
+            count(share.due),
             count(*succeeded),
             count(*failed)
         ),
@@ -161,7 +164,7 @@ mod tests {
         record.cell.work.arrival = Arrival::Constant { rate: 1000.0 };
         let share = |number: u32| ShareSummary {
             clock: Some(ShareClock { offset_ns: -12_300_000_000, uncertainty_ns: 80_000 }),
-            due: 1_166,
+            due: 1_000,
             late: ShareLateness { p50_ns: 12_000, p99_ns: 200_000, max_ns: 1_100_000 },
             generator: Some(GeneratorSummary { cpu_ns: 350, wall_ns: 1_000, ..GeneratorSummary::default() }),
             start_late_ns: Some(u64::from(number) * 210_000),
@@ -178,6 +181,10 @@ mod tests {
     }
 
     fn rendered(run: &RunRecord) -> String {
+        rendered_at(run, 140)
+    }
+
+    fn rendered_at(run: &RunRecord, width: usize) -> String {
         let analysis = h2lab_analysis::stats::analyse(run);
         let report = Report {
             run,
@@ -188,7 +195,7 @@ mod tests {
             page: None,
             conditions: &[],
         };
-        load_text(&report, TextStyle { width: 140, ..TextStyle::default() })
+        load_text(&report, TextStyle { width, ..TextStyle::default() })
     }
 
     #[test]
@@ -197,19 +204,21 @@ mod tests {
         for words in [
             "\nAgents\n",
             "3, 1 lost",
-            "2,332 of 3,500 requests",
+            "2,000 of 3,000 requests",
+            "of 1,000/s that were due; the share of kek-2 (333/s) is lost",
             "started within 0.210 ms (clocks ± 0.080 ms)",
             "−12.3 s ± 0.080 ms",
-            "kek-2 is lost: it was silent for 60s; last reported after 2 s: 660 succeeded, 3 failed.",
+            "kek-2 is lost: it was silent for 60s; last reported after 2 s, warm-up included: 666 due, 660 succeeded, \
+             3 failed.",
             "invalid: 1 of 3 shares is missing",
         ] {
             assert!(text.contains(words), "{words}\n{text}");
         }
         let row = text.lines().find(|line| line.starts_with("kek-1 ")).expect("a row of it");
         let figures: Vec<&str> = row.split_whitespace().collect();
-        assert_eq!(figures[1..10], ["2", "of", "3", "1,166", "0.012", "0.200", "1.10", "35", "0.210"]);
+        assert_eq!(figures[1..10], ["2", "of", "3", "1,000", "0.012", "0.200", "1.10", "35", "0.210"]);
         let lost = text.lines().find(|line| line.starts_with("kek-2 ") && line.ends_with("lost")).unwrap();
-        assert_eq!(lost.split_whitespace().nth(4), Some("666"), "{lost}");
+        assert_eq!(lost.split_whitespace().nth(4), Some("-"), "its requests are not offered: {lost}");
     }
 
     #[test]
@@ -235,6 +244,28 @@ mod tests {
         let narrow = titles(60);
         assert!(narrow.contains("p99") && !narrow.contains("clock") && !narrow.contains("CPU"), "{narrow}");
         assert!(titles(140).contains("monotonic clock"), "{}", titles(140));
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_each_agent_has_a_block_and_no_line_is_too_long() {
+        let text = rendered_at(&load(), 40);
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        let whole = "\nkek-1\n  part: 2 of 3\n  offered: 1,000\n  p50: 0.012 ms late\n  p99: 0.200 ms late\n  \
+                     max: 1.10 ms late\n  CPU: 35 % of one\n  began: 0.210 ms late\n  monotonic clock: −12.3 s ± 0.080 ms\n  \
+                     ahead\nkek-2\n";
+        assert!(text.contains(whole), "{text}");
+        let lost = "\nkek-2\n  part: 3 of 3\n  offered: -\n  p50: -\n";
+        assert!(text.contains(lost) && text.contains("\n  monotonic clock: -\n  lost\n"), "{text}");
+    }
+
+    #[test]
+    fn a_closed_loop_that_lacks_shares_names_them_without_a_rate() {
+        let mut run = load();
+        run.repetitions[0].cell.work.arrival = Arrival::Closed { concurrency: 4 };
+        let lost = run.repetitions[0].agents[2].lost.clone();
+        run.repetitions[0].agents[1].lost = lost;
+        let text = rendered(&run);
+        assert!(text.contains(" successes/s; the shares of kek-1, kek-2 are lost\n"), "{text}");
     }
 
     #[test]

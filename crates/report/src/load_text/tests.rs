@@ -157,8 +157,25 @@ fn a_ramp_has_a_row_for_each_step_and_names_the_knee() {
 }
 
 #[test]
+fn on_a_narrow_terminal_each_kind_of_latency_and_each_step_has_a_block_under_the_title() {
+    let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
+    as_load(&mut record);
+    let phases = record.cell.work.phases;
+    record.cell.work.arrival =
+        Arrival::Ramp { from: 1000.0, to: 1001.0, over: phases.warmup + phases.measure, steps: 0 };
+    let run = run(vec![record]);
+    let text = rendered(&run, TextStyle { width: 40, ..TextStyle::default() });
+    assert!(text.contains("\nLatency, ms\nresponse\n  min: "), "{text}");
+    assert!(text.contains("\nservice\n  min: ") && text.contains("\nEach step of the rate\n"), "{text}");
+    assert!(text.contains("\n  offered: 1,000/s\n  served: "), "{text}");
+    assert!(!text.contains("Omitted"), "a block has all figures: {text}");
+    let table = rendered(&run, TextStyle { width: 60, ..TextStyle::default() });
+    assert!(!table.contains("  min: ") && !table.contains("offered: "), "{table}");
+}
+
+#[test]
 fn no_line_is_wider_than_asked_for() {
-    for width in [60, 80, 120] {
+    for width in [40, 59, 60, 80, 120] {
         let text = rendered(&troubled(), TextStyle { width, ..TextStyle::default() });
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
         assert!(widest.chars().count() <= width, "{} characters: {widest}", widest.chars().count());

@@ -640,7 +640,7 @@ const fn words(outcome: Outcome) -> &'static str {
         Outcome::GoAway => "the server closed the connection midway",
         Outcome::Protocol => "the server violated the protocol",
         Outcome::Closed => "the connection broke",
-        Outcome::Cancelled | Outcome::Unfinished => "it was abandoned",
+        Outcome::Cancelled | Outcome::Unfinished => "it was cancelled",
         _ => "the connection failed",
     }
 }

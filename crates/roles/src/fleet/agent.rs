@@ -24,6 +24,9 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// A driver sends something every few seconds.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// An agent waits for [`PERIOD`] at most. When a wait has taken this long, its process was stopped, or its machine suspended.
+const PAUSE: Duration = Duration::from_secs(5);
+
 /// How long before its start a task is at most: what is ready meanwhile, such as connections, is kept for it. A driver sets the start
 /// seconds ahead.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(600);
@@ -71,7 +74,9 @@ pub fn work(
         say(FromAgent::Ready { version: env!("CARGO_PKG_VERSION").to_owned(), machine: machine() });
     let mut reported_at = agent.clock.now();
     let mut received_at = reported_at;
+    let mut pause = None;
     while is_connected {
+        let waits_since = agent.clock.now();
         let event = match events.recv_timeout(PERIOD) {
             Ok(AgentEvent::End(None) | AgentEvent::Message(ToAgent::Bye))
             | Err(RecvTimeoutError::Disconnected) => break,
@@ -82,6 +87,7 @@ pub fn work(
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
         };
+        pause = Pause::in_wait(waits_since, agent.clock.now()).or(pause);
         let is_message = matches!(event, Some(AgentEvent::Message(_)));
         if let Some(answer) = event.and_then(|event| agent.handle(event)) {
             is_connected = say(answer);
@@ -92,14 +98,41 @@ pub fn work(
             received_at = now;
         }
         if now.since(received_at) >= setup.timeout {
-            let timeout = format_duration(setup.timeout);
-            say(FromAgent::Refused { why: format!("no message from the driver for {timeout}") });
+            say(FromAgent::Refused { why: silence(setup.timeout, received_at, pause) });
             break;
         }
         if is_connected && now.since(reported_at) >= PERIOD {
             reported_at = now;
             agent.end_serving(now);
             is_connected = agent.progress(now).is_none_or(&mut *say);
+        }
+    }
+}
+
+/// A time in which this agent did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pause {
+    time: Duration,
+    until: Time,
+}
+
+impl Pause {
+    /// That in a wait for an event, if there was one.
+    fn in_wait(since: Time, now: Time) -> Option<Self> {
+        let time = now.since(since);
+        (time >= PAUSE).then_some(Self { time, until: now })
+    }
+}
+
+/// What is said of a driver that has sent nothing for `timeout`, and last at `received_at`. After a `pause` it is the agent that was not
+/// there, unless the driver has sent something since: what is read in its first moments may have been sent before.
+fn silence(timeout: Duration, received_at: Time, pause: Option<Pause>) -> String {
+    let silent = format!("no message from the driver for {}", format_duration(timeout));
+    match pause.filter(|pause| received_at.since(pause.until) < PAUSE) {
+        None => silent,
+        Some(Pause { time, .. }) => {
+            let whole = format_duration(Duration::from_secs(time.as_secs()));
+            format!("this agent did not run for {whole} (stopped or suspended): {silent}")
         }
     }
 }

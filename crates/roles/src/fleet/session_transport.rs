@@ -23,6 +23,11 @@ use h2lab_net::clock::Clock;
 /// How long the end of a session waits until the agent has acknowledged it. An agent that does not ends by itself ([`SILENCE_TIMEOUT`]).
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The thread of the sessions waits this long at most, so that it knows when it was stopped …
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// … which it was if it woke up so late: its process was stopped, or its machine suspended.
+const PAUSE: Duration = Duration::from_secs(5);
+
 /// Takes packets to one agent.
 pub trait Datagrams: Send {
     /// Sends a packet, or queues it; it must not wait. [`io::ErrorKind::WouldBlock`] drops the packet, and it is sent again later;
@@ -54,6 +59,15 @@ enum SessionLoss {
         format_duration(SILENCE_TIMEOUT)
     )]
     Silent,
+    /// Nothing could come from it.
+    #[error(
+        "this driver did not run for {}s (stopped or suspended), and the agent does not wait for that long",
+        .time.as_secs()
+    )]
+    Stopped {
+        /// For how long the driver did not run.
+        time: Duration,
+    },
     /// Its packets cannot be sent.
     #[error("nothing can be sent to it: {0}")]
     Unsendable(#[from] io::Error),
@@ -310,7 +324,12 @@ impl Pump {
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
             let next = self.lines.values().map(Line::poll_timeout).min().unwrap_or(Time::NEVER);
-            match orders.recv_timeout(next.since(self.clock.now())) {
+            let waits_since = self.clock.now();
+            let longest = next.since(waits_since).min(LONGEST_WAIT);
+            let order = orders.recv_timeout(longest);
+            let now = self.clock.now();
+            self.note_pause(now, now.since(waits_since).saturating_sub(longest));
+            match order {
                 Ok(order) => self.obey(order),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -323,6 +342,17 @@ impl Pump {
                 }
             });
         }
+    }
+
+    /// It woke up so late. After a pause it is not the agents that were silent: those that have heard nothing have given the driver up.
+    fn note_pause(&mut self, now: Time, time: Duration) {
+        if time < PAUSE {
+            return;
+        }
+        self.lines.retain(|_, line| {
+            let is_given_up = line.closing.is_none() && now.since(line.session.heard_at()) >= SILENCE_TIMEOUT;
+            !is_given_up || line.keeps(Err(SessionLoss::Stopped { time }))
+        });
     }
 
     fn obey(&mut self, order: Order) {
@@ -415,6 +445,22 @@ mod tests {
         assert!(!line.keeps(advanced));
         let (_, _, told) = mail.try_recv().unwrap();
         assert!(matches!(&told, IncomingEvent::Closed(why) if why.contains("nothing was heard")), "{told:?}");
+    }
+
+    #[test]
+    fn a_driver_that_was_stopped_for_a_minute_says_so_and_does_not_call_its_agents_silent() {
+        let (line, _, mail) = line();
+        let mut pump = Pump { clock: Clock::start(), lines: BTreeMap::from([(0, line)]) };
+        let last = Time::ZERO + SILENCE_TIMEOUT;
+        let (short, long) = (PAUSE.saturating_sub(Duration::from_nanos(1)), Duration::from_secs(75));
+        pump.note_pause(last, short);
+        pump.note_pause(last - Duration::from_nanos(1), long);
+        assert!(pump.lines.len() == 1 && mail.try_recv().is_err());
+        pump.note_pause(last, long);
+        let (_, _, told) = mail.try_recv().unwrap();
+        let words = "this driver did not run for 75s (stopped or suspended)";
+        assert!(matches!(&told, IncomingEvent::Closed(why) if why.starts_with(words)), "{told:?}");
+        assert!(pump.lines.is_empty());
     }
 
     #[test]

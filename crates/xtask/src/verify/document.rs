@@ -155,6 +155,8 @@ pub struct Needed {
     pub at_most: Option<u32>,
     /// The most tried, if that is not enough.
     pub more_than: Option<u32>,
+    /// The least whose verdict is undecided, if none is known to be enough.
+    pub undecided: Option<u32>,
 }
 
 /// How many slow requests of a cell lie on ramps.

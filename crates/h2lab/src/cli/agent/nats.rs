@@ -213,7 +213,7 @@ fn drain_at(
         }
         service.drain();
         if let Some(with) = service.busy() {
-            log::line(&format!("drains: finishes its work for {with}, within {}", format_duration(time)));
+            log::line(&format!("stopping: finishes its work for {with}, within {}", format_duration(time)));
         }
         if !service.wait_until_free(time) {
             log::line(&format!(

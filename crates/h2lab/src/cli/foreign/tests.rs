@@ -31,6 +31,17 @@ fn a_mistyped_command_gets_the_one_that_is_meant_and_no_hidden_one() {
 }
 
 #[test]
+fn a_value_that_is_read_as_a_flag_is_named_with_its_flag() {
+    for (line, expected) in
+        [("load --agents -x http://h/", "--agents=-x"), ("load -H --bogus http://h/", "-H=--bogus")]
+    {
+        assert!(told(line).contains(expected), "{line}: {}", told(line));
+    }
+    assert!(told("load --agents=-x http://h/").contains("no - at the beginning"));
+    assert!(told("load -c 4 --bogus http://h/").contains("--bogus: there is no such flag"));
+}
+
+#[test]
 fn a_word_with_one_hyphen_is_neither_a_body_nor_a_question_for_help() {
     assert!(told("load -debug http://h/").contains("-debug: there is no such flag"));
     assert!(told("load -halfclose http://h/").contains("-halfclose: there is no such flag"));

@@ -44,7 +44,7 @@ use crate::run::agent::free::{self, Purpose};
 use crate::run::agent::who::Present;
 use crate::run::fleet;
 use crate::run::messages::{Failure, FailureKind};
-use connection::Told;
+use connection::ConnectionNotes;
 use parts::{Collected, collect};
 use watch::Watch;
 
@@ -53,6 +53,10 @@ const PURPOSE: Purpose = Purpose { flags: "--agents", what: "load" };
 
 /// What an agent says of a server that speaks TLS and not the protocol that was offered to it.
 const NOT_SPOKEN: &str = "over TLS (ALPN)";
+
+/// What is said of a load that a third Ctrl-C ends.
+const ENDED_AT_ONCE: &str = "ended at once: agents that were not told stop within a minute, and what they have \
+                             stored at NATS goes after 7 days";
 
 /// Which agents make the load.
 #[derive(Debug, Clone, Args)]
@@ -111,8 +115,9 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
     job.task.threads = threads(args.load.threads, cpus, is_open)?;
     let stop = signals::stop_flag()?;
     let begun = Begun::now(args, args.agents.nats.added_to(command_line))?;
+    signals::say_at_once(ENDED_AT_ONCE);
     let load = || -> Result<Loaded> {
-        let _told = (!args.quiet).then(|| Told::of(&nats));
+        let _notes = (!args.quiet).then(|| ConnectionNotes::of(&nats));
         let transports = fleet::transports(&nats, &args.agents.agents)?;
         let view = LoadView::start(shown(args), &plan);
         let mut watch = Watch::new(&view, sentence_of_agents(args, &requests, &plan), args.quiet);
@@ -121,7 +126,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
             if signals::must_leave() {
                 coordinator.abandon();
             }
-            watch.look(coordinator, now);
+            watch.update(coordinator, now);
         };
         let outcome = signals::in_sessions(|| drive_load(job, clock, transports, &stop, &mut look))?;
         drop(view);

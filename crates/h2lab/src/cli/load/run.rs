@@ -94,7 +94,11 @@ impl Begun {
     pub fn now(args: &LoadArgs, command_line: Vec<String>) -> Result<Self> {
         let started = SystemTime::now();
         let choose = || folder::choose(args.out.as_deref(), started, args.load.seed);
-        Ok(Self { command_line, started, out: (!args.no_store).then(choose).transpose()? })
+        let out = (!args.no_store).then(choose).transpose()?;
+        if let Some(out) = &out {
+            signals::remove_if_empty(out);
+        }
+        Ok(Self { command_line, started, out })
     }
 
     /// What came of it; without a result its run folder is removed.

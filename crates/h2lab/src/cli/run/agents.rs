@@ -1,6 +1,7 @@
 //! `h2lab run --agents`: the cells are measured by agents on other machines.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -27,8 +28,11 @@ use crate::run::remote::{Asked, DrivenRun, KeptRun, ReadyRun, RemoteObserver};
 use h2lab_net::clock::Clock;
 use h2lab_net::privileges;
 
-/// How often it is looked for a second Ctrl-C.
-const LOOK: Duration = Duration::from_millis(50);
+/// What the first Ctrl-C does.
+const STOPPING: &str = "stopping: what is being fetched is stored, and the run is closed at NATS; a second \
+                        Ctrl-C ends the driver within 3 s";
+/// How often it is checked whether a Ctrl-C came.
+const CHECK_PERIOD: Duration = Duration::from_millis(50);
 /// How long the driver may take then to end as after the first one.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long closing the run may take after that.
@@ -110,10 +114,13 @@ pub(super) fn run(checked: CheckedScenario<'_>, args: &RunAgentsArgs, output: &O
         }
     }
     let driven = ready.driven_in(&folder);
+    signals::remove_if_empty(folder.path());
+    signals::say_at_once(&driven.if_ended_at_once());
     let (ended, is_ended) = sync_channel::<()>(0);
+    let interrupted = Arc::clone(&stop);
     thread::Builder::new()
         .name("leave".to_owned())
-        .spawn(move || leave_when_told(driven, &is_ended))
+        .spawn(move || leave_when_asked(driven, &is_ended, &interrupted, quiet))
         .context("cannot start a thread")?;
     let executed = signals::in_sessions(|| ready.execute(run, &plan, folder, kept, &stop, &mut progress));
     drop(ended);
@@ -125,12 +132,16 @@ pub(super) fn run(checked: CheckedScenario<'_>, args: &RunAgentsArgs, output: &O
 }
 
 /// Ends the program soon after a second Ctrl-C, with the run closed, unless the driver `is_ended` by then: it may wait for a
-/// server that is away, or fetch a large part.
-fn leave_when_told(driven: DrivenRun, is_ended: &Receiver<()>) {
+/// server that is away, or fetch a large part. After the first one it says what is done, unless `is_quiet`.
+fn leave_when_asked(driven: DrivenRun, is_ended: &Receiver<()>, stop: &AtomicBool, is_quiet: bool) {
     let goes_on = |time| is_ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+    let mut is_announced = is_quiet;
     while !signals::must_leave() {
-        if !goes_on(LOOK) {
+        if !goes_on(CHECK_PERIOD) {
             return;
+        }
+        if stop.load(Ordering::Relaxed) && !std::mem::replace(&mut is_announced, true) {
+            note(&STOPPING);
         }
     }
     if !goes_on(GRACE) {

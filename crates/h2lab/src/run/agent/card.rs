@@ -5,10 +5,19 @@ use h2lab_lab::sut;
 use h2lab_lab::topology::doctor::{self, DoctorCheck, StepStatus};
 use h2lab_lab::topology::{SetupStep, available_congestion};
 use h2lab_model::fleet::{AGENT_VERSION, AgentCard, AgentLimits, AgentName};
+use h2lab_model::record::HostId;
 use h2lab_net::{machine, resources};
 
 /// How the checks of congestion controls begin, as `doctor` names them.
 const CONGESTION: &str = "congestion-";
+
+/// Where Linux says which machine this is: random(4).
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The identity of this machine; it is not known where Linux does not say it.
+pub(super) fn host() -> HostId {
+    HostId::new(&std::fs::read_to_string(BOOT_ID).unwrap_or_default())
+}
 
 /// The card of an agent on this machine that is free and has just begun to serve. Each step of a lab is tried, and each
 /// server asked for its version: call it before the first thread starts.
@@ -22,6 +31,7 @@ pub fn examined(name: AgentName, allow: Vec<String>, limits: AgentLimits) -> Res
         version: env!("CARGO_PKG_VERSION").to_owned(),
         agent: AGENT_VERSION,
         machine: machine::machine(),
+        host: host(),
         kernel: format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
         cpu_model: cpu_model(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
         cpus: u32::try_from(machine::cpus()).unwrap_or(u32::MAX),

@@ -66,7 +66,7 @@ fn check_present(purpose: Purpose, names: &[AgentName], present: &Present) -> Re
     let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
     let doubts = present.doubts.iter().fold(String::new(), |text, doubt| text + "; " + doubt);
     let (flags, missing) = (purpose.flags, missing.join(", "));
-    let message = format!("{flags}: {missing} did not answer (there: {there}){doubts}");
+    let message = format!("{flags}: {missing} did not answer (agents that answered: {there}){doubts}");
     Err(Failure { kind: FailureKind::Unreachable, message })
 }
 
@@ -100,6 +100,7 @@ fn still(purpose: Purpose, busy: &[(AgentName, String)]) -> Failure {
 #[cfg(test)]
 mod tests {
     use h2lab_model::fleet::{AGENT_VERSION, AgentLimits};
+    use h2lab_model::record::HostId;
 
     use super::super::who::Seen;
     use super::*;
@@ -114,6 +115,7 @@ mod tests {
                 version: String::new(),
                 agent: AGENT_VERSION,
                 machine: String::new(),
+                host: HostId::default(),
                 kernel: String::new(),
                 cpu_model: String::new(),
                 cpus: 1,
@@ -147,10 +149,10 @@ mod tests {
         assert_eq!(refused.kind, FailureKind::Unreachable);
         assert_eq!(
             refused.message,
-            "--clients, --servers: x, d did not answer (there: a, b); d: of another version"
+            "--clients, --servers: x, d did not answer (agents that answered: a, b); d: of another version"
         );
         let refused = check_present(DRIVE, &names(&["x"]), &Present::default()).unwrap_err();
-        assert_eq!(refused.message, "--clients, --servers: x did not answer (there: none)");
+        assert_eq!(refused.message, "--clients, --servers: x did not answer (agents that answered: none)");
     }
 
     #[test]

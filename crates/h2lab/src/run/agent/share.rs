@@ -26,8 +26,8 @@ use h2lab_nats::Nats;
 
 use self::start_wait::{StartWait, longest_wait};
 use self::watched::Watched;
-use super::STORE_TIMEOUT;
 use super::who::random_id;
+use super::{STORE_TIMEOUT, card};
 use crate::run::messages::{Failure, with_causes};
 use crate::run::store::RunFolder;
 use crate::run::{folder, part};
@@ -87,11 +87,11 @@ impl Shares for AgentShares {
         if let Some(name) = task.congestion.as_deref().filter(|_| !cell.protocol.is_quic()) {
             check_congestion(name)?;
         }
-        let course = Arc::new(RunningShare::default());
-        let work = ShareWork { agent: self.clone(), task, cell, url, events, course: Arc::clone(&course) };
+        let running = Arc::new(RunningShare::default());
+        let work = ShareWork { agent: self.clone(), task, cell, url, events, running: Arc::clone(&running) };
         let thread = std::thread::Builder::new().name("share".to_owned()).spawn(move || work.run());
         let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-        Ok(Box::new(UnderWay { course, thread: Some(thread) }))
+        Ok(Box::new(UnderWay { running, thread: Some(thread) }))
     }
 }
 
@@ -163,7 +163,7 @@ impl RunningShare {
 
     /// Fails if nobody waits for the result any more.
     fn check_wanted(&self) -> Result<()> {
-        ensure!(!self.is_dropped.load(Ordering::Relaxed), "its driver is gone");
+        ensure!(!self.is_dropped.load(Ordering::Relaxed), "its driver's session has ended");
         Ok(())
     }
 
@@ -177,24 +177,24 @@ impl RunningShare {
 /// A share under way.
 #[derive(Debug)]
 struct UnderWay {
-    course: Arc<RunningShare>,
+    running: Arc<RunningShare>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Share for UnderWay {
     fn begin(&self, at: Time) {
-        self.course.begin(at);
+        self.running.begin(at);
     }
 
     fn stop(&self) {
-        self.course.stop.store(true, Ordering::Relaxed);
+        self.running.stop.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.course.is_dropped.store(true, Ordering::Relaxed);
-        self.course.stop.store(true, Ordering::Relaxed);
+        self.running.is_dropped.store(true, Ordering::Relaxed);
+        self.running.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // One that panicked has ended, too.
             let _ = thread.join();
@@ -209,7 +209,7 @@ struct ShareWork {
     cell: Cell,
     url: Url,
     events: ShareEvents,
-    course: Arc<RunningShare>,
+    running: Arc<RunningShare>,
 }
 
 /// What a generator gave.
@@ -237,7 +237,7 @@ impl ShareWork {
     /// What came of it, for the log.
     fn ended(&self, report: &PartReport) -> String {
         let ShareProgress { succeeded, failed, .. } = report.last;
-        let early = match self.course.limit.get() {
+        let early = match self.running.limit.get() {
             Some(why) => format!(", ended before its time: {why}"),
             None if report.interrupted => ", ended before its time".to_owned(),
             None => String::new(),
@@ -253,7 +253,7 @@ impl ShareWork {
     fn made(&self) -> Result<PartReport> {
         let started = SystemTime::now();
         let generated = self.loaded()?;
-        self.course.check_wanted()?;
+        self.running.check_wanted()?;
         let Generated { result, priority, late, last } = generated;
         let (started_at, cpu) = (result.started_at, Duration::from_nanos(result.generator.cpu_ns));
         let interrupted = result.interrupted;
@@ -264,11 +264,22 @@ impl ShareWork {
         };
         // To store it may take minutes: nothing of it is in flight meanwhile.
         self.events.progress(last.clone());
-        let object = share_part(random_id().context("there are no random numbers")?, &self.agent.name);
+        let object = share_part(random_id().context("the system gave no random numbers")?, &self.agent.name);
         let stored = self.store(run, &object)?;
         let (bytes, digest) = (stored.bytes, stored.digest);
         let clock_origin_ns = self.events.clock().origin_ns();
-        Ok(PartReport { object, bytes, digest, started_at, clock_origin_ns, late, interrupted, cpu, last })
+        Ok(PartReport {
+            object,
+            bytes,
+            digest,
+            started_at,
+            clock_origin_ns,
+            host: card::host(),
+            late,
+            interrupted,
+            cpu,
+            last,
+        })
     }
 
     /// Tries the addresses of the server in order, until one carries load. An attempt that fails has sent no request.
@@ -287,12 +298,12 @@ impl ShareWork {
 
     /// One attempt, in a thread of its own, which may have real-time priority.
     fn load(&self, endpoint: &Endpoint, wait: &StartWait) -> Result<Generated, LoadError> {
-        let gate = self.course.next_gate();
+        let gate = self.running.next_gate();
         std::thread::scope(|scope| {
             let generate = || self.generated(endpoint, &gate);
             let loading =
                 std::thread::Builder::new().name("load".to_owned()).spawn_scoped(scope, generate)?;
-            wait.attend(&gate, &self.course, || loading.is_finished(), || self.events.planned());
+            wait.wait_for_start(&gate, &self.running, || loading.is_finished(), || self.events.planned());
             loading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
@@ -318,13 +329,13 @@ impl ShareWork {
             sharp: true,
             share: self.task.share,
             start: Some(gate),
-            stop: Some(&self.course.stop),
+            stop: Some(&self.running.stop),
         };
         let priority = if is_open { sched::prefer() } else { SchedulingPolicy::Ordinary };
         if is_open {
             let _ = sched::sharpen_timers();
         }
-        let watched = Arc::new(Watched::new(&self.course, self.agent.limits.bytes));
+        let watched = Arc::new(Watched::new(&self.running, self.agent.limits.bytes));
         let listener = Arc::clone(&watched) as Arc<dyn SampleListener>;
         let mut last = ShareProgress::default();
         let finished = load::run_observed(&spec, Some(&listener), &mut |progress| {
@@ -340,14 +351,14 @@ impl ShareWork {
     /// Ends a load that lasts longer than the agent may.
     fn check_time(&self, elapsed: Duration) {
         if let Some(most) = self.agent.limits.time.filter(|most| elapsed >= *most) {
-            self.course.end(|| format!("--max-time {} is over", format_duration(most)));
+            self.running.end(|| format!("--max-time {} is over", format_duration(most)));
         }
     }
 
     /// The run, with the record of this share as it is alone.
     fn run_record(&self, started: SystemTime, result: LoadResult, priority: SchedulingPolicy) -> RunRecord {
         let mut warnings = result.warnings;
-        if let Some(why) = self.course.limit.get() {
+        if let Some(why) = self.running.limit.get() {
             warnings.push(format!("it has ended its share before its time: {why}"));
         }
         let record = CellRecord {
@@ -389,14 +400,14 @@ impl ShareWork {
         keep(&folder, &run)?;
         drop(run);
         // What follows takes minutes where there are gigabytes.
-        self.course.check_wanted()?;
+        self.running.check_wanted()?;
         part::pack(&folder, &file)?;
         let size = std::fs::metadata(&file).context("the part cannot be read")?.len();
         if size > part::MOST_BYTES {
             let most = format_bytes(part::MOST_BYTES);
             bail!("it has {}, and a part at most {most}: give --record tail", format_bytes(size));
         }
-        let is_wanted = || self.course.check_wanted().is_ok();
+        let is_wanted = || self.running.check_wanted().is_ok();
         Ok(self.agent.nats.parts().put_within(object, &file, STORE_TIMEOUT, &is_wanted)?)
     }
 }
@@ -464,21 +475,21 @@ mod tests {
 
     #[test]
     fn a_later_attempt_begins_when_the_share_was_told_to() {
-        let course = RunningShare::default();
-        assert!(!course.next_gate().wait_for_instant(Duration::ZERO));
-        course.begin(Time::from_millis(7));
-        assert!(lock(&course.start).gate.wait_for_instant(Duration::ZERO), "the one of this attempt");
-        assert!(course.next_gate().wait_for_instant(Duration::ZERO));
+        let running = RunningShare::default();
+        assert!(!running.next_gate().wait_for_instant(Duration::ZERO));
+        running.begin(Time::from_millis(7));
+        assert!(lock(&running.start).gate.wait_for_instant(Duration::ZERO), "the one of this attempt");
+        assert!(running.next_gate().wait_for_instant(Duration::ZERO));
     }
 
     #[test]
     fn a_share_is_wanted_until_it_is_dropped() {
-        let course = Arc::<RunningShare>::default();
-        let share = UnderWay { course: Arc::clone(&course), thread: None };
+        let running = Arc::<RunningShare>::default();
+        let share = UnderWay { running: Arc::clone(&running), thread: None };
         share.stop();
-        assert!(course.check_wanted().is_ok(), "what it has measured is");
+        assert!(running.check_wanted().is_ok(), "what it has measured is");
         drop(share);
-        assert_eq!(course.check_wanted().unwrap_err().to_string(), "its driver is gone");
+        assert_eq!(running.check_wanted().unwrap_err().to_string(), "its driver's session has ended");
     }
 
     #[test]

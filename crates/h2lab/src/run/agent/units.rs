@@ -36,7 +36,7 @@ const TAKE: Duration = Duration::from_millis(100);
 const KEEP_EVERY: Duration = Duration::from_secs(10);
 /// How often it is asked whether the run of a unit that is being measured is still open: soon after its driver has ended it, the
 /// agent is free for others.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_EVERY: Duration = Duration::from_secs(2);
 /// How often the watcher looks whether it is to stop.
 const CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// How long an agent takes no unit after one that it could not measure: the driver adds that one again, and another agent may do
@@ -264,7 +264,7 @@ impl Units {
 
     fn watch(&self, taken: &Taken, info: &RunInfo, stop: &AtomicBool, halt: &Halt, is_over: &Receiver<()>) {
         let begun = Instant::now();
-        let (mut looked, mut kept) = (begun, begun);
+        let (mut checked_at, mut kept) = (begun, begun);
         while is_over.recv_timeout(CHECK_PERIOD) == Err(RecvTimeoutError::Timeout) {
             if stop.load(Ordering::Relaxed) {
                 halt.set(Halted::Stopped);
@@ -274,7 +274,7 @@ impl Units {
             if !self.setup.nats.is_connected() {
                 continue;
             }
-            if is_due(&mut looked, LOOK_EVERY, Instant::now()) && self.is_closed(&info.run) {
+            if is_due(&mut checked_at, CHECK_EVERY, Instant::now()) && self.is_closed(&info.run) {
                 halt.set(Halted::Closed);
                 return;
             }
@@ -313,7 +313,7 @@ impl Units {
             halt.set(Halted::Closed);
             bail!(CLOSED);
         }
-        let measurement = random_id().context("there are no random numbers")?;
+        let measurement = random_id().context("the system gave no random numbers")?;
         let object = unit_part(task.run.parse()?, task.unit, measurement, &self.setup.card.name);
         let is_wanted = || !halt.flag.load(Ordering::Relaxed);
         let stored = self.setup.nats.parts().put_within(&object, &file, STORE_TIMEOUT, &is_wanted)?;
@@ -335,6 +335,7 @@ impl Units {
             agent: card.name.to_string(),
             machine: card.machine.clone(),
             likeness: card.likeness(),
+            host: card.host.clone(),
             outcome,
             delivered: taken.delivered(),
         };
@@ -524,7 +525,7 @@ mod tests {
     fn what_is_done_every_two_seconds_is_due_after_two_and_then_after_two_more() {
         let begun = Instant::now();
         let (mut last, at) = (begun, |ms| begun + Duration::from_millis(ms));
-        let is_due = |ms| is_due(&mut last, LOOK_EVERY, at(ms));
+        let is_due = |ms| is_due(&mut last, CHECK_EVERY, at(ms));
         let due = [1999, 2000, 2001, 3999, 5000, 6999, 7000].map(is_due);
         assert_eq!(due, [false, true, false, false, true, false, true]);
     }

@@ -211,7 +211,11 @@ fn question(session: RandomId, asker: Option<Served>) -> Result<Vec<u8>> {
 fn read(answer: &Answer) -> Result<WhoAnswer, String> {
     let (name, _) = subjects::of_session(&answer.subject).ok_or("an answer came at a subject of no agent")?;
     let here: WhoAnswer = decode_printable(&answer.text).map_err(|error| format!("{name}: {error}"))?;
-    if here.card.name == name { Ok(here) } else { Err(format!("{name}: it calls itself {}", here.card.name)) }
+    if here.card.name == name {
+        Ok(here)
+    } else {
+        Err(format!("{name}: its answer has the name {}", here.card.name))
+    }
 }
 
 /// An agent that answers. Dropping it ends that.
@@ -287,7 +291,7 @@ fn check_length(card: &AgentCard) -> Result<()> {
     let bytes = encode(card).context("cannot write a message")?.len();
     ensure!(
         bytes <= LONGEST_CARD,
-        "what this agent would say of itself has {}, and drivers read {} at most: give it fewer --allow",
+        "the description of this agent has {}, and drivers read {} at most: give it fewer --allow",
         format_bytes(bytes as u64),
         format_bytes(LONGEST_CARD as u64)
     );
@@ -389,6 +393,7 @@ fn time_of_day() -> Time {
 #[cfg(test)]
 mod tests {
     use h2lab_model::fleet::{AGENT_VERSION, AgentLimits};
+    use h2lab_model::record::HostId;
 
     use super::*;
 
@@ -398,6 +403,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             agent: AGENT_VERSION,
             machine: "Linux".to_owned(),
+            host: HostId::default(),
             kernel: "Linux 6.1".to_owned(),
             cpu_model: String::new(),
             cpus: 2,
@@ -449,7 +455,7 @@ mod tests {
         assert_eq!(present.agents.len(), 1);
         let [double, other] = &present.doubts[..] else { panic!("{:?}", present.doubts) };
         assert!(double.starts_with("kek-1: two agents have this name"), "{double}");
-        assert_eq!(other, "kek-2: it calls itself kek-1");
+        assert_eq!(other, "kek-2: its answer has the name kek-1");
     }
 
     #[test]

@@ -42,8 +42,6 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 const ACK_WAIT: Duration = Duration::from_secs(30);
 /// An agent that does not answer for so long is named.
 const SILENT: Duration = Duration::from_secs(20);
-/// Without an answer of any agent that can measure what is left for so long, or of NATS, the run ends.
-const GONE: Duration = SILENCE_TIMEOUT;
 
 /// A further measurement of the plan.
 struct FurtherRun {
@@ -103,7 +101,7 @@ pub(super) struct Driver<'a> {
     refused: Option<Failure>,
     /// The last report that was read.
     after: u64,
-    look_at: Instant,
+    next_check: Instant,
     /// Units that nobody will report.
     missing: Missing,
     /// Whether agents may measure, or have measured, for this run.
@@ -166,7 +164,7 @@ impl<'a> Driver<'a> {
             servers: asked.servers,
             refused,
             after: 0,
-            look_at: now + ASK_EVERY,
+            next_check: now + ASK_EVERY,
             missing: Missing::new(now),
         }
     }
@@ -184,13 +182,13 @@ impl<'a> Driver<'a> {
                 self.run.interrupted = true;
                 return Ok(());
             }
-            if !self.look_at_connection(observer)? {
+            if !self.check_connection(observer)? {
                 sleep(READ);
                 continue;
             }
             self.read_reports(READ, stop, observer)?;
-            if Instant::now() >= self.look_at {
-                self.look(observer)?;
+            if Instant::now() >= self.next_check {
+                self.check(observer)?;
             }
             self.look_for_missing(stop, observer)?;
             self.show(observer);
@@ -241,7 +239,7 @@ impl<'a> Driver<'a> {
     fn discard_incomplete(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
         for number in self.queue.open() {
             let job = &self.queue.jobs[number];
-            let (run, folder) = home(job.copy, &mut self.run, &mut self.folder, &mut self.copies);
+            let (run, folder) = run_of_copy(job.copy, &mut self.run, &mut self.folder, &mut self.copies);
             let Some(folder) = folder.filter(|_| job.is_begun(run)) else { continue };
             let discarded = folder.discard_repetitions(&job.cells);
             discarded.map_err(|error| unkept(folder.path(), &error))?;
@@ -304,7 +302,7 @@ impl<'a> Driver<'a> {
         let is_resumed = self.kept.is_some();
         let run = match &self.kept {
             Some(kept) => kept.run,
-            None => who::random_id().context("there are no random numbers")?,
+            None => who::random_id().context("the system gave no random numbers")?,
         };
         let attempts = self.kept.as_ref().map_or(0, |kept| kept.attempts + 1);
         let (agents, reproduce) = (self.agents.keys().cloned().collect(), self.reproduce);
@@ -415,12 +413,12 @@ impl<'a> Driver<'a> {
     }
 
     /// Asks who is there. Fails if no agent that can measure anything of what is left has answered for long.
-    fn look(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
+    fn check(&mut self, observer: &mut dyn RemoteObserver) -> Result<()> {
         let present = who::ask(&self.nats, ASK).unwrap_or_default();
         // If the connection has ended meanwhile, nobody could answer.
-        let is_connected = self.look_at_connection(observer)?;
+        let is_connected = self.check_connection(observer)?;
         let now = Instant::now();
-        self.look_at = now + ASK_EVERY;
+        self.next_check = now + ASK_EVERY;
         if !is_connected {
             return Ok(());
         }
@@ -445,13 +443,13 @@ impl<'a> Driver<'a> {
         self.tell_waiting(now, observer);
         let is_gone = |name: &str| {
             let heard = name.parse().ok().and_then(|name: AgentName| self.agents.get(&name));
-            heard.is_none_or(|heard| now.duration_since(heard.at) >= GONE)
+            heard.is_none_or(|heard| now.duration_since(heard.at) >= SILENCE_TIMEOUT)
         };
         let Some(able) = self.queue.all_gone(&self.given, is_gone) else { return Ok(()) };
         let message = format!(
             "no agent that can measure what is left ({}) has answered for {}",
             able.into_iter().collect::<Vec<_>>().join(", "),
-            format_duration(GONE)
+            format_duration(SILENCE_TIMEOUT)
         );
         Err(Failure { kind: FailureKind::Environment, message }.into())
     }
@@ -513,7 +511,7 @@ impl<'a> Driver<'a> {
 }
 
 /// The run that the jobs of `copy` belong to, with its folder unless that was finished before: this one, or one of the `copies`.
-fn home<'r>(
+fn run_of_copy<'r>(
     copy: u32,
     run: &'r mut RunRecord,
     folder: &'r mut RunFolder,

@@ -63,11 +63,13 @@ fn checked(repetitions: Vec<StoredElsewhere>, expected: &Expected<'_>) -> Result
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::queue::{Job, JobState, lacking};
     use super::*;
     use crate::run::store::RunFolder;
-    use h2lab_model::record::CellRecord;
     use h2lab_model::record::testing::{Model, counted, one_repetition, run};
+    use h2lab_model::record::{CellRecord, HostId};
     use h2lab_model::scenario::Scenario;
 
     fn plan() -> Vec<Cell> {
@@ -77,7 +79,7 @@ mod tests {
 
     fn on() -> MeasuredOn {
         let [agent, machine, likeness] = ["kek-1", "Linux, 4 CPUs", "alike"].map(str::to_owned);
-        MeasuredOn { agent, machine, likeness }
+        MeasuredOn { agent, machine, likeness, host: HostId::new("x") }
     }
 
     /// The repetitions of the first two cells.
@@ -183,8 +185,8 @@ mod tests {
         std::fs::write(path.join("visits/0001.samples.parquet"), "damaged").unwrap();
         let store::Reopened { mut folder, run: mut record, discarded } = store::reopen(&path).unwrap();
         assert_eq!((record.repetitions.len(), discarded.len()), (3, 1));
-        let (lacks, state) = (Vec::new(), JobState::Open);
-        let job = Job { cells: cells.clone(), copy: 0, class: 0, lacks, state };
+        let (lacks, missing, state) = (Vec::new(), BTreeMap::new(), JobState::Open);
+        let job = Job { cells: cells.clone(), copy: 0, class: 0, lacks, missing, state };
         assert!(job.is_begun(&record) && lacking(&cells, &record, &plan).is_some());
         folder.discard_repetitions(&job.cells).unwrap();
         record.repetitions.retain(|one| !job.has(&one.cell));

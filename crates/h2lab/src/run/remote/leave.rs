@@ -26,6 +26,16 @@ impl DrivenRun {
         Self { nats, folder }
     }
 
+    /// What the user is to know, in one line, if the program ends before it can close the run.
+    pub fn if_ended_at_once(&self) -> String {
+        let folder = &self.folder;
+        let resume = resume(folder).unwrap_or_else(|_| format!("h2lab run --resume {}", folder.display()));
+        format!(
+            "ended at once: agents may go on with the run; to fetch what they measure, or to end it by a Ctrl-C: \
+             {resume}"
+        )
+    }
+
     /// Closes the run at NATS, so that agents stop, within `timeout`. Nothing is left of one of which nothing is stored or reported.
     /// Returns what the user is to know.
     pub fn leave(self, timeout: Duration) -> String {
@@ -36,8 +46,8 @@ impl DrivenRun {
         thread::spawn(move || {
             let _ = sender.send(close(&nats, &own));
         });
-        let resume = || match store::read_heads(&folder) {
-            Ok(run) => format!("to resume: {}", resume_line(&run, &folder)),
+        let resume = || match resume(&folder) {
+            Ok(line) => format!("to resume: {line}"),
             Err(error) => format!("{error:#}"),
         };
         match receiver.recv_timeout(timeout) {
@@ -47,6 +57,11 @@ impl DrivenRun {
             Err(_) => format!("{OPEN}: it does not answer\n{}", resume()),
         }
     }
+}
+
+/// The command that resumes the run of this folder.
+fn resume(folder: &Path) -> Result<String> {
+    Ok(resume_line(&store::read_heads(folder)?, folder))
 }
 
 /// Closes a run; whether nothing is left of it.

@@ -13,12 +13,13 @@ mod leave;
 mod queue;
 mod reports;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
+use h2lab_base::counts::plural;
 use h2lab_model::fleet::queue::units;
 use h2lab_model::fleet::{AgentCard, AgentName, RandomId};
 use h2lab_model::record::{CellRecord, RunRecord};
@@ -114,7 +115,11 @@ impl ReadyRun {
             observer.notes(&format!("agent {name} does not answer; the others measure"));
         }
         match queue_of(&cards, &asked, plan, measured, observer) {
-            Ok(queue) => Ok(Self { nats, cards, queue, asked, refused: None }),
+            Ok((queue, unsupported)) => {
+                let repetition = repetition_note(&cards, asked.reproduce);
+                unsupported.iter().chain(&repetition).for_each(|words| observer.notes(words));
+                Ok(Self { nats, cards, queue, asked, refused: None })
+            }
             Err(refusal) if kept.is_some_and(|kept| may_be_whole(&nats, kept, plan, measured)) => {
                 let queue = Queue::unassigned(plan, asked.reproduce);
                 Ok(Self { nats, cards: Vec::new(), queue, asked, refused: Some(refusal) })
@@ -168,14 +173,15 @@ impl ReadyRun {
     }
 }
 
-/// The units of a run, and which of these agents can measure each. Refuses agents that cannot make it.
+/// The units of a run, and which of these agents can measure each; with it what the user is told of cells that are
+/// unsupported. Refuses agents that cannot make the run.
 fn queue_of(
     cards: &[AgentCard],
     asked: &Asked,
     plan: &[Cell],
     measured: &[CellRecord],
     observer: &dyn RemoteObserver,
-) -> Result<Queue, Failure> {
+) -> Result<(Queue, Vec<String>), Failure> {
     check_versions(cards)?;
     if !asked.may_be_unlike {
         check_likeness(cards, measured)?;
@@ -184,7 +190,7 @@ fn queue_of(
         let message = "none of these agents answers: `h2lab agents` lists those that are there".to_owned();
         return Err(Failure { kind: FailureKind::Unreachable, message });
     }
-    Queue::new(plan, cards, asked.reproduce).map_err(|refusal| {
+    let queue = Queue::new(plan, cards, asked.reproduce).map_err(|refusal| {
         let message = match &refusal {
             QueueRefusal::Unmet(unmet) => match first_cell(plan, unmet.unit) {
                 Some(cell) => {
@@ -195,6 +201,45 @@ fn queue_of(
             QueueRefusal::TooFewAgents { .. } => refusal.to_string(),
         };
         Failure { kind: FailureKind::Environment, message }
+    })?;
+    let unsupported = unsupported(&queue, plan, measured);
+    let is_silent = |name: &&AgentName| cards.iter().all(|card| card.name != **name);
+    // A cell that was found unsupported is not measured by `--resume` either: an agent that is only late must not decide it.
+    match (unsupported.first(), asked.agents.iter().find(is_silent)) {
+        (Some(words), Some(silent)) => {
+            let advice = "which does not answer, may have it: start it, or omit it from --agents";
+            let message = format!("{words}; agent {silent}, {advice}");
+            Err(Failure { kind: FailureKind::Environment, message })
+        }
+        _ => Ok((queue, unsupported)),
+    }
+}
+
+/// How many cells are unsupported for each reason, in words, of those of which nothing is `measured` yet.
+fn unsupported(queue: &Queue, plan: &[Cell], measured: &[CellRecord]) -> Vec<String> {
+    let known: BTreeSet<u32> = measured.iter().map(|one| one.cell.index).collect();
+    let mut reasons: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for job in queue.jobs.iter().filter(|job| !job.missing.is_empty()) {
+        let its = plan.iter().filter(|cell| job.has(cell) && !known.contains(&cell.index));
+        for (cell, why) in its.filter_map(|cell| Some((cell, job.unsupported(cell)?))) {
+            reasons.entry(why).or_default().insert(cell.index);
+        }
+    }
+    let words = |(why, cells): (String, BTreeSet<u32>)| {
+        format!("{} unsupported: {why}", plural(cells.len() as u64, "cell"))
+    };
+    reasons.into_iter().map(words).collect()
+}
+
+/// What users should know of agents that are asked to reproduce each other on fewer machines than that takes.
+fn repetition_note(cards: &[AgentCard], reproduce: u32) -> Option<String> {
+    let machines: BTreeSet<usize> = queue::machines(cards).into_iter().collect();
+    (machines.len() < reproduce as usize).then(|| {
+        format!(
+            "these agents run on {}, and --reproduce {reproduce} is for as many machines: what agents of one machine \
+             measure is a repetition, not a reproduction",
+            plural(machines.len() as u64, "machine")
+        )
     })
 }
 
@@ -290,7 +335,7 @@ fn check_likeness(cards: &[AgentCard], measured: &[CellRecord]) -> Result<(), Fa
 mod tests {
     use super::*;
     use h2lab_model::fleet::AgentLimits;
-    use h2lab_model::record::MeasuredOn;
+    use h2lab_model::record::{HostId, MeasuredOn};
 
     fn card(name: &str, cpus: u32) -> AgentCard {
         AgentCard {
@@ -298,6 +343,7 @@ mod tests {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             agent: 7,
             machine: "Linux".to_owned(),
+            host: HostId::default(),
             kernel: "Linux 6.12".to_owned(),
             cpu_model: "EPYC".to_owned(),
             cpus,
@@ -323,6 +369,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_has_agents_of_one_machine_reproduce_each_other_is_told_before() {
+        let on = |name: &str, host: &str| AgentCard { host: HostId::new(host), ..card(name, 8) };
+        let note = repetition_note(&[on("a", "x"), on("b", "x")], 2).unwrap();
+        assert!(note.starts_with("these agents run on 1 machine, and --reproduce 2 "), "{note}");
+        assert_eq!(repetition_note(&[on("a", "x"), on("b", "y")], 2), None);
+        assert_eq!(repetition_note(&[on("a", ""), on("b", "")], 2), None, "it is not known");
+        assert_eq!(repetition_note(&[on("a", "x"), on("b", "x")], 1), None, "none was asked for");
+    }
+
     /// A repetition that was measured by this machine.
     fn before(card: &AgentCard) -> CellRecord {
         let mut record = CellRecord::empty(h2lab_model::scenario::Scenario::default().plan()[0].clone());
@@ -330,6 +386,7 @@ mod tests {
             agent: card.name.to_string(),
             machine: card.machine.clone(),
             likeness: card.likeness(),
+            host: card.host.clone(),
         });
         record
     }
@@ -352,6 +409,49 @@ mod tests {
         let measured = measured_further(parent.path(), 3).unwrap();
         assert!(check_likeness(&[card("b", 4)], &measured).is_ok());
         assert!(check_likeness(&[card("b", 8)], &measured).is_err());
+    }
+
+    /// Whom nothing is told.
+    struct Untold;
+
+    impl RemoteObserver for Untold {
+        fn stands(&mut self, _stored: usize, _all: usize) {}
+        fn stored(&mut self, _agent: &str, _records: &[CellRecord]) {}
+        fn not_measured(&mut self, _cell: &Cell, _why: &str) {}
+        fn notes(&mut self, _words: &str) {}
+        fn waits(&mut self, _words: &str) {}
+        fn describe(&self, cell: &Cell) -> String {
+            cell.label()
+        }
+    }
+
+    #[test]
+    fn cells_whose_program_no_agent_has_are_told_once_and_an_agent_that_is_silent_may_have_it() {
+        let text = "repetitions = 2\n[link]\ndelay = ['1ms', '5ms']\n[matrix]\norigin = ['origin', 'caddy']\n\
+                    protocols = 'h1'\nconnections = 1";
+        let plan = h2lab_model::scenario::Scenario::from_toml(text).unwrap().plan();
+        let (isolation, allow) = (Some("full".to_owned()), vec!["lab".to_owned()]);
+        let congestion = vec!["cubic".to_owned()];
+        let cards = [AgentCard { isolation, allow, congestion, ..card("a", 8) }];
+        let told = |names: &[&str], measured: &[CellRecord]| {
+            let agents = names.iter().map(|name| name.parse().unwrap()).collect();
+            let asked = Asked { agents, reproduce: 1, may_be_unlike: false, servers: String::new() };
+            queue_of(&cards, &asked, &plan, measured, &Untold).map(|(_, told)| told)
+        };
+        let why = "no agent has `caddy`: install it on a";
+        assert_eq!(told(&["a"], &[]).unwrap(), [format!("2 cells unsupported: {why}")]);
+        let refused = told(&["a", "b"], &[]).unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Environment);
+        let expected = format!("2 cells unsupported: {why}; agent b, which does not answer, may have it");
+        assert!(refused.message.starts_with(&expected), "{refused}");
+        // What a run that is resumed has of them is not asked for again.
+        let of_caddy = plan.iter().filter(|cell| cell.target.name() == "caddy");
+        let unsupported = of_caddy.map(|cell| CellRecord::unsupported(cell.clone(), why.to_owned()));
+        let mut known: Vec<CellRecord> = unsupported.collect();
+        assert!(told(&["a", "b"], &known).unwrap().is_empty());
+        let first = known[0].cell.index;
+        known.retain(|one| one.cell.index == first);
+        assert_eq!(told(&["a"], &known).unwrap(), [format!("1 cell unsupported: {why}")]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use h2lab_model::fleet::queue::{Class, Unit, UnitTask, UnmetNeeds, classes, units};
+use h2lab_model::fleet::queue::{Class, Unit, UnitTask, UnmetNeeds, classes, programs, units};
 use h2lab_model::fleet::{AgentCard, AgentName};
 use h2lab_model::record::RunRecord;
 use h2lab_model::scenario::Cell;
@@ -23,6 +23,8 @@ pub(super) struct Job {
     pub class: u32,
     /// What the other agents of its copy lack, in words.
     pub lacks: Vec<String>,
+    /// Programs that its agents have not, each with why a cell that needs it is unsupported.
+    pub missing: BTreeMap<String, String>,
     /// What has become of it.
     pub state: JobState,
 }
@@ -31,6 +33,13 @@ impl Job {
     /// Whether this is one of its repetitions.
     pub fn has(&self, cell: &Cell) -> bool {
         self.cells.contains(&(cell.index, cell.repetition))
+    }
+
+    /// Why its agents find a cell unsupported, if it needs a program that they have not.
+    pub fn unsupported(&self, cell: &Cell) -> Option<String> {
+        let why = programs(cell).into_iter().filter_map(|name| self.missing.get(name));
+        let why: Vec<&str> = why.map(String::as_str).collect();
+        (!why.is_empty()).then(|| why.join("; "))
     }
 
     /// Whether `run` has any of its repetitions.
@@ -77,7 +86,9 @@ pub(super) enum QueueRefusal {
 
 impl Queue {
     /// The units of `plan`, each to be measured by so many machines, at least one, among these agents. Agents are divided among the
-    /// copies by their names, so that no machine measures a unit twice, in whatever order they are given.
+    /// copies by their names, so that no machine measures a unit twice, in whatever order they are given; agents of one
+    /// machine measure the same copy, unless there are fewer machines than copies. A program that no agent has makes its
+    /// cells unsupported, as in a run without agents, unless no cell of a copy would be left.
     pub fn new(plan: &[Cell], agents: &[AgentCard], copies: u32) -> Result<Self, QueueRefusal> {
         let copies = copies.max(1);
         if agents.len() < copies as usize {
@@ -85,12 +96,21 @@ impl Queue {
         }
         let mut agents = agents.to_vec();
         agents.sort_by(|a, b| a.name.cmp(&b.name));
+        let of_copies = copies_of(&agents, copies);
         let units: Vec<Unit> = units(plan);
         let mut queue = Self { jobs: Vec::with_capacity(units.len() * copies as usize), classes: Vec::new() };
         for copy in 0..copies {
-            let group = agents.iter().skip(copy as usize).step_by(copies as usize);
-            let group: Vec<AgentCard> = group.cloned().collect();
-            let (of_group, of_units) = classes(&units, &group)?;
+            let group = agents.iter().zip(&of_copies).filter(|(_, its)| **its == copy);
+            let group: Vec<AgentCard> = group.map(|(agent, _)| agent.clone()).collect();
+            let mut needed = units.clone();
+            let missing: Vec<BTreeSet<String>> =
+                units.iter().map(|unit| unit.needs.missing_programs(&group)).collect();
+            if is_any_possible(plan, &units, &missing) {
+                for (unit, missing) in needed.iter_mut().zip(&missing) {
+                    unit.needs.programs.retain(|name| !missing.contains(name));
+                }
+            }
+            let (of_group, of_units) = classes(&needed, &group)?;
             let first = queue.classes.len() as u32;
             let renumbered =
                 of_group.into_iter().map(|class| Class { number: first + class.number, ..class });
@@ -102,13 +122,16 @@ impl Queue {
                 };
                 group.iter().filter_map(of_agent).collect()
             };
-            queue.jobs.extend(units.iter().zip(of_units).map(|(unit, class)| Job {
-                cells: unit.cells.clone(),
-                copy,
-                class: first + class,
-                lacks: lacks(unit),
-                state: JobState::Open,
-            }));
+            for ((unit, class), missing) in needed.iter().zip(of_units).zip(missing) {
+                let (class, lacks) = (first + class, lacks(unit));
+                let why = |name: String| {
+                    let why = why_missing(&name, queue.agents_in(class), &agents);
+                    (name, why)
+                };
+                let missing = missing.into_iter().map(why).collect();
+                let (cells, state) = (unit.cells.clone(), JobState::Open);
+                queue.jobs.push(Job { cells, copy, class, lacks, missing, state });
+            }
         }
         Ok(queue)
     }
@@ -121,6 +144,7 @@ impl Queue {
             copy,
             class: 0,
             lacks: Vec::new(),
+            missing: BTreeMap::new(),
             state: JobState::Open,
         };
         let of_copy = |copy| units.iter().map(move |unit| job(copy, unit));
@@ -258,6 +282,50 @@ impl Queue {
     }
 }
 
+/// Whether any cell of these units needs none of the programs that are `missing` for its unit.
+fn is_any_possible(plan: &[Cell], units: &[Unit], missing: &[BTreeSet<String>]) -> bool {
+    let needed: BTreeMap<u32, BTreeSet<&str>> =
+        plan.iter().map(|cell| (cell.index, programs(cell))).collect();
+    units.iter().zip(missing).any(|(unit, missing)| {
+        unit.cells.iter().any(|(index, _)| needed[index].iter().all(|name| !missing.contains(*name)))
+    })
+}
+
+/// Why cells with a program are unsupported: the agents that are `able` to measure their unit have all else. `agents` are
+/// all of the run.
+fn why_missing(program: &str, able: &[String], agents: &[AgentCard]) -> String {
+    let has_it = |agent: &AgentCard| agent.programs.iter().any(|(installed, _)| installed == program);
+    // One that has it lacks something else, or measures another copy.
+    let of_these = if agents.iter().any(has_it) { " that can measure its comparison" } else { "" };
+    let place = match able {
+        [only] => only.clone(),
+        several => format!("one of {}", several.join(", ")),
+    };
+    format!("no agent{of_these} has `{program}`: install it on {place}")
+}
+
+/// The machine of each of these agents, numbered from 0 on; one that is not known is another one for each agent.
+pub(super) fn machines(agents: &[AgentCard]) -> Vec<usize> {
+    let mut firsts: Vec<&AgentCard> = Vec::new();
+    let mut numbers = Vec::with_capacity(agents.len());
+    for agent in agents {
+        let number = firsts.iter().position(|first| first.host.is_same(&agent.host)).unwrap_or(firsts.len());
+        if number == firsts.len() {
+            firsts.push(agent);
+        }
+        numbers.push(number);
+    }
+    numbers
+}
+
+/// Which copy each of these agents is to measure.
+fn copies_of(agents: &[AgentCard], copies: u32) -> Vec<u32> {
+    let machines = machines(agents);
+    let has_enough = machines.iter().any(|machine| machine + 1 >= copies as usize);
+    let numbers = if has_enough { machines } else { (0..agents.len()).collect() };
+    numbers.into_iter().map(|number| number as u32 % copies).collect()
+}
+
 /// The agents that have measured cells of a job in another copy: `runs` are the records of all copies, in order.
 pub(super) fn measured_in_other_copies<'r>(
     job: &Job,
@@ -281,7 +349,7 @@ pub(super) fn lacking(cells: &[(u32, u32)], run: &RunRecord, plan: &[Cell]) -> O
 mod tests {
     use super::*;
     use h2lab_model::fleet::AgentLimits;
-    use h2lab_model::record::{CellRecord, MeasuredOn};
+    use h2lab_model::record::{CellRecord, HostId, MeasuredOn};
     use h2lab_model::scenario::Scenario;
 
     /// Three links, which are three units, of two cells with two repetitions each.
@@ -297,6 +365,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             agent: 7,
             machine: "Linux".to_owned(),
+            host: HostId::default(),
             kernel: "Linux 6.12".to_owned(),
             cpu_model: "EPYC".to_owned(),
             cpus: 8,
@@ -348,6 +417,22 @@ mod tests {
         assert_eq!(refused, QueueRefusal::TooFewAgents { copies: 2, agents: 1 });
     }
 
+    #[test]
+    fn agents_of_one_machine_measure_the_same_copy_if_there_are_machines_enough() {
+        let copies = |hosts: &[&str], copies| {
+            let mut agents = cards(&["a", "b", "c", "d"][..hosts.len()]);
+            for (agent, host) in agents.iter_mut().zip(hosts) {
+                agent.host = HostId::new(host);
+            }
+            copies_of(&agents, copies)
+        };
+        assert_eq!(copies(&["x", "x", "y", "y"], 2), [0, 0, 1, 1]);
+        assert_eq!(copies(&["x", "y", "x", "z"], 2), [0, 1, 0, 0]);
+        assert_eq!(copies(&["x", "x", "x"], 2), [0, 1, 0], "they can only repeat it");
+        assert_eq!(copies(&["", "", "", ""], 2), [0, 1, 0, 1], "each may be a machine of its own");
+        assert_eq!(copies(&["x", "x"], 1), [0, 0]);
+    }
+
     /// A run in which this agent has measured all cells of a job.
     fn measured_by(agent: &str, queue: &Queue, job: usize) -> RunRecord {
         let record = |cell: &Cell| CellRecord {
@@ -355,6 +440,7 @@ mod tests {
                 agent: agent.to_owned(),
                 machine: "Linux".to_owned(),
                 likeness: "alike".to_owned(),
+                host: HostId::default(),
             }),
             ..CellRecord::empty(cell.clone())
         };
@@ -407,6 +493,54 @@ mod tests {
         assert_eq!(queue.jobs[0].lacks, ["b cannot measure it: its --allow has no `lab`"]);
         let refused = Queue::new(&plan(), &agents, 2).unwrap_err().to_string();
         assert!(refused.contains("b: its --allow has no `lab`"), "{refused}");
+    }
+
+    /// Requests to our origin and to two servers, which are one unit.
+    fn plan_of_servers() -> Vec<Cell> {
+        let text = "repetitions = 2\n[link]\ndelay = '5ms'\n[matrix]\norigin = ['origin', 'nginx', 'caddy']\n\
+                    protocols = 'h1'\nconnections = 1";
+        Scenario::from_toml(text).unwrap().plan()
+    }
+
+    fn card_with(name: &str, programs: &[&str]) -> AgentCard {
+        let programs = programs.iter().map(|&program| (program.to_owned(), "1".to_owned()));
+        AgentCard { programs: programs.collect(), ..card(name, &["lab"]) }
+    }
+
+    #[test]
+    fn cells_whose_program_no_agent_of_their_unit_has_are_unsupported_with_what_is_to_be_installed_where() {
+        let plan = plan_of_servers();
+        let why = |agents: &[AgentCard]| {
+            let queue = Queue::new(&plan, agents, 1).unwrap();
+            assert_eq!((queue.jobs.len(), queue.jobs[0].cells.len()), (1, plan.len()), "all are in the unit");
+            let of = |name: &str| {
+                let cell = plan.iter().find(|cell| cell.target.name() == name).unwrap();
+                queue.jobs[0].unsupported(cell).unwrap_or_default()
+            };
+            (queue.agents_of(0).join(","), ["origin", "nginx", "caddy"].map(of))
+        };
+        let both = ["nginx", "caddy"];
+        let nothing = ["", "", ""].map(str::to_owned);
+        assert_eq!(why(&[card_with("a", &["nginx"]), card_with("b", &both)]), ("b".to_owned(), nothing));
+        let (agents, [origin, nginx, caddy]) = why(&[card_with("a", &["nginx"]), card_with("b", &["nginx"])]);
+        assert_eq!((agents.as_str(), origin.as_str(), nginx.as_str()), ("a,b", "", ""));
+        assert_eq!(caddy, "no agent has `caddy`: install it on one of a, b");
+        let (agents, [_, nginx, caddy]) = why(&[card_with("a", &["nginx"]), card_with("b", &["caddy"])]);
+        assert_eq!((agents.as_str(), nginx.as_str()), ("a", ""));
+        assert_eq!(caddy, "no agent that can measure its comparison has `caddy`: install it on a");
+        let (_, [_, nginx, _]) = why(&[card_with("a", &[])]);
+        assert_eq!(nginx, "no agent has `nginx`: install it on a");
+    }
+
+    #[test]
+    fn a_run_is_refused_if_no_agent_has_the_program_of_any_cell() {
+        let of_caddy = |cell: &Cell| cell.target.name() == "caddy";
+        let plan: Vec<Cell> = plan_of_servers().into_iter().filter(of_caddy).collect();
+        let refused = Queue::new(&plan, &[card_with("a", &["nginx"])], 1).unwrap_err().to_string();
+        assert_eq!(refused, "no agent can measure unit 0: a: caddy is not installed");
+        // So is one with a copy that would have nothing.
+        let agents = [card_with("a", &["caddy"]), card_with("b", &["nginx"])];
+        assert!(Queue::new(&plan, &agents, 1).is_ok() && Queue::new(&plan, &agents, 2).is_err());
     }
 
     #[test]

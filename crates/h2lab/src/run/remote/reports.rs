@@ -51,8 +51,11 @@ pub(super) fn counted(stored: &StoredReport, of: &OfRun<'_>) -> Result<Counted> 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use h2lab_model::fleet::messages::encode;
     use h2lab_model::fleet::{Class, UnitPart};
+    use h2lab_model::record::HostId;
 
     use super::super::queue::{Job, JobState};
     use super::*;
@@ -63,8 +66,14 @@ mod tests {
             number,
             agents: agents.iter().map(|&agent| agent.to_owned()).collect(),
         };
-        let job =
-            |class| Job { cells: vec![(0, 0)], copy: 0, class, lacks: Vec::new(), state: JobState::Open };
+        let job = |class| Job {
+            cells: vec![(0, 0)],
+            copy: 0,
+            class,
+            lacks: Vec::new(),
+            missing: BTreeMap::new(),
+            state: JobState::Open,
+        };
         Queue { jobs: vec![job(0), job(1)], classes: vec![class(0, &["a", "b"]), class(1, &["b"])] }
     }
 
@@ -75,6 +84,7 @@ mod tests {
             agent: agent.to_owned(),
             machine: "Linux".to_owned(),
             likeness: "alike".to_owned(),
+            host: HostId::default(),
             outcome: Err("nginx does not start".to_owned()),
             delivered: 3,
         }

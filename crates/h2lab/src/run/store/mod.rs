@@ -158,8 +158,11 @@ impl Drop for RunFolder {
 impl RunFolder {
     /// Makes the folder. `run` has everything but the repetitions, which are added one by one.
     pub fn create(path: &Path, run: &RunRecord) -> Result<Self> {
-        std::fs::create_dir_all(path.join("visits"))
-            .with_context(|| format!("cannot make the run folder {}", path.display()))?;
+        if let Err(error) = std::fs::create_dir_all(path.join("visits")) {
+            // Whoever has chosen the name has made it already. It stays if others have put something into it.
+            let _ = std::fs::remove_dir(path);
+            return Err(error).with_context(|| format!("cannot make the run folder {}", path.display()));
+        }
         let (lock, borrowed) = reopen::lock_and_borrow(path)?;
         let head = RunHead {
             schema: run.schema,
@@ -175,7 +178,12 @@ impl RunFolder {
         };
         let folder = Self { path: path.to_owned(), head, _lock: lock, borrowed };
         // Nothing was measured yet that would have to last.
-        folder.put_head()?.place()?;
+        if let Err(error) = folder.put_head().and_then(Batch::place) {
+            // The disk is full, above all: what is there is no run. The first error counts.
+            drop(folder);
+            let _ = discard(path);
+            return Err(error);
+        }
         Ok(folder)
     }
 
@@ -361,8 +369,12 @@ pub fn unjoined(folder: &Path) -> Vec<String> {
     tables.filter(|name| !folder.join(name).exists()).collect()
 }
 
-/// Removes what a run has written into its folder, and the folder if it is empty then. Nothing else is touched.
+/// Removes what a run has written into its folder, and the folder if it is empty then. Nothing else is touched. It is no error if the
+/// folder is not there any more.
 pub fn discard(folder: &Path) -> Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
     sweep(folder)?;
     let tables = TABLES.into_iter().chain([LatencyBreakdown::NAME]).map(|name| format!("{name}.parquet"));
     let heads = ["run.json", by_agents::AGENTS].map(str::to_owned);

@@ -2,7 +2,7 @@
 
 use h2lab_base::counters::TlsRecords;
 use h2lab_model::record::{
-    ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HttpRecord, IoFigures, Level, Marks, Offered,
+    ByteMeter, CloseReason, FrameFigures, GoAwayRecord, HostId, HttpRecord, IoFigures, Level, Marks, Offered,
     Outcome, PacketFate, RunDelay, RunRecord, Samples,
 };
 use h2lab_wire::trace::{Direction, FrameKind};
@@ -134,7 +134,7 @@ fn measured(cell: &Cell) -> CellRecord {
 /// The machine of an agent.
 fn machine() -> MeasuredOn {
     let [agent, machine, likeness] = ["kek-1", "Linux, 4 CPUs", "h2lab 0, Linux, 4 CPUs"].map(str::to_owned);
-    MeasuredOn { agent, machine, likeness }
+    MeasuredOn { agent, machine, likeness, host: HostId::new("x") }
 }
 
 /// What a repetition of bulk work moved.

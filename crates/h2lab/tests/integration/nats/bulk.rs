@@ -72,7 +72,7 @@ fn an_agent_that_is_not_there_or_stays_busy_is_told_before_a_drive_begins() {
     let running = format!("--servers={}", target.url.trim_end_matches('/'));
     let _agent = hub.agent("kek-1", &ANY);
     let missing = hub.h2lab(&[&DRIVE[..], &["--clients=kek-1,kek-9", &running]].concat());
-    let is_told = missing.stderr.contains("kek-9 did not answer (there: ");
+    let is_told = missing.stderr.contains("kek-9 did not answer (agents that answered: ");
     assert!(missing.code == Some(3) && is_told && missing.stdout.is_empty(), "{}", missing.transcript());
     target.assert_untouched();
 

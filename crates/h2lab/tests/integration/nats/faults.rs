@@ -20,6 +20,7 @@ fn the_share_of_an_agent_that_is_killed_is_lost_and_the_others_are_kept() {
     let [kept, lost] = shares(&document) else { panic!("two shares: {document:#}") };
     assert!(kept["lost"].is_null() && kept["due"].as_u64() > Some(0), "{document:#}");
     assert_eq!(lost["state"], "lost", "{document:#}");
+    assert_eq!(document["rate_rps"], 40.0, "what was due of all: {document:#}");
     assert!(lost["lost"]["why"].as_str().unwrap().contains("was restarted"), "{document:#}");
     assert_adds_up(&document);
     assert_eq!((&document["state"], &document["agents"]["lost"]), (&"invalid".into(), &1.into()));

@@ -158,7 +158,7 @@ fn a_share_ends_with_the_bytes_of_its_agent_and_is_marked() {
         share["lost"].is_null() && doubts.contains("its agent ended it before its time was over"),
         "{share:#}"
     );
-    assert!(document.to_string().contains("--max-bytes 10 KiB are used up"), "{document:#}");
+    assert!(document.to_string().contains("--max-bytes 10 KiB was reached"), "{document:#}");
     let succeeded = document["requests"]["succeeded"].as_u64();
     assert!(Some(0) < succeeded && succeeded < Some(20), "{document:#}");
 }

@@ -262,7 +262,58 @@ fn units_of_an_agent_that_fails_at_each_are_measured_by_another_one() {
 }
 
 #[test]
-fn a_comparison_is_reproduced_by_a_second_machine_and_not_pooled() {
+fn cells_of_a_server_that_no_agent_has_are_unsupported_and_the_others_are_measured() {
+    let Some(hub) = Hub::start() else { return };
+    let agents = LAB.map(|name| {
+        let mut command = hub.command(&["agent", "--name", name, "--nats", &hub.url()]);
+        // The places where h2lab looks for programs, except those of administrators.
+        command.args(ALLOW).env("PATH", hub.path("none")).env("HOME", hub.path("none"));
+        Child::spawn(command, None).expect("the binary starts")
+    });
+    for agent in &agents {
+        await_line(agent, "waits for drivers");
+    }
+    let study = |origins: &str| {
+        let text = format!(
+            "repetitions = 2\n[work]\nrate = 100\nwarmup = '100ms'\nmeasure = '1s'\ndrain = '60s'\n\
+             [link]\ndelay = '1ms'\nloss = '0%'\n\
+             [matrix]\norigin = [{origins}]\nprotocols = ['h1', 'h2c']\nconnections = 1\n"
+        );
+        fs::write(hub.path("study.toml"), text).expect("a temporary folder");
+    };
+    let words = ["run", "study.toml", "--json", "--quiet", "--agents", "kek-1,kek-2", "--out", "run"];
+    // An agent that answers late is not one without the server.
+    let run = || hub.h2lab_again(&words, &["does not answer", "none of these agents answers"]);
+
+    study("'caddy'");
+    let refused = run();
+    let is_told = refused.stderr.contains("no agent can measure ");
+    assert!(refused.code == Some(4) && is_told, "{}", refused.transcript());
+    assert!(refused.stderr.contains("kek-2: caddy is not installed"), "{}", refused.transcript());
+    assert!(!hub.path("run").exists(), "nothing was measured");
+
+    study("'origin', 'caddy'");
+    let finished = run();
+    finished.assert_measured();
+    let why = "no agent has `caddy`: install it on one of kek-1, kek-2";
+    let told = format!("2 cells unsupported: {why}");
+    assert_eq!(finished.stderr.matches(&told).count(), 1, "{}", finished.transcript());
+    let stored = store::read_heads(&hub.path("run")).unwrap();
+    assert!(!stored.interrupted);
+    for one in &stored.repetitions {
+        let expected = (one.cell.target.name() == "caddy").then_some(why);
+        assert_eq!(one.unsupported.as_deref(), expected, "{:?}", one.cell);
+    }
+    let unsupported = stored.repetitions.iter().filter(|one| one.unsupported.is_some()).count();
+    let counts = (stored.repetitions.len(), unsupported);
+    assert_eq!(counts, (6, 2), "one record stands for all repetitions of a cell that is unsupported");
+    let again = hub.h2lab(&["run", "--resume", "run", "--agents", "kek-1"]);
+    assert!(again.code == Some(2) && again.stderr.contains("is complete"), "{}", again.transcript());
+    assert_nothing_left(&hub, "run");
+}
+
+#[test]
+fn a_comparison_that_a_second_agent_of_one_machine_measures_is_a_repetition_and_not_pooled() {
     let Some(hub) = Hub::start() else { return };
     let _agents = hub.agents(LAB, &ALLOW);
     write_study(&hub, "'1ms'", "2s");
@@ -287,4 +338,5 @@ fn a_comparison_is_reproduced_by_a_second_machine_and_not_pooled() {
     };
     let found = reproduction["found"].as_array().unwrap();
     assert!(found.iter().map(|one| one["agent"].as_str().unwrap()).eq(LAB), "{document:#}");
+    assert_eq!(reproduction["agreement"], "one-machine", "both have its boot ID: {document:#}");
 }

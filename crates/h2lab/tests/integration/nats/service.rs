@@ -96,7 +96,10 @@ fn nobody_there_and_a_name_that_nobody_has_are_exit_code_3() {
     let Some(hub) = Hub::start() else { return };
     for (words, told) in [
         (&["agents"][..], "none answered within 1s"),
-        (&["load", "--agents", "kek-9", "-n1", "http://127.0.0.1:1/"], "kek-9 did not answer (there: none)"),
+        (
+            &["load", "--agents", "kek-9", "-n1", "http://127.0.0.1:1/"],
+            "kek-9 did not answer (agents that answered: none)",
+        ),
         (&["run", "compare", "--agents", "kek-9"], "none of these agents answers"),
         (
             &[
@@ -108,7 +111,7 @@ fn nobody_there_and_a_name_that_nobody_has_are_exit_code_3() {
                 "--http1",
                 "--setup-timeout=1s",
             ],
-            "kek-9 did not answer (there: ",
+            "kek-9 did not answer (agents that answered: ",
         ),
     ] {
         let finished = hub.h2lab(words);
@@ -155,7 +158,7 @@ fn an_agent_that_is_told_to_end_finishes_its_share() {
     let load = ["load", "--agents", "kek-1", "-q20", "-z3s", "-c1", DRAIN, "-o", "load.json"];
     let mut driver = hub.begin_load(&[&load[..], &[&url]].concat());
     agent.signal(Signal::TERM).unwrap();
-    await_line(&agent, &format!("drains: finishes its work for {USER} at "));
+    await_line(&agent, &format!("stopping: finishes its work for {USER} at "));
     assert_measured(&mut driver);
     let document = hub.document("load.json");
     assert!(shares(&document)[0]["lost"].is_null(), "{document:#}");

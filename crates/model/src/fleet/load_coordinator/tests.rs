@@ -353,7 +353,7 @@ fn a_load_that_is_abandoned_waits_for_nothing_and_asks_for_nothing_more() {
     assert_eq!(fleet.coordinator.poll_timeout(), Time::NEVER);
     let outcome = fleet.coordinator.into_result();
     assert!(outcome.interrupted && matches!(outcome.shares[0].end, ShareEnd::Reported(_)));
-    assert_eq!(lost(&outcome.shares[1]), ("it was abandoned", Some(6_000)));
+    assert_eq!(lost(&outcome.shares[1]), ("it was ended without results", Some(6_000)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Reach, Trust};
-use crate::record::{Histogram, Level};
+use crate::record::{Histogram, HostId, Level};
 use crate::scenario::{Cell, Scenario, ScenarioError};
 use crate::workload::{Protocol, Share};
 use h2lab_base::units::Time;
@@ -197,6 +197,9 @@ pub struct PartReport {
     /// their clocks, not by when their processes began.
     #[serde(default)]
     pub clock_origin_ns: u64,
+    /// Which machine that is.
+    #[serde(default)]
+    pub host: HostId,
     /// How long after it was due the share's first request was sent.
     pub late: Duration,
     /// Whether the share ended before its time was over.

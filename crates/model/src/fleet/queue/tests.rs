@@ -21,6 +21,7 @@ fn card(name: &str) -> AgentCard {
         version: "0.1.0".to_owned(),
         agent: 7,
         machine: "Linux".to_owned(),
+        host: HostId::default(),
         kernel: "Linux 6.12".to_owned(),
         cpu_model: "EPYC".to_owned(),
         cpus: 8,
@@ -97,6 +98,26 @@ fn an_agent_needs_the_programs_the_congestion_controls_and_the_right_to_a_lab() 
     let sidecar =
         "[link]\ndelay = '5ms'\n[matrix]\norigin = 'origin'\ntopology = 'sidecar'\nsidecar = 'envoy'";
     assert_eq!(units(&plan(sidecar))[0].needs.programs.iter().collect::<Vec<_>>(), ["envoy"]);
+}
+
+#[test]
+fn a_machine_does_without_as_few_programs_as_can_be() {
+    let programs = BTreeSet::from(["envoy", "nginx"].map(str::to_owned));
+    let needs = Needs { programs, lab: true, ..Needs::default() };
+    let with = |name: &str, programs: &[&str]| AgentCard {
+        programs: programs.iter().map(|&program| (program.to_owned(), "1".to_owned())).collect(),
+        ..card(name)
+    };
+    let missing =
+        |agents: &[AgentCard]| needs.missing_programs(agents).into_iter().collect::<Vec<String>>().join(",");
+    let all = with("c", &["nginx", "envoy"]);
+    assert_eq!(missing(&[with("a", &[]), all.clone()]), "");
+    assert_eq!(missing(&[with("a", &[])]), "envoy,nginx");
+    assert_eq!(missing(&[with("a", &[]), with("b", &["nginx"])]), "envoy");
+    assert_eq!(missing(&[with("a", &["envoy"]), with("b", &["nginx"])]), "nginx", "of equals the first");
+    let without_lab = AgentCard { allow: Vec::new(), ..all };
+    assert_eq!(missing(&[without_lab.clone(), with("b", &["nginx"])]), "envoy", "it cannot measure");
+    assert_eq!(missing(&[without_lab]), "", "programs are not what is in the way");
 }
 
 #[test]
@@ -263,6 +284,7 @@ fn a_report_of_a_unit_names_a_part_of_its_own_agent() {
         agent: "kek-1".to_owned(),
         machine: "Linux".to_owned(),
         likeness: "alike".to_owned(),
+        host: HostId::new("x"),
         outcome: Ok(part),
         delivered: 2,
     };

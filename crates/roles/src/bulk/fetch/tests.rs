@@ -313,7 +313,7 @@ fn without_a_word_of_the_version_it_comes_in_one_answer() {
     answer(&mut fetch, &mut ask, 206, &[("content-range", "bytes 0-9/100")]);
     assert!(ask.outcome_class == OutcomeClass::Idle && fetch.next_ask(0).is_none());
     fetch.store(&mut ask, &[1; 10]);
-    fetch.ended(&mut ask, NOW, Some("it was abandoned"));
+    fetch.ended(&mut ask, NOW, Some("it was cancelled"));
     let mut ask = fetch.next_ask(0).unwrap();
     assert!(fetch.request(&ask).1.iter().all(|(name, _)| *name != "range"));
     answer(&mut fetch, &mut ask, 200, &[("content-length", "100")]);
@@ -406,7 +406,7 @@ fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
     };
     let (mut silent, mut head) = complete();
     head.outcome_class = OutcomeClass::Silent;
-    silent.ended(&mut head, NOW, Some("it was abandoned"));
+    silent.ended(&mut head, NOW, Some("it was cancelled"));
     let (mut broken, mut head) = complete();
     for _ in 0..MAX_FRUITLESS {
         broken.ended(&mut head, NOW, Some("it broke"));
@@ -415,7 +415,7 @@ fn a_complete_file_does_not_wait_for_a_checksum_for_ever() {
     broken.ended(&mut head, NOW, Some("it broke"));
     let (mut gone, mut head) = complete();
     gone.give_up(FetchError::Vanished("the server has gone".to_owned()), NOW);
-    gone.ended(&mut head, Time::from_millis(99), Some("it was abandoned"));
+    gone.ended(&mut head, Time::from_millis(99), Some("it was cancelled"));
     for fetch in [silent, broken, gone] {
         assert!(matches!(fetch.outcome(), Some(Ok(()))), "{:?}", fetch.outcome());
         assert!(fetch.doubt().is_some() && fetch.expected.is_none());
@@ -624,7 +624,7 @@ fn an_upload_is_not_complete_before_the_server_has_said_so() {
     let mut last = fetch.next_ask(0).unwrap();
     assert_eq!((store.arrived, last.purpose), (20, RequestPurpose::LastWord));
     fetch.give_up(FetchError::Vanished("it has gone".to_owned()), NOW);
-    fetch.ended(&mut last, NOW, Some("it was abandoned"));
+    fetch.ended(&mut last, NOW, Some("it was cancelled"));
     assert!(matches!(fetch.outcome(), Some(Err(FetchError::Vanished(_)))), "{:?}", fetch.outcome());
 }
 

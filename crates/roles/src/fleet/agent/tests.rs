@@ -197,6 +197,22 @@ fn an_agent_that_receives_nothing_any_more_ends_by_itself() {
 }
 
 #[test]
+fn an_agent_that_was_stopped_does_not_call_its_driver_silent() {
+    let begin = Time::from_millis(1_000);
+    assert_eq!(Pause::in_wait(begin, begin + PAUSE.saturating_sub(Duration::from_nanos(1))), None);
+    let until = begin + Duration::from_secs(75);
+    let pause = Pause::in_wait(begin, until);
+    assert_eq!(pause, Some(Pause { time: Duration::from_secs(75), until }));
+    let said = |received_at| silence(SILENCE_TIMEOUT, received_at, pause);
+    let stopped = "this agent did not run for 75s (stopped or suspended): no message from the driver for 60s";
+    assert_eq!(said(begin), stopped);
+    let soon = until + PAUSE.saturating_sub(Duration::from_nanos(1));
+    assert_eq!(said(soon), stopped, "what it has read was sent before");
+    assert_eq!(said(until + PAUSE), "no message from the driver for 60s", "it was there again");
+    assert_eq!(silence(SILENCE_TIMEOUT, begin, None), "no message from the driver for 60s");
+}
+
+#[test]
 fn a_share_is_planned_begun_at_the_instant_stopped_and_reported() {
     let told = Told::default();
     let agent = Running::start(of_shares(&told));

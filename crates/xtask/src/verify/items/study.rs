@@ -263,11 +263,12 @@ fn ramps(outcome: &mut ItemOutcome, run: &Document, condition: usize) -> Result<
 
 /// `4`, `at most 4`, `more than 16`, or that it is not known.
 fn least(needed: &Needed) -> String {
-    match (needed.connections, needed.at_most, needed.more_than) {
+    match (needed.connections, needed.at_most, needed.more_than, needed.undecided) {
         (Some(k), ..) => k.to_string(),
-        (None, Some(k), _) => format!("at most {k}"),
-        (None, None, Some(k)) => format!("more than {k}"),
-        (None, None, None) => "not known".to_owned(),
+        (None, Some(k), ..) => format!("at most {k}"),
+        (None, None, Some(k), _) => format!("more than {k}"),
+        (None, None, None, Some(k)) => format!("not known, {k} undecided"),
+        (None, None, None, None) => "not known".to_owned(),
     }
 }
 
@@ -276,6 +277,7 @@ fn needed(outcome: &mut ItemOutcome, run: &Document) -> Result<()> {
     let study = run.study()?;
     let direct: Vec<&Needed> = study.needed.iter().filter(|needed| needed.parties == "origin").collect();
     ensure!(!direct.is_empty(), "nothing is said of how many connections are needed");
+    let mut is_decided = false;
     for needed in direct {
         let condition = &study.conditions[needed.condition];
         let predicted = condition.predicted_connections.map_or("nothing".to_owned(), |n| n.to_string());
@@ -285,9 +287,15 @@ fn needed(outcome: &mut ItemOutcome, run: &Document) -> Result<()> {
             needed.protocol,
             least(needed)
         );
+        if needed.undecided.is_some() {
+            outcome.note(text);
+            continue;
+        }
         // That fewer might be enough, too, takes nothing from it.
+        is_decided = true;
         outcome.check(needed.connections.or(needed.at_most).is_some(), text);
     }
+    outcome.check(is_decided, "the number is decided under at least one condition");
     Ok(())
 }
 
@@ -354,7 +362,8 @@ fn bursts(h2lab: &H2lab) -> Result<ItemOutcome> {
                 condition.predicted_connections
             ));
             // More than the most that were tried is beyond all that can be distinguished from it.
-            let known = needed.connections.map(f64::from).or(needed.more_than.map(|_| f64::INFINITY));
+            let known = needed.connections.or(needed.at_most).map(f64::from);
+            let known = known.or(needed.more_than.map(|_| f64::INFINITY));
             let k = known.with_context(|| format!("{}: k is not known", condition.name))?;
             match conditions.iter_mut().find(|(name, _)| *name == condition.name) {
                 Some((_, found)) => found.push(k),
@@ -464,14 +473,15 @@ mod tests {
 
     #[test]
     fn a_number_that_is_enough_shows_it_even_if_fewer_might_be() {
-        for (connections, at_most, more_than, holds, rendered) in [
-            (Some(4), None, None, true, ": 4;"),
-            (None, Some(2), None, true, ": at most 2;"),
-            (None, None, Some(16), false, ": more than 16;"),
-            (None, None, None, false, ": not known;"),
+        for (connections, at_most, more_than, undecided, holds, rendered) in [
+            (Some(4), None, None, None, true, ": 4;"),
+            (None, Some(2), None, None, true, ": at most 2;"),
+            (None, None, Some(16), None, false, ": more than 16;"),
+            (None, None, None, Some(8), false, ": not known, 8 undecided;"),
+            (None, None, None, None, false, ": not known;"),
         ] {
             let (parties, protocol) = ("origin".to_owned(), "h2c".to_owned());
-            let one = Needed { condition: 0, parties, protocol, connections, at_most, more_than };
+            let one = Needed { condition: 0, parties, protocol, connections, at_most, more_than, undecided };
             let (mut run, mut outcome) = (run("ok", "ok"), ItemOutcome::default());
             run.study.as_mut().unwrap().needed.push(one);
             needed(&mut outcome, &run).unwrap();

@@ -24,7 +24,7 @@ pub const FLAGS: [&str; 8] =
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
     /// Name of this agent, by which drivers address it: 1 to 64 letters, digits, - and _, no - at the beginning
-    #[arg(long, value_name = "NAME", value_parser = agent_name)]
+    #[arg(long, value_name = "NAME", value_parser = value::<AgentName>)]
     name: Option<AgentName>,
     /// What drivers may have it do (repeatable): requests to <https://HOST>[:PORT] or <http://HOST>[:PORT], `lab` (cells
     /// behind the emulated link), `serve` (a server of bytes)
@@ -59,15 +59,6 @@ pub struct ServiceArgs {
     // The last: the heading of these flags goes for all that follow them.
     #[command(flatten)]
     pub(super) server: NatsArgs,
-}
-
-/// A name that a command line takes as a value: drivers name agents in `--agents` and `--clients`.
-fn agent_name(text: &str) -> Result<AgentName, String> {
-    if text.starts_with('-') {
-        let words = "it begins with -, as flags do: begin with a letter, a digit or _, such as kek-1";
-        return Err(words.to_owned());
-    }
-    value(text)
 }
 
 /// A bound that `read` reads. One of 0 would refuse every task.
@@ -196,8 +187,8 @@ mod tests {
             ("--nats a --allow lab", "--name kek-1"),
             ("--nats a --name kek-1", "--allow lab"),
             ("--nats a --name kek.1 --allow lab", "1 to 64"),
-            ("--nats a --name=-x --allow lab", "begin with a letter"),
-            ("--nats a --name=- --allow lab", "begin with a letter"),
+            ("--nats a --name=-x --allow lab", "no - at the beginning"),
+            ("--nats a --name=- --allow lab", "no - at the beginning"),
             ("--nats a --name kek-1 --allow ftp://a", "--allow"),
         ] {
             let refusal = checked(line).unwrap_err();

@@ -38,7 +38,7 @@ impl DriveView {
         self.line.show(&words);
     }
 
-    /// `1.2 GiB, 8.41 Gbit/s, 9s left; 1 of 4 pairs over`.
+    /// `1.2 GiB, 8.41 Gbit/s, 9s left; 1 of 4 pairs done`.
     fn running(&mut self, coordinator: &Coordinator, start: Time, now: Time) -> String {
         let (bytes, over) = coordinator.progress();
         let meter = self.meter.get_or_insert_with(|| ByteMeter::new(start));
@@ -48,7 +48,7 @@ impl DriveView {
         let left = Duration::from_secs((start + job.duration).since(now).as_secs());
         let pairs = job.plan.pairs.len();
         format!(
-            "{}, {rate:.2} Gbit/s, {} left; {over} of {pairs} pairs over",
+            "{}, {rate:.2} Gbit/s, {} left; {over} of {pairs} pairs done",
             format_bytes(bytes),
             format_duration(left)
         )

@@ -9,9 +9,9 @@ use super::super::super::note;
 
 /// Tells the user when the connection is lost and when it is there again, until this is dropped: that it is closed in the end is
 /// no loss.
-pub(super) struct Told(Arc<AtomicBool>);
+pub(super) struct ConnectionNotes(Arc<AtomicBool>);
 
-impl Told {
+impl ConnectionNotes {
     pub(super) fn of(nats: &Nats) -> Self {
         let is_over = Arc::<AtomicBool>::default();
         let (ended, mut is_lost) = (Arc::clone(&is_over), false);
@@ -24,7 +24,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for ConnectionNotes {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use h2lab_analysis::stats::{invalid_reasons, requests_due, share_lateness};
+use h2lab_analysis::stats::{invalid_reasons, measured_requests_due, share_lateness};
 use h2lab_base::text::made_printable;
 use h2lab_base::units::{format_bytes, nanos};
 use h2lab_model::fleet::{ClockOffset, LoadOutcome, PartReport, ShareEnd, ShareProgress, ShareRecord};
 use h2lab_model::foreign;
 use h2lab_model::record::agents::{LastProgress, LostShare, ShareClock, ShareSummary};
 use h2lab_model::record::merge::{SharePart, merge_shares};
-use h2lab_model::record::{CellRecord, Environment, tally};
+use h2lab_model::record::{CellRecord, Environment, HostId, tally};
 use h2lab_model::scenario::Cell;
 use h2lab_model::workload::Arrival;
 use h2lab_nats::{NatsError, Parts};
@@ -124,7 +124,7 @@ fn read(file: &Path, folder: &Path, planned: &Cell) -> Result<CellRecord> {
 }
 
 /// The share of the load whose cell is `planned` in a record that an agent has stored. Only what a share has is taken
-/// of the record, and the cell is the planned one: how long the load measured, above all, is no word of an agent.
+/// of the record, and the cell is the planned one: how long the load measured, above all, is never taken from an agent.
 fn share_of(record: CellRecord, planned: &Cell) -> Result<CellRecord> {
     ensure!(is_of(&record.cell, planned)?, "it is of another load");
     ensure!(
@@ -172,6 +172,7 @@ fn summary(
     let clock = machine_clock(clock, share);
     let known = ShareSummary {
         machine: share.agent.machine.clone(),
+        host: host(share),
         version: share.agent.version.clone(),
         clock,
         start_late_ns: share.late.map(nanos),
@@ -180,7 +181,7 @@ fn summary(
     };
     match fetched {
         Ok(record) => ShareSummary {
-            due: requests_due(record),
+            due: measured_requests_due(record),
             late: share_lateness(record),
             generator: Some(record.generator),
             doubts: doubts(share, record, outcome.interrupted),
@@ -194,6 +195,14 @@ fn summary(
             }),
             ..known
         },
+    }
+}
+
+/// The machine of a share, as its agent reports it.
+fn host(share: &ShareRecord) -> HostId {
+    match &share.end {
+        ShareEnd::Reported(report) => report.host.clone(),
+        ShareEnd::Failed { .. } | ShareEnd::Lost { .. } => HostId::default(),
     }
 }
 
@@ -273,6 +282,7 @@ mod tests {
         let report = PartReport {
             started_at: Time::from_millis(2_002),
             clock_origin_ns: 5,
+            host: HostId::new("x"),
             interrupted: false,
             ..testing::part_report("kek-1")
         };
@@ -280,7 +290,10 @@ mod tests {
         let mut record = measured();
         let summary = summary(&outcome, Clock::new(7), &outcome.shares[0], Ok(&mut record));
         assert_eq!((summary.agent.as_str(), summary.number, summary.of), ("kek-1", 1, 3));
-        assert_eq!(summary.due, record.samples.len() as u64);
+        assert_eq!(summary.host, HostId::new("x"));
+        let measured = record.samples.iter().filter(|sample| sample.measured).count() as u64;
+        assert!(measured < record.samples.len() as u64, "the warm-up has requests");
+        assert_eq!(summary.due, measured);
         assert_eq!(summary.clock.map(|clock| clock.offset_ns), Some(-10_000_000_002));
         assert_eq!((summary.start_late_ns, summary.schedule_late_ns), (Some(3_000_000), Some(2_000_000)));
         assert_eq!(summary.generator, Some(record.generator));
@@ -383,6 +396,7 @@ mod tests {
                 agent: "kek-2".to_owned(),
                 machine: String::new(),
                 likeness: String::new(),
+                host: HostId::default(),
             }),
             ..honest
         };

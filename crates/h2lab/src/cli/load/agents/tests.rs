@@ -1,6 +1,7 @@
 use clap::Parser;
 use h2lab_base::units::Time;
 use h2lab_model::fleet::{AGENT_VERSION, AgentCard, AgentLimits, AgentRecord};
+use h2lab_model::record::HostId;
 
 use super::super::super::exit::{Exit, exit_of};
 use super::*;
@@ -164,6 +165,7 @@ fn seen(name: &str, cpus: u32) -> Seen {
         version: String::new(),
         agent: AGENT_VERSION,
         machine: String::new(),
+        host: HostId::default(),
         kernel: String::new(),
         cpu_model: String::new(),
         cpus,

@@ -15,6 +15,12 @@ use super::few;
 /// How often the sum is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
 
+/// `Watch::update` is called ten times per second at least. One that has not for this long was stopped or suspended.
+const STOPPED: Duration = Duration::from_secs(5);
+
+/// How long a driver that was stopped reads what has come meanwhile before it calls anyone silent.
+const CATCHING_UP: Duration = Duration::from_secs(2);
+
 /// Shows the sum of what agents report.
 pub(super) struct Watch<'a> {
     view: &'a LoadView,
@@ -30,6 +36,31 @@ pub(super) struct Watch<'a> {
     silent: BTreeSet<usize>,
     /// Whether it was said how long an interrupted load is waited for.
     is_stopping: bool,
+    turns: Turns,
+}
+
+/// When this driver ran, by which it knows that it was stopped itself: then its agents were not silent.
+#[derive(Debug, Default)]
+struct Turns {
+    /// The last time.
+    ran_at: Option<Time>,
+    /// When it ran again after it was stopped.
+    continued_at: Option<Time>,
+}
+
+impl Turns {
+    /// For how long the driver did not run before this turn, if it was stopped.
+    fn stopped(&mut self, now: Time) -> Option<Duration> {
+        let before = self.ran_at.replace(now)?;
+        let time = Some(now.since(before)).filter(|time| *time >= STOPPED)?;
+        self.continued_at = Some(now);
+        Some(time)
+    }
+
+    /// Whether messages that came while it was stopped may still be unread.
+    fn is_catching_up(&self, now: Time) -> bool {
+        self.continued_at.is_some_and(|at| now.since(at) < CATCHING_UP)
+    }
 }
 
 /// What the user is told of the stages of a load.
@@ -43,7 +74,7 @@ enum Step {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) const fn new(view: &'a LoadView, sentence: String, is_quiet: bool) -> Self {
+    pub(super) fn new(view: &'a LoadView, sentence: String, is_quiet: bool) -> Self {
         Self {
             view,
             sentence,
@@ -53,11 +84,16 @@ impl<'a> Watch<'a> {
             lost: BTreeSet::new(),
             silent: BTreeSet::new(),
             is_stopping: false,
+            turns: Turns::default(),
         }
     }
 
     /// Called after each message; shows something when a stage begins, and then about as often as agents report.
-    pub(super) fn look(&mut self, coordinator: &mut LoadCoordinator, now: Time) {
+    pub(super) fn update(&mut self, coordinator: &mut LoadCoordinator, now: Time) {
+        let stopped = self.turns.stopped(now).filter(|_| !self.is_quiet);
+        if let Some(time) = stopped {
+            note(&did_not_run(time));
+        }
         let step = match coordinator.stage() {
             Stage::Comparing(_) => Step::Comparing,
             Stage::Planning(_) => Step::Dialling,
@@ -66,7 +102,9 @@ impl<'a> Watch<'a> {
         };
         if !self.is_quiet {
             self.say_who_is_lost(coordinator);
-            self.say_who_is_silent(coordinator, now);
+            if !self.turns.is_catching_up(now) {
+                self.say_who_is_silent(coordinator, now);
+            }
             self.say_who_is_waited_for(coordinator);
         }
         if self.step != step {
@@ -91,7 +129,9 @@ impl<'a> Watch<'a> {
     fn say_who_is_silent(&mut self, coordinator: &LoadCoordinator, now: Time) {
         for (_, name, silence) in coordinator.silent(now).filter(|(place, ..)| self.silent.insert(*place)) {
             let whole = format_duration(Duration::from_secs(silence.as_secs()));
-            note(&format_args!("{name} has not reported for {whole}; its share is lost if it stays silent"));
+            note(&format_args!(
+                "{name} has not reported for {whole}; its share is lost if it does not report again"
+            ));
         }
         let silent: BTreeSet<usize> = coordinator.silent(now).map(|(place, ..)| place).collect();
         let back: Vec<usize> = self.silent.difference(&silent).copied().collect();
@@ -124,6 +164,14 @@ impl<'a> Watch<'a> {
             Step::Loading => self.sentence.clone(),
         }
     }
+}
+
+/// What is said of a driver that was stopped for so long.
+fn did_not_run(time: Duration) -> String {
+    let whole = format_duration(Duration::from_secs(time.as_secs()));
+    format!(
+        "this driver did not run for {whole} (stopped or suspended); agents stop that miss it for a minute"
+    )
 }
 
 /// What an interruption does while the shares of these agents are waited for.
@@ -170,6 +218,23 @@ mod tests {
         let shown = shown_progress(sum);
         assert_eq!((shown.elapsed, shown.succeeded, shown.connections), (Duration::from_secs(1), 4, 3));
         assert_eq!((shown.in_flight, shown.due), (3, 9), "two never ended, and are not in flight");
+    }
+
+    #[test]
+    fn a_driver_that_was_stopped_says_for_how_long_and_first_reads_what_came_meanwhile() {
+        let mut turns = Turns::default();
+        let mut at = Time::from_millis(90_000);
+        assert_eq!(turns.stopped(at), None, "the first turn");
+        at += STOPPED.saturating_sub(Duration::from_nanos(1));
+        assert_eq!(turns.stopped(at), None);
+        assert!(!turns.is_catching_up(at));
+        at += Duration::from_secs(75);
+        assert_eq!(turns.stopped(at), Some(Duration::from_secs(75)));
+        let told = did_not_run(Duration::from_millis(75_400));
+        assert!(told.starts_with("this driver did not run for 75s (stopped or suspended)"), "{told}");
+        assert_eq!(turns.stopped(at), None, "it is told once");
+        assert!(turns.is_catching_up(at + CATCHING_UP.saturating_sub(Duration::from_nanos(1))));
+        assert!(!turns.is_catching_up(at + CATCHING_UP));
     }
 
     #[test]

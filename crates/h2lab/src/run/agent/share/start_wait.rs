@@ -8,7 +8,7 @@ use super::RunningShare;
 use h2lab_roles::fleet::agent::LONGEST_WAIT;
 use h2lab_roles::load::{Readiness, StartGate};
 
-/// How often a load that is dialling is looked at, should it end without a word.
+/// How often a load that is dialling is looked at, should it end without an error.
 const CHECK_PERIOD: Duration = Duration::from_millis(100);
 
 /// How long the connections of a share may be dialled and kept before it begins, where a task may take `most`.
@@ -26,10 +26,10 @@ pub(super) struct StartWait {
 impl StartWait {
     /// Follows a load until it is told when to begin, or `is_over`; `planned` is called when its connections are up. One that takes
     /// longer is ended: its driver may never say when.
-    pub(super) fn attend(
+    pub(super) fn wait_for_start(
         &self,
         gate: &StartGate,
-        course: &RunningShare,
+        running: &RunningShare,
         is_over: impl Fn() -> bool,
         planned: impl FnOnce(),
     ) {
@@ -47,7 +47,7 @@ impl StartWait {
             }
         };
         if !is_told {
-            course.end(|| {
+            running.end(|| {
                 let (time, most) = (format_duration(self.most), format_duration(LONGEST_WAIT));
                 format!(
                     "it had not begun within {time}: connections are dialled and kept for --max-time at most, and never for more \
@@ -76,11 +76,11 @@ mod tests {
     }
 
     /// Whether a share is ended that has waited for as long as it may, and whether it was planned.
-    fn waited(gate: &StartGate, course: &RunningShare, is_over: bool) -> (bool, bool) {
+    fn waited(gate: &StartGate, running: &RunningShare, is_over: bool) -> (bool, bool) {
         let wait = StartWait { since: Instant::now(), most: Duration::ZERO };
         let mut is_planned = false;
-        wait.attend(gate, course, || is_over, || is_planned = true);
-        (course.limit.get().is_some(), is_planned)
+        wait.wait_for_start(gate, running, || is_over, || is_planned = true);
+        (running.limit.get().is_some(), is_planned)
     }
 
     #[test]
@@ -93,8 +93,8 @@ mod tests {
     fn connections_are_not_kept_for_a_driver_that_never_says_when_to_begin() {
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         for is_told in [false, true] {
-            let course = RunningShare::default();
-            let gate = course.next_gate();
+            let running = RunningShare::default();
+            let gate = running.next_gate();
             let mut cell = cell(0, 0, Protocol::H1, 1, 0.0);
             (cell.connections, cell.max_connections) = (1, 1);
             let spec = LoadSpec {
@@ -113,16 +113,16 @@ mod tests {
                 sharp: false,
                 share: h2lab_model::workload::Share::default(),
                 start: Some(&gate),
-                stop: Some(&course.stop),
+                stop: Some(&running.stop),
             };
             std::thread::scope(|scope| {
                 let loading = scope.spawn(|| load::run(&spec, &mut |_| ()));
                 assert_eq!(gate.wait_ready(Duration::from_secs(60)), Readiness::Ready);
                 if is_told {
-                    course.begin(Time::ZERO);
+                    running.begin(Time::ZERO);
                 }
                 // One that was told may have ended by now.
-                let (is_ended, is_planned) = waited(&gate, &course, false);
+                let (is_ended, is_planned) = waited(&gate, &running, false);
                 assert!(is_ended != is_told && (is_planned || is_told));
                 let result = loading.join().unwrap().unwrap().close();
                 assert_eq!(result.interrupted, !is_told);

@@ -14,7 +14,7 @@ use h2lab_roles::load::SampleListener;
 /// Adds up the bytes of a share, and remembers its first request.
 #[derive(Debug)]
 pub(super) struct Watched {
-    course: Arc<RunningShare>,
+    running: Arc<RunningShare>,
     /// The most bytes that it may move.
     most: Option<u64>,
     /// When the first request was due, in nanoseconds.
@@ -24,9 +24,9 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(course: &Arc<RunningShare>, most: Option<u64>) -> Self {
-        let course = Arc::clone(course);
-        Self { course, most, earliest: AtomicU64::new(u64::MAX), first: Mutex::new(None) }
+    pub(super) fn new(running: &Arc<RunningShare>, most: Option<u64>) -> Self {
+        let running = Arc::clone(running);
+        Self { running, most, earliest: AtomicU64::new(u64::MAX), first: Mutex::new(None) }
     }
 
     /// How long after it was due the first request was sent; zero if none was.
@@ -51,9 +51,9 @@ impl SampleListener for Watched {
 
     fn moved(&self, bytes: u64) {
         let Some(most) = self.most else { return };
-        let before = self.course.moved.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.running.moved.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > most {
-            self.course.end(|| format!("--max-bytes {} are used up", format_bytes(most)));
+            self.running.end(|| format!("--max-bytes {} was reached", format_bytes(most)));
         }
     }
 }
@@ -78,12 +78,12 @@ mod tests {
 
     /// Why a share has ended that may move `most` bytes, and has moved these: each attempt has a listener of its own.
     fn ended_by(most: Option<u64>, moved: &[u64]) -> Option<String> {
-        let course = Arc::<RunningShare>::default();
+        let running = Arc::<RunningShare>::default();
         for bytes in moved {
-            Watched::new(&course, most).moved(*bytes);
+            Watched::new(&running, most).moved(*bytes);
         }
-        let why = course.limit.get().cloned();
-        assert_eq!(course.stop.load(Ordering::Relaxed), why.is_some());
+        let why = running.limit.get().cloned();
+        assert_eq!(running.stop.load(Ordering::Relaxed), why.is_some());
         why
     }
 
@@ -91,7 +91,7 @@ mod tests {
     fn a_share_ends_with_the_first_byte_above_what_the_agent_may_move() {
         assert_eq!(ended_by(Some(1_000), &[400, 600]), None);
         let why = ended_by(Some(1_000), &[400, 601, u64::MAX]).unwrap();
-        assert_eq!(why, "--max-bytes 1000 B are used up");
+        assert_eq!(why, "--max-bytes 1000 B was reached");
         assert_eq!(ended_by(None, &[u64::MAX, 1]), None);
     }
 }

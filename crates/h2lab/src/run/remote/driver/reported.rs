@@ -15,7 +15,7 @@ use super::super::import::{self, Expected};
 use super::super::queue::{JobState, lacking, measured_in_other_copies};
 use super::super::reports::{self, Counted, OfRun};
 use super::super::{KeptRun, RemoteObserver, failed};
-use super::{Driver, GONE, READ, home};
+use super::{Driver, READ, SILENCE_TIMEOUT, run_of_copy};
 use crate::run::execute::unkept;
 use crate::run::messages::with_causes;
 use crate::run::part;
@@ -41,7 +41,7 @@ impl Outage {
 
     /// It has not; whether that lasts too long.
     fn goes_on(&mut self, now: Instant) -> bool {
-        now.saturating_duration_since(*self.since.get_or_insert(now)) >= GONE
+        now.saturating_duration_since(*self.since.get_or_insert(now)) >= SILENCE_TIMEOUT
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Postponed {
 impl Postponed {
     /// Whether the next try is the last.
     fn is_last_fetch(&self, now: Instant) -> bool {
-        self.fetches + 1 >= FEWEST_FETCHES && now.saturating_duration_since(self.since) >= GONE
+        self.fetches + 1 >= FEWEST_FETCHES && now.saturating_duration_since(self.since) >= SILENCE_TIMEOUT
     }
 }
 
@@ -149,7 +149,12 @@ impl Driver<'_> {
             self.forget(&part);
             return Ok(None);
         }
-        let on = MeasuredOn { agent: report.agent, machine: report.machine, likeness: report.likeness };
+        let on = MeasuredOn {
+            agent: report.agent,
+            machine: report.machine,
+            likeness: report.likeness,
+            host: report.host,
+        };
         let likeness = on.likeness.clone();
         let why = match self.fetch(job, &part, on)? {
             Fetched::Whole(repetitions) => {
@@ -168,7 +173,7 @@ impl Driver<'_> {
                 return Ok(None);
             }
             Fetched::Later(error) if !is_last => return Ok(Some(error)),
-            Fetched::Later(error) => format!("its part does not come: {error}"),
+            Fetched::Later(error) => format!("its part cannot be fetched: {error}"),
             Fetched::Useless(why) => why,
         };
         self.forget(&part);
@@ -215,12 +220,16 @@ impl Driver<'_> {
     fn store(
         &mut self,
         job: usize,
-        repetitions: Vec<StoredElsewhere>,
+        mut repetitions: Vec<StoredElsewhere>,
         agent: &str,
         observer: &mut dyn RemoteObserver,
     ) -> Result<()> {
         let job = &mut self.queue.jobs[job];
-        let (run, folder) = home(job.copy, &mut self.run, &mut self.folder, &mut self.copies);
+        for one in repetitions.iter_mut().map(|one| &mut one.record).filter(|one| one.unsupported.is_some()) {
+            // The agent knows of its own machine only.
+            one.unsupported = job.unsupported(&one.cell).or_else(|| one.unsupported.take());
+        }
+        let (run, folder) = run_of_copy(job.copy, &mut self.run, &mut self.folder, &mut self.copies);
         if let Some(folder) = folder {
             folder.import(&repetitions).map_err(|error| unkept(folder.path(), &error))?;
         }
@@ -355,12 +364,12 @@ mod tests {
     fn errors_in_a_row_end_the_run_after_a_minute_and_an_answer_begins_the_minute_anew() {
         let (mut outage, begin) = (Outage::default(), Instant::now());
         assert!(!outage.goes_on(begin));
-        assert!(!outage.goes_on(begin + GONE.saturating_sub(Duration::from_nanos(1))));
-        assert!(outage.goes_on(begin + GONE));
+        assert!(!outage.goes_on(begin + SILENCE_TIMEOUT.saturating_sub(Duration::from_nanos(1))));
+        assert!(outage.goes_on(begin + SILENCE_TIMEOUT));
         outage.end();
-        assert!(!outage.goes_on(begin + GONE));
-        assert!(!outage.goes_on(begin + GONE * 3 / 2));
-        assert!(outage.goes_on(begin + GONE * 2));
+        assert!(!outage.goes_on(begin + SILENCE_TIMEOUT));
+        assert!(!outage.goes_on(begin + SILENCE_TIMEOUT * 3 / 2));
+        assert!(outage.goes_on(begin + SILENCE_TIMEOUT * 2));
     }
 
     #[test]
@@ -370,9 +379,9 @@ mod tests {
             let report = StoredReport { sequence: 1, agent: "kek-1".to_owned(), payload: Vec::new() };
             Postponed { report, since, fetches }
         };
-        assert!(!postponed(1).is_last_fetch(since + GONE));
-        assert!(!postponed(9).is_last_fetch(since + GONE.saturating_sub(Duration::from_nanos(1))));
-        assert!(postponed(2).is_last_fetch(since + GONE));
+        assert!(!postponed(1).is_last_fetch(since + SILENCE_TIMEOUT));
+        assert!(!postponed(9).is_last_fetch(since + SILENCE_TIMEOUT.saturating_sub(Duration::from_nanos(1))));
+        assert!(postponed(2).is_last_fetch(since + SILENCE_TIMEOUT));
     }
 
     #[test]

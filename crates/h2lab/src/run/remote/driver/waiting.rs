@@ -54,7 +54,7 @@ impl Waiting {
             }
             None if self.is_told && !measuring.is_empty() => {
                 self.is_told = false;
-                Some(format!("the run goes on, by {}", measuring.join(", ")))
+                Some(format!("agents measure again: {}", measuring.join(", ")))
             }
             Some(_) | None => None,
         }
@@ -72,10 +72,10 @@ impl Driver<'_> {
         });
         let measuring: Vec<&str> = measuring.collect();
         let hindrance = |name: &String| {
-            // An agent that was not there at the start is not asked.
+            // An agent that did not answer at the start is not asked.
             let heard = name.parse().ok().and_then(|name: AgentName| self.agents.get(&name));
             match heard.map(doing) {
-                None => Some(format!("{name} was not there")),
+                None => Some(format!("{name} did not answer at the start")),
                 Some(AgentActivity::Cannot(why)) => Some(format!("{name} {why}")),
                 Some(AgentActivity::Measures | AgentActivity::IsFree) => None,
             }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(waiting.news(waits(), &[]), None, "it is known");
         assert_eq!(waiting.news(None, &[]), None, "an agent is free, and has no unit yet");
         let goes_on = waiting.news(None, &["a", "b"]);
-        assert_eq!(goes_on.as_deref(), Some("the run goes on, by a, b"));
+        assert_eq!(goes_on.as_deref(), Some("agents measure again: a, b"));
         assert_eq!(waiting.news(None, &["a"]), None);
         assert_eq!(waiting.news(waits(), &["a"]), waits(), "other units wait");
     }

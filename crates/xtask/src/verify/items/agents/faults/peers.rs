@@ -169,7 +169,7 @@ pub fn other_version(h2lab: &H2lab) -> Result<ItemOutcome> {
     let lines = subscribe(&format!("h2lab.agent.{VICTIM}.from.{SESSION}"))
         + &publish(&format!("h2lab.agent.{VICTIM}.to.{SESSION}"), PACKET);
     let said = Stranger { seconds: 3, ..Stranger::default() }.says(&fleet, ORIGIN, &lines)?;
-    says(&mut outcome, "the answer to a driver of version 6", &said, "\"agent\":7");
+    says(&mut outcome, "the answer to a driver of version 6", &said, "\"agent\":8");
     says(&mut outcome, "the answer to a driver of version 6", &said, "uses version 6");
     says(&mut outcome, VICTIM, &fleet.agent(VICTIM)?.stderr(), "uses version 6");
     works_again(&mut outcome, &fleet)?;
