@@ -302,6 +302,8 @@ fn stopped(report: &Report<'_>, summary: &CellSummary) -> Option<String> {
     const ENDLESS: Duration = Duration::from_secs(24 * 3600);
     let planned = *report.run.scenario.work.measure.values().first()?;
     let is_short = report.run.interrupted && summary.repetitions == 1 && summary.measured < planned;
+    // If nothing was measured, that is the answer.
+    let is_short = is_short && !summary.measured.is_zero();
     let seconds = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
     let measured = seconds(summary.measured);
     is_short.then(|| {

@@ -4,7 +4,9 @@
 use super::format::{count, millis_unit, plural, ratio};
 use super::style::{Paint, TextStyle, painted, paragraph};
 use super::{Report, condition, load_text, sentences};
-use h2lab_analysis::stats::{Agreement, ComparedOn, Conclusion, OwnVerdict, Reproduction, ShareState};
+use h2lab_analysis::stats::{
+    Agreement, CellVerdict, ComparedOn, Conclusion, OwnVerdict, Reproduction, ShareState,
+};
 use h2lab_base::text::made_printable;
 use h2lab_model::record::{MeasuredOn, RunRecord, ShareSummary};
 use std::collections::BTreeSet;
@@ -84,6 +86,18 @@ fn of_one_machine<'a>(all: impl IntoIterator<Item = &'a MeasuredOn>) -> Vec<Stri
     MeasuredOn::by_machine(all).into_iter().filter_map(sentence).collect()
 }
 
+/// The same of the agents that shared a load.
+pub(super) fn shares_of_one_machine(shares: &[ShareSummary]) -> Vec<String> {
+    let on = |share: &ShareSummary| MeasuredOn {
+        agent: share.agent.clone(),
+        machine: String::new(),
+        likeness: String::new(),
+        host: share.host.clone(),
+    };
+    let machines: Vec<MeasuredOn> = shares.iter().map(on).collect();
+    of_one_machine(&machines)
+}
+
 /// `; isolation none`: what a kind has that not all of these kinds have. Machines of two kinds may have one description.
 fn peculiar(likeness: &str, kinds: &BTreeSet<&String>) -> String {
     let is_of_all = |part: &str| kinds.iter().all(|kind| kind.split(", ").any(|other| other == part));
@@ -159,13 +173,14 @@ pub(super) fn reproductions(report: &Report<'_>) -> Option<Reproductions> {
         counted(Agreement::Reproduced, "reproduced"),
         counted(Agreement::NotReproduced, "not reproduced"),
         counted(Agreement::Undecided, "undecided"),
-        counted(Agreement::NoVerdict, "without a verdict on any of them"),
+        counted(Agreement::NoVerdict, "without a verdict by any of them"),
         counted(Agreement::UnlikeMachines, "of unlike machines, which are not compared"),
         counted(Agreement::OneMachine, "repeated on one machine, which is no reproduction"),
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
-    let is_repetition = |one: &Reproduction| one.agreement == Agreement::OneMachine;
-    let several = if all.iter().any(is_repetition) { "agents" } else { "machines" };
+    let machines =
+        |one: &Reproduction| MeasuredOn::by_machine(one.found.iter().map(|own| &own.machine)).len();
+    let several = if all.iter().any(|one| machines(one) == 1) { "agents" } else { "machines" };
     let comparisons = plural(all.len() as u64, "comparison");
     let title = format!("{comparisons} by several {several} each: {}", counts.join(", "));
     let mut sorted: Vec<&Reproduction> = all.iter().collect();
@@ -181,7 +196,7 @@ pub(super) fn reproduction(report: &Report<'_>, one: &Reproduction) -> String {
         Agreement::Reproduced => "reproduced",
         Agreement::NotReproduced => "not reproduced",
         Agreement::Undecided => "undecided",
-        Agreement::NoVerdict => "not reproduced, since none of the machines has a verdict",
+        Agreement::NoVerdict => "not reproduced, since none of the agents has a verdict",
         Agreement::UnlikeMachines => "not compared, since the machines are unlike",
         Agreement::OneMachine => "repeated on one machine",
     };
@@ -198,24 +213,30 @@ pub(super) fn reproduction(report: &Report<'_>, one: &Reproduction) -> String {
     format!("{place}, {cell} against {baseline}: {agreement}; {}", all.join("; "))
 }
 
-/// What one agent found.
-fn own(one: &OwnVerdict) -> String {
-    let agent = made_printable(&one.machine.agent);
-    let word = match one.verdict.conclusion {
-        Conclusion::NoDifference => match one.verdict.unclaimed() {
+/// A verdict in a word: of two cells without a difference it tells whether they are the same, or whether that is undecided.
+pub(super) fn word(verdict: &CellVerdict) -> &'static str {
+    match verdict.conclusion {
+        Conclusion::NoDifference => match verdict.unclaimed() {
             Some(why) if why.is_alike() => "same",
             _ => "undecided",
         },
         Conclusion::BothUnstable => "both unstable",
         Conclusion::BaselineUnstable { .. } => "baseline unstable",
         other => other.name(),
-    };
+    }
+}
+
+/// What one agent found; without a verdict the reason.
+fn own(one: &OwnVerdict) -> String {
+    let agent = made_printable(&one.machine.agent);
+    let word = word(&one.verdict);
     let tail = one.verdict.tail_ratio.map_or_else(String::new, |tail| {
         let (percentile, figure) = (one.verdict.tail.name(), ratio(tail.ratio));
         let [candidate, baseline] = [tail.candidate, tail.baseline].map(millis_unit);
         format!(", {percentile} {figure} × ({candidate} against {baseline})")
     });
-    format!("{agent}: {word}{tail}")
+    let why = one.why_void.as_ref().map_or_else(String::new, |why| format!(" ({})", made_printable(why)));
+    format!("{agent}: {word}{why}{tail}")
 }
 
 /// The agents that measured a run, with their machines, in words, and those that measured it again; empty if none did.
@@ -268,15 +289,8 @@ fn shares(report: &Report<'_>) -> Option<(String, Vec<String>)> {
     let parts = load_text::agents::parts(report)?;
     let repetition = report.run.repetitions.iter().find(|repetition| !repetition.agents.is_empty())?;
     let all = &repetition.agents;
-    let on = |share: &ShareSummary| MeasuredOn {
-        agent: share.agent.clone(),
-        machine: String::new(),
-        likeness: String::new(),
-        host: share.host.clone(),
-    };
-    let machines: Vec<MeasuredOn> = all.iter().map(on).collect();
     let facts = parts.lines.into_iter().map(|(name, text)| format!("{name}: {text}"));
-    let lines = facts.chain(of_one_machine(&machines)).chain(parts.lost).chain(all.iter().map(share));
+    let lines = facts.chain(parts.sentences).chain(all.iter().map(share));
     Some((format!("{} of one load", plural(all.len() as u64, "share")), lines.collect()))
 }
 
@@ -284,7 +298,7 @@ fn shares(report: &Report<'_>) -> Option<(String, Vec<String>)> {
 fn share(share: &ShareSummary) -> String {
     let machine = share.machine.as_ref().map_or_else(String::new, |machine| format!(" ({machine})"));
     let (number, of) = (count(u64::from(share.number) + 1), count(share.of.into()));
-    let (state, requests) = (ShareState::of(share), plural(share.due, "request"));
+    let (state, requests) = (ShareState::of(share), plural(share.due.unwrap_or_default(), "request"));
     let came = match state {
         ShareState::Whole => requests,
         ShareState::Late => format!("{requests}, {}", state.name()),

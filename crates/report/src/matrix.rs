@@ -214,7 +214,13 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     let has_own_line = longest > LONGEST_CONDITION;
     let table = matrix.table(has_own_line);
     let columns: Vec<Column> = matrix.titles().iter().map(|_| table::name("")).collect();
-    for part in table::parts(&columns, &table, style.limit()) {
+    let parts = table::parts(&columns, &table, style.limit());
+    // A field that is wider than the terminal is not in the table.
+    let is_cut = parts.iter().any(|part| {
+        let rows: Vec<Vec<String>> = table.iter().map(|row| table::picked(row, part)).collect();
+        table::left_out(&table::picked(&columns, part), &rows, style.limit()).is_some()
+    });
+    for part in parts {
         let rows: Vec<Vec<String>> = table.iter().map(|row| table::picked(row, &part)).collect();
         let lines = table::lay_out(&table::picked(&columns, &part), &rows, style.limit());
         let _ = writeln!(out, "{}", style.paint(Paint::Dim, &lines[2]));
@@ -232,7 +238,7 @@ pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
     for note in matrix.notes() {
         paragraph(out, style, "", &note);
     }
-    if style.verdicts {
+    if style.verdicts || is_cut {
         for field in matrix.rows.iter().flat_map(|row| row.fields.iter().flatten()) {
             match field.mark.paint() {
                 Some(paint) => painted(out, style, paint, "- ", &field.sentence),

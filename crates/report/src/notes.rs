@@ -63,18 +63,36 @@ pub fn failing(summary: &CellSummary) -> Option<String> {
     ))
 }
 
-/// Failures of one kind: `88 × go-away (server error)`.
-pub(super) fn error(error: &ErrorCount) -> String {
+/// Failures by what is said of them, in their order: `88 × go-away (server error)`, `3 × timeout`.
+pub(super) fn errors(all: &[ErrorCount]) -> Vec<String> {
+    let mut kinds: Vec<(String, u64)> = Vec::new();
+    for error in all {
+        let words = error_words(error);
+        match kinds.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, n)) => *n += error.count,
+            None => kinds.push((words, error.count)),
+        }
+    }
+    kinds.into_iter().map(|(words, n)| format!("{} × {words}", count(n))).collect()
+}
+
+/// `go-away (server error)`
+fn error_words(error: &ErrorCount) -> String {
     let code = match (error.kind, error.code) {
         (Outcome::Status, code) => format!(" {code}"),
         // We send that code, if the protocol has one; it says nothing of the server.
         (Outcome::Timeout | Outcome::Unanswered | Outcome::Cancelled, _) | (_, 0) => String::new(),
         (_, code) => format!(" {}", ErrorCode(code)),
     };
-    // A status of class 4xx says that the request is wrong; the server cannot be sure of that.
-    let is_whose = error.kind == Outcome::Status && (400..500).contains(&error.code);
-    let whose = if is_whose { String::new() } else { format!(" ({})", fault(error.fault)) };
-    format!("{} × {}{code}{whose}", count(error.count), error.kind)
+    let is_unknown = match error.kind {
+        // A status of class 4xx says that the request is wrong; the server cannot be sure of that.
+        Outcome::Status => (400..500).contains(&error.code),
+        // It may have waited for a connection of ours, or for what the network lost.
+        Outcome::Timeout => error.fault == Fault::Client,
+        _ => false,
+    };
+    let whose = if is_unknown { String::new() } else { format!(" ({})", fault(error.fault)) };
+    format!("{}{code}{whose}", error.kind)
 }
 
 /// Whose fault it was.
@@ -132,7 +150,7 @@ fn connections(summary: &CellSummary) -> Option<String> {
 }
 
 fn failures(summary: &CellSummary) -> Option<String> {
-    let errors: Vec<String> = summary.errors.iter().map(error).collect();
+    let errors = errors(&summary.errors);
     (!errors.is_empty()).then(|| format!("failed: {}", errors.join(", ")))
 }
 
@@ -145,9 +163,18 @@ mod tests {
 
     #[test]
     fn the_code_with_which_we_cancel_is_none_of_the_servers() {
-        let of = |kind| error(&ErrorCount { kind, code: ErrorCode::CANCEL.0, fault: Fault::Sut, count: 3 });
+        let code = ErrorCode::CANCEL.0;
+        let of = |kind| errors(&[ErrorCount { kind, code, fault: Fault::Sut, count: 3 }]).concat();
         assert_eq!(of(Outcome::Timeout), "3 × timeout (server error)");
         assert_eq!(of(Outcome::Reset), "3 × reset CANCEL (server error)");
+    }
+
+    #[test]
+    fn whose_fault_a_timeout_was_is_said_only_if_it_is_known() {
+        let timeout = |fault, code, count| ErrorCount { kind: Outcome::Timeout, code, fault, count };
+        let (ours, server) = (Fault::Client, Fault::Sut);
+        let all = [timeout(ours, 8, 252), timeout(server, 8, 4), timeout(ours, 0, 1_000)];
+        assert_eq!(errors(&all), ["1,252 × timeout", "4 × timeout (server error)"]);
     }
 
     fn clean() -> CellSummary {
@@ -156,7 +183,8 @@ mod tests {
 
     #[test]
     fn a_status_of_class_4xx_is_nobodys_error_and_one_of_5xx_the_servers() {
-        let of = |code| error(&ErrorCount { kind: Outcome::Status, code, fault: Fault::Sut, count: 2 });
+        let status = |code| ErrorCount { kind: Outcome::Status, code, fault: Fault::Sut, count: 2 };
+        let of = |code| errors(&[status(code)]).concat();
         assert_eq!([of(399), of(400)], ["2 × status 399 (server error)", "2 × status 400"]);
         assert_eq!([of(499), of(500)], ["2 × status 499", "2 × status 500 (server error)"]);
     }

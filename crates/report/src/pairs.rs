@@ -27,15 +27,29 @@ pub(super) fn of(report: &Report<'_>) -> Option<Pairs> {
     let (found, rest): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| is_difference(pair));
     let (void, alike): (Vec<&Pair>, Vec<&Pair>) = rest.into_iter().partition(|pair| is_void(pair));
     let more = found.len().saturating_sub(MOST);
-    let counts = [(more, "difference"), (alike.len(), "no difference resolved"), (void.len(), "no verdict")];
-    let others = if found.is_empty() { "" } else { " more" };
-    let note = counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n}{others}: {what}"));
-    let note = note.collect::<Vec<_>>().join("; ");
     Some(Pairs {
-        title: format!("Settings: each cell against the first value (intervals corrected for {n})"),
+        title: format!(
+            "Settings: each value compared with the first one, all else equal (intervals corrected for {n})"
+        ),
         sentences: found.into_iter().take(MOST).map(|pair| sentences::pair(report, pair)).collect(),
-        note: (!note.is_empty()).then(|| format!("{note} (JSON has all).")),
+        note: note([more, alike.len(), void.len()]),
     })
+}
+
+/// How many differences are not listed, how many comparisons show none, and how many have no verdict; `None` if all are 0.
+fn note([more, alike, void]: [usize; 3]) -> Option<String> {
+    let some = |n: usize, noun: &str| (n > 0).then(|| format::plural(n as u64, noun));
+    let clauses = [
+        some(more, "further difference").map(|more| format!("not listed: {more}")),
+        some(alike, "comparison").map(|alike| format!("no difference was resolved in {alike}")),
+        some(void, "comparison").map(|void| {
+            let why = "a cell failed, was not measured reliably, or was measured on an unlike machine";
+            format!("there is no verdict on {void} ({why})")
+        }),
+    ];
+    let clauses: Vec<String> = clauses.into_iter().flatten().collect();
+    let all = sentences::capitalised(&clauses.join("; "));
+    (!all.is_empty()).then(|| format!("{all}. --json has all of them."))
 }
 
 /// The answer of a run whose cells are compared in nothing else: the setting that does most.
@@ -104,19 +118,31 @@ mod tests {
         let pairs = of(&report).expect("there are some");
         assert_eq!(pairs.sentences, Vec::<String>::new());
         assert!(
-            pairs.note.as_ref().is_some_and(|note| note.contains("no difference resolved")),
+            pairs.note.as_ref().is_some_and(|note| note.starts_with("No difference was resolved in ")),
             "{:?}",
             pairs.note
         );
         let text = super::super::text(&[report], TextStyle::default());
         assert!(
-            text.contains("Settings: each cell against the first value (intervals corrected for"),
+            text.contains("Settings: each value compared with the first one, all else equal (intervals"),
             "{text}"
         );
         assert!(super::super::markdown(&[report]).contains("## Settings"));
         assert!(super::super::html(&[report]).contains("id=\"settings\""));
         assert_eq!(super::super::document(&report).pairs.len(), report.analysis.pairs.len());
         assert!(of(&Fixture::new().report()).is_none());
+    }
+
+    #[test]
+    fn comparisons_that_are_no_sentence_are_counted_in_words() {
+        let json = "--json has all of them.";
+        assert_eq!(note([0, 0, 0]), None);
+        let alone = note([0, 0, 1]).unwrap();
+        assert!(alone.starts_with("There is no verdict on 1 comparison (a cell failed, "), "{alone}");
+        let all = note([3, 4, 2]).unwrap();
+        let begin = "Not listed: 3 further differences; no difference was resolved in 4 comparisons; \
+                     there is no verdict on 2 comparisons (";
+        assert!(all.starts_with(begin) && all.ends_with(&format!(" machine). {json}")), "{all}");
     }
 
     #[test]

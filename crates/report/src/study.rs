@@ -1,9 +1,7 @@
 //! A study in words and tables: what text, JSON and HTML have in common.
 
-use std::fmt::Write;
-
 use super::format::{count, interval_of, millis, number, ratio};
-use super::style::{Paint, TextStyle, painted};
+use super::style::{Paint, TextStyle, painted, paragraph};
 use super::table::{self, Column};
 use super::{Report, condition};
 use h2lab_analysis::stats::study::{Condition, Configuration, Need, Needed, Study};
@@ -11,6 +9,9 @@ use h2lab_analysis::stats::{CellState, CellSummary, Tail};
 use h2lab_base::units::{Ratio, format_duration};
 use h2lab_model::scenario::{Cell, Topology};
 use h2lab_model::workload::Protocol;
+
+/// In the place of a figure that is not known.
+const UNKNOWN: &str = "?";
 
 /// The study of a run whose scenario asks for one.
 pub(super) fn of(report: &Report<'_>) -> Option<Study> {
@@ -119,7 +120,7 @@ pub(super) fn needed(needed: Needed) -> String {
             });
             format!("undecided: {connections}{}", measured.unwrap_or_default())
         }
-        Needed::Unknown => "?".to_owned(),
+        Needed::Unknown => UNKNOWN.to_owned(),
     }
 }
 
@@ -147,8 +148,12 @@ pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
             .collect()
     };
     let ramps = |summary: &CellSummary| {
-        let share = study.ramps_of(summary.cell.index).and_then(|ramps| ramps.share());
-        share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0))
+        // Of a cell that has no sound result the requests say nothing.
+        let is_sound = matches!(summary.state, CellState::Ok | CellState::Unstable { .. });
+        match study.ramps_of(summary.cell.index).filter(|_| is_sound) {
+            Some(ramps) => ramps.share().map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0)),
+            None => UNKNOWN.to_owned(),
+        }
     };
     let tails = Matrix {
         title: "Tail: p99 of the response time, ms".to_owned(),
@@ -159,7 +164,8 @@ pub(super) fn matrices(report: &Report<'_>, study: &Study) -> Vec<Matrix> {
     let ramps = Matrix {
         title: "Share of the delayed requests that lie on ramps".to_owned(),
         key: "delayed: by 10 ms and twice as long as the fastest twentieth; on lines of slope -1 (± 10 %): sent one \
-             after another, answered together; - where no request is delayed"
+             after another, answered together; - where no request is delayed; ? not measured reliably, or not every \
+             request was kept"
             .to_owned(),
         rows: cells(&ramps),
     };
@@ -200,31 +206,63 @@ fn needs(report: &Report<'_>, study: &Study) -> Option<Matrix> {
 
 /// Appends the study's tables to a report for a terminal.
 pub(super) fn text(out: &mut String, report: &Report<'_>, style: TextStyle) {
-    const NAME: Column = table::name("");
-    const FIGURE: Column = table::number("", "");
     let Some(study) = of(report) else { return };
     let named = conditions(report, &study);
-    let mut columns = vec![NAME];
-    columns.extend(named.iter().map(|_| FIGURE));
     for matrix in matrices(report, &study) {
-        let _ = writeln!(out, "\n{}", style.paint(Paint::Bold, &matrix.title));
-        let heads: [fn(&ConditionLabel) -> &str; 3] = [|one| &one.rtt, |one| &one.loss, |one| &one.rest];
-        let mut rows: Vec<Vec<String>> = heads
-            .iter()
-            .map(|head| std::iter::once("").chain(named.iter().map(head)).map(str::to_owned).collect())
-            .filter(|row: &Vec<String>| row.iter().any(|piece| !piece.is_empty()))
-            .collect();
-        let headers = rows.len();
-        rows.extend(matrix.rows.into_iter().map(|(name, figures)| [vec![name], figures].concat()));
-        for part in table::parts(&columns, &rows, style.limit()) {
-            let rows: Vec<Vec<String>> = rows.iter().map(|row| table::picked(row, &part)).collect();
-            let lines = table::lay_out(&table::picked(&columns, &part), &rows, style.limit());
-            for (k, line) in lines.into_iter().skip(2).enumerate() {
-                *out += &if k < headers { style.paint(Paint::Dim, &line) } else { line };
-                out.push('\n');
-            }
+        out.push('\n');
+        painted(out, style, Paint::Bold, "", &matrix.title);
+        match side_by_side(&named, &matrix.rows, style) {
+            Some(table) => *out += &table,
+            None => blocks(out, &named, &matrix.rows, style),
         }
         painted(out, style, Paint::Dim, "", &matrix.key);
+    }
+}
+
+/// Rows with a column for each condition, in several parts if they are too wide; `None` on a terminal that is narrower than
+/// tables are, and if a name and one figure have no room beside each other, so that a column would be left out.
+fn side_by_side(
+    named: &[ConditionLabel],
+    rows: &[(String, Vec<String>)],
+    style: TextStyle,
+) -> Option<String> {
+    const NAME: Column = table::name("");
+    const FIGURE: Column = table::number("", "");
+    if style.width < style.limit() {
+        return None;
+    }
+    let columns: Vec<Column> = std::iter::once(NAME).chain(named.iter().map(|_| FIGURE)).collect();
+    let heads: [fn(&ConditionLabel) -> &str; 3] = [|one| &one.rtt, |one| &one.loss, |one| &one.rest];
+    let mut table: Vec<Vec<String>> = heads
+        .iter()
+        .map(|head| std::iter::once("").chain(named.iter().map(head)).map(str::to_owned).collect())
+        .filter(|row: &Vec<String>| row.iter().any(|piece| !piece.is_empty()))
+        .collect();
+    let headers = table.len();
+    table
+        .extend(rows.iter().map(|(name, figures)| [std::slice::from_ref(name), figures.as_slice()].concat()));
+    let mut out = String::new();
+    for part in table::parts(&columns, &table, style.limit()) {
+        let columns = table::picked(&columns, &part);
+        let rows: Vec<Vec<String>> = table.iter().map(|row| table::picked(row, &part)).collect();
+        if table::left_out(&columns, &rows, style.limit()).is_some() {
+            return None;
+        }
+        for (k, line) in table::lay_out(&columns, &rows, style.limit()).into_iter().skip(2).enumerate() {
+            out += &if k < headers { style.paint(Paint::Dim, &line) } else { line };
+            out.push('\n');
+        }
+    }
+    Some(out)
+}
+
+/// The name of each row, and below it a line for each condition.
+fn blocks(out: &mut String, named: &[ConditionLabel], rows: &[(String, Vec<String>)], style: TextStyle) {
+    for (name, figures) in rows {
+        painted(out, style, Paint::Bold, "", name);
+        for (condition, figure) in named.iter().zip(figures) {
+            paragraph(out, style, "  ", &format!("{}: {figure}", condition.line()));
+        }
     }
 }
 
@@ -244,6 +282,81 @@ mod tests {
         let to = all.find("\nVerdicts").expect("it is there");
         insta::assert_snapshot!(&all[from..to]);
         assert!(!crate::text(&[Fixture::new().report()], TextStyle::default()).contains("on ramps"));
+    }
+
+    /// The tables of a study on a terminal of so many columns; no line is wider.
+    fn shown_at(report: &Report<'_>, width: usize) -> String {
+        let mut out = String::new();
+        text(&mut out, report, TextStyle { width, ..TextStyle::default() });
+        assert!(out.lines().all(|line| line.chars().count() <= width), "{width}: {out}");
+        out
+    }
+
+    #[test]
+    fn a_table_without_room_for_a_figure_beside_its_name_becomes_blocks_of_lines() {
+        let fixture = Fixture::study();
+        let report = fixture.report();
+        let figure = "undecided: 16 at 1.83 × (0.89–2.46)";
+        let narrow = shown_at(&report, 40);
+        let tails = "\nTail: p99 of the response time, ms\ndirect, h1\n  RTT 25ms, 0% loss: 25.5\n  \
+                     RTT 25ms, 3% loss: 276\n";
+        let needs = "to match\nHTTP/1.1\ndirect, h2c\n  RTT 25ms, 0% loss: 1\n  \
+                     RTT 25ms, 3% loss: undecided: 16 at\n  1.83 × (0.89–2.46)\n\
+                     PFTK model: to carry the load\n  RTT 25ms, 0% loss: 1\n  RTT 25ms, 3% loss: 5\n";
+        assert!(narrow.contains(tails) && narrow.contains(needs), "{narrow}");
+        let medium = shown_at(&report, 60);
+        assert!(medium.contains("\ndirect, h1            25.5       276\n"), "it has room: {medium}");
+        let block = format!("\ndirect, h2c\n  RTT 25ms, 0% loss: 1\n  RTT 25ms, 3% loss: {figure}\n");
+        assert!(medium.contains(&block), "{medium}");
+        let wide = shown_at(&report, 80);
+        let row = wide.lines().find(|line| line.starts_with("direct, h2c  ")).expect("it has room");
+        assert!(row.ends_with(&format!(" 1  {figure}")), "{wide}");
+    }
+
+    #[test]
+    fn no_column_is_left_out_however_wide_its_figures_are() {
+        let label = |rtt: &str| ConditionLabel {
+            rtt: rtt.to_owned(),
+            loss: "3% loss".to_owned(),
+            rest: String::new(),
+        };
+        let named = ["RTT 10ms", "RTT 25ms"].map(label);
+        let rows = |width: usize| [("n".repeat(20), vec!["1".to_owned(), "f".repeat(width)])];
+        let style = |width| TextStyle { width, ..TextStyle::default() };
+        for width in [60, 80] {
+            // A name of 20, a space, and the figure.
+            let table = side_by_side(&named, &rows(width - 21), style(width)).expect("it has room");
+            assert!(table.contains(&"f".repeat(width - 21)), "{table}");
+            assert!(table.lines().all(|line| line.len() <= width), "{table}");
+            assert_eq!(side_by_side(&named, &rows(width - 20), style(width)), None);
+        }
+        assert_eq!(side_by_side(&named, &rows(1), style(40)), None);
+        let mut out = String::new();
+        blocks(&mut out, &named, &rows(30), style(40));
+        let figure = "f".repeat(30);
+        let block = format!("{}\n  RTT 10ms, 3% loss: 1\n  RTT 25ms, 3% loss:\n  {figure}\n", "n".repeat(20));
+        assert_eq!(out, block);
+    }
+
+    #[test]
+    fn ramps_of_a_cell_without_a_sound_result_are_unknown_and_not_none() {
+        let mut fixture = Fixture::study();
+        let shares = |fixture: &Fixture| {
+            let report = fixture.report();
+            let all = matrices(&report, &of(&report).unwrap());
+            all[1].rows.iter().map(|(_, figures)| figures.join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(shares(&fixture), ["- 0%", "- 76%", "- 58%", "- 47%"]);
+        let why = || "it does not speak it".to_owned();
+        for (cell, state) in [
+            (0, CellState::Invalid { reasons: vec!["the link was late".to_owned()] }),
+            (1, CellState::Unsupported { why: why() }),
+            (5, CellState::Failed { why: why(), how: h2lab_analysis::stats::Failed::NoResponse }),
+        ] {
+            let summary = fixture.analysis.cells.iter_mut().find(|one| one.cell.index == cell);
+            summary.expect("it is there").state = state;
+        }
+        assert_eq!(shares(&fixture), ["? 0%", "? ?", "- 58%", "- 47%"]);
     }
 
     /// A ratio with its interval.

@@ -28,9 +28,12 @@ impl Ending {
     pub fn of(analysis: &Analysis) -> BTreeSet<Self> {
         let has = |fits: fn(&CellState) -> bool| analysis.cells.iter().any(|cell| fits(&cell.state));
         let mut endings = BTreeSet::from([Self::Answered]);
-        endings
-            .extend(nothing_compared(analysis).or_else(|| no_cell_answered(analysis)).map(Self::NoResponse));
-        endings.extend(no_successes(analysis).map(Self::NoSuccess));
+        let unanswered = no_cell_answered(analysis);
+        // Without any answer there is no success either: that is said once.
+        if unanswered.is_none() {
+            endings.extend(no_successes(analysis).map(Self::NoSuccess));
+        }
+        endings.extend(nothing_compared(analysis).or(unanswered).map(Self::NoResponse));
         if has(|state| matches!(state, CellState::Invalid { .. })) {
             endings.insert(Self::Invalid);
         }
@@ -194,6 +197,8 @@ mod tests {
             };
             assert!(!why.is_empty());
         }
+        let all = Ending::of(&analyse(&run(vec![ended(0, Protocol::H1, Outcome::Timeout, 0)])));
+        assert!(!all.iter().any(|ending| matches!(ending, Ending::NoSuccess(_))), "once: {all:?}");
         let cancelled = ended(0, Protocol::H1, Outcome::Cancelled, 0);
         let Ending::NoSuccess(why) = ending(vec![cancelled]) else { panic!("we did not wait for any") };
         assert!(why.contains("none of") && why.ends_with("requests succeeded"), "{why}");

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Analysis, CellSummary, CellVerdict, Conclusion, Unclaimed};
+use super::{Analysis, CellState, CellSummary, CellVerdict, Conclusion, Unclaimed};
 use h2lab_model::record::{CellRecord, MeasuredOn};
 
 /// The machines of a cell's repetitions, each once, in the order in which they come first; none where agents made none of them.
@@ -51,6 +51,8 @@ pub struct OwnVerdict {
     pub machine: MeasuredOn,
     /// Its verdict.
     pub verdict: CellVerdict,
+    /// Why there is none: the first reason of the cell, else of its baseline; `None` if there is a verdict or no reason.
+    pub why_void: Option<String>,
 }
 
 /// Whether several machines find the same.
@@ -63,7 +65,7 @@ pub enum Agreement {
     NotReproduced,
     /// At least one of them resolves nothing, and no two contradict each other.
     Undecided,
-    /// None of them has a verdict: on each a cell is invalid, failed or could not be measured.
+    /// None of them has a verdict, whatever their machines: on each a cell is invalid, failed or could not be measured.
     NoVerdict,
     /// The machines are unlike: what they find is not compared.
     UnlikeMachines,
@@ -94,11 +96,13 @@ pub struct Reproduction {
 }
 
 impl Analysis {
-    /// Where each comparison was made; none if no agent took part.
+    /// Where each comparison was made of which something was measured; none if no agent took part.
     pub fn compared_on(&self) -> Vec<ComparedOn> {
         let on = |group: Vec<&CellSummary>| {
             let mut machines: Vec<MeasuredOn> = Vec::new();
-            for machine in group.iter().flat_map(|summary| &summary.machines) {
+            // An agent that found a cell unsupported has measured nothing of it.
+            let measured = group.iter().filter(|summary| summary.repetitions > 0);
+            for machine in measured.flat_map(|summary| &summary.machines) {
                 if !machines.contains(machine) {
                     machines.push(machine.clone());
                 }
@@ -134,7 +138,14 @@ impl OwnVerdict {
     /// The verdict of a run that an agent made; `None` if none did.
     fn of(run: &Analysis, verdict: &CellVerdict) -> Option<Self> {
         let machine = run.cell(verdict.cell)?.machines.first()?.clone();
-        Some(Self { machine, verdict: verdict.clone() })
+        let reason = |index: u32| match &run.cell(index)?.state {
+            CellState::Invalid { reasons } => reasons.first().cloned(),
+            CellState::Failed { why, .. } | CellState::Unsupported { why } => Some(why.clone()),
+            CellState::Ok | CellState::Unstable { .. } => None,
+        };
+        let is_void = verdict.conclusion.is_void();
+        let why_void = is_void.then(|| reason(verdict.cell).or_else(|| reason(verdict.baseline))).flatten();
+        Some(Self { machine, verdict: verdict.clone(), why_void })
     }
 }
 
@@ -147,10 +158,10 @@ impl Reproduction {
         let sides: Vec<Option<Side>> = found.iter().map(|one| Side::of(&one.verdict)).collect();
         let known: BTreeSet<Side> = sides.iter().copied().flatten().collect();
         let agreement = match known.len() {
+            _ if found.iter().all(|one| one.verdict.conclusion.is_void()) => Agreement::NoVerdict,
             _ if machines.len() == 1 => Agreement::OneMachine,
             _ if are_unlike => Agreement::UnlikeMachines,
             1 if sides.iter().all(Option::is_some) => Agreement::Reproduced,
-            _ if found.iter().all(|one| one.verdict.conclusion.is_void()) => Agreement::NoVerdict,
             0 | 1 => Agreement::Undecided,
             _ => Agreement::NotReproduced,
         };
@@ -303,17 +314,60 @@ mod tests {
 
     #[test]
     fn what_no_machine_measured_soundly_is_not_said_to_be_undecided() {
-        let agreement = |conclusions: [Conclusion; 2]| {
-            let mut runs = ["a", "b"].map(|agent| by(agent, "x", 2.0));
+        let on_host = |agent: &str, host: &str| {
+            let on = MeasuredOn { host: HostId::new(host), ..on(agent, "x") };
+            measured(2.0, [(); 2].map(|()| Some(on.clone())))
+        };
+        let agreement_on = |hosts: [&str; 2], conclusions: [Conclusion; 2]| {
+            let mut runs = [on_host("a", hosts[0]), on_host("b", hosts[1])];
             for (run, conclusion) in runs.iter_mut().zip(conclusions) {
                 (run.verdicts[0].conclusion, run.verdicts[0].tail_ratio) = (conclusion, None);
             }
             let [first, second] = runs;
             first.reproduced_by(&[second]).reproductions[0].agreement
         };
+        let agreement = |conclusions| agreement_on(["g", "h"], conclusions);
         assert_eq!(agreement([Conclusion::Invalid; 2]), Agreement::NoVerdict);
         assert_eq!(agreement([Conclusion::Invalid, Conclusion::Failed]), Agreement::NoVerdict);
         assert_eq!(agreement([Conclusion::Invalid, Conclusion::NoDifference]), Agreement::Undecided);
+        let on_one_machine = |conclusions| agreement_on(["h", "h"], conclusions);
+        assert_eq!(on_one_machine([Conclusion::Invalid; 2]), Agreement::NoVerdict);
+        assert_eq!(on_one_machine([Conclusion::Invalid, Conclusion::NoDifference]), Agreement::OneMachine);
+    }
+
+    #[test]
+    fn a_verdict_that_is_void_has_the_first_reason_of_its_cell_or_of_its_baseline() {
+        let why = |states: [(usize, CellState); 2]| {
+            let mut second = by("b", "x", 2.0);
+            second.verdicts[0].conclusion = Conclusion::Invalid;
+            for (place, state) in states {
+                second.cells[place].state = state;
+            }
+            let analysis = by("a", "x", 2.0).reproduced_by(&[second]);
+            let [first, second] = &analysis.reproductions[0].found[..] else { panic!("two") };
+            assert_eq!(first.why_void, None, "it has a verdict");
+            second.why_void.clone()
+        };
+        let reasons = ["the link was late", "the generator was late"].map(str::to_owned).to_vec();
+        let invalid = || CellState::Invalid { reasons: reasons.clone() };
+        let unsupported = CellState::Unsupported { why: "h2 no".to_owned() };
+        assert_eq!(why([(0, invalid()), (1, unsupported)]).as_deref(), Some("h2 no"));
+        assert_eq!(why([(0, invalid()), (1, CellState::Ok)]).as_deref(), Some("the link was late"));
+        assert_eq!(why([(0, CellState::Ok), (1, CellState::Ok)]), None);
+    }
+
+    #[test]
+    fn a_comparison_of_which_nothing_was_measured_has_no_machine() {
+        let made = |index, protocol| CellRecord {
+            machine: Some(on("a", "x")),
+            ..CellRecord::unsupported(cell(index, 0, protocol, 4, 0.0), "no".to_owned())
+        };
+        let compared = |records| analyse(&run(records)).compared_on().len();
+        let unsupported = || vec![made(0, Protocol::H1), made(1, Protocol::H2c)];
+        assert_eq!(compared(unsupported()), 0);
+        let measured = one_repetition(&cell(2, 0, Protocol::H1, 1, 0.0), 0, &Model::CLEAN);
+        let measured = CellRecord { machine: Some(on("a", "x")), ..measured };
+        assert_eq!(compared([unsupported(), vec![measured]].concat()), 1, "one cell of it was measured");
     }
 
     #[test]

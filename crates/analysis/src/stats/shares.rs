@@ -88,7 +88,8 @@ impl ShareTotals {
         let skew = starts().max().zip(starts().min()).filter(|_| starts().count() > 1);
         let clocks = shares.iter().filter_map(|share| share.clock);
         let lost = in_state(ShareState::Lost);
-        let offered: u64 = shares.iter().filter(|share| share.lost.is_none()).map(|share| share.due).sum();
+        let there = shares.iter().filter(|share| share.lost.is_none());
+        let offered: u64 = there.filter_map(|share| share.due).sum();
         let work = &repetition.cell.work;
         let asked = due_in_measured_time(&work.phases, work.arrival).map(|mean| {
             let is_chance = (offered as f64 - mean).abs() <= DEVIATIONS * mean.sqrt();
@@ -238,7 +239,7 @@ mod tests {
         let mut record = one_repetition(&cell(0, 0, Protocol::H1, 4, 0.0), 0, &Model::CLEAN);
         let share = |number| ShareSummary {
             clock: Some(ShareClock { offset_ns: -9, uncertainty_ns: 80_000 }),
-            due: 1_500,
+            due: Some(1_500),
             start_late_ns: Some(u64::from(number) * 1_000),
             ..ShareSummary::new(&format!("kek-{number}"), number, 2)
         };
@@ -283,7 +284,7 @@ mod tests {
         let poisson = |due: u64| {
             let mut record = load();
             record.cell.work.arrival = Arrival::Poisson { rate: 1_000.0 };
-            record.agents[0].due = due;
+            record.agents[0].due = Some(due);
             record
         };
         let totals = |record: &CellRecord| {
@@ -298,7 +299,7 @@ mod tests {
         }
         assert_eq!(totals(&lost(poisson(2_950))), (2_950, Some(3_000)), "a share is missing");
         let mut constant = load();
-        constant.agents[0].due += 3;
+        constant.agents[0].due = Some(1_503);
         assert_eq!(totals(&constant), (3_003, Some(3_000)), "of a constant rate the number is exact");
     }
 

@@ -59,6 +59,11 @@ pub(super) fn judge(summary: &CellSummary, repetitions: &[&CellRecord]) -> CellS
     if let Some(why) = repetitions.iter().find_map(|repetition| failed(repetition)) {
         return CellState::Failed { why, how: Failed::ServerEnded };
     }
+    let phases = &summary.cell.work.phases;
+    if summary.measured.is_zero() && !phases.warmup.is_zero() && !summary.cell.work.bulk {
+        let why = "it was stopped during the warm-up: nothing was measured";
+        return CellState::Invalid { reasons: vec![why.to_owned()] };
+    }
     let disturbances = || repetitions.iter().flat_map(|repetition| disturbances(repetition));
     if let Some(why) = unsupported(summary, repetitions).filter(|_| disturbances().next().is_none()) {
         return CellState::Unsupported { why };

@@ -17,6 +17,9 @@ use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Tally};
 use h2lab_model::scenario::{Naming, Target};
 use h2lab_model::workload::Arrival;
 
+/// A server is to blame for a timeout only if it had all of it but this share.
+const WAITED: f64 = 0.1;
+
 impl CellSummary {
     /// The summary of one cell from all repetitions of it, which must not be empty.
     pub fn of(repetitions: &[&CellRecord]) -> Self {
@@ -161,6 +164,8 @@ fn errors(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<ErrorCount>
             let class = &tally.class;
             let Some(fault) = class.outcome.fault() else { continue };
             let fault = match (fault, &repetition.cell.target) {
+                // The rest of its timeout may have been too short for any server.
+                _ if class.outcome == Outcome::Unanswered && has_waited(repetition, tally) => Fault::Client,
                 (Fault::Sut, Target::Origin) => Fault::Origin,
                 (fault, _) => fault,
             };
@@ -174,6 +179,13 @@ fn errors(repetitions: &[&CellRecord], tallies: &Tallies<'_>) -> Vec<ErrorCount>
         .collect();
     errors.sort_by_key(|error| std::cmp::Reverse(error.count));
     errors
+}
+
+/// Whether requests spent a good part of their timeout waiting for a connection, on average.
+fn has_waited(repetition: &CellRecord, tally: &Tally) -> bool {
+    let counts = &tally.counts;
+    let waited = Duration::from_nanos(counts.stall_open_ns / counts.requests.max(1));
+    waited > repetition.cell.work.timeout.mul_f64(WAITED)
 }
 
 /// The coarsest level at which a repetition was recorded.
@@ -363,6 +375,22 @@ mod tests {
             (Outcome::Timeout, 0, Fault::Origin, 1),
         ];
         assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn a_server_is_not_blamed_for_the_timeout_of_requests_that_waited_for_a_connection() {
+        let fault = |waited: f64| {
+            let mut record = clean();
+            let waited = record.cell.work.timeout.mul_f64(waited);
+            for sample in record.samples.edit().iter_mut() {
+                (sample.outcome, sample.status) = (Outcome::Unanswered, 0);
+                sample.stall_open_ns = waited.as_nanos() as u64;
+            }
+            let errors = CellSummary::of(&[&record]).errors;
+            errors.iter().map(|error| (error.kind, error.fault)).collect::<Vec<_>>()
+        };
+        assert_eq!(fault(0.05), [(Outcome::Timeout, Fault::Origin)]);
+        assert_eq!(fault(0.2), [(Outcome::Timeout, Fault::Client)]);
     }
 
     #[test]

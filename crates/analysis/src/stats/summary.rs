@@ -10,7 +10,7 @@ use super::Silence;
 use super::connections::ConnectionTotals;
 use super::process::ProcessTotals;
 use super::shares::LostShares;
-use super::transfer::Transfers;
+use super::transfer::{self, Transfers};
 use super::transport::{GeneratorTotals, LinkTotals, PerRequest, QuicEnd, TcpEnd};
 use h2lab_base::JsonSchema;
 use h2lab_base::counts::{count, plural};
@@ -280,13 +280,23 @@ impl CellSummary {
         if self.cell.work.bulk || is_answered || (first.is_none() && self.requests.unfinished == 0) {
             return None;
         }
-        let sent = self.requests.sent;
-        let most = first.map_or_else(String::new, |error| format!("; most ended as `{}`", error.kind));
-        let sent = plural(sent, "request");
+        let ended = first.map_or_else(String::new, |error| {
+            let which = if self.failed_as(error.kind) == self.requests.sent { "all" } else { "most" };
+            format!("; {which} ended as `{}`", error.kind)
+        });
+        let sent = plural(self.requests.sent, "request");
         Some(match self.transfers.parts() {
-            Some(parts) => format!("no complete response to {sent}: {parts}{most}"),
-            None => format!("no response to {sent}{most}"),
+            Some(parts) => format!("no complete response to {sent}: {parts}{ended}"),
+            None => {
+                let advice = transfer::after_timeouts(self).unwrap_or_default();
+                format!("no response to {sent}{ended}{advice}")
+            }
         })
+    }
+
+    /// How many of the measured requests failed in this way.
+    pub(super) fn failed_as(&self, kind: Outcome) -> u64 {
+        self.errors.iter().filter(|error| error.kind == kind).map(|error| error.count).sum()
     }
 
     /// A sentence if no request of a cell succeeded, whatever their outcomes.

@@ -147,13 +147,33 @@ pub(super) fn too_short(summary: &CellSummary) -> Option<String> {
 /// The advice instead of longer measuring where most of the measured requests ran into their timeout: they would do so again. `None`
 /// if most did not.
 fn timed_out(summary: &CellSummary) -> Option<String> {
-    let timeouts = summary.errors.iter().filter(|error| error.kind == Outcome::Timeout);
-    let is_most = timeouts.map(|error| error.count).sum::<u64>() * 2 > summary.requests.sent;
-    is_most.then(|| {
+    is_mostly_timeouts(summary).then(|| {
         format!(
             "most requests ran into their timeout of {}; if responses take longer, raise --timeout",
             measured_time(summary.cell.work.timeout)
         )
+    })
+}
+
+fn is_mostly_timeouts(summary: &CellSummary) -> bool {
+    summary.failed_as(Outcome::Timeout) * 2 > summary.requests.sent
+}
+
+/// What to do where no response had begun and most requests ran into their timeout, to be put behind that; `None` if most did not,
+/// or if there was no connection.
+pub(super) fn after_timeouts(summary: &CellSummary) -> Option<String> {
+    if !is_mostly_timeouts(summary) || summary.connections.opened == 0 {
+        return None;
+    }
+    let timeout = measured_time(summary.cell.work.timeout);
+    let waited = summary.connections.stalls.open.div_f64(summary.requests.sent.max(1) as f64);
+    Some(if waited * 2 > summary.cell.work.timeout {
+        format!(
+            "; on average they waited {} of their {timeout} for a connection: raise -c, or --timeout",
+            measured_time(waited)
+        )
+    } else {
+        format!("; if responses take longer than {timeout}, raise --timeout")
     })
 }
 
@@ -285,6 +305,28 @@ mod tests {
         let timed_out = cut(true, Outcome::Timeout).unwrap();
         assert!(timed_out.contains("; if they take longer, raise --timeout"), "{timed_out}");
         assert!(!timed_out.contains("measure for longer"), "{timed_out}");
+    }
+
+    #[test]
+    fn requests_that_all_timed_out_say_whether_the_connection_or_the_response_took_that_long() {
+        let said = |waited: f64, opened: bool| {
+            let mut record = seconds(10.0, 3.0);
+            record.cell.work.timeout = Duration::from_secs(2);
+            for sample in record.samples.edit().iter_mut() {
+                (sample.outcome, sample.status, sample.body_bytes) = (Outcome::Timeout, 0, 0);
+                (sample.first_byte_at, sample.stall_open_ns) = (Time::NEVER, (waited * 1e9) as u64);
+            }
+            let mut summary = CellSummary::of(&[&record]);
+            summary.connections.opened = u64::from(opened);
+            summary.no_response().unwrap()
+        };
+        let all = "no response to 3 requests; all ended as `timeout`";
+        let raise = format!("{all}; if responses take longer than 2 s, raise --timeout");
+        assert_eq!([said(0.0, true), said(1.0, true)], [raise.clone(), raise]);
+        let waited = said(1.5, true);
+        let words = "; on average they waited 1.50 s of their 2 s for a connection: raise -c, or --timeout";
+        assert_eq!(waited, format!("{all}{words}"));
+        assert_eq!(said(1.5, false), all, "more connections would not have been there either");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::resume::Unfinished;
 use super::servers::ServerArgs;
 use super::work::WorkArgs;
 use super::{Exit, needs, signals};
-use crate::run::execute::{Executed, Live, PlanContext, execute};
+use crate::run::execute::{Executed, Live, NOTHING_MEASURED, PlanContext, execute};
 use crate::run::folder;
 use crate::run::messages::{Failure, FailureKind};
 use crate::run::preflight;
@@ -212,7 +212,7 @@ pub(super) fn check_programs(plan: &[Cell]) -> Result<(), Failure> {
 /// Stores and reports what was measured, and exits as the run has ended.
 pub(super) fn conclude(executed: Executed, output: &OutputArgs) -> Result<Exit> {
     if executed.run.repetitions.is_empty() {
-        say!("nothing was measured, and no run folder is kept");
+        say!("{NOTHING_MEASURED}");
         return Ok(Exit::Interrupted);
     }
     let run = executed.run.without_secrets();

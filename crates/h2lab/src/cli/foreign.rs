@@ -181,7 +181,11 @@ fn value_read_as_flag(own: &Command, args: &[OsString]) -> Option<String> {
         .iter()
         .zip(words.iter().skip(1))
         .find(|(flag, value)| takes_value(own, flag) && value.len() > 1 && value.starts_with('-'))?;
-    Some(format!("{flag}: a value is needed, and {value} is read as a flag; as a value it is {flag}={value}"))
+    let mut word = format!("{flag}={value}");
+    if !word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.,:/=@%+".contains(c)) {
+        word = format!("'{}'", word.replace('\'', r"'\''"));
+    }
+    Some(format!("{flag}: a value is needed, and {value} is read as a flag; as a value it is {word}"))
 }
 
 /// Removes from clap's suggestions the commands and flags that the help of `own` does not show: users should not call

@@ -90,6 +90,9 @@ pub trait RunObserver {
     fn failed(&mut self, cell: &Cell, failure: &Failure);
 }
 
+/// What is said of a run that the user ended before anything was measured.
+pub const NOTHING_MEASURED: &str = "nothing was measured, and no run folder is kept";
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct Executed {

@@ -17,6 +17,12 @@ const PINGS: u32 = 8;
 /// The least lead of a start, besides twice the longest round trip: time for an agent on a busy machine to receive it.
 const LEAD: Duration = Duration::from_millis(200);
 
+/// A driver that looks so long after a deadline was stopped (SIGSTOP) or suspended meanwhile …
+pub(super) const STOPPED: Duration = Duration::from_secs(5);
+
+/// … and gets so much time to read what has come meanwhile.
+const CATCHING_UP: Duration = Duration::from_secs(5);
+
 /// What decides in a job, without I/O: messages and the time go in, messages come out.
 pub trait Decider {
     /// The next message, and the agent that it is for.
@@ -61,6 +67,22 @@ pub enum Stage {
     Closing(Time),
     /// The end.
     Over,
+}
+
+impl Stage {
+    /// Moves a deadline beyond which this driver was stopped: agents may have kept it.
+    pub(super) fn postpone(&mut self, now: Time) {
+        let (Self::Comparing(until)
+        | Self::Planning(until)
+        | Self::Running { until, .. }
+        | Self::Closing(until)) = self
+        else {
+            return;
+        };
+        if now.since(*until) >= STOPPED {
+            *until = now + CATCHING_UP;
+        }
+    }
 }
 
 /// The state of an agent's setup.

@@ -193,6 +193,7 @@ impl Decider for Coordinator {
     }
 
     fn handle_timeout(&mut self, now: Time) {
+        self.stage.postpone(now);
         match self.stage {
             Stage::Comparing(until) if now >= until => {
                 let late = format!("it was not ready within {}", format_duration(self.job.waits.setup));

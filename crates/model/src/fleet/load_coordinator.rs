@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::agent_set::{Agent, AgentSet, Decider, Readiness, Stage, busy};
+use super::agent_set::{Agent, AgentSet, Decider, Readiness, STOPPED, Stage, busy};
 use super::load_job::{LoadJob, LoadOutcome, ShareEnd, ShareRecord};
 use super::messages::{FromAgent, PartReport, ShareProgress, ToAgent};
 use crate::record::Histogram;
@@ -50,7 +50,8 @@ pub struct LoadCoordinator {
     /// Response times that were reported since they were last asked for.
     recent: Histogram,
     start_at: Time,
-    interrupted: bool,
+    /// When the driver was interrupted first.
+    interrupted_at: Option<Time>,
 }
 
 impl LoadCoordinator {
@@ -67,7 +68,7 @@ impl LoadCoordinator {
             shares,
             recent: Histogram::default(),
             start_at: Time::NEVER,
-            interrupted: false,
+            interrupted_at: None,
         }
     }
 
@@ -124,14 +125,18 @@ impl LoadCoordinator {
         names.filter(|(place, _)| self.shares[*place].end.is_none())
     }
 
-    /// Whether the load was interrupted.
+    /// Whether the driver was interrupted: then what is missing is not waited for long.
     pub const fn is_interrupted(&self) -> bool {
-        self.interrupted
+        self.interrupted_at.is_some()
+    }
+
+    /// When no more requests are due; far away before the common instant is set.
+    pub fn due_until(&self) -> Time {
+        self.start_at + self.job.duration.saturating_sub(self.job.task.scenario.work.drain)
     }
 
     /// Ends the load at once: nothing is waited for any more, and shares that are not stored by now are lost.
     pub fn abandon(&mut self) {
-        self.interrupted = true;
         self.end_the_rest(ABANDONED);
         self.stage = Stage::Over;
     }
@@ -188,13 +193,14 @@ impl Decider for LoadCoordinator {
     }
 
     fn handle_interrupt(&mut self, now: Time) {
-        if self.interrupted || self.is_over() {
+        if self.is_interrupted() || self.is_over() {
             return;
         }
-        self.interrupted = true;
-        if let Stage::Running { start, .. } = self.stage {
+        self.interrupted_at = Some(now);
+        if let Stage::Running { start, until, .. } = self.stage {
             self.stop_all();
-            self.stage = Stage::Running { start, stop: Time::NEVER, until: now + self.job.waits.grace };
+            let until = until.min(now + self.job.waits.grace);
+            self.stage = Stage::Running { start, stop: Time::NEVER, until };
         } else {
             self.end_the_rest("it was interrupted before it began");
         }
@@ -203,6 +209,13 @@ impl Decider for LoadCoordinator {
 
     fn handle_timeout(&mut self, now: Time) {
         let setup = self.job.waits.setup;
+        self.stage.postpone(now);
+        if now.since(self.give_up_at()) >= STOPPED {
+            // This driver was stopped: it could hear of nobody.
+            for place in self.open() {
+                self.shares[place].heard = now;
+            }
+        }
         match self.stage {
             Stage::Comparing(until) if now >= until => {
                 let late = format!("it was not ready within {}", format_duration(setup));
@@ -216,9 +229,10 @@ impl Decider for LoadCoordinator {
                     self.lose(place, &late);
                 }
             }
-            Stage::Running { until, .. } if now >= until => {
+            Stage::Running { start, until, .. } if now >= until => {
                 let grace = self.job.waits.grace;
-                let silent = if self.interrupted {
+                let end = start + self.job.duration;
+                let silent = if self.interrupted_at.is_some_and(|at| at < end) {
                     format!(
                         "it did not store its part within {} after the interruption",
                         format_duration(grace)
@@ -233,7 +247,7 @@ impl Decider for LoadCoordinator {
             }
             Stage::Running { .. } if now >= self.give_up_at() => {
                 let silence = format_duration(GIVEN_UP);
-                let silent = format!("the load was interrupted, and nothing was heard of it for {silence}");
+                let silent = format!("the driver was interrupted, and nothing was heard of it for {silence}");
                 for place in self.open() {
                     self.lose(place, &silent);
                 }
@@ -278,12 +292,12 @@ impl LoadCoordinator {
         (0..self.shares.len()).filter(|&place| self.shares[place].end.is_none()).collect()
     }
 
-    /// When shares that are not over are given up before the grace is over: the load was interrupted, and all their agents are
+    /// When shares that are not over are given up before the grace is over: the driver was interrupted, and all their agents are
     /// silent.
     fn give_up_at(&self) -> Time {
         let open = self.shares.iter().filter(|share| share.end.is_none());
         match open.map(|share| share.heard).max() {
-            Some(heard) if self.interrupted => heard + GIVEN_UP,
+            Some(heard) if self.is_interrupted() => heard + GIVEN_UP,
             _ => Time::NEVER,
         }
     }
@@ -360,10 +374,21 @@ impl LoadCoordinator {
         }
     }
 
+    /// Whether the driver was interrupted before the load had ended: while requests were due, or while a share that came waited for
+    /// its last answers. What comes later only ends the waiting for shares that are missing.
+    fn is_load_interrupted(&self) -> bool {
+        let is_cut = |share: &ShareStatus| match &share.end {
+            Some(ShareEnd::Reported(report)) => report.interrupted,
+            _ => false,
+        };
+        self.interrupted_at.is_some_and(|at| at < self.due_until() || self.shares.iter().any(is_cut))
+    }
+
     /// What became of the load.
     pub fn into_result(mut self) -> LoadOutcome {
         self.end_the_rest(ABANDONED);
-        let Self { job, set, shares, start_at, interrupted, .. } = self;
+        let interrupted = self.is_load_interrupted();
+        let Self { job, set, shares, start_at, .. } = self;
         let shares =
             set.agents.into_iter().zip(shares).enumerate().map(|(place, (agent, share))| ShareRecord {
                 share: job.share(place),

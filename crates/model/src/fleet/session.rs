@@ -53,9 +53,7 @@ pub enum SessionError {
     #[error(transparent)]
     Message(#[from] MessageError),
     /// One of both ends is not the one with which the session began. The session cannot go on.
-    #[error(
-        "the other end of the session was restarted, so that what it was asked is lost: start the job again"
-    )]
+    #[error("the other end of the session was restarted, so that what it was asked is lost")]
     Restarted,
     /// A line is longer than any message. The session cannot go on.
     #[error("a line of the other end has more than {LONGEST_LINE} bytes, and no more are read")]

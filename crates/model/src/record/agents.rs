@@ -16,7 +16,7 @@ pub struct ShareSummary {
     pub agent: String,
     /// Its kernel and machine; null if it never said so.
     pub machine: Option<String>,
-    /// Which machine that is: the boot ID of its kernel. Empty if it is not known, and of a lost one.
+    /// Which machine that is: the boot ID of its kernel. Empty if it is not known.
     #[serde(default)]
     #[schemars(with = "String")]
     pub host: HostId,
@@ -28,11 +28,10 @@ pub struct ShareSummary {
     pub number: u32,
     /// Into how many shares the load was divided.
     pub of: u32,
-    /// Requests that were due at it in the measured time; of a lost one as it reported last, warm-up included. Those of a lost one are not
-    /// in the figures of the load.
-    pub due: u64,
-    /// How late it sent its measured requests; zeros of a lost one.
-    pub late: ShareLateness,
+    /// Requests that were due at it in the measured time; null of a lost one.
+    pub due: Option<u64>,
+    /// How late it sent its measured requests; null of a lost one.
+    pub late: Option<ShareLateness>,
     /// How its generator did; null of a lost one.
     pub generator: Option<GeneratorSummary>,
     /// How late its first request was sent, counted from the common instant, in nanoseconds; null if that is not known.
@@ -77,11 +76,15 @@ pub struct LostShare {
     pub progress: Option<LastProgress>,
 }
 
-/// How far a lost share was when its agent reported for the last time.
+/// How far a lost share was when its agent reported for the last time, counted from the beginning of the warm-up on. None of these
+/// requests is in the figures of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LastProgress {
     /// Since its first request was due, in nanoseconds.
     pub elapsed_ns: u64,
+    /// Requests that were due.
+    #[serde(default)]
+    pub due: u64,
     /// Requests that had been answered with 2xx or 3xx.
     pub succeeded: u64,
     /// Requests that had failed.
@@ -99,8 +102,8 @@ impl ShareSummary {
             clock: None,
             number,
             of,
-            due: 0,
-            late: ShareLateness::default(),
+            due: None,
+            late: None,
             generator: None,
             start_late_ns: None,
             schedule_late_ns: None,
@@ -120,12 +123,13 @@ mod tests {
             machine: Some("Linux 6.12, 8 CPUs".to_owned()),
             host: HostId::new("x"),
             clock: Some(ShareClock { offset_ns: -5, uncertainty_ns: 7 }),
-            due: 60_000,
+            due: Some(60_000),
+            late: Some(ShareLateness::default()),
             generator: Some(GeneratorSummary::default()),
             start_late_ns: Some(0),
             ..ShareSummary::new("kek-1", 0, 3)
         };
-        let progress = Some(LastProgress { elapsed_ns: 1, succeeded: 2, failed: 3 });
+        let progress = Some(LastProgress { elapsed_ns: 1, due: 6, succeeded: 2, failed: 3 });
         let lost = ShareSummary {
             lost: Some(LostShare { why: "it was silent for 60s".to_owned(), progress }),
             ..ShareSummary::new("kek-2", 1, 3)
@@ -133,6 +137,14 @@ mod tests {
         for share in [whole, lost] {
             let text = serde_json::to_string(&share).unwrap();
             assert_eq!(serde_json::from_str::<ShareSummary>(&text).unwrap(), share);
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_of_a_share_is_null_and_no_zero() {
+        let stored = serde_json::to_value(ShareSummary::new("kek-1", 0, 2)).unwrap();
+        for name in ["due", "late", "generator", "clock"] {
+            assert!(stored[name].is_null(), "{name}: {stored}");
         }
     }
 

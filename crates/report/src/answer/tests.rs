@@ -297,6 +297,20 @@ fn of_a_server_that_stopped_answering_it_says_what_was_served_until_then() {
 }
 
 #[test]
+fn of_what_was_stopped_it_says_after_how_long_unless_nothing_was_measured() {
+    let mut fixture = alone();
+    fixture.run.interrupted = true;
+    fixture.run.scenario.work.measure = h2lab_model::scenario::Axis::one(Duration::from_secs(8));
+    let mut said = |measured: u64| {
+        let cell = &mut fixture.analysis.cells[0];
+        (cell.repetitions, cell.measured) = (1, Duration::from_millis(measured));
+        stopped(&fixture.report(), &fixture.analysis.cells[0])
+    };
+    assert_eq!(said(1_800).as_deref(), Some("Stopped after 1.8 of 8 s."));
+    assert_eq!((said(0), said(8_000)), (None, None));
+}
+
+#[test]
 fn a_pause_of_the_server_is_named_and_not_what_it_looks_like() {
     let mut fixture = alone();
     let cell = &mut fixture.analysis.cells[0];

@@ -246,6 +246,7 @@ fn verdict(report: &Report<'_>, verdict: &CellVerdict) -> VerdictDocument {
         median_verdict: verdict.median_conclusion.map(|conclusion| conclusion.name().to_owned()),
         throughput: verdict.throughput.as_ref().map(super::runs::rate_ratio),
         floor_us: micros(verdict.floor),
+        word: crate::machines::word(verdict).to_owned(),
         sentence: sentences::verdict(report, verdict),
     }
 }

@@ -36,7 +36,7 @@ pub struct ReproductionDocument {
     pub cell: u32,
     /// The baseline's index in the matrix.
     pub baseline: u32,
-    /// `reproduced`, `not-reproduced`, `undecided`, `no-verdict` (of none of the machines), `unlike-machines` or
+    /// `reproduced`, `not-reproduced`, `undecided`, `no-verdict` (none of the agents has one), `unlike-machines` or
     /// `one-machine`: the agents ran on one machine, so that it is a repetition and no reproduction.
     pub agreement: String,
     /// The largest ratio of the tails divided by the smallest one; null with fewer than two, and of unlike machines.
@@ -54,6 +54,9 @@ pub struct OwnVerdictDocument {
     pub agent: String,
     /// Its verdict, by the names of [`super::VerdictDocument::verdict`].
     pub verdict: String,
+    /// The same in the word of `sentence`: of `no-difference` it is `same` or `undecided`.
+    #[serde(default)]
+    pub word: String,
     /// The ratio of the tails; null where a state forbids it.
     pub tail: Option<RatioDocument>,
 }
@@ -81,6 +84,7 @@ pub(super) fn reproductions(report: &Report<'_>) -> Vec<ReproductionDocument> {
     let found = |one: &OwnVerdict| OwnVerdictDocument {
         agent: made_printable(&one.machine.agent).into_owned(),
         verdict: one.verdict.conclusion.name().to_owned(),
+        word: machines::word(&one.verdict).to_owned(),
         tail: one.verdict.tail_ratio.as_ref().map(ratio),
     };
     let document = |one: &Reproduction| ReproductionDocument {

@@ -390,6 +390,9 @@ pub struct VerdictDocument {
     pub throughput: Option<RateRatio>,
     /// Differences below this are not claimed.
     pub floor_us: f64,
+    /// The verdict in a word: without a difference `same` or `undecided`.
+    #[serde(default)]
+    pub word: String,
     /// The verdict in a sentence.
     pub sentence: String,
 }

@@ -310,9 +310,9 @@ fn sections(report: &Report<'_>, prefix: &str) -> Vec<Section> {
 /// The agents that made a load.
 fn agents_of(agents: load_text::agents::AgentParts) -> String {
     let table = parts::table(&(agents.columns, agents.rows));
-    let lost =
-        if agents.lost.is_empty() { String::new() } else { parts::list(&agents.lost, agents.lost.len(), "") };
-    parts::lines(&agents.lines) + &table + &lost
+    let said = &agents.sentences;
+    let list = if said.is_empty() { String::new() } else { parts::list(said, said.len(), "") };
+    parts::lines(&agents.lines) + &table + &list
 }
 
 /// What settings with several values do.

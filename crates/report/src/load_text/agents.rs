@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::super::Report;
 use super::super::format::{count, number, plural};
+use super::super::machines;
 use super::super::page::{Page, listed, some};
 use super::super::style::{Paint, paragraph};
 use super::super::table::{Column, name, number as numeric};
 use h2lab_analysis::stats::{ShareState, ShareTotals};
 use h2lab_base::units::{measured_time, millis_f64};
 use h2lab_model::record::CellRecord;
-use h2lab_model::record::agents::{LastProgress, ShareSummary};
+use h2lab_model::record::agents::{LastProgress, ShareLateness, ShareSummary};
 
 /// The columns of [`rows`].
 const COLUMNS: [Column; 10] = [
@@ -34,8 +35,8 @@ pub(crate) struct AgentParts {
     pub columns: Vec<(&'static str, &'static str)>,
     /// A row for each share.
     pub rows: Vec<Vec<String>>,
-    /// What became of shares that are missing, in sentences.
-    pub lost: Vec<String>,
+    /// Which agents ran on one machine, and what became of shares that are missing, in sentences.
+    pub sentences: Vec<String>,
 }
 
 /// What is said of the agents of a run that is a load; `None` if it had none.
@@ -45,11 +46,12 @@ pub(crate) fn parts(report: &Report<'_>) -> Option<AgentParts> {
     let lines = [("Shares", shares(&totals)), ("Offered", offered(&totals)), ("Start", start(&totals))];
     let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
     let has_warmup = !repetition.cell.work.phases.warmup.is_zero();
+    let lost = repetition.agents.iter().filter_map(|share| lost(share, has_warmup));
     Some(AgentParts {
         lines: lines.map(|(name, text)| (name.to_owned(), text)).collect(),
         columns: COLUMNS.iter().map(|column| (column.title, column.unit)).collect(),
         rows: rows(repetition),
-        lost: repetition.agents.iter().filter_map(|share| lost(share, has_warmup)).collect(),
+        sentences: machines::shares_of_one_machine(&repetition.agents).into_iter().chain(lost).collect(),
     })
 }
 
@@ -61,7 +63,7 @@ pub(super) fn write(page: &mut Page, report: &Report<'_>) {
         page.line(name, text);
     }
     page.table(Paint::Dim, &COLUMNS, &parts.rows);
-    for text in &parts.lost {
+    for text in &parts.sentences {
         paragraph(&mut page.out, page.style, "- ", text);
     }
 }
@@ -99,8 +101,13 @@ fn rows(repetition: &CellRecord) -> Vec<Vec<String>> {
 fn row(share: &ShareSummary) -> Vec<String> {
     let millis = |ns: u64| number(millis_f64(Duration::from_nanos(ns)));
     let unknown = || "-".to_owned();
-    // One that had no request was not late with any.
-    let late = |ns: u64| if share.lost.is_some() || share.due == 0 { unknown() } else { millis(ns) };
+    // What an older version stored of a lost one has numbers that were not measured. One that had no request was not late with any.
+    let due = share.due.filter(|_| share.lost.is_none());
+    let late = |ns: Option<u64>| match (due, ns) {
+        (Some(1..), Some(ns)) => millis(ns),
+        _ => unknown(),
+    };
+    let lateness = |of: fn(&ShareLateness) -> u64| late(share.late.as_ref().map(of));
     let state = ShareState::of(share);
     let cpu = share.generator.map(|generator| {
         let busy = generator.cpu_ns as f64 / generator.wall_ns.max(1) as f64;
@@ -109,12 +116,12 @@ fn row(share: &ShareSummary) -> Vec<String> {
     vec![
         share.agent.clone(),
         format!("{} of {}", count(u64::from(share.number) + 1), count(share.of.into())),
-        if share.lost.is_some() { unknown() } else { count(share.due) },
-        late(share.late.p50_ns),
-        late(share.late.p99_ns),
-        late(share.late.max_ns),
+        due.map_or_else(unknown, count),
+        lateness(|late| late.p50_ns),
+        lateness(|late| late.p99_ns),
+        lateness(|late| late.max_ns),
         cpu.unwrap_or_else(unknown),
-        share.start_late_ns.map_or_else(unknown, late),
+        late(share.start_late_ns),
         clock(share).unwrap_or_else(unknown),
         if state == ShareState::Whole { String::new() } else { state.name().to_owned() },
     ]
@@ -134,10 +141,10 @@ fn lost(share: &ShareSummary, has_warmup: bool) -> Option<String> {
     let lost = share.lost.as_ref()?;
     let from = if has_warmup { ", warm-up included" } else { "" };
     let reported = match &lost.progress {
-        Some(LastProgress { elapsed_ns, succeeded, failed }) => format!(
+        Some(LastProgress { elapsed_ns, due, succeeded, failed }) => format!(
             "last reported after {}{from}: {} due, {} succeeded, {} failed",
             measured_time(Duration::from_nanos(*elapsed_ns)),
-            count(share.due),
+            count(*due),
             count(*succeeded),
             count(*failed)
         ),
@@ -152,9 +159,9 @@ mod tests {
     use crate::TextStyle;
     use crate::load_text::load_text;
     use crate::table::lay_out;
-    use h2lab_model::record::agents::{LostShare, ShareClock, ShareLateness};
+    use h2lab_model::record::agents::{LostShare, ShareClock};
     use h2lab_model::record::testing::{Model, cell, one_repetition, run};
-    use h2lab_model::record::{GeneratorSummary, RunRecord};
+    use h2lab_model::record::{GeneratorSummary, HostId, RunRecord};
     use h2lab_model::workload::{Arrival, Protocol};
 
     /// A load of 1,000 requests/s by three agents; the last one was lost.
@@ -164,15 +171,14 @@ mod tests {
         record.cell.work.arrival = Arrival::Constant { rate: 1000.0 };
         let share = |number: u32| ShareSummary {
             clock: Some(ShareClock { offset_ns: -12_300_000_000, uncertainty_ns: 80_000 }),
-            due: 1_000,
-            late: ShareLateness { p50_ns: 12_000, p99_ns: 200_000, max_ns: 1_100_000 },
+            due: Some(1_000),
+            late: Some(ShareLateness { p50_ns: 12_000, p99_ns: 200_000, max_ns: 1_100_000 }),
             generator: Some(GeneratorSummary { cpu_ns: 350, wall_ns: 1_000, ..GeneratorSummary::default() }),
             start_late_ns: Some(u64::from(number) * 210_000),
             ..ShareSummary::new(&format!("kek-{number}"), number, 3)
         };
-        let progress = Some(LastProgress { elapsed_ns: 2_000_000_000, succeeded: 660, failed: 3 });
+        let progress = Some(LastProgress { elapsed_ns: 2_000_000_000, due: 666, succeeded: 660, failed: 3 });
         let lost = ShareSummary {
-            due: 666,
             lost: Some(LostShare { why: "it was silent for 60s".to_owned(), progress }),
             ..ShareSummary::new("kek-2", 2, 3)
         };
@@ -233,7 +239,12 @@ mod tests {
 
     #[test]
     fn an_agent_without_a_request_was_not_late() {
-        let idle = ShareSummary { start_late_ns: Some(0), ..ShareSummary::new("kek-1", 0, 2) };
+        let idle = ShareSummary {
+            due: Some(0),
+            late: Some(ShareLateness::default()),
+            start_late_ns: Some(0),
+            ..ShareSummary::new("kek-1", 0, 2)
+        };
         assert_eq!(row(&idle)[2..], ["0", "-", "-", "-", "-", "-", "-", ""]);
     }
 
@@ -266,6 +277,17 @@ mod tests {
         run.repetitions[0].agents[1].lost = lost;
         let text = rendered(&run);
         assert!(text.contains(" successes/s; the shares of kek-1, kek-2 are lost\n"), "{text}");
+    }
+
+    #[test]
+    fn agents_of_one_machine_are_said_to_be_and_those_of_others_are_not() {
+        let mut run = load();
+        assert!(!rendered(&run).contains("on one machine"), "it is not known");
+        for (share, host) in run.repetitions[0].agents.iter_mut().zip(["x", "y", "x"]) {
+            share.host = HostId::new(host);
+        }
+        let text = rendered(&run);
+        assert!(text.contains("\n- agents kek-0 and kek-2 ran on one machine\n"), "{text}");
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn a_report_of_a_load_names_the_agents_with_their_shares() {
     let made = |name: &str, number: u32, host: &str| ShareSummary {
         machine: Some("Linux 6.12, 4 CPUs".to_owned()),
         host: HostId::new(host),
-        due: 1_166,
+        due: Some(1_166),
         ..ShareSummary::new(name, number, 3)
     };
     let lost = Some(LostShare { why: "it was silent".to_owned(), progress: None });
@@ -238,10 +238,41 @@ fn what_is_invalid_on_each_machine_is_not_said_to_be_undecided() {
     }
     first.analysis = first.analysis.reproduced_by(&[second.analysis]);
     let all = reproductions(&first.report()).unwrap();
-    assert_eq!(all.title, "1 comparison by several machines each: 1 without a verdict on any of them");
+    assert_eq!(all.title, "1 comparison by several machines each: 1 without a verdict by any of them");
     let [line] = &all.lines[..] else { panic!("{:?}", all.lines) };
-    let expected = ": not reproduced, since none of the machines has a verdict; a: invalid; b: invalid";
+    let expected = ": not reproduced, since none of the agents has a verdict; a: invalid; b: invalid";
     assert!(line.ends_with(expected), "{line}");
+}
+
+#[test]
+fn what_is_void_on_one_machine_has_no_verdict_and_the_reason_is_there() {
+    let mut fixture = measured_by_each([("a", "h"), ("b", "h")]);
+    let mut one = fixture.analysis.reproductions[0].clone();
+    one.agreement = Agreement::NoVerdict;
+    for own in &mut one.found {
+        (own.verdict.conclusion, own.verdict.tail_ratio) = (Conclusion::Invalid, None);
+        own.why_void = Some("the link was late".to_owned());
+    }
+    fixture.analysis.reproductions = vec![one];
+    let all = reproductions(&fixture.report()).unwrap();
+    assert_eq!(all.title, "1 comparison by several agents each: 1 without a verdict by any of them");
+    let late = "invalid (the link was late)";
+    let words = format!(" none of the agents has a verdict; a: {late}; b: {late}; ");
+    assert!(all.lines[0].contains(&words), "{:?}", all.lines);
+    assert!(all.lines[0].ends_with("agents a and b ran on one machine: between them it is a repetition"));
+}
+
+#[test]
+fn json_tells_cells_that_are_the_same_from_those_of_which_it_is_undecided() {
+    let fixture = measured_by_each([("a", "h"), ("b", "i")]);
+    let report = fixture.report();
+    let found: Vec<_> =
+        crate::document(&report).reproductions.into_iter().flat_map(|one| one.found).collect();
+    let words = |verdict: &str| -> BTreeSet<String> {
+        found.iter().filter(|one| one.verdict == verdict).map(|one| one.word.clone()).collect()
+    };
+    assert_eq!(words("no-difference"), BTreeSet::from(["same", "undecided"].map(str::to_owned)));
+    assert_eq!(words("unstable"), BTreeSet::from(["unstable".to_owned()]));
 }
 
 #[test]

@@ -27,6 +27,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// … which it was if it woke up so late: its process was stopped, or its machine suspended.
 const PAUSE: Duration = Duration::from_secs(5);
+/// How long it reads what has come meanwhile before it calls an agent silent.
+const CATCHING_UP: Duration = Duration::from_secs(5);
 
 /// Takes packets to one agent.
 pub trait Datagrams: Send {
@@ -201,7 +203,7 @@ impl SessionTransport {
         let transport = Self { line, orders, closing: None };
         transport.order(Order::Open {
             line,
-            begin: Box::new(Line { session, datagrams, inbox, closing: None }),
+            begin: Box::new(Line { session, datagrams, inbox, closing: None, pause: None }),
         })?;
         transport.send(&ToAgent::Open { driver })?;
         Ok(transport)
@@ -243,6 +245,15 @@ struct Line {
     inbox: Inbox,
     /// When the session is dropped although its end is not acknowledged, and the channel to the thread that ends it.
     closing: Option<(Time, Sender<()>)>,
+    /// The last time in which this driver did not run, if any.
+    pause: Option<Pause>,
+}
+
+/// A time in which this driver did not run.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    time: Duration,
+    until: Time,
 }
 
 impl fmt::Debug for Line {
@@ -256,9 +267,15 @@ impl Line {
     fn poll_timeout(&self) -> Time {
         let ends = match &self.closing {
             Some((until, _)) => *until,
-            None => self.session.heard_at() + SILENCE_TIMEOUT,
+            None => self.silent_at(),
         };
         self.session.poll_timeout().min(ends)
+    }
+
+    /// When it counts as silent, if it stays so. After a pause what has come meanwhile is read first.
+    fn silent_at(&self) -> Time {
+        let silent = self.session.heard_at() + SILENCE_TIMEOUT;
+        self.pause.map_or(silent, |pause| silent.max(pause.until + CATCHING_UP))
     }
 
     /// A packet has come.
@@ -295,10 +312,15 @@ impl Line {
         if let Some((until, _)) = &self.closing {
             return Ok(now < *until && !self.session.is_delivered());
         }
-        if now.since(self.session.heard_at()) >= SILENCE_TIMEOUT {
-            return Err(SessionLoss::Silent);
+        if now < self.silent_at() {
+            return Ok(true);
         }
-        Ok(true)
+        // It was not the agent that was silent during a pause: it has given this driver up.
+        let heard_before = |pause: &Pause| self.session.heard_at() < pause.until;
+        Err(match self.pause.filter(heard_before) {
+            Some(Pause { time, .. }) => SessionLoss::Stopped { time },
+            None => SessionLoss::Silent,
+        })
     }
 
     /// Whether it goes on after that; if it was lost, the driver is told.
@@ -344,15 +366,11 @@ impl Pump {
         }
     }
 
-    /// It woke up so late. After a pause it is not the agents that were silent: those that have heard nothing have given the driver up.
+    /// It woke up so late.
     fn note_pause(&mut self, now: Time, time: Duration) {
-        if time < PAUSE {
-            return;
+        if time >= PAUSE {
+            self.lines.values_mut().for_each(|line| line.pause = Some(Pause { time, until: now }));
         }
-        self.lines.retain(|_, line| {
-            let is_given_up = line.closing.is_none() && now.since(line.session.heard_at()) >= SILENCE_TIMEOUT;
-            !is_given_up || line.keeps(Err(SessionLoss::Stopped { time }))
-        });
     }
 
     fn obey(&mut self, order: Order) {
@@ -403,7 +421,7 @@ mod tests {
         };
         let inbox = Inbox { agent: 0, clock: Clock::start(), all };
         let session = Session::new(Time::ZERO, 1);
-        (Line { session, datagrams: Box::new(datagrams), inbox, closing: None }, calls, mail)
+        (Line { session, datagrams: Box::new(datagrams), inbox, closing: None, pause: None }, calls, mail)
     }
 
     #[test]
@@ -451,16 +469,26 @@ mod tests {
     fn a_driver_that_was_stopped_for_a_minute_says_so_and_does_not_call_its_agents_silent() {
         let (line, _, mail) = line();
         let mut pump = Pump { clock: Clock::start(), lines: BTreeMap::from([(0, line)]) };
-        let last = Time::ZERO + SILENCE_TIMEOUT;
-        let (short, long) = (PAUSE.saturating_sub(Duration::from_nanos(1)), Duration::from_secs(75));
-        pump.note_pause(last, short);
-        pump.note_pause(last - Duration::from_nanos(1), long);
-        assert!(pump.lines.len() == 1 && mail.try_recv().is_err());
-        pump.note_pause(last, long);
+        let (begin, long) = (Time::ZERO, Duration::from_secs(75));
+        let until = begin + long;
+        pump.note_pause(until, PAUSE.saturating_sub(Duration::from_nanos(1)));
+        assert_eq!(pump.lines[&0].silent_at(), begin + SILENCE_TIMEOUT, "it was late, no more");
+        pump.note_pause(until, long);
+        let line = pump.lines.get_mut(&0).unwrap();
+        assert_eq!(line.silent_at(), until + CATCHING_UP);
+        assert!(line.advance(until + CATCHING_UP.saturating_sub(Duration::from_nanos(1))).unwrap());
+        let advanced = line.advance(until + CATCHING_UP);
+        assert!(!line.keeps(advanced));
         let (_, _, told) = mail.try_recv().unwrap();
         let words = "this driver did not run for 75s (stopped or suspended)";
         assert!(matches!(&told, IncomingEvent::Closed(why) if why.starts_with(words)), "{told:?}");
-        assert!(pump.lines.is_empty());
+        // One that was heard of since then is silent by itself a minute later.
+        let mut agent = Session::new(begin, 2);
+        agent.send(begin, "{}".to_owned());
+        line.session.handle(until + PAUSE, &agent.poll_packet(begin).unwrap()).unwrap();
+        let silent = line.silent_at();
+        assert_eq!(silent, until + PAUSE + SILENCE_TIMEOUT);
+        assert!(matches!(line.advance(silent), Err(SessionLoss::Silent)));
     }
 
     #[test]

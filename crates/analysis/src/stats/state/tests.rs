@@ -145,7 +145,7 @@ fn a_cell_without_a_success_failed_and_says_what_came_instead() {
     let CellState::Failed { why, how: Failed::NoResponse } = ended(Outcome::Timeout, 0, all) else {
         panic!()
     };
-    assert!(why.ends_with("most ended as `timeout`"), "{why}");
+    assert!(why.ends_with("all ended as `timeout`"), "{why}");
     let but_one = clean().samples.len() - 1;
     assert!(matches!(ended(Outcome::Status, 404, but_one), CellState::Unstable { .. }), "one succeeded");
     let mut bulk = clean();
@@ -472,4 +472,13 @@ fn a_cell_without_any_answer_of_its_protocol_is_unsupported_and_says_why() {
     );
     record.samples.edit().last_mut().unwrap().outcome = Outcome::Succeeded;
     assert!(matches!(state_of(&record), CellState::Unstable { .. }));
+}
+
+#[test]
+fn what_was_stopped_during_the_warm_up_is_invalid_and_says_nothing_of_the_server() {
+    let mut record = clean();
+    record.cell.work.phases.measure = Duration::ZERO;
+    record.samples.edit().iter_mut().for_each(|sample| sample.measured = false);
+    let CellState::Invalid { reasons } = state_of(&record) else { panic!() };
+    assert_eq!(reasons, ["it was stopped during the warm-up: nothing was measured"]);
 }

@@ -110,7 +110,8 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
             note(&words);
         }
     };
-    let cpus = least_cpus(agents, &free::await_free(&nats, PURPOSE, agents, &mut waits)?);
+    let present = free::await_free(&nats, PURPOSE, agents, &mut waits)?;
+    let cpus = least_cpus(agents, &present);
     let is_open = !matches!(plan.cell.work.arrival, Arrival::Closed { .. });
     job.task.threads = threads(args.load.threads, cpus, is_open)?;
     let stop = signals::stop_flag()?;
@@ -136,7 +137,7 @@ pub fn run(args: &LoadArgs, command_line: Vec<String>) -> Result<Exit> {
         if let Some(failure) = not_begun(&outcome, &protocols) {
             return Err(failure.into());
         }
-        let Collected { record, lost } = collect(&outcome, clock, &plan, &nats.parts())?;
+        let Collected { record, lost } = collect(&outcome, clock, &plan, &nats.parts(), &present)?;
         let record = record.ok_or_else(|| nothing(&lost, &protocols, outcome.interrupted))?;
         Ok(Loaded { plan: plan.clone(), record, interrupted: outcome.interrupted })
     };
@@ -280,7 +281,8 @@ fn few(names: &[&str]) -> String {
 
 /// The error after a second Ctrl-C: the parts of the interrupted load were not waited for.
 fn left() -> Failure {
-    let message = "the load was ended without results; its agents stop";
+    let message = "the load was ended without results; agents that were told stop at once, others within a \
+                   minute";
     Failure { kind: FailureKind::Interrupted, message: message.to_owned() }
 }
 

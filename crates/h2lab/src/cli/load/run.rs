@@ -111,8 +111,15 @@ impl Begun {
     }
 
     /// Keeps what was measured, reports it and judges it. `dumped` is what came of `--dump`.
-    pub fn conclude(self, args: &LoadArgs, loaded: Loaded, dumped: Result<()>) -> Result<Exit> {
+    pub fn conclude(mut self, args: &LoadArgs, loaded: Loaded, dumped: Result<()>) -> Result<Exit> {
         let Loaded { plan, record, interrupted } = loaded;
+        if record.cell.work.phases.measure.is_zero()
+            && let Some(out) = self.out.take()
+        {
+            // It is empty: nothing was stored yet.
+            let _ = std::fs::remove_dir(out);
+            note(&"nothing was measured, and no run folder is kept");
+        }
         let run = RunRecord {
             schema: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -439,10 +446,17 @@ fn record(plan: &LoadPlan, result: LoadResult, priority: SchedulingPolicy) -> Ce
         unsupported: None,
         machine: None,
     };
-    if interrupted || plan.requests.is_some_and(|n| requests_due(&record) >= n) {
+    let is_cut = interrupted && !had_its_time(&record);
+    if is_cut || plan.requests.is_some_and(|n| requests_due(&record) >= n) {
         shorten(&mut record);
     }
     record
+}
+
+/// Whether a load had all the time in which its requests were due: if it was stopped, then while it waited for its last answers.
+pub(super) fn had_its_time(record: &CellRecord) -> bool {
+    let phases = &record.cell.work.phases;
+    Duration::from_nanos(record.generator.wall_ns) >= phases.warmup + phases.measure
 }
 
 /// Makes the record of a load that ended before its time, by -n or by Ctrl-C, that of one which was planned to last as long as it did.

@@ -23,7 +23,7 @@ use super::super::progress::{ProgressLine, about, describe};
 use super::super::resume::Unfinished;
 use super::super::values::{value, whole};
 use super::super::{Exit, note, rights, signals};
-use crate::run::execute::Executed;
+use crate::run::execute::{Executed, NOTHING_MEASURED};
 use crate::run::remote::{Asked, DrivenRun, KeptRun, ReadyRun, RemoteObserver};
 use h2lab_net::clock::Clock;
 use h2lab_net::privileges;
@@ -98,14 +98,14 @@ pub(super) fn run(checked: CheckedScenario<'_>, args: &RunAgentsArgs, output: &O
     let ready = ReadyRun::find(nats, asked, &plan, measured, kept.as_ref(), &mut progress)
         .map_err(|error| explained_cause(error, &args.nats.servers()))?;
     if unfinished.is_none() && stop.load(Ordering::Relaxed) {
-        say!("no comparison was finished");
+        say!("{NOTHING_MEASURED}");
         return Ok(Exit::Interrupted);
     }
     let (folder, run) = open(scenario, out, unfinished, args.nats.added_to(command_line), &plan)?;
     if !quiet {
         let agents: Vec<&str> = ready.agents().map(AgentName::as_str).collect();
         let (n, names) = (plural(agents.len() as u64, "agent"), agents.join(", "));
-        let repetitions = plural(plan.len() as u64, "repetition");
+        let repetitions = plural(ready.to_measure(&plan) as u64, "repetition");
         let place = folder.path().display();
         if agents.is_empty() {
             say!("what agents have reported is fetched; run folder {place}");
@@ -159,11 +159,14 @@ fn leave_when_asked(driven: DrivenRun, is_ended: &Receiver<()>, stop: &AtomicBoo
 
 /// Says that the user has ended a run of which nothing is stored, and how it is resumed if something may be reported.
 fn nothing_finished(executed: &Executed) -> Exit {
-    say!("no comparison was finished");
     let folder = &executed.folder;
     let resume = h2lab_report::resume_line(&executed.run, &folder.display().to_string());
-    if let Some(line) = resume.filter(|_| folder.join("run.json").exists()) {
-        crate::stderr::write(format_args!("to resume: {line}\n"));
+    match resume.filter(|_| folder.join("run.json").exists()) {
+        Some(line) => {
+            say!("no comparison was finished");
+            crate::stderr::write(format_args!("to resume: {line}\n"));
+        }
+        None => say!("{NOTHING_MEASURED}"),
     }
     Exit::Interrupted
 }
@@ -199,6 +202,16 @@ impl RemoteProgress {
     }
 }
 
+/// What an agent has measured, in words: an unsupported cell is no repetition. `None` without a record.
+fn taken_over(records: &[CellRecord], describe: impl Fn(&Cell) -> String) -> Option<String> {
+    let measured: Vec<&CellRecord> = records.iter().filter(|one| one.unsupported.is_none()).collect();
+    let (first, what) = match measured.first() {
+        Some(first) => (*first, plural(measured.len() as u64, "repetition")),
+        None => (records.first()?, format!("{} unsupported", plural(records.len() as u64, "cell"))),
+    };
+    Some(format!("{what}, the first of {}", describe(&first.cell)))
+}
+
 /// How long the rest takes, if it goes on as it went until now; `None` before anything was stored.
 fn left(passed: Duration, first: usize, stored: usize, all: usize) -> Option<Duration> {
     let made = stored.checked_sub(first).filter(|made| *made > 0)?;
@@ -216,9 +229,10 @@ impl RemoteObserver for RemoteProgress {
     }
 
     fn stored(&mut self, agent: &str, records: &[CellRecord]) {
-        let Some(first) = records.first().filter(|_| self.has_lines) else { return };
-        let repetitions = plural(records.len() as u64, "repetition");
-        say!("{agent}: {repetitions}, the first of {}", self.describe(&first.cell));
+        let words = taken_over(records, |cell| self.describe(cell)).filter(|_| self.has_lines);
+        if let Some(words) = words {
+            say!("{agent}: {words}");
+        }
     }
 
     fn not_measured(&mut self, cell: &Cell, why: &str) {
@@ -289,6 +303,21 @@ mod tests {
             RemoteProgress::new(true, &plan).describe(&plan[0])
         };
         assert_eq!(described("[100, 200]"), described("100") + ", 100/s");
+    }
+
+    #[test]
+    fn a_cell_that_is_unsupported_is_not_counted_as_a_repetition() {
+        let text = "[work]\nrate = 100\n[matrix]\nprotocols = ['h1', 'h2c']\nconnections = 1\n";
+        let plan = h2lab_model::scenario::Scenario::from_toml(text).unwrap().plan();
+        let unsupported = |cell: &Cell| CellRecord::unsupported(cell.clone(), "no".to_owned());
+        let mut records: Vec<CellRecord> = plan.iter().map(unsupported).collect();
+        let words = |records: &[CellRecord]| taken_over(records, |cell| cell.protocol.to_string());
+        assert_eq!(words(&[]), None);
+        let none = words(&records[..2]).unwrap();
+        assert_eq!(none, format!("2 cells unsupported, the first of {}", plan[0].protocol));
+        records.truncate(2);
+        records.push(CellRecord::empty(plan[1].clone()));
+        assert_eq!(words(&records).unwrap(), format!("1 repetition, the first of {}", plan[1].protocol));
     }
 
     #[test]

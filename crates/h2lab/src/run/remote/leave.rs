@@ -9,6 +9,7 @@ use anyhow::Result;
 use h2lab_nats::Nats;
 
 use super::{KeptRun, driver, resume_line};
+use crate::run::execute::NOTHING_MEASURED;
 use crate::run::store;
 
 /// What is said of a run that stays open.
@@ -51,7 +52,7 @@ impl DrivenRun {
             Err(error) => format!("{error:#}"),
         };
         match receiver.recv_timeout(timeout) {
-            Ok(Ok(true)) => "no comparison was finished".to_owned(),
+            Ok(Ok(true)) => NOTHING_MEASURED.to_owned(),
             Ok(Ok(false)) => resume(),
             Ok(Err(error)) => format!("{OPEN}: {error:#}\n{}", resume()),
             Err(_) => format!("{OPEN}: it does not answer\n{}", resume()),

@@ -93,6 +93,13 @@ pub struct ReadyRun {
 }
 
 impl ReadyRun {
+    /// How many repetitions of the plan are measured: without cells whose program no agent of their unit has.
+    pub fn to_measure(&self, plan: &[Cell]) -> usize {
+        let own = || self.queue.jobs.iter().filter(|job| job.copy == 0);
+        let is_measured = |cell: &&Cell| own().any(|job| job.has(cell) && job.unsupported(cell).is_none());
+        plan.iter().filter(is_measured).count()
+    }
+
     /// Finds the agents that were asked for. `measured` is what a run that is resumed has already, and `kept` what its folder has of
     /// its agents. If nothing may be left of that to measure, it can begin without any agent.
     pub fn find(
@@ -215,18 +222,21 @@ fn queue_of(
     }
 }
 
-/// How many cells are unsupported for each reason, in words, of those of which nothing is `measured` yet.
+/// How many cells are unsupported for each reason, in words, of those of which nothing is `measured` yet: those of the run itself,
+/// and those that it alone measures.
 fn unsupported(queue: &Queue, plan: &[Cell], measured: &[CellRecord]) -> Vec<String> {
-    let known: BTreeSet<u32> = measured.iter().map(|one| one.cell.index).collect();
-    let mut reasons: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    let mut known: BTreeSet<u32> = measured.iter().map(|one| one.cell.index).collect();
+    let mut reasons: BTreeMap<(bool, String), u64> = BTreeMap::new();
+    // The jobs of the run itself are the first ones.
     for job in queue.jobs.iter().filter(|job| !job.missing.is_empty()) {
-        let its = plan.iter().filter(|cell| job.has(cell) && !known.contains(&cell.index));
-        for (cell, why) in its.filter_map(|cell| Some((cell, job.unsupported(cell)?))) {
-            reasons.entry(why).or_default().insert(cell.index);
+        for cell in plan.iter().filter(|cell| job.has(cell)) {
+            let Some(why) = job.unsupported(cell).filter(|_| known.insert(cell.index)) else { continue };
+            *reasons.entry((job.copy > 0, why)).or_default() += 1;
         }
     }
-    let words = |(why, cells): (String, BTreeSet<u32>)| {
-        format!("{} unsupported: {why}", plural(cells.len() as u64, "cell"))
+    let words = |((is_again, why), cells): ((bool, String), u64)| {
+        let what = if is_again { "not measured again" } else { "unsupported, also if the run is resumed" };
+        format!("{} {what}: {why}", plural(cells, "cell"))
     };
     reasons.into_iter().map(words).collect()
 }
@@ -439,10 +449,15 @@ mod tests {
             queue_of(&cards, &asked, &plan, measured, &Untold).map(|(_, told)| told)
         };
         let why = "no agent has `caddy`: install it on a";
-        assert_eq!(told(&["a"], &[]).unwrap(), [format!("2 cells unsupported: {why}")]);
+        assert_eq!(
+            told(&["a"], &[]).unwrap(),
+            [format!("2 cells unsupported, also if the run is resumed: {why}")]
+        );
         let refused = told(&["a", "b"], &[]).unwrap_err();
         assert_eq!(refused.kind, FailureKind::Environment);
-        let expected = format!("2 cells unsupported: {why}; agent b, which does not answer, may have it");
+        let expected = format!(
+            "2 cells unsupported, also if the run is resumed: {why}; agent b, which does not answer, may have it"
+        );
         assert!(refused.message.starts_with(&expected), "{refused}");
         // What a run that is resumed has of them is not asked for again.
         let of_caddy = plan.iter().filter(|cell| cell.target.name() == "caddy");
@@ -451,7 +466,10 @@ mod tests {
         assert!(told(&["a", "b"], &known).unwrap().is_empty());
         let first = known[0].cell.index;
         known.retain(|one| one.cell.index == first);
-        assert_eq!(told(&["a"], &known).unwrap(), [format!("1 cell unsupported: {why}")]);
+        assert_eq!(
+            told(&["a"], &known).unwrap(),
+            [format!("1 cell unsupported, also if the run is resumed: {why}")]
+        );
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(super) enum QueueRefusal {
     #[error(transparent)]
     Unmet(#[from] UnmetNeeds),
     /// There are fewer agents than machines that each comparison is to be made by.
-    #[error("--reproduce {copies} needs {copies} agents, one for each measurement, and there are {agents}")]
+    #[error("--reproduce {copies} needs {copies} agents, one for each measurement; {agents} answered")]
     TooFewAgents {
         /// How often each comparison is measured.
         copies: u32,
@@ -86,18 +86,22 @@ pub(super) enum QueueRefusal {
 
 impl Queue {
     /// The units of `plan`, each to be measured by so many machines, at least one, among these agents. Agents are divided among the
-    /// copies by their names, so that no machine measures a unit twice, in whatever order they are given; agents of one
-    /// machine measure the same copy, unless there are fewer machines than copies. A program that no agent has makes its
-    /// cells unsupported, as in a run without agents, unless no cell of a copy would be left.
+    /// copies by their programs and names, so that no machine measures a unit twice, in whatever order they are given, and the run
+    /// itself, the first copy, has an agent with the most programs; agents of one machine measure the same copy, unless there are
+    /// fewer machines than copies. A program that no agent has makes its cells unsupported, as in a run without agents, unless no
+    /// cell of a copy would be left.
     pub fn new(plan: &[Cell], agents: &[AgentCard], copies: u32) -> Result<Self, QueueRefusal> {
         let copies = copies.max(1);
         if agents.len() < copies as usize {
             return Err(QueueRefusal::TooFewAgents { copies, agents: agents.len() });
         }
-        let mut agents = agents.to_vec();
-        agents.sort_by(|a, b| a.name.cmp(&b.name));
-        let of_copies = copies_of(&agents, copies);
         let units: Vec<Unit> = units(plan);
+        let needed: BTreeSet<&String> = units.iter().flat_map(|unit| &unit.needs.programs).collect();
+        let programs =
+            |agent: &AgentCard| agent.programs.iter().filter(|(name, _)| needed.contains(name)).count();
+        let mut agents = agents.to_vec();
+        agents.sort_by(|a, b| programs(b).cmp(&programs(a)).then_with(|| a.name.cmp(&b.name)));
+        let of_copies = copies_of(&agents, copies);
         let mut queue = Self { jobs: Vec::with_capacity(units.len() * copies as usize), classes: Vec::new() };
         for copy in 0..copies {
             let group = agents.iter().zip(&of_copies).filter(|(_, its)| **its == copy);
@@ -125,7 +129,7 @@ impl Queue {
             for ((unit, class), missing) in needed.iter().zip(of_units).zip(missing) {
                 let (class, lacks) = (first + class, lacks(unit));
                 let why = |name: String| {
-                    let why = why_missing(&name, queue.agents_in(class), &agents);
+                    let why = why_missing(&name, queue.agents_in(class), &group, &agents);
                     (name, why)
                 };
                 let missing = missing.into_iter().map(why).collect();
@@ -291,17 +295,24 @@ fn is_any_possible(plan: &[Cell], units: &[Unit], missing: &[BTreeSet<String>]) 
     })
 }
 
-/// Why cells with a program are unsupported: the agents that are `able` to measure their unit have all else. `agents` are
-/// all of the run.
-fn why_missing(program: &str, able: &[String], agents: &[AgentCard]) -> String {
-    let has_it = |agent: &AgentCard| agent.programs.iter().any(|(installed, _)| installed == program);
-    // One that has it lacks something else, or measures another copy.
-    let of_these = if agents.iter().any(has_it) { " that can measure its comparison" } else { "" };
+/// Why cells with a program are unsupported: the agents that are `able` to measure their unit have all else. They are among
+/// the `group` that measures this copy, and this among all `agents` of the run.
+fn why_missing(program: &str, able: &[String], group: &[AgentCard], agents: &[AgentCard]) -> String {
+    let has_it = |agent: &&AgentCard| agent.programs.iter().any(|(installed, _)| installed == program);
     let place = match able {
         [only] => only.clone(),
         several => format!("one of {}", several.join(", ")),
     };
-    format!("no agent{of_these} has `{program}`: install it on {place}")
+    // One of the group that has it lacks something else.
+    if group.iter().any(|agent| has_it(&agent)) {
+        return format!("no agent that can measure its comparison has `{program}`: install it on {place}");
+    }
+    let elsewhere: Vec<&str> = agents.iter().filter(has_it).map(|agent| agent.name.as_str()).collect();
+    if elsewhere.is_empty() {
+        return format!("no agent has `{program}`: install it on {place}");
+    }
+    let own = elsewhere.join(", ");
+    format!("only {own} has `{program}`, for another measurement of the comparison: install it on {place}")
 }
 
 /// The machine of each of these agents, numbered from 0 on; one that is not known is another one for each agent.
@@ -538,6 +549,15 @@ mod tests {
         let plan: Vec<Cell> = plan_of_servers().into_iter().filter(of_caddy).collect();
         let refused = Queue::new(&plan, &[card_with("a", &["nginx"])], 1).unwrap_err().to_string();
         assert_eq!(refused, "no agent can measure unit 0: a: caddy is not installed");
+        // The run itself has an agent with the most programs, and a copy lacks what that one alone has.
+        let agents = [card_with("a", &["nginx"]), card_with("b", &["nginx", "caddy"])];
+        let plan_of_all = plan_of_servers();
+        let queue = Queue::new(&plan_of_all, &agents, 2).unwrap();
+        let of_caddy = plan_of_all.iter().find(|cell| of_caddy(cell)).unwrap();
+        assert_eq!([queue.agents_of(0), queue.agents_of(1)], [["b"], ["a"]]);
+        assert_eq!(queue.jobs[0].unsupported(of_caddy), None);
+        let why = "only b has `caddy`, for another measurement of the comparison: install it on a";
+        assert_eq!(queue.jobs[1].unsupported(of_caddy).as_deref(), Some(why));
         // So is one with a copy that would have nothing.
         let agents = [card_with("a", &["caddy"]), card_with("b", &["nginx"])];
         assert!(Queue::new(&plan, &agents, 1).is_ok() && Queue::new(&plan, &agents, 2).is_err());

@@ -213,7 +213,7 @@ fn a_run_that_is_interrupted_twice_is_closed_and_a_driver_is_130() {
     if hub.path(&out).join("run.json").exists() {
         assert!(driver.log().contains("--agents kek-1,kek-2"), "{}", driver.log());
     } else {
-        assert!(driver.log().contains("no comparison was finished"), "{}", driver.log());
+        assert!(driver.log().contains("nothing was measured, and no run folder is kept"), "{}", driver.log());
     }
 }
 
@@ -296,7 +296,7 @@ fn cells_of_a_server_that_no_agent_has_are_unsupported_and_the_others_are_measur
     let finished = run();
     finished.assert_measured();
     let why = "no agent has `caddy`: install it on one of kek-1, kek-2";
-    let told = format!("2 cells unsupported: {why}");
+    let told = format!("2 cells unsupported, also if the run is resumed: {why}");
     assert_eq!(finished.stderr.matches(&told).count(), 1, "{}", finished.transcript());
     let stored = store::read_heads(&hub.path("run")).unwrap();
     assert!(!stored.interrupted);
@@ -319,7 +319,7 @@ fn a_comparison_that_a_second_agent_of_one_machine_measures_is_a_repetition_and_
     write_study(&hub, "'1ms'", "2s");
     let words = ["run", "study.toml", "--json", "--quiet", "--reproduce=2", "--out=run", "--agents"];
     let alone = hub.h2lab_again(&[&words[..], &["kek-1"]].concat(), &["none of these agents answers"]);
-    let told = "--reproduce 2 needs 2 agents, one for each measurement, and there are 1";
+    let told = "--reproduce 2 needs 2 agents, one for each measurement; 1 answered";
     assert!(alone.code == Some(4) && alone.stderr.contains(told), "{}", alone.transcript());
     let finished = hub.drive(&[&words[..], &["kek-1,kek-2"]].concat());
     finished.assert_measured();

@@ -517,3 +517,57 @@ fn without_an_interruption_a_silent_agent_is_waited_for_to_the_end_of_the_grace(
     fleet.wait_until(fleet.start() + Duration::from_millis(14_999));
     assert!(!fleet.coordinator.is_over());
 }
+
+#[test]
+fn a_driver_that_was_stopped_reads_what_came_meanwhile_before_it_gives_a_share_up() {
+    let late = Duration::from_secs(60);
+    // The deadline is 15 s after the start: 11 s, and the grace of 4.
+    let deadline = |fleet: &Fleet| fleet.start() + Duration::from_secs(15);
+    let mut fleet = Fleet::new(2, &[]);
+    fleet.now = deadline(&fleet) + late;
+    fleet.coordinator.handle_timeout(fleet.now);
+    fleet.finish(0);
+    let again = fleet.coordinator.poll_timeout();
+    assert!(again > fleet.now && again <= fleet.now + Duration::from_secs(5));
+    fleet.wait_until(again);
+    assert_eq!(fleet.ends(), ["reported", "lost"]);
+    // One that looks a little late was not stopped.
+    let mut fleet = Fleet::new(2, &[]);
+    fleet.now = deadline(&fleet) + Duration::from_secs(4);
+    fleet.coordinator.handle_timeout(fleet.now);
+    assert!(fleet.coordinator.is_over());
+    assert_eq!(fleet.ends(), ["lost", "lost"]);
+    // So it is after an interruption, when agents are given up sooner.
+    let mut fleet = Fleet::new(2, &[]);
+    fleet.now = fleet.start() + Duration::from_secs(1);
+    fleet.coordinator.handle_interrupt(fleet.now);
+    fleet.now += late;
+    fleet.coordinator.handle_timeout(fleet.now);
+    fleet.finish(1);
+    assert!(!fleet.coordinator.is_over());
+    let again = fleet.coordinator.poll_timeout();
+    fleet.wait_until(again);
+    assert_eq!(fleet.ends(), ["lost", "reported"]);
+}
+
+#[test]
+fn an_interruption_after_the_load_ends_the_waiting_for_shares_and_is_none_of_the_load() {
+    let interrupted = |after: u64, is_cut: bool| {
+        let mut fleet = Fleet::new(2, &[]);
+        let at = fleet.start() + Duration::from_millis(after);
+        fleet.wait_until(at);
+        fleet.coordinator.handle_interrupt(at);
+        fleet.exchange();
+        let report = PartReport { interrupted: is_cut, ..fleet.report(0, Duration::ZERO) };
+        fleet.say(0, FromAgent::Part(report));
+        fleet.wait_until(at + Duration::from_secs(4));
+        assert!(fleet.coordinator.is_over() && fleet.coordinator.is_interrupted());
+        let outcome = fleet.coordinator.into_result();
+        assert!(matches!(outcome.shares[1].end, ShareEnd::Lost { .. }));
+        outcome.interrupted
+    };
+    // Requests are due for 10 s; then 1 s is left for the last answers.
+    assert!(interrupted(9_999, false));
+    assert!(!interrupted(10_000, false));
+    assert!(interrupted(10_000, true), "a share that waited for its last answers was cut");
+}

@@ -20,7 +20,8 @@ use h2lab_roles::fleet::agent::SILENCE_TIMEOUT;
 
 use super::super::super::note;
 use super::super::plan::LoadPlan;
-use super::super::run::shorten;
+use super::super::run::{had_its_time, shorten};
+use crate::run::agent::who::Present;
 use crate::run::messages::with_causes;
 use crate::run::{part, store};
 
@@ -33,8 +34,14 @@ pub struct Collected {
 }
 
 /// Fetches what agents have stored of the load of `plan`, and merges it. A part that cannot be had is a
-/// lost share.
-pub fn collect(outcome: &LoadOutcome, clock: Clock, plan: &LoadPlan, parts: &Parts) -> Result<Collected> {
+/// lost share. `present` are the agents as they described themselves before the load.
+pub fn collect(
+    outcome: &LoadOutcome,
+    clock: Clock,
+    plan: &LoadPlan,
+    parts: &Parts,
+    present: &Present,
+) -> Result<Collected> {
     let (mut summaries, mut shares) = (Vec::new(), Vec::new());
     for share in &outcome.shares {
         let mut fetched = match &share.end {
@@ -50,7 +57,8 @@ pub fn collect(outcome: &LoadOutcome, clock: Clock, plan: &LoadPlan, parts: &Par
         {
             shorten(record);
         }
-        summaries.push(summary(outcome, clock, share, fetched.as_mut()));
+        let summary = summary(outcome, clock, share, fetched.as_mut());
+        summaries.push(ShareSummary { host: host(share, present), ..summary });
         if let Ok(record) = fetched {
             let shift = share.agent.offset.map_or(0, ClockOffset::nanos);
             shares.push(SharePart { agent: share.agent.name.clone(), record, shift });
@@ -65,9 +73,7 @@ pub fn collect(outcome: &LoadOutcome, clock: Clock, plan: &LoadPlan, parts: &Par
 
 /// Whether a share ended before its time as it should: the load was stopped, or it had its part of the requests of -n.
 fn has_ended_early(record: &CellRecord, outcome: &LoadOutcome, plan: &LoadPlan) -> bool {
-    let phases = &plan.cell.work.phases;
-    let is_short = Duration::from_nanos(record.generator.wall_ns) < phases.warmup + phases.measure;
-    outcome.interrupted || plan.requests.is_some() && is_short
+    (outcome.interrupted || plan.requests.is_some()) && !had_its_time(record)
 }
 
 /// How long a part is asked for again where NATS does not answer: as long as its agent would try to store it.
@@ -172,7 +178,6 @@ fn summary(
     let clock = machine_clock(clock, share);
     let known = ShareSummary {
         machine: share.agent.machine.clone(),
-        host: host(share),
         version: share.agent.version.clone(),
         clock,
         start_late_ns: share.late.map(nanos),
@@ -181,14 +186,13 @@ fn summary(
     };
     match fetched {
         Ok(record) => ShareSummary {
-            due: measured_requests_due(record),
-            late: share_lateness(record),
+            due: Some(measured_requests_due(record)),
+            late: Some(share_lateness(record)),
             generator: Some(record.generator),
             doubts: doubts(share, record, outcome.interrupted),
             ..known
         },
         Err(Lost { why, progress }) => ShareSummary {
-            due: progress.as_ref().map_or(0, |progress| progress.due),
             lost: Some(LostShare {
                 why: made_printable(why).into_owned(),
                 progress: progress.as_deref().map(last),
@@ -198,11 +202,14 @@ fn summary(
     }
 }
 
-/// The machine of a share, as its agent reports it.
-fn host(share: &ShareRecord) -> HostId {
+/// The machine of a share, as its agent reports it, or has described it before the load.
+fn host(share: &ShareRecord, present: &Present) -> HostId {
+    let mut cards = present.agents.iter().map(|seen| &seen.card);
     match &share.end {
         ShareEnd::Reported(report) => report.host.clone(),
-        ShareEnd::Failed { .. } | ShareEnd::Lost { .. } => HostId::default(),
+        ShareEnd::Failed { .. } | ShareEnd::Lost { .. } => cards
+            .find(|card| card.name.as_str() == share.agent.name)
+            .map_or_else(HostId::default, |card| card.host.clone()),
     }
 }
 
@@ -230,6 +237,7 @@ fn doubts(share: &ShareRecord, record: &mut CellRecord, stopped: bool) -> Vec<St
 fn last(progress: &ShareProgress) -> LastProgress {
     LastProgress {
         elapsed_ns: nanos(progress.elapsed),
+        due: progress.due,
         succeeded: progress.succeeded,
         failed: progress.failed,
     }
@@ -238,13 +246,14 @@ fn last(progress: &ShareProgress) -> LastProgress {
 #[cfg(test)]
 mod tests {
     use h2lab_base::units::Time;
-    use h2lab_model::fleet::{AgentRecord, RoundTrip, testing};
+    use h2lab_model::fleet::{AGENT_VERSION, AgentCard, AgentLimits, AgentRecord, RoundTrip, testing};
     use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::record::{LinkSummary, MeasuredOn, ServerSummary, SidecarSummary};
     use h2lab_model::scenario::Scenario;
     use h2lab_model::workload::{Protocol, Share};
 
     use super::*;
+    use crate::run::agent::who::Seen;
 
     /// What became of the only share of a load that began at 1 s; its agent's clock is 10 s behind ours.
     fn outcome(end: ShareEnd) -> LoadOutcome {
@@ -282,7 +291,6 @@ mod tests {
         let report = PartReport {
             started_at: Time::from_millis(2_002),
             clock_origin_ns: 5,
-            host: HostId::new("x"),
             interrupted: false,
             ..testing::part_report("kek-1")
         };
@@ -290,10 +298,10 @@ mod tests {
         let mut record = measured();
         let summary = summary(&outcome, Clock::new(7), &outcome.shares[0], Ok(&mut record));
         assert_eq!((summary.agent.as_str(), summary.number, summary.of), ("kek-1", 1, 3));
-        assert_eq!(summary.host, HostId::new("x"));
         let measured = record.samples.iter().filter(|sample| sample.measured).count() as u64;
         assert!(measured < record.samples.len() as u64, "the warm-up has requests");
-        assert_eq!(summary.due, measured);
+        assert_eq!(summary.due, Some(measured));
+        assert!(summary.late.is_some());
         assert_eq!(summary.clock.map(|clock| clock.offset_ns), Some(-10_000_000_002));
         assert_eq!((summary.start_late_ns, summary.schedule_late_ns), (Some(3_000_000), Some(2_000_000)));
         assert_eq!(summary.generator, Some(record.generator));
@@ -330,7 +338,44 @@ mod tests {
         let lost = summary.lost.unwrap();
         assert!(!lost.why.contains('\x1b'), "{}", lost.why);
         assert_eq!(lost.progress.map(|progress| progress.elapsed_ns), Some(5_000_000_000));
-        assert_eq!((Some(summary.due), summary.schedule_late_ns), (due, None));
+        assert_eq!(lost.progress.map(|progress| progress.due), due);
+        assert_eq!((summary.due, summary.late, summary.schedule_late_ns), (None, None, None));
+    }
+
+    #[test]
+    fn the_machine_of_a_lost_share_is_that_of_its_agents_card() {
+        let mut present = Present::default();
+        let known = |present: &Present, end| host(&outcome(end).shares[0], present);
+        let lost = || ShareEnd::Failed { why: String::new() };
+        assert_eq!(known(&present, lost()), HostId::default());
+        present.agents = ["kek-2", "kek-1"].map(card_of).into();
+        assert_eq!(known(&present, lost()), HostId::new("kek-1"));
+        let report = PartReport { host: HostId::new("x"), ..testing::part_report("kek-1") };
+        assert_eq!(known(&present, ShareEnd::Reported(Box::new(report))), HostId::new("x"));
+    }
+
+    /// An agent whose machine has the same name.
+    fn card_of(name: &str) -> Seen {
+        let card = AgentCard {
+            name: name.parse().unwrap(),
+            version: String::new(),
+            agent: AGENT_VERSION,
+            machine: String::new(),
+            host: HostId::new(name),
+            kernel: String::new(),
+            cpu_model: String::new(),
+            cpus: 1,
+            memory: 0,
+            isolation: None,
+            realtime: false,
+            programs: Vec::new(),
+            congestion: Vec::new(),
+            limits: AgentLimits::default(),
+            allow: Vec::new(),
+            busy: None,
+            serves_s: 0,
+        };
+        Seen { card, clock: None }
     }
 
     #[test]
@@ -347,6 +392,7 @@ mod tests {
         let short = time.checked_sub(Duration::from_nanos(1)).unwrap();
         assert!(early(short, Some(10), false) && early(short, None, true));
         assert!(!early(time, Some(10), false) && !early(short, None, false));
+        assert!(!early(time, None, true), "it was over when the load was stopped");
     }
 
     #[test]

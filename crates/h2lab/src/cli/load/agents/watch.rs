@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use h2lab_base::counts::plural;
+use h2lab_base::counts::{noun_of, plural};
 use h2lab_base::units::{Time, format_duration};
 use h2lab_model::fleet::{LoadCoordinator, ShareProgress, Stage};
 use h2lab_roles::load::LoadProgress;
@@ -21,6 +21,9 @@ const STOPPED: Duration = Duration::from_secs(5);
 /// How long a driver that was stopped reads what has come meanwhile before it calls anyone silent.
 const CATCHING_UP: Duration = Duration::from_secs(2);
 
+/// How long after the last request was due it is said which shares are waited for. Most are there sooner.
+const STORED: Duration = Duration::from_secs(2);
+
 /// Shows the sum of what agents report.
 pub(super) struct Watch<'a> {
     view: &'a LoadView,
@@ -34,8 +37,8 @@ pub(super) struct Watch<'a> {
     lost: BTreeSet<usize>,
     /// Agents that were said to be silent, and not to be there again, by place.
     silent: BTreeSet<usize>,
-    /// Whether it was said how long an interrupted load is waited for.
-    is_stopping: bool,
+    /// What was said of the waiting for shares.
+    waiting: Waiting,
     turns: Turns,
 }
 
@@ -63,6 +66,17 @@ impl Turns {
     }
 }
 
+/// Why shares are waited for; each is said once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Waiting {
+    /// The load goes on.
+    No,
+    /// No more requests are due, and some shares are still missing.
+    AtTheEnd,
+    /// The driver was interrupted.
+    Interrupted,
+}
+
 /// What the user is told of the stages of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -83,7 +97,7 @@ impl<'a> Watch<'a> {
             is_quiet,
             lost: BTreeSet::new(),
             silent: BTreeSet::new(),
-            is_stopping: false,
+            waiting: Waiting::No,
             turns: Turns::default(),
         }
     }
@@ -105,7 +119,7 @@ impl<'a> Watch<'a> {
             if !self.turns.is_catching_up(now) {
                 self.say_who_is_silent(coordinator, now);
             }
-            self.say_who_is_waited_for(coordinator);
+            self.say_who_is_waited_for(coordinator, now);
         }
         if self.step != step {
             self.step = step;
@@ -146,12 +160,18 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Says once, after an interruption, how long it takes at most and how to end it at once.
-    fn say_who_is_waited_for(&mut self, coordinator: &LoadCoordinator) {
-        if coordinator.is_interrupted() && !self.is_stopping {
-            self.is_stopping = true;
-            let waiting: Vec<&str> = coordinator.waiting().map(|(_, name)| name).collect();
-            note(&stopping(&waiting, coordinator.job().waits.grace));
+    /// Says after the end of the load, and after an interruption, whose shares are waited for and how long that takes at most.
+    fn say_who_is_waited_for(&mut self, coordinator: &LoadCoordinator, now: Time) {
+        let Stage::Running { until, .. } = coordinator.stage() else { return };
+        let waiting = match () {
+            () if coordinator.is_interrupted() => Waiting::Interrupted,
+            () if now >= coordinator.due_until() + STORED => Waiting::AtTheEnd,
+            () => Waiting::No,
+        };
+        if waiting > self.waiting {
+            self.waiting = waiting;
+            let names: Vec<&str> = coordinator.waiting().map(|(_, name)| name).collect();
+            note(&waited_for(waiting, &names, until.since(now)));
         }
     }
 
@@ -174,12 +194,17 @@ fn did_not_run(time: Duration) -> String {
     )
 }
 
-/// What an interruption does while the shares of these agents are waited for.
-fn stopping(agents: &[&str], grace: Duration) -> String {
-    let (of, most) = (few(agents), format_duration(grace));
-    format!(
-        "stopping: waiting up to {most} for the shares of {of}; a second Ctrl-C ends the load without results"
-    )
+/// That the shares of these agents are waited for, for so long at most; after an interruption also how to end that.
+fn waited_for(waiting: Waiting, agents: &[&str], most: Duration) -> String {
+    let most = format_duration(Duration::from_secs(most.as_secs()));
+    let shares = noun_of(agents.len() as u64, "share");
+    let words = format!("waiting up to {most} for the {shares} of {}", few(agents));
+    match waiting {
+        Waiting::Interrupted => {
+            format!("stopping: {words}; a second Ctrl-C ends the load without results")
+        }
+        Waiting::No | Waiting::AtTheEnd => words,
+    }
 }
 
 /// The sum of shares as a load of this process reports it. Of lost shares and of those that were cut off there are requests that
@@ -240,8 +265,15 @@ mod tests {
     #[test]
     fn an_interruption_says_for_whom_and_for_how_long_it_is_waited() {
         assert_eq!(
-            stopping(&["kek-1", "kek-3"], Duration::from_secs(30)),
+            waited_for(Waiting::Interrupted, &["kek-1", "kek-3"], Duration::from_secs(30)),
             "stopping: waiting up to 30s for the shares of kek-1, kek-3; a second Ctrl-C ends the load without results"
         );
+    }
+
+    #[test]
+    fn after_the_end_it_is_said_once_whose_share_is_missing_and_again_after_an_interruption() {
+        let words = waited_for(Waiting::AtTheEnd, &["kek-2"], Duration::from_millis(33_400));
+        assert_eq!(words, "waiting up to 33s for the share of kek-2");
+        assert!(Waiting::No < Waiting::AtTheEnd && Waiting::AtTheEnd < Waiting::Interrupted);
     }
 }
