@@ -17,7 +17,7 @@ use h2lab_model::record::{CellRecord, Fault, Level, Outcome, Tally};
 use h2lab_model::scenario::{Naming, Target};
 use h2lab_model::workload::Arrival;
 
-/// A server is to blame for a timeout only if it had all of it but this share.
+/// A timeout is the server's fault only if the request spent at most this share of it waiting for a connection.
 const WAITED: f64 = 0.1;
 
 impl CellSummary {

@@ -70,7 +70,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Moves a deadline beyond which this driver was stopped: agents may have kept it.
+    /// Moves a deadline that passed while this driver was stopped: messages that came in time may be unread.
     pub(super) fn postpone(&mut self, now: Time) {
         let (Self::Comparing(until)
         | Self::Planning(until)

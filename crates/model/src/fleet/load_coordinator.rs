@@ -211,7 +211,7 @@ impl Decider for LoadCoordinator {
         let setup = self.job.waits.setup;
         self.stage.postpone(now);
         if now.since(self.give_up_at()) >= STOPPED {
-            // This driver was stopped: it could hear of nobody.
+            // This driver was stopped, and could receive nothing.
             for place in self.open() {
                 self.shares[place].heard = now;
             }

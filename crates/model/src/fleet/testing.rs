@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::plan::PlanInput;
 use super::record::FleetAsked;
 use super::{
-    AgentRecord, ClientIdentity, ClockOffset, Ending, FetchTask, FleetJob, FleetPlan, FleetRecord,
-    FleetTimeouts, LoadJob, LoadTask, PairEnd, PairFigures, PairRecord, Pairing, PartReport, Reach,
-    RoundTrip, Server, ServerFigures, ServerPlace, ShareProgress, Trust,
+    AGENT_VERSION, AgentCard, AgentLimits, AgentRecord, ClientIdentity, ClockOffset, Ending, FetchTask,
+    FleetJob, FleetPlan, FleetRecord, FleetTimeouts, LoadJob, LoadTask, PairEnd, PairFigures, PairRecord,
+    Pairing, PartReport, Reach, RoundTrip, Server, ServerFigures, ServerPlace, ShareProgress, Trust,
 };
 use crate::bulk::record::RECORD_VERSION;
 use crate::bulk::{ByteMeter, FrameFigures, RateSpread, TransferDirection, TransferOutcome};
@@ -208,6 +208,29 @@ pub fn part_report(agent: &str) -> PartReport {
         interrupted: false,
         cpu: Duration::from_secs(2),
         last,
+    }
+}
+
+/// An agent of this version on a machine with 8 CPUs and nothing else, that permits nothing and is free.
+pub fn agent_card(name: &str) -> AgentCard {
+    AgentCard {
+        name: name.parse().expect("the name of an agent"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        agent: AGENT_VERSION,
+        machine: "Linux".to_owned(),
+        host: HostId::default(),
+        kernel: "Linux 6.12".to_owned(),
+        cpu_model: "EPYC".to_owned(),
+        cpus: 8,
+        memory: 1 << 34,
+        isolation: None,
+        realtime: false,
+        programs: Vec::new(),
+        congestion: Vec::new(),
+        limits: AgentLimits::default(),
+        allow: Vec::new(),
+        busy: None,
+        serves_s: 5,
     }
 }
 

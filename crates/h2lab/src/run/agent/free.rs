@@ -99,8 +99,7 @@ fn still(purpose: Purpose, busy: &[(AgentName, String)]) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use h2lab_model::fleet::{AGENT_VERSION, AgentLimits};
-    use h2lab_model::record::HostId;
+    use h2lab_model::fleet::testing::agent_card;
 
     use super::super::who::Seen;
     use super::*;
@@ -110,25 +109,7 @@ mod tests {
     /// What was answered by agents that are busy with somebody, or with nobody.
     fn present(agents: &[(&str, Option<&str>)]) -> Present {
         let seen = |(name, busy): &(&str, Option<&str>)| Seen {
-            card: AgentCard {
-                name: name.parse().unwrap(),
-                version: String::new(),
-                agent: AGENT_VERSION,
-                machine: String::new(),
-                host: HostId::default(),
-                kernel: String::new(),
-                cpu_model: String::new(),
-                cpus: 1,
-                memory: 0,
-                isolation: None,
-                realtime: false,
-                programs: Vec::new(),
-                congestion: Vec::new(),
-                limits: AgentLimits::default(),
-                allow: Vec::new(),
-                busy: busy.map(str::to_owned),
-                serves_s: 0,
-            },
+            card: AgentCard { busy: busy.map(str::to_owned), ..agent_card(name) },
             clock: None,
         };
         Present {

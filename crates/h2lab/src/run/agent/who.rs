@@ -392,31 +392,12 @@ fn time_of_day() -> Time {
 
 #[cfg(test)]
 mod tests {
-    use h2lab_model::fleet::{AGENT_VERSION, AgentLimits};
-    use h2lab_model::record::HostId;
+    use h2lab_model::fleet::testing::agent_card;
 
     use super::*;
 
     fn here(name: &str, instance: u64, at: Time) -> WhoAnswer {
-        let card = AgentCard {
-            name: name.parse().unwrap(),
-            version: "0.1.0".to_owned(),
-            agent: AGENT_VERSION,
-            machine: "Linux".to_owned(),
-            host: HostId::default(),
-            kernel: "Linux 6.1".to_owned(),
-            cpu_model: String::new(),
-            cpus: 2,
-            memory: 1 << 30,
-            isolation: None,
-            realtime: false,
-            programs: Vec::new(),
-            congestion: Vec::new(),
-            limits: AgentLimits::default(),
-            allow: Vec::new(),
-            busy: None,
-            serves_s: 0,
-        };
+        let card = agent_card(name);
         WhoAnswer { card, instance, serves_ns: 0, at }
     }
 

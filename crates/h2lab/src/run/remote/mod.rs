@@ -344,29 +344,11 @@ fn check_likeness(cards: &[AgentCard], measured: &[CellRecord]) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::fleet::AgentLimits;
+    use h2lab_model::fleet::testing::agent_card;
     use h2lab_model::record::{HostId, MeasuredOn};
 
     fn card(name: &str, cpus: u32) -> AgentCard {
-        AgentCard {
-            name: name.parse().unwrap(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            agent: 7,
-            machine: "Linux".to_owned(),
-            host: HostId::default(),
-            kernel: "Linux 6.12".to_owned(),
-            cpu_model: "EPYC".to_owned(),
-            cpus,
-            memory: 1 << 34,
-            isolation: None,
-            realtime: true,
-            programs: Vec::new(),
-            congestion: Vec::new(),
-            limits: AgentLimits::default(),
-            allow: Vec::new(),
-            busy: None,
-            serves_s: 5,
-        }
+        AgentCard { cpus, ..agent_card(name) }
     }
 
     #[test]
@@ -421,10 +403,10 @@ mod tests {
         assert!(check_likeness(&[card("b", 8)], &measured).is_err());
     }
 
-    /// Whom nothing is told.
-    struct Untold;
+    /// An observer that ignores everything.
+    struct IgnoringObserver;
 
-    impl RemoteObserver for Untold {
+    impl RemoteObserver for IgnoringObserver {
         fn stands(&mut self, _stored: usize, _all: usize) {}
         fn stored(&mut self, _agent: &str, _records: &[CellRecord]) {}
         fn not_measured(&mut self, _cell: &Cell, _why: &str) {}
@@ -446,7 +428,7 @@ mod tests {
         let told = |names: &[&str], measured: &[CellRecord]| {
             let agents = names.iter().map(|name| name.parse().unwrap()).collect();
             let asked = Asked { agents, reproduce: 1, may_be_unlike: false, servers: String::new() };
-            queue_of(&cards, &asked, &plan, measured, &Untold).map(|(_, told)| told)
+            queue_of(&cards, &asked, &plan, measured, &IgnoringObserver).map(|(_, told)| told)
         };
         let why = "no agent has `caddy`: install it on a";
         assert_eq!(

@@ -359,7 +359,7 @@ pub(super) fn lacking(cells: &[(u32, u32)], run: &RunRecord, plan: &[Cell]) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h2lab_model::fleet::AgentLimits;
+    use h2lab_model::fleet::testing::agent_card;
     use h2lab_model::record::{CellRecord, HostId, MeasuredOn};
     use h2lab_model::scenario::Scenario;
 
@@ -372,23 +372,10 @@ mod tests {
 
     fn card(name: &str, allow: &[&str]) -> AgentCard {
         AgentCard {
-            name: name.parse().unwrap(),
-            version: "0.1.0".to_owned(),
-            agent: 7,
-            machine: "Linux".to_owned(),
-            host: HostId::default(),
-            kernel: "Linux 6.12".to_owned(),
-            cpu_model: "EPYC".to_owned(),
-            cpus: 8,
-            memory: 1 << 34,
             isolation: Some("full".to_owned()),
-            realtime: true,
-            programs: Vec::new(),
             congestion: vec!["cubic".to_owned()],
-            limits: AgentLimits::default(),
             allow: allow.iter().map(|&word| word.to_owned()).collect(),
-            busy: None,
-            serves_s: 5,
+            ..agent_card(name)
         }
     }
 

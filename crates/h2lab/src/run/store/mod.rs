@@ -159,7 +159,7 @@ impl RunFolder {
     /// Makes the folder. `run` has everything but the repetitions, which are added one by one.
     pub fn create(path: &Path, run: &RunRecord) -> Result<Self> {
         if let Err(error) = std::fs::create_dir_all(path.join("visits")) {
-            // Whoever has chosen the name has made it already. It stays if others have put something into it.
+            // It was made when its name was chosen. It stays if others have put something into it.
             let _ = std::fs::remove_dir(path);
             return Err(error).with_context(|| format!("cannot make the run folder {}", path.display()));
         }

@@ -246,7 +246,7 @@ fn last(progress: &ShareProgress) -> LastProgress {
 #[cfg(test)]
 mod tests {
     use h2lab_base::units::Time;
-    use h2lab_model::fleet::{AGENT_VERSION, AgentCard, AgentLimits, AgentRecord, RoundTrip, testing};
+    use h2lab_model::fleet::{AgentCard, AgentRecord, RoundTrip, testing};
     use h2lab_model::record::testing::{Model, cell, counted, one_repetition};
     use h2lab_model::record::{LinkSummary, MeasuredOn, ServerSummary, SidecarSummary};
     use h2lab_model::scenario::Scenario;
@@ -356,25 +356,7 @@ mod tests {
 
     /// An agent whose machine has the same name.
     fn card_of(name: &str) -> Seen {
-        let card = AgentCard {
-            name: name.parse().unwrap(),
-            version: String::new(),
-            agent: AGENT_VERSION,
-            machine: String::new(),
-            host: HostId::new(name),
-            kernel: String::new(),
-            cpu_model: String::new(),
-            cpus: 1,
-            memory: 0,
-            isolation: None,
-            realtime: false,
-            programs: Vec::new(),
-            congestion: Vec::new(),
-            limits: AgentLimits::default(),
-            allow: Vec::new(),
-            busy: None,
-            serves_s: 0,
-        };
+        let card = AgentCard { host: HostId::new(name), ..testing::agent_card(name) };
         Seen { card, clock: None }
     }
 

@@ -1,7 +1,7 @@
 use clap::Parser;
 use h2lab_base::units::Time;
-use h2lab_model::fleet::{AGENT_VERSION, AgentCard, AgentLimits, AgentRecord};
-use h2lab_model::record::HostId;
+use h2lab_model::fleet::testing::agent_card;
+use h2lab_model::fleet::{AgentCard, AgentRecord};
 
 use super::super::super::exit::{Exit, exit_of};
 use super::*;
@@ -160,25 +160,7 @@ fn a_load_that_an_agent_refuses_is_not_begun_and_only_the_reasons_are_told() {
 }
 
 fn seen(name: &str, cpus: u32) -> Seen {
-    let card = AgentCard {
-        name: name.parse().unwrap(),
-        version: String::new(),
-        agent: AGENT_VERSION,
-        machine: String::new(),
-        host: HostId::default(),
-        kernel: String::new(),
-        cpu_model: String::new(),
-        cpus,
-        memory: 0,
-        isolation: None,
-        realtime: false,
-        programs: Vec::new(),
-        congestion: Vec::new(),
-        limits: AgentLimits::default(),
-        allow: Vec::new(),
-        busy: None,
-        serves_s: 0,
-    };
+    let card = AgentCard { cpus, ..agent_card(name) };
     Seen { card, clock: None }
 }
 
