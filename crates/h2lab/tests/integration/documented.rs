@@ -71,8 +71,8 @@ fn without_comment(line: &str) -> String {
     line[..end].split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Makes a network of its own, starts the servers of the examples, and runs the `$2` files `N.sh` of the folder `$1` in a folder of its
-/// own, three at a time. `codes` has the exit code of each.
+/// Makes a network of its own, starts the servers of the examples, and runs the `$2` files `N.sh` of the folder `$1`, each for at most
+/// `$3` seconds and in a folder of its own, three at a time. `codes` has the exit code of each.
 const WORLD: &str = r#"
 set -eu
 cd "$1"
@@ -92,7 +92,7 @@ run() {
     mkdir "$1"
     cp files/data.tar "$1"
     code=0
-    (cd "$1" && timeout --kill-after=10 100 sh "../$1.sh" >"../$1.log" 2>&1 </dev/null) || code=$?
+    (cd "$1" && timeout --kill-after=10 "$3" sh "../$1.sh" >"../$1.log" 2>&1 </dev/null) || code=$?
     echo "$1 $code" >>codes
 }
 lanes=
@@ -188,9 +188,11 @@ fn every_documented_command_does_what_it_says() {
     words.extend((!is_root()).then_some("--map-root-user"));
     words.extend(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     let count = run.len().to_string();
-    words.extend(["bash", "-c", WORLD, "bash", &place, &count]);
-    // Some fifty commands, beside all other tests.
-    let finished = run_program_for(2 * DEADLINE, Path::new("env"), folder.path(), &words);
+    let limit = DEADLINE.as_secs().to_string();
+    words.extend(["bash", "-c", WORLD, "bash", &place, &count, &limit]);
+    // Some hundred commands, three at a time and beside all other tests. Twelve cells, or a diagnosis with its rounds, took more than
+    // 100 s beside 40 busy loops on two CPUs.
+    let finished = run_program_for(4 * DEADLINE, Path::new("env"), folder.path(), &words);
     let codes = fs::read_to_string(at("codes")).unwrap_or_default();
     assert_eq!(codes.lines().count(), run.len(), "{}", finished.transcript());
     let mut wrong = String::new();
